@@ -292,8 +292,8 @@ def messages() -> str:
 DBUS: Mapping[str, tuple[str, str]] = {
     "Apply": (
         "apply",
-        "Option: `max_disruption` `s` (none, reload, restart, drain, reboot; more is refused). Unknown options are "
-        "ignored.",
+        "Options: `max_disruption` `s` (none, reload, restart, drain, reboot; more is refused), `not_before` `s` (RFC "
+        "3339), `window` `s` (as in `windows.open`), `no_reboot` `b`. Unknown options are ignored.",
     ),
     "Plan": (
         "verify, or diff for `diff`",
@@ -303,6 +303,11 @@ DBUS: Mapping[str, tuple[str, str]] = {
     "Cancel": (
         "cancel",
         "Returns the JSON of `nodeagent cancel --json`, without the end of the update, which `UpdateFinished` reports.",
+    ),
+    "Reboot": (
+        "reboot",
+        "Continues an update whose reboot was held back. Returns the JSON of `nodeagent reboot --json`; its `config` "
+        "is empty if there is none.",
     ),
     "Rollback": ("rollback", "Returns the name of the config."),
     "Verify": ("verify", "Returns the JSON of `nodeagent verify --json`."),

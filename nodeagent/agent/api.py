@@ -13,18 +13,21 @@ from nodeagent.agent.loop import Loop
 from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.plan_answer import plan_answer
 from nodeagent.agent.report.report import Report
+from nodeagent.agent.update.admission import reboots
 from nodeagent.agent.update.preflight import Desired
 from nodeagent.agent.update.run import Ports
 from nodeagent.agent.update.unreadable import load_or_half_way
 from nodeagent.agent.update.verification import mismatches, os_mismatches
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import ConfigSource
+from nodeagent.core.coordination.hold import Hold
 from nodeagent.core.coordination.maintenance import MaintenanceRequest
 from nodeagent.core.etcd.membership import MemberRequest
 from nodeagent.core.plan.plan import check_disruption
 from nodeagent.core.report.history import entry_to_dict, find_update, under_way, update_to_dict
 from nodeagent.core.report.shown_config import config_to_dict
 from nodeagent.core.report.status import status_to_dict
+from nodeagent.core.update.legs import Prepare
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.store import ApplyRequest
 from nodeagent.core.update.record import half_way, in_effect
@@ -82,11 +85,12 @@ class Api:
         update = await self._loop.check(desired)
         return json.dumps(await plan_answer(self._ports, update, diff=diff, private=private or diff))
 
-    async def apply(self, text: str, max_disruption: str = "") -> str:
+    async def apply(self, text: str, max_disruption: str = "", hold: Hold | None = None) -> str:
         """Check the config, make it the desired one, and return its digest. The update begins afterwards.
 
         A config that failed on this host before is tried once more, because an operator requested it. Raises
         ``Refused`` (``DisruptionExceeded``) for an update with more disruption than ``max_disruption``, if that is set.
+        The digest of ``hold`` is not used.
         """
         self._refuse_in_cluster()
         desired = await self._parse(text.encode())
@@ -95,11 +99,12 @@ class Api:
             self._refuse_during_update()
         # During an update, the state from which the next one begins is not known yet. The config is checked at its
         # turn.
-        if self._report.status.phase in (Phase.IDLE, Phase.DEGRADED):
+        if max_disruption or self._report.status.phase in (Phase.IDLE, Phase.DEGRADED):
             update = await self._loop.check(desired)
             if max_disruption:
                 check_disruption(update.plan, max_disruption)
-        async with self._loop.recorded(ApplyRequest(desired.source.digest), desired):
+        request = ApplyRequest(desired.source.digest).held(hold)
+        async with self._loop.recorded(request, desired):
             await self._ports.files.install(self._desired_path, RegularFile(desired.source.text, 0o600))
         return desired.source.digest
 
@@ -148,6 +153,18 @@ class Api:
         }
         return json.dumps(answer)
 
+    async def reboot(self, caller: str) -> str:
+        """Let an update go on whose reboot an operator held back. Returns its config, "" if there is none."""
+        update = self._loop.executor.update
+        hold = update.record.lasting.hold if update is not None else None
+        if update is None or hold is None or hold.digest != update.digest or not (hold.no_reboot and reboots(update)):
+            return json.dumps({"schema": "nodeagent/reboot/v1", "config": "", "digest": "", "update_id": ""})
+        record = update.record
+        async with self._loop.recorded(ApplyRequest(update.digest, requester=caller)):
+            pass
+        about = {"config": record.to_name, "digest": update.digest, "update_id": record.update_id}
+        return json.dumps({"schema": "nodeagent/reboot/v1", **about})
+
     async def _put_back(self, digest: str) -> None:
         """Make the current config the desired one, if that is ``digest``."""
         current = await self._ports.store.current()
@@ -160,6 +177,10 @@ class Api:
                 await self._ports.files.install(self._desired_path, RegularFile(text, 0o600))
 
     def _refuse_during_update(self) -> None:
+        """Refuse what needs to know from what the next update starts. One that wrote nothing yet changes nothing."""
+        update = self._loop.executor.update
+        if update is not None and isinstance(update.record.leg, Prepare) and not update.record.unfinished:
+            return
         phase = self._report.status.phase
         if phase not in (Phase.IDLE, Phase.DEGRADED):
             raise Refused(f"an update is under way ({phase})", reason=Reason.UPDATE_UNDER_WAY)

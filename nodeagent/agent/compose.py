@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from datetime import UTC, tzinfo
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -50,7 +51,7 @@ from nodeagent.host.systemd import Systemd
 from nodeagent.host.users import HostUsers
 from nodeagent.host.view import read_view
 from nodeagent.reasons import Reason
-from nodeagent.settings.check import check_consistency, window_schedule
+from nodeagent.settings.check import check_consistency, load_zone, window_schedule
 from nodeagent.settings.cluster import ClusterSettings, DrainSettings, SlotSettings
 from nodeagent.settings.schema import Settings
 
@@ -91,7 +92,7 @@ class Adapters:
         check_consistency(settings)
         clock = SystemClock()
         self.settings = settings
-        self.windows = window_schedule(settings.windows)
+        self.windows, self.zone = window_schedule(settings.windows), load_zone(settings.windows.zone)
         self.report = report
         self.store = store
         self.static_pods = static_pods
@@ -119,11 +120,12 @@ class Adapters:
 
     @property
     def update_policy(self) -> UpdatePolicy:
-        return update_policy(self.settings, self.windows)
+        return update_policy(self.settings, self.windows, self.zone)
 
     async def use(self, settings: Settings) -> None:
         """Apply settings that were read again. The caller has compared those that require a restart."""
         windows = await asyncio.to_thread(window_schedule, settings.windows)
+        zone = await asyncio.to_thread(load_zone, settings.windows.zone)
         if self.ports.os is not None:
             # Not ``adapter.detect``, which would delete the credentials of a pull that is under way.
             free = settings.os.free_space << 20
@@ -132,7 +134,7 @@ class Adapters:
         if self.cluster is not None:
             self.cluster.use(settings)
         self._fence.use(settings.fence)
-        self.settings, self.windows = settings, windows
+        self.settings, self.windows, self.zone = settings, windows, zone
 
     async def open_etcd_member(self) -> MemberHost | None:
         """Read the settings of the etcd member; None without them. Raises ``InvalidInput``."""
@@ -300,7 +302,7 @@ def _instance() -> str:
         raise Terminal(f"{MACHINE_ID} has no machine id: {error}", reason=Reason.NO_MACHINE_ID) from error
 
 
-def update_policy(settings: Settings, windows: Schedule | None = None) -> UpdatePolicy:
+def update_policy(settings: Settings, windows: Schedule | None = None, zone: tzinfo = UTC) -> UpdatePolicy:
     return UpdatePolicy(
         action_timeout=settings.actions.timeout,
         settle=settings.actions.settle,
@@ -311,6 +313,7 @@ def update_policy(settings: Settings, windows: Schedule | None = None) -> Update
         may_reboot=settings.reboot.allow,
         revert=settings.on_failure == "revert",
         windows=windows,
+        zone=zone,
         drain_timeout=settings.drain.timeout,
         safe_parts=settings.on_blocked == "apply-safe-parts",
         drain_or_reboot=settings.drain.on_deadline == "reboot",

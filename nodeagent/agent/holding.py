@@ -18,6 +18,7 @@ from nodeagent.agent.report.journal import to_journal, to_notify
 from nodeagent.agent.report.motd import MotdFile
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.tasks import finished_before, running
+from nodeagent.core.coordination.hold import Hold
 from nodeagent.core.coordination.maintenance import MaintenanceRequest
 from nodeagent.core.etcd.membership import MemberRequest
 from nodeagent.core.report.status import Status, status_to_dict
@@ -93,7 +94,7 @@ class Held:
     async def plan(self, text: str, *, diff: bool, private: bool) -> str:  # noqa: ARG002 - the interface's
         self._refuse()
 
-    async def apply(self, text: str, max_disruption: str) -> str:  # noqa: ARG002 - the interface's
+    async def apply(self, text: str, max_disruption: str, hold: Hold | None) -> str:  # noqa: ARG002 - the interface's
         self._refuse()
 
     async def rollback(self) -> str:
@@ -103,6 +104,9 @@ class Held:
         self._refuse()
 
     async def cancel(self, caller: str) -> str:  # noqa: ARG002 - the interface's
+        self._refuse()
+
+    async def reboot(self, caller: str) -> str:  # noqa: ARG002 - the interface's
         self._refuse()
 
     async def verify(self) -> str:

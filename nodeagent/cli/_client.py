@@ -14,7 +14,7 @@ The libraries of the bus are imported at the first use, because some commands do
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -77,11 +77,15 @@ class Client:
         options = {"diff": variant("b", diff)} if diff else {}
         return _object(await self._call("Plan", "sa{sv}", (text, options), THOROUGH))
 
-    async def apply(self, text: str, max_disruption: str = "") -> str:
-        """Make ``text`` the desired config and return its digest. Does not wait for the update."""
+    async def apply(self, text: str, wanted: Mapping[str, str | bool] | None = None) -> str:
+        """Make ``text`` the desired config and return its digest. Does not wait for the update.
+
+        ``wanted`` are the options of docs/reference/dbus.md; empty ones are left out.
+        """
         from nodeagent.host.dbus.codec import variant
 
-        options = {"max_disruption": variant("s", max_disruption)} if max_disruption else {}
+        kinds = {str: "s", bool: "b"}
+        options = {name: variant(kinds[type(value)], value) for name, value in (wanted or {}).items() if value}
         return str(await self._call("Apply", "sa{sv}", (text, options), THOROUGH))
 
     async def rollback(self) -> str:
@@ -91,6 +95,10 @@ class Client:
     async def cancel(self) -> dict[str, Any]:
         """Cancel the update under way, and return what follows. Does not wait for its end."""
         return _object(await self._call("Cancel", "a{sv}", ({},), THOROUGH))
+
+    async def reboot(self) -> dict[str, Any]:
+        """Let an update go on whose reboot is held back. Returns it; its ``config`` is "" if there is none."""
+        return _object(await self._call("Reboot", "a{sv}", ({},), THOROUGH))
 
     async def verify(self) -> dict[str, Any]:
         return _object(await self._call("Verify", timeout=THOROUGH))

@@ -17,13 +17,16 @@ if TYPE_CHECKING:
     from nodeagent.core.plan.policy import Policy
 
 __all__ = [
+    "DECLINED",
     "STDIN",
     "Errors",
     "add_max_disruption",
+    "confirm",
     "discard_stderr",
     "discard_stdout",
     "emit",
     "flush",
+    "is_interactive",
     "load_policy",
     "name_of",
     "print_error",
@@ -33,6 +36,9 @@ __all__ = [
 ]
 
 STDIN: Final = "-"
+
+# Exit status after a no at a prompt.
+DECLINED: Final = 6
 ERROR_SCHEMA: Final = "nodeagent/error/v1"
 
 Value = TypeVar("Value")
@@ -63,6 +69,21 @@ def add_max_disruption(parser: ArgumentParser) -> None:
     words = ("none", "reload", "restart", "drain", "reboot")
     help_text = f"refuse (exit status 4) what disrupts more: {', '.join(words[:-1])} or {words[-1]}"
     parser.add_argument("--max-disruption", metavar="WORD", choices=words, help=help_text)
+
+
+def is_interactive() -> bool:
+    """Return whether an operator can answer a question."""
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stdout is not None and sys.stdout.isatty()
+
+
+def confirm(question: str) -> bool:
+    """Return the answer of the operator. Anything but yes means no, also the end of the input and Ctrl-C."""
+    try:
+        answer = input(f"{printable(question)} [y/N] ")
+    except (EOFError, KeyboardInterrupt):
+        print()
+        return False
+    return answer.strip().lower() in ("y", "yes")
 
 
 def load_policy(path: str | None) -> Policy:

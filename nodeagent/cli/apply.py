@@ -3,44 +3,121 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import Any, Final
 
 from nodeagent.cli import _io
 from nodeagent.cli._client import Client, ask
 from nodeagent.cli._ending import Ending, print_ending
 from nodeagent.cli._follow import request_and_wait
 from nodeagent.cli._io import emit, printable, warn
+from nodeagent.cli._render import ahead, clock, local_now
 from nodeagent.cli.maintenance import flag
-from nodeagent.errors import InvalidInput
+from nodeagent.errors import InvalidInput, Refused
+from nodeagent.reasons import Reason, hint
 
 __all__ = ["add_arguments", "read_config", "run"]
+
+# Options of the D-Bus method Apply.
+Options = dict[str, str | bool]
+
+DELAYS: Final = ("not_before", "window", "no_reboot")
+
+# What an operator confirms, by the disruption of the plan. The others are applied without a question.
+QUESTIONS: Final = {
+    "restart": "Services restart.",
+    "drain": "Workloads move away, and services restart.",
+    "reboot": "This host reboots.",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="the MachineConfig, YAML or JSON; - is standard input")
     parser.add_argument("--dry-run", action="store_true", help="show the plan only, as nodeagent plan FILE")
     _io.add_max_disruption(parser)
+    parser.add_argument("--yes", "-y", action="store_true", help="do not prompt on a terminal")
+    parser.add_argument(
+        "--at",
+        metavar="TIME",
+        help="begin at 02:00, 'tomorrow 02:00' or 2026-11-24T02:00, or in the window 'sat 02:00 60'",
+    )
+    parser.add_argument("--no-reboot", action="store_true", help="hold the reboot back until nodeagent reboot")
     parser.add_argument("--wait", action="store_true", help="show the progress, and return when the update has ended")
     parser.add_argument("--json", action="store_true", help="one JSON object (nodeagent/apply/v1)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Return 0 if the config was accepted. With ``--wait``: 0 done, 1 reverted or degraded, 4 refused or still under
-    way."""
+    """Return 0 if the config was accepted, 6 if the operator did not confirm the plan. With ``--wait``: 0 done, 1
+    reverted or degraded, 4 refused or still under way."""
     if args.dry_run:
         from nodeagent.cli import plan
 
         return plan.run(argparse.Namespace(old=None, new=None, policy=None, diff=False, **vars(args)))
     name, text = read_config(args.file)
-    allowed = args.max_disruption or ""
-    digest, result, before = ask(lambda client: _request(client, name, text, allowed, wait=args.wait, silent=args.json))
+    not_before, window = _start(args.at) if args.at else ("", "")
+    options: Options = {"not_before": not_before, "window": window, "no_reboot": args.no_reboot}
+    options["max_disruption"] = args.max_disruption or ""
+    if not (args.yes or args.json or args.file == _io.STDIN) and _io.is_interactive():
+        confirmed = _confirmed(args.file, name, options)
+        if confirmed is None:
+            print("not applied: nothing was changed")
+            return _io.DECLINED
+        options["max_disruption"] = confirmed
+    digest, result, before = ask(lambda client: _request(client, name, text, options, wait=args.wait, silent=args.json))
     if args.json:
-        emit(_answer(name, digest, result, before))
+        emit(_answer(name, digest, result, before) | {key: options[key] for key in DELAYS})
     elif args.wait:
         print_ending(name, result)
     else:
-        print(f"{printable(name)} is the desired config now; nodeagent status --watch follows the update")
+        print(f"{printable(name)} is the desired config now; {_then(options)}")
     return result.exit_code
+
+
+def _start(text: str) -> tuple[str, str]:
+    from nodeagent.core.coordination.hold import parse_start
+    from nodeagent.settings.check import load_zone
+
+    try:
+        return parse_start(text, local_now(), load_zone("localtime"))
+    except ValueError as error:
+        raise InvalidInput(f"--at: {error}", reason=Reason.BAD_TIME, hint=hint(Reason.BAD_TIME)) from None
+
+
+def _confirmed(path: str, name: str, options: Options) -> str | None:
+    """Show the plan and prompt if it disrupts. Return the disruption that the daemon must not exceed, which is that of
+    the plan; None if the operator said no."""
+    from nodeagent.cli.plan import plan_here
+    from nodeagent.core.plan.plan import check_disruption, disruption
+
+    allowed = str(options["max_disruption"])
+    try:
+        plan = plan_here(path, as_json=False)
+    except Refused as error:
+        if error.reason != Reason.UPDATE_UNDER_WAY:
+            raise
+        question = f"{error.message}, so the plan is not known yet. Apply {name} after it?"
+        return allowed if _io.confirm(question) else None
+    if allowed:
+        check_disruption(plan, allowed)
+    word = disruption(plan)
+    begins = _begins(options)
+    if word in QUESTIONS and not _io.confirm(f"Apply {printable(name)}{begins}? {QUESTIONS[word]}"):
+        return None
+    return allowed or word
+
+
+def _begins(options: Options) -> str:
+    if start := str(options["not_before"]):
+        now = local_now()
+        return f" at {clock(start, now)}{ahead(start, now)}"
+    return f" in the window {options['window']}" if options["window"] else ""
+
+
+def _then(options: Options) -> str:
+    if begins := _begins(options):
+        text = f"its update begins{begins}"
+    else:
+        text = "nodeagent status --watch follows the update"
+    return f"{text}; a reboot waits for nodeagent reboot" if options["no_reboot"] else text
 
 
 def read_config(path: str) -> tuple[str, str]:
@@ -56,16 +133,16 @@ def read_config(path: str) -> tuple[str, str]:
 
 
 async def _request(
-    client: Client, name: str, text: str, allowed: str, *, wait: bool, silent: bool
+    client: Client, name: str, text: str, options: Options, *, wait: bool, silent: bool
 ) -> tuple[str, Ending, dict[str, Any]]:
     before = await client.status()
     if flag(before) and not silent:
         warn(f"{flag(before)}; the update begins after it")
     if not wait:
-        return await client.apply(text, allowed), Ending("accepted"), before
+        return await client.apply(text, options), Ending("accepted"), before
 
     async def send() -> tuple[str, str]:
-        return name, await client.apply(text, allowed)
+        return name, await client.apply(text, options)
 
     _, digest, result = await request_and_wait(client, send, silent=silent)
     return digest, result, before

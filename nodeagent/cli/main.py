@@ -37,6 +37,7 @@ COMMANDS: Final = (
     Command("explain", "show the policy entry for a path or unit, or the remedy for a reason"),
     Command("apply", "make a MachineConfig the desired config"),
     Command("cancel", "end the update under way, or take it back before its reboot"),
+    Command("reboot", "continue an update whose reboot was held back"),
     Command("rollback", "return to the previous config, including the OS"),
     Command("status", "show the state of this host, what it waits for, and what to do"),
     Command("history", "list past updates, show one with its phases, or compare two"),
@@ -61,6 +62,7 @@ EXITS: Final = """exit status:
   3  the change cannot be applied to a running host
   4  refused or waiting: a lease, a window or a check
   5  the daemon cannot be reached
+  6  not confirmed at the prompt; nothing was changed
 """
 
 # Options of other programs, with the hint to print.

@@ -106,6 +106,7 @@ def test_no_change_of_the_host_without_a_password() -> None:
         "maintenance",
         "power-off",
         "read-secrets",
+        "reboot",
         "reload",
         "rollback",
         "verify",

@@ -11,7 +11,9 @@ from typing import Any, Protocol
 
 from nodeagent import __version__
 from nodeagent.agent.report.report import Report
+from nodeagent.core.coordination.hold import Hold, start_of
 from nodeagent.core.coordination.maintenance import MaintenanceRequest
+from nodeagent.core.coordination.windows import parse_windows
 from nodeagent.core.etcd.membership import MemberRequest, OperationKind
 from nodeagent.core.plan.plan import DISRUPTION_WORDS
 from nodeagent.core.report.history import entry_to_dict
@@ -47,11 +49,13 @@ class Served(Protocol):
 
     async def plan(self, text: str, *, diff: bool, private: bool) -> str: ...
 
-    async def apply(self, text: str, max_disruption: str) -> str: ...
+    async def apply(self, text: str, max_disruption: str, hold: Hold | None) -> str: ...
 
     async def rollback(self) -> str: ...
 
     async def cancel(self, caller: str) -> str: ...
+
+    async def reboot(self, caller: str) -> str: ...
 
     async def verify(self) -> str: ...
 
@@ -82,7 +86,8 @@ class _Manager:
     async def apply(self, message: Message) -> Sequence[Any]:
         await authorize(self._bus, message, f"{ACTIONS}.apply")
         text, options = message.body
-        return (await self._api.apply(text, _max_disruption(options)),)
+        hold = _hold(options, await caller_name(self._bus, message))
+        return (await self._api.apply(text, _max_disruption(options), hold),)
 
     async def plan(self, message: Message) -> Sequence[Any]:
         text, options = message.body
@@ -99,6 +104,10 @@ class _Manager:
     async def cancel(self, message: Message) -> Sequence[Any]:
         await authorize(self._bus, message, f"{ACTIONS}.cancel")
         return (await self._api.cancel(await caller_name(self._bus, message)),)
+
+    async def reboot(self, message: Message) -> Sequence[Any]:
+        await authorize(self._bus, message, f"{ACTIONS}.reboot")
+        return (await self._api.reboot(await caller_name(self._bus, message)),)
 
     async def verify(self, message: Message) -> Sequence[Any]:
         await authorize(self._bus, message, f"{ACTIONS}.verify")
@@ -173,6 +182,7 @@ class _Manager:
                 ),
                 "Rollback": Method(self.rollback, "a{sv}", "s", ("options", "config")),
                 "Cancel": Method(self.cancel, "a{sv}", "s", ("options", "answer")),
+                "Reboot": Method(self.reboot, "a{sv}", "s", ("options", "answer")),
                 "Verify": Method(self.verify, "", "s", ("report",)),
                 "Config": Method(self.config, "sa{sv}", "s", ("which", "options", "config")),
                 "History": Method(self.history, "u", "s", ("limit", "updates")),
@@ -199,6 +209,22 @@ def _max_disruption(options: Mapping[str, Any]) -> str:
         message = f"max_disruption must be one of {', '.join(DISRUPTION_WORDS)}"
         raise InvalidInput(message, reason=Reason.BAD_OPTION)
     return str(word)
+
+
+def _hold(options: Mapping[str, Any], requester: str) -> Hold | None:
+    """Return the delay that the options of ``Apply`` request. Raises ``InvalidInput`` (``BadTime``)."""
+    not_before, window = options.get("not_before", ""), options.get("window", "")
+    no_reboot = options.get("no_reboot", False)
+    try:
+        if not_before:
+            start_of(not_before)
+        if window:
+            parse_windows([window])
+    except (TypeError, AttributeError, ValueError) as error:
+        raise InvalidInput(f"the start of the update is invalid: {error}", reason=Reason.BAD_TIME) from None
+    if not (not_before or window or no_reboot):
+        return None
+    return Hold("", str(not_before), str(window), bool(no_reboot), requester)
 
 
 def _config_options(which: str, options: Mapping[str, Any]) -> tuple[str, bool]:

@@ -12,17 +12,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime
 from typing import Final
 
 from nodeagent.agent.coordination import EXPIRED, LOST, Operation
 from nodeagent.agent.tasks import pause
 from nodeagent.agent.update.run import HOLDER, Run, Update
 from nodeagent.core.backoff import delays, jittered
+from nodeagent.core.coordination.hold import waits
 from nodeagent.core.coordination.windows import Schedule
 from nodeagent.core.once import Once
 from nodeagent.core.plan.steps import Reboot
 from nodeagent.core.update.events import UpdateWaiting, Warned
 from nodeagent.errors import AgentError, Refused, Retryable, Unreachable
+from nodeagent.reasons import Reason
 
 __all__ = [
     "NotNow",
@@ -51,7 +54,12 @@ LONGEST_PAUSE: Final = 60.0
 
 
 class NotNow(AgentError):
-    """The update cannot continue now; ``reason`` is that of the refusal. A later attempt may succeed."""
+    """The update cannot continue now; ``reason`` is that of the refusal. A later attempt may succeed.
+
+    ``after``: seconds after which it does; None if that is unknown.
+    """
+
+    after: float | None = None
 
 
 @contextlib.contextmanager
@@ -96,7 +104,9 @@ class Waiting:
         if self._reported.is_new((error.reason, words)):
             run.narrate(UpdateWaiting, f"{error.message}; the update continues when that is over", error.reason)
             self._pauses = delays(run.policy.lease_retry, max(LONGEST_PAUSE, run.policy.lease_retry))
-        await pause(jittered(next(self._pauses), self._random()), run.wake)
+        seconds = jittered(next(self._pauses), self._random())
+        after = error.after if isinstance(error, NotNow) else None
+        await pause(seconds if after is None else min(seconds, after), run.wake)
 
 
 def reboots(update: Update) -> bool:
@@ -142,8 +152,25 @@ async def check_free(run: Run) -> None:
         raise NotNow(error.message, reason=error.reason) from error
 
 
+def check_hold(run: Run) -> None:
+    """Raise ``NotNow`` (``Scheduled``, ``RebootRequired``) while an operator delays the update."""
+    record, hold, now = run.record, run.record.lasting.hold, datetime.fromisoformat(run.ports.clock.now())
+    found = waits(hold, record.to_digest, now, run.policy.zone, reboots=reboots(run.update))
+    if found is None or hold is None:
+        return
+    if found.reboot:
+        why = f"this host must be rebooted for {record.to_name}; {hold.requester} holds the reboot back"
+        raise NotNow(why, reason=Reason.REBOOT_REQUIRED)
+    when = f"{found.until.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" if found.until else "a time that never comes"
+    why = f"the update to {record.to_name} waits until {when}, as requested by {hold.requester}"
+    error = NotNow(why, reason=Reason.SCHEDULED)
+    error.after = (found.until - now).total_seconds() if found.until else None
+    raise error
+
+
 async def acquire_all(run: Run) -> None:
     """Acquire the right to disrupt this node. Raises ``NotNow``, and ``Refused`` (``LOST``)."""
+    check_hold(run)
     with retry_on_refusal():
         await run.ports.coordination.acquire(operation_of(run.update, run.policy.windows))
     _checked(run)

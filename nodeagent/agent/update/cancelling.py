@@ -47,7 +47,8 @@ async def request_cancellation(
     desired one. Raises ``Refused`` as ``core.update.cancel``, and what the store and the desired file raise.
     """
     record = update.record if update is not None else await ports.store.load()
-    name, digest = record.to_name, record.to_digest
+    # The end of safe parts is reported with the digest of their own config, which is not the desired one.
+    name, digest, ended = record.to_name, record.safe_for or record.to_digest, record.to_digest
     try:
         effect = cancellation(
             record,
@@ -62,8 +63,9 @@ async def request_cancellation(
             # It is not tried again anyway.
             raise
         # A config that was put off or refused for a reason that may pass.
-        name, digest, effect = wanted.config.name, wanted.source.digest, Cancellation.END
-    answer = Cancelled(name, digest, record.update_id, effect)
+        name, effect = wanted.config.name, Cancellation.END
+        digest = ended = wanted.source.digest
+    answer = Cancelled(name, ended, record.update_id, effect)
     if effect is Cancellation.REVERTING:
         return answer
     if update is not None:
@@ -98,7 +100,7 @@ async def taken_back(run: Run) -> Transition | None:
         if update.cancelled is not None:
             # The host went down between the request and its effect.
             run.narrate(Warned, f"not cancelled: {error.message}", error.reason)
-            await run.ports.store.drop_request(update.digest)
+            await run.ports.store.drop_request(update.desired_digest)
             update.cancelled = None
         return None
     update.cancelled = takeover
@@ -117,7 +119,7 @@ async def carry_out(ports: Ports, record: Record, request: ApplyRequest, meaning
     """Carry out a cancellation while no update runs. Returns the record, in which the config is applied on request
     only. ``meaning`` is that of the cancelled config, "" if it is not desired any more."""
     why = cancelled_by(request.requester)
-    ours = record.to_digest == request.digest
+    ours = request.digest in (record.to_digest, record.safe_for)
     if ours and interrupted(record):
         record = _marked(record, why.message, ports.clock.now())
         record = await close_interrupted(ports, record, replace(why, message=f"{why.message}; nothing was changed"))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 
 from nodeagent.agent.update.finishing import Requests, note_cancellation, takeover_by, unusable
 from nodeagent.agent.update.preflight import Desired
 from nodeagent.agent.update.run import Ports, Update
 from nodeagent.core.once import Once
 from nodeagent.core.update.events import DesiredChanged
+from nodeagent.core.update.legs import Prepare
 from nodeagent.core.update.ports.store import ApplyRequest
 from nodeagent.errors import AgentError, InvalidInput, Retryable, Unreachable
 
@@ -107,10 +109,23 @@ class DesiredReader:
         except AgentError as error:
             update.takeover = unusable(error)
             return True
-        if desired is not None and desired.source.digest == (update.record.safe_for or update.digest):
+        if desired is not None and desired.source.digest == update.desired_digest:
+            await self._adopt(update)
             return False
         update.takeover = await takeover_by(self._ports, desired)
         return True
+
+    async def _adopt(self, update: Update) -> None:
+        """Give an update that wrote nothing yet the delay of a newer request for the same config, or none."""
+        async with self._recording:
+            store = self._ports.store
+            request = await store.request()
+            if request is None or request.digest != update.digest or not isinstance(update.record.leg, Prepare):
+                return
+            if not request.cancel and request.hold != update.record.lasting.hold:
+                update.record = replace(update.record, lasting=replace(update.record.lasting, hold=request.hold))
+                await store.save(update.record)
+                await store.drop_request(request.digest)
 
     def report(self, desired: Desired | None) -> None:
         """Report each change of the desired config once.

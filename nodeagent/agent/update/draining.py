@@ -62,7 +62,7 @@ async def _drain(run: Run, node: NodeDrainer) -> str:
     try:
         await node.drain(run.record.operation, max(left, MIN_DRAIN))
     except Refused as error:
-        if error.reason != Reason.DRAIN_TIMED_OUT or not (run.policy.drain_or_reboot and run.policy.may_reboot):
+        if error.reason != Reason.DRAIN_TIMED_OUT or not (run.policy.drain_or_reboot and run.may_reboot):
             raise
         return error.message
     return ""

@@ -70,7 +70,7 @@ def cancelled_by(requester: str) -> Takeover:
 async def note_cancellation(ports: Ports, update: Update) -> None:
     """Note in ``update`` that an operator cancelled it, as recorded in the store, also before a restart."""
     request = await ports.store.request()
-    if update.cancelled is None and request is not None and request.cancel and request.digest == update.digest:
+    if update.cancelled is None and request is not None and request.cancel and request.digest == update.desired_digest:
         update.cancelled = cancelled_by(request.requester)
 
 

@@ -183,6 +183,8 @@ def lasting_of(record: Record, desired: Desired, request: ApplyRequest | None) -
     kept = record.lasting.without(desired.source.digest, desired.meaning)
     if request is not None and request.avoid:
         kept = replace(kept, rolled_back_digest=request.avoid, rolled_back_meaning=request.avoid_meaning)
+    if request is not None:
+        kept = replace(kept, hold=request.hold)
     if kept.rolled_back_digest == desired.source.digest or kept.rolled_back_meaning == desired.meaning:
         if request is None:
             name = desired.config.name

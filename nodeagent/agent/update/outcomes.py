@@ -69,7 +69,7 @@ async def failed(run: Run, message: str, reason: str, *, curable: bool) -> Trans
     if reason in LOST:
         return degraded(run, message, reason)
     # The rest of the config may wait for exactly that reboot.
-    may_reboot = run.policy.may_reboot and not run.record.safe_for
+    may_reboot = run.may_reboot and not run.record.safe_for
     response = _response(run, curable=curable, may_reboot=may_reboot)
     if response is FailureResponse.REBOOT and not run.record.lasting.budget.left:
         # Without a reboot in the plan and none so far, a revert needs no reboot either.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, tzinfo
 from typing import Any, Concatenate, ParamSpec
 
 from nodeagent.agent.coordination import Coordination
@@ -113,6 +114,8 @@ class UpdatePolicy:
     revert: bool = True
     # None: an update may begin at any time.
     windows: Schedule | None = None
+    # The time zone of windows.
+    zone: tzinfo = UTC
     drain_timeout: float = 3600.0
     # Reboot after drain_timeout. If False: uncordon and try again later.
     drain_or_reboot: bool = True
@@ -226,6 +229,11 @@ class Update:
         return target_from_dict(self.record.os.target) if self.record.os.target is not None else None
 
     @property
+    def desired_digest(self) -> str:
+        """Digest of the desired config for which this update began."""
+        return self.record.safe_for or self.digest
+
+    @property
     def ended(self) -> bool:
         """Whether its end was reported before, and it only gives back what it still holds."""
         return isinstance(self.record.leg, Unreleased)
@@ -282,6 +290,13 @@ class Run:
     @property
     def record(self) -> Record:
         return self.update.record
+
+    @property
+    def may_reboot(self) -> bool:
+        """Whether the settings, and the operator who requested the update, allow a reboot."""
+        hold = self.record.lasting.hold
+        held = hold is not None and hold.digest == self.record.to_digest and hold.no_reboot
+        return self.policy.may_reboot and not held
 
     def narrate(
         self, event: Callable[Concatenate[UpdateContext, P], UpdateEvent], *args: P.args, **kwargs: P.kwargs

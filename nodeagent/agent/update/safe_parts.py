@@ -53,6 +53,8 @@ _NO_BLOCK: Final = LOST | {
     Reason.CONFIG_REJECTED,
     Reason.SUPERSEDED,
     Reason.WITHDRAWN,
+    Reason.CANCELLED,
+    Reason.SCHEDULED,
 }
 
 FAILED_WITH: Final = "failed on this host with the rest"

@@ -23,6 +23,8 @@ def motd(status: Status) -> str:
                 f"degraded since {status.since}: {status.reason}: {status.message}",
                 f"what now: {hint(status.reason)}",
             ]
+        case _ if status.reason == Reason.REBOOT_REQUIRED:
+            lines = [f"reboot required: {status.message}", f"what now: {hint(status.reason)}"]
         case _:
             what = "this host is going to reboot" if status.reboot_required else "services may be restarted"
             lines = [f"updating to {status.goal} since {status.since} ({status.phase}); {what}"]

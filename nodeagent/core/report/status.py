@@ -74,8 +74,9 @@ class Status:
 
     @property
     def reboot_required(self) -> bool:
-        """Whether the host is about to reboot, or a staged deployment waits for a reboot by an admin."""
-        return self.phase is Phase.REBOOTING or any(found.staged and not found.locked for found in self.deployments)
+        """Whether the host is about to reboot, or a staged deployment or an update waits for a reboot by an admin."""
+        asked = self.phase is Phase.REBOOTING or self.reason == Reason.REBOOT_REQUIRED
+        return asked or any(found.staged and not found.locked for found in self.deployments)
 
 
 def fold(status: Status, event: Event) -> Status:

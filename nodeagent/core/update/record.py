@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from nodeagent.core.coordination.hold import Hold
 from nodeagent.core.update.lasting import Budget, Partial, Rejection, added, matching, without
 from nodeagent.core.update.legs import (
     INTERRUPTED,
@@ -124,6 +125,8 @@ class Lasting:
     rolled_back_meaning: str = ""
     budget: Budget = field(default_factory=Budget)
     partial: Partial | None = None
+    # A delay that an operator requested for one config.
+    hold: Hold | None = None
 
     def without(self, digest: str, meaning: str) -> Lasting:
         """Forget the rejection of a config that is applied now: it has failed only when it fails again."""
@@ -271,9 +274,17 @@ def _ended(record: Record, phase: Phase) -> Record:
             return at_rest(record)
         case Apply() | Fallback() if phase is Phase.IDLE:
             kept = record.os.leftover if record.os.kept is not None else OsProgress()
-            return Record(lasting=record.lasting, os=kept)
+            return Record(lasting=_without_hold(record), os=kept)
         case _:
             return record
+
+
+def _without_hold(record: Record) -> Lasting:
+    """Return what lasts after a good end: a delay of this update is over."""
+    hold = record.lasting.hold
+    return (
+        replace(record.lasting, hold=None) if hold is not None and hold.digest == record.to_digest else record.lasting
+    )
 
 
 def after_boot(record: Record, phase: Phase, *, now: str, boot_id: str) -> Record:
@@ -295,8 +306,11 @@ def degraded_record(reason: str = "", message: str = "", *, since: str = "", upd
 def reject(record: Record, why: str, now: str, *, reason: str = "") -> Record:
     """Return the record with the config of this update among those that are applied on request only."""
     rejection = Rejection(record.to_digest, record.to_meaning, record.to_name, why, now, reason)
+    if reason == Reason.CANCELLED and record.safe_for:
+        # An operator cancels the whole config.
+        rejection = replace(rejection, digest=record.safe_for, meaning="")
     rejections = added(record.lasting.rejections, rejection)
-    lasting = replace(record.lasting, failed_digest=record.to_digest, failed_why=why, rejections=rejections)
+    lasting = replace(record.lasting, failed_digest=rejection.digest, failed_why=why, rejections=rejections)
     return replace(record, lasting=lasting)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from nodeagent.core.coordination.hold import Hold
 from nodeagent.core.update.lasting import Budget, Partial, Rejection
 from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Rest, Revert, Unreleased
 from nodeagent.core.update.phase import Phase
@@ -95,6 +96,7 @@ class _Stored:
     rejections: tuple[Rejection, ...] | None = None
     avoided: str = ""
     avoided_meaning: str = ""
+    hold: Hold | None = None
     budget: Budget = field(default_factory=Budget)
     safe_for: str = ""
     next_partial: Partial | None = None
@@ -156,6 +158,7 @@ def record_to_dict(record: Record) -> dict[str, Any]:
         rejections=lasting.rejections,
         avoided=lasting.rolled_back_digest,
         avoided_meaning=lasting.rolled_back_meaning,
+        hold=lasting.hold,
         budget=lasting.budget,
         safe_for=record.safe_for,
         next_partial=record.partial,
@@ -264,6 +267,7 @@ def _lasting(stored: _Stored) -> Lasting:
         stored.avoided_meaning,
         stored.budget,
         stored.partial,
+        stored.hold,
     )
 
 
@@ -338,7 +342,7 @@ def _revert(stored: _Stored) -> Revert:
 _SALVAGED = (
     *("update_id", "from_digest", "to_digest", "from_name", "to_name", "held", "cordon", "staged"),
     *("staged_boot", "rejected", "rejected_why", "avoided", "avoided_meaning", "unfinished"),
-    *("os_target", "rejections", "budget", "partial"),
+    *("os_target", "rejections", "budget", "partial", "hold"),
 )
 
 

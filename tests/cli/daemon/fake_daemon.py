@@ -85,6 +85,7 @@ class FakeDaemon:
                 "Plan",
                 "Rollback",
                 "Cancel",
+                "Reboot",
                 "Verify",
                 "Config",
                 "History",

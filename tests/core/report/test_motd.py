@@ -39,6 +39,11 @@ def test_messages(golden: Golden) -> None:
             reason="Reverted",
             message="the host is well and runs worker-1; worker-2 was taken back because of: x failed",
         ),
+        "a held reboot": busy(
+            Phase.LEASING,
+            reason="RebootRequired",
+            message="this host must be rebooted for worker-2; root holds the reboot back",
+        ),
         "staged by another": replace(IDLE, deployments=(STAGED,)),
     }
     for name, status in cases.items():

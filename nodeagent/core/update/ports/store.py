@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.machineconfig import ConfigSource
+from nodeagent.core.coordination.hold import Hold
 from nodeagent.core.update.record import Record
 
 __all__ = ["ApplyRequest", "HistoryEntry", "Snapshot", "Store"]
@@ -19,7 +20,8 @@ class ApplyRequest:
 
     ``avoid`` and ``avoid_meaning`` are of the config that it takes the place of, for a rollback: that one is applied
     again on request only. With ``cancel``, the request is the opposite: the update to this config, whose name is
-    ``name``, ends, and it is applied again on request only. ``requester`` is the operator.
+    ``name``, ends, and it is applied again on request only. ``requester`` is the operator. ``not_before``, ``window``
+    and ``no_reboot`` as in ``core.coordination.hold``.
     """
 
     digest: str
@@ -28,6 +30,27 @@ class ApplyRequest:
     cancel: bool = False
     name: str = ""
     requester: str = ""
+    not_before: str = ""
+    window: str = ""
+    no_reboot: bool = False
+
+    def held(self, hold: Hold | None) -> ApplyRequest:
+        """Return the request with the delay of ``hold``."""
+        if hold is None:
+            return self
+        return ApplyRequest(
+            self.digest,
+            requester=hold.requester,
+            not_before=hold.not_before,
+            window=hold.window,
+            no_reboot=hold.no_reboot,
+        )
+
+    @property
+    def hold(self) -> Hold | None:
+        if not (self.not_before or self.window or self.no_reboot):
+            return None
+        return Hold(self.digest, self.not_before, self.window, self.no_reboot, self.requester)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,161 @@
+"""`apply` and `reboot` on a terminal: the plan, the question, and its answers."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from nodeagent.errors import Refused
+from nodeagent.reasons import Reason
+from tests.cli.daemon.conftest import Cli
+from tests.cli.daemon.fake_daemon import FakeDaemon
+from tests.cli.daemon.test_apply import CONFIG, config
+from tests.support.golden import Golden
+
+__all__ = ["config"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Interrupted(Terminal):
+    def readline(self, *_: object) -> str:
+        raise KeyboardInterrupt
+
+
+def plan(*actions: str) -> str:
+    listed = [{"type": action} | ({} if action == "Reboot" else {"unit": "app.service"}) for action in actions]
+    change = {"domain": "file", "key": "/etc/app", "change": "modified", "policy": "user", "actions": listed}
+    named = [{**each, "because": ["file:/etc/app"]} for each in listed]
+    answer = {"schema": "nodeagent/plan/v1", "from": "worker-1", "to": "worker-2", "drain": False}
+    return json.dumps({**answer, "changes": [change], "actions": named, "disruption": "restart", "notes": []})
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def typed(text: str | Terminal) -> None:
+        monkeypatch.setattr(sys, "stdin", text if isinstance(text, Terminal) else Terminal(text))
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        monkeypatch.setenv("NO_COLOR", "1")
+
+    return typed
+
+
+def applied(daemon: FakeDaemon) -> list[Any]:
+    return [call[1][1] for call in daemon.calls if call[0] == "Apply"]
+
+
+@pytest.mark.parametrize("answer", ["y\n", "YES\n"])
+def test_yes_applies_what_was_shown_and_no_more(
+    cli: Cli, daemon: FakeDaemon, config: str, terminal: Any, answer: str
+) -> None:
+    daemon.answers["Plan"] = plan("Restart")
+    terminal(answer)
+    given = cli("apply", config)
+    assert given.code == 0
+    assert "Restart app.service" in given.out
+    assert "Apply worker-2? Services restart. [y/N] " in given.out
+    assert applied(daemon)[0]["max_disruption"].value == "restart"
+
+
+@pytest.mark.parametrize(
+    "answer", ["\n", "n\n", "yess\n", "", Interrupted()], ids=["enter", "n", "typo", "eof", "ctrl-c"]
+)
+def test_anything_else_is_no(cli: Cli, daemon: FakeDaemon, config: str, terminal: Any, answer: str | Terminal) -> None:
+    daemon.answers["Plan"] = plan("Reboot")
+    terminal(answer)
+    given = cli("apply", config)
+    assert (given.code, applied(daemon)) == (6, [])
+    assert given.out.endswith("not applied: nothing was changed\n")
+
+
+def test_what_does_not_disrupt_is_not_a_question(cli: Cli, daemon: FakeDaemon, config: str, terminal: Any) -> None:
+    daemon.answers["Plan"] = plan("Reload")
+    terminal("")
+    assert cli("apply", config).code == 0
+    assert applied(daemon)
+
+
+@pytest.mark.parametrize("words", [("--yes",), ("--json",)])
+def test_no_question_is_asked(cli: Cli, daemon: FakeDaemon, config: str, terminal: Any, words: tuple[str, ...]) -> None:
+    terminal("")
+    assert cli("apply", config, *words).code == 0
+    assert [call[0] for call in daemon.calls if call[0] == "Plan"] == []
+
+
+def test_during_an_update_the_plan_is_not_known(cli: Cli, daemon: FakeDaemon, config: str, terminal: Any) -> None:
+    daemon.answers["Plan"] = Refused("an update is under way (Writing)", reason=Reason.UPDATE_UNDER_WAY)
+    terminal("y\n")
+    given = cli("apply", config)
+    assert given.code == 0
+    assert "an update is under way (Writing), so the plan is not known yet. Apply worker-2 after it?" in given.out
+
+
+def test_more_than_allowed_is_refused_before_the_question(
+    cli: Cli, daemon: FakeDaemon, config: str, terminal: Any
+) -> None:
+    daemon.answers["Plan"] = plan("Reboot")
+    terminal("y\n")
+    given = cli("apply", config, "--max-disruption", "restart")
+    assert (given.code, applied(daemon)) == (4, [])
+    assert "DisruptionExceeded" in given.err
+
+
+def test_a_time_is_resolved_and_sent(cli: Cli, daemon: FakeDaemon, config: str, golden: Golden) -> None:
+    given = cli("apply", config, "--at", "2026-11-24T02:00Z")
+    assert given.code == 0
+    assert applied(daemon)[0]["not_before"].value == "2026-11-24T02:00:00Z"
+    golden("commands", "apply --at a time", given.out)
+    given = cli("apply", config, "--at", "sat 02:00 60", "--no-reboot")
+    assert (applied(daemon)[1]["window"].value, applied(daemon)[1]["no_reboot"].value) == ("sat 02:00 60", True)
+    golden("commands", "apply --at a window --no-reboot", given.out)
+    assert cli("apply", config, "--no-reboot", "--json").json["no_reboot"] is True
+
+
+def test_a_time_that_is_none(cli: Cli, daemon: FakeDaemon, config: str) -> None:
+    given = cli("apply", config, "--at", "noon", "--json")
+    assert (given.code, given.error["reason"], applied(daemon)) == (2, "BadTime", [])
+
+
+WAITING = {
+    "phase": "Leasing",
+    "reason": "RebootRequired",
+    "message": "this host must be rebooted for worker-2; root holds the reboot back",
+}
+
+
+def reboots(config: str) -> str:
+    return json.dumps({"schema": "nodeagent/reboot/v1", "config": config, "digest": "d" * 64, "update_id": "u2"})
+
+
+def test_reboot(cli: Cli, daemon: FakeDaemon, terminal: Any, golden: Golden) -> None:
+    daemon.answers["Reboot"] = reboots("worker-2")
+    daemon.status |= WAITING
+    terminal("y\n")
+    given = cli("reboot")
+    assert given.code == 0
+    golden("commands", "reboot, confirmed", given.out)
+    terminal("n\n")
+    given = cli("reboot")
+    assert (given.code, [call[0] for call in daemon.calls].count("Reboot")) == (6, 1)
+    golden("commands", "reboot, not confirmed", given.out)
+
+
+def test_nothing_waits_for_a_reboot(cli: Cli, daemon: FakeDaemon, terminal: Any) -> None:
+    daemon.answers["Reboot"] = reboots("")
+    terminal("")
+    given = cli("reboot")
+    assert (given.code, given.out) == (0, "no update waits for a reboot: nothing to do\n")
+
+
+def test_the_text_is_sent_as_it_is(cli: Cli, daemon: FakeDaemon, config: str, terminal: Any) -> None:
+    daemon.answers["Plan"] = plan("Restart")
+    terminal("y\n")
+    cli("apply", config)
+    assert [call[1][0] for call in daemon.calls if call[0] == "Apply"] == [CONFIG]
