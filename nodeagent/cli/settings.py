@@ -141,19 +141,26 @@ def _config(text: bytes) -> tuple[Sequence[Problem], Sequence[Problem]]:
 
 def _policy(text: bytes) -> tuple[Sequence[Problem], Sequence[Problem]]:
     """Check a policy. A unit that is not on the host is a note only: the next config may contain it."""
+    from nodeagent.core.config.unit_names import did_you_mean
     from nodeagent.core.plan.policy_parse import parse_policy
 
     policy = parse_policy(text)
     entries = [*policy.files.values(), *policy.units.values(), *([policy.sshkey] if policy.sshkey else [])]
     named = {action.unit for entry in entries for action in entry.actions if action.unit}
-    absent = [unit for unit in sorted(named) if not _is_on_host(unit)]
-    return (), [Problem(unit, "is not on this host: an update that needs it is refused") for unit in absent]
+    known = _units_of_host()
+    why = "is not on this host: an update that needs it is refused"
+    return (), [Problem(unit, why + did_you_mean(unit, known)) for unit in sorted(named - known)]
 
 
-def _is_on_host(unit: str) -> bool:
-    import os
+def _units_of_host() -> set[str]:
+    from contextlib import suppress
+    from pathlib import Path
 
-    return any(os.path.lexists(f"{place}/{unit}") for place in UNIT_PLACES)
+    known: set[str] = set()
+    for place in UNIT_PLACES:
+        with suppress(OSError):
+            known.update(path.name for path in Path(place).iterdir())
+    return known
 
 
 def _result(what: str, problems: Any = (), *, notes: Any = (), skipped: str = "") -> dict[str, Any]:

@@ -20,7 +20,7 @@ from nodeagent.agent.update.restarts import along_before, in_transactions, mark,
 from nodeagent.agent.update.run import Ports, Run, Update
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.paths import UNIT_DIR
-from nodeagent.core.config.unit_names import is_template
+from nodeagent.core.config.unit_names import did_you_mean, is_template
 from nodeagent.core.plan.change import KeyChange, PolicySource
 from nodeagent.core.plan.domain import UnitFailure
 from nodeagent.core.plan.policy import reload
@@ -351,10 +351,7 @@ async def missing_units(ports: Ports, update: Update, new: MachineConfig) -> tup
         for action in planned.actions
         if action.unit
     }
-    return tuple(
-        [
-            Problem(f"nodeDisruptionPolicy: {unit}", "no such unit on this host or in the config")
-            for unit in sorted(named - set(new.units))
-            if (await ports.units.state(unit)).load == "not-found"
-        ]
-    )
+    missing = [unit for unit in sorted(named - set(new.units)) if (await ports.units.state(unit)).load == "not-found"]
+    known = {*new.units, *(await ports.units.files() if missing else ())}
+    what = "no such unit on this host or in the config"
+    return tuple(Problem(f"nodeDisruptionPolicy: {unit}", what + did_you_mean(unit, known)) for unit in missing)

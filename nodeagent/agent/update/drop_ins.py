@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from difflib import get_close_matches
 from typing import Final
 
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.paths import UNIT_DIR
-from nodeagent.core.config.unit_names import template_of
+from nodeagent.core.config.unit_names import did_you_mean, template_of
 from nodeagent.core.update.ports.host import Units
 from nodeagent.domains import changed_contents
 from nodeagent.errors import Problem
@@ -66,8 +65,4 @@ async def _exists(units: Units, unit: str, brought: Collection[str]) -> bool:
 
 
 def _said(unit: str, known: Collection[str]) -> str:
-    stem, dot, kind = unit.rpartition(".")
-    stems = [name.removesuffix(dot + kind) for name in sorted(known) if name.endswith(dot + kind)]
-    close = get_close_matches(stem, stems, 1)
-    hint = f"; did you mean {close[0]}{dot}{kind}?" if close else ""
-    return f"there is no unit {unit} on this host or in the config{hint}"
+    return f"there is no unit {unit} on this host or in the config{did_you_mean(unit, known)}"

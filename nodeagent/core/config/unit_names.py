@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from nodeagent.core.config.paths import MAX_NAME_BYTES, has_control
 
-__all__ = ["UNIT_TYPES", "dropin_name_problem", "is_template", "template_of", "unit_name_problem"]
+__all__ = ["UNIT_TYPES", "did_you_mean", "dropin_name_problem", "is_template", "template_of", "unit_name_problem"]
 
 UNIT_TYPES: Final = (
     "service",
@@ -66,3 +67,14 @@ def dropin_name_problem(name: str) -> str | None:
     if len(name.encode()) > MAX_NAME_BYTES:
         return f"must not be longer than {MAX_NAME_BYTES} bytes"
     return None
+
+
+def did_you_mean(unit: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean X?`` with the unit of the same type whose name is the most similar one, or ""."""
+    # The import takes a millisecond, which a valid config need not pay.
+    from difflib import get_close_matches
+
+    stem, dot, kind = unit.rpartition(".")
+    stems = [name.removesuffix(dot + kind) for name in sorted(known) if name.endswith(dot + kind)]
+    close = get_close_matches(stem, stems, 1)
+    return f"; did you mean {close[0]}{dot}{kind}?" if close else ""

@@ -269,7 +269,8 @@ def test_settings_check_notes_units_that_this_host_lacks(
     (tmp_path / "policy.yaml").write_text(json.dumps({"files": [{"path": "/etc/chrony.conf", "actions": actions}]}))
     answer = cli("settings", "check")
     assert answer.code == 0
-    assert "  note: chronnyd.service is not on this host: an update that needs it is refused\n" in answer.out
+    why = "is not on this host: an update that needs it is refused; did you mean chronyd.service?"
+    assert f"  note: chronnyd.service {why}\n" in answer.out
     assert answer.out.count("note:") == 1
 
 
