@@ -211,7 +211,7 @@ class Api:
         answer: dict[str, Any] = {
             "schema": "nodeagent/verify/v1",
             "config": name,
-            "waits": [] if partial is None else [entry for entry, _ in partial.waits],
+            **({"waits": [entry for entry, _ in partial.waits]} if partial is not None else {}),
             "ok": not wrong,
             "drift": [{"entry": entry, "why": why} for entry, why in sorted(wrong.items())],
         }
