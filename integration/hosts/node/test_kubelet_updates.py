@@ -19,6 +19,7 @@ from nodeagent.core.validate.quantity import parse_quantity
 
 PODS = "/api/v1/namespaces/default/pods"
 STATE = "/var/lib/kubelet/cpu_manager_state"
+MEMORY_STATE = "/var/lib/kubelet/memory_manager_state"
 STATIC_MEMORY = {"memoryManagerPolicy": "Static", "systemReserved": {"memory": "100Mi"}}
 RESERVED = {"systemReserved": {"cpu": "100m", "memory": "100Mi"}}
 
@@ -33,8 +34,8 @@ def size(quantity: str) -> Decimal:
     return found
 
 
-def policy_of_state(node: NodeHost) -> str:
-    return str(json.loads(node.read_text(STATE))["policyName"])
+def policy_of_state(node: NodeHost, state: str = STATE) -> str:
+    return str(json.loads(node.read_text(state))["policyName"])
 
 
 def test_keys_of_a_kubelet(make_agent_node: NodeMaker, control_plane: Cluster) -> None:
@@ -79,8 +80,18 @@ def test_keys_of_a_kubelet(make_agent_node: NodeMaker, control_plane: Cluster) -
     assert policy_of_state(node) == "static"
     assert "keys-web" not in node.container_ids()
 
+    # The static memory policy, with exactly what the other keys keep back.
+    memory = {
+        "memoryManagerPolicy": "Static",
+        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "110Mi"}}],
+        "evictionHard": {"memory.available": "10Mi"},
+    }
+    apply(node, "memory", maxPods=200, cpuManagerPolicy="static", **memory, **RESERVED)
+    wait_done(node, "memory", 120)
+    assert policy_of_state(node, MEMORY_STATE) == "Static"
+
     # A configuration that passes all checks, with which the kubelet ends: back without a reboot.
-    apply(node, "bad", maxPods=200, cpuManagerPolicy="static", port=control_plane.port, **RESERVED)
+    apply(node, "bad", maxPods=200, cpuManagerPolicy="static", port=control_plane.port, **memory, **RESERVED)
     entry = agent.wait_outcome(node, "bad", 120)
     assert (entry["outcome"], entry["reason"]) == ("reverted", "UnitUnhealthy")
     assert node.is_ready()
