@@ -162,7 +162,7 @@ def boot(host: Host, story: Story) -> Node:
 
 
 def configs(node: Node) -> None:
-    """What the cluster wants, in three versions that differ in one thing each."""
+    """The desired config in three versions, each with one difference."""
     base = {REGISTRIES: node.host.read_text(REGISTRIES)}
     base |= {"/etc/flaky/mode": "ok\n"}
     trusted = base | {REGISTRIES: MIRRORED, ANCHOR: CERTIFICATE}

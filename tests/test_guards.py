@@ -39,7 +39,7 @@ async def test_it():
 
 
 def test_each_guard_finds_its_own(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one run, because a pytest takes longer to start than all the rest."""
+    """Run all of them in one pytest, whose start takes longer than all the rest."""
     monkeypatch.setenv("COLUMNS", "250")  # the summary is cut to the width of the terminal
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(test_task=LEAKED_TASK, test_child=LEAKED_CHILD, test_blocking=BLOCKING_CALL, test_clean=CLEAN)

@@ -285,7 +285,7 @@ async def test_no_update_of_a_node_that_is_being_deleted(story: Story, what: str
 
 
 async def test_no_reboot_and_no_power_off_while_another_actor_drains(story: Story) -> None:
-    """By an operator that lost its lease on the way, by the machine-config-controller, by the autoscaler."""
+    """The actor is an operator that lost its lease, the machine-config-controller, or the autoscaler."""
     admin = story.cluster.admin
     kind = {"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance"}
     drains = {"metadata": {"name": story.node}, "spec": {"nodeName": story.node, "reason": "new racks"}}
@@ -332,7 +332,7 @@ async def test_an_update_and_a_maintenance_know_of_each_other(story: Story) -> N
 
 
 async def test_who_asked_for_the_drain_and_why_and_what_is_left_and_why(story: Story) -> None:
-    """At night: in the status, on the Node, in events, on the lease."""
+    """The reason is in the status, on the Node, in events and on the lease."""
     finalizer = "example.com/backup"
     story.pod("web")
     story.pod("db", finalizers=[finalizer])
@@ -373,7 +373,7 @@ async def test_who_asked_for_the_drain_and_why_and_what_is_left_and_why(story: S
 
 
 async def test_a_lease_that_was_deleted_ends_the_maintenance(story: Story) -> None:
-    """With `kubectl delete lease` an admin of the cluster ends a maintenance that no operator on the node ends."""
+    """An admin of the cluster ends with `kubectl delete lease` a maintenance that no operator on the node ends."""
     await story.agent.keeper.start("root", MaintenanceRequest("the disks are swapped", "jane", drain=True))
     await story.state("under way")
     assert story.agent.cordoned

@@ -26,7 +26,7 @@ __all__ = ["hurry"]  # a fixture, for every test
 
 @pytest.fixture
 async def scene(cluster: Cluster, node: str) -> AsyncIterator[Scene]:
-    """As in the other drains, but not by an administrator: those are exempt from fairness."""
+    """A drain as in the other tests, but not by an administrator: those are exempt from fairness."""
     user = namespace = f"throttled-{next(_numbers)}"
     for name in (namespace, f"{namespace}-slow"):
         cluster.admin.create("/api/v1/namespaces", {"metadata": {"name": name}})

@@ -37,7 +37,7 @@ LASTS: Final = 8.0  # seconds, of a lease in these tests; ours for two less
 
 
 class Quick(SimNode):
-    """With a lease that runs out in seconds, and a client that does not wait longer than that."""
+    """The lease runs out in seconds, and the client does not wait longer than that."""
 
     lasts = LASTS
 
@@ -130,7 +130,7 @@ async def node(make_member: Make) -> Node:
 
 
 async def draining_node(node: Node) -> None:
-    """In the middle of a drain that a budget holds up."""
+    """Return in the middle of a drain that a budget blocks."""
     node.pod("web")
     node.budget("web-budget", "web", allowed=0)
     node.update(REBOOTS)

@@ -54,7 +54,7 @@ class Story(Scene):
         self.life = asyncio.create_task(self.member.live())
 
     async def ends(self) -> bool:
-        """This life: True if it came to rest, False if the host went down under it."""
+        """Run one life. Return True if it came to rest, False if the host went down."""
         assert self.life is not None
         return await asyncio.wait_for(asyncio.shield(self.life), 90)
 

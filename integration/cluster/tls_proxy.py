@@ -45,7 +45,7 @@ class TlsProxy:
         self._thread.start()
 
     def use(self, authority: Authority) -> None:
-        """From the next connection on a certificate that this authority has just signed; those that there are end."""
+        """Present a new certificate of this authority from the next connection on, and end the present connections."""
         self._context.load_cert_chain(*authority.server("front", "IP:127.0.0.1"))
         self.cut()
 

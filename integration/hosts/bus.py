@@ -138,7 +138,7 @@ def order(
     body: Sequence[Any],
     timeout: float,
 ) -> Sequence[Any]:
-    """As Connection.call, for what must not be done twice."""
+    """Call as ``Connection.call`` does, once: the call must not be repeated."""
     if not isinstance(host, Host):
         return _by_command(host, [name, path, interface, member], signature, body, timeout)
     with contextlib.closing(Connection(host.container.leader)) as connection:

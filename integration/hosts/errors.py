@@ -8,7 +8,7 @@ class HostRingError(Exception):
 
 
 class Unavailable(HostRingError):
-    """This machine cannot boot test hosts; the message says exactly what is missing."""
+    """Raised if this machine cannot boot test hosts. The message names what is missing."""
 
 
 class CommandFailed(HostRingError):

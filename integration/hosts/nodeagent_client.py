@@ -187,7 +187,7 @@ def managed(host: TestHost) -> dict[str, Entry]:
 
 
 def unit_events(host: TestHost, *units: str, since: int = 0) -> list[str]:
-    """What was done to the stand-ins as "unit event", oldest first; of these units, without the first `since`."""
+    """Return the events of these stand-ins as "unit event", oldest first, without the first `since`."""
     noted = [f"{event.unit} {event.event}" for event in host.events()][since:]
     return [line for line in noted if not units or line.split()[0] in units]
 
@@ -213,7 +213,7 @@ def apply_command(
 
 
 def write_desired(host: TestHost, config: str) -> None:
-    """As a tool would that knows nothing of nodeagent but the path."""
+    """Write the file as a tool does that knows only its path."""
     host.write(DESIRED, config, mode=0o600)
 
 

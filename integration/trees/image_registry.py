@@ -31,7 +31,7 @@ class Published:
 
     @property
     def by_digest(self) -> str:
-        """As in a MachineConfig's osImageURL."""
+        """Return the reference as an osImageURL has it."""
         return f"{self.name}@{self.digest}"
 
 

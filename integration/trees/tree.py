@@ -49,7 +49,7 @@ class Tree:
     parts: tuple[Part, ...] = ()
 
     def having(self, *parts: Part) -> Tree:
-        """This version with more parts installed."""
+        """Return this version with more parts installed."""
         return Tree(self.version, self.files, self.units, self.packages, (*self.parts, *parts))
 
     def key(self) -> bytes:

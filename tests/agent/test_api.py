@@ -191,7 +191,7 @@ async def test_plan_is_what_apply_would_do_and_changes_nothing() -> None:
 
 
 async def test_a_plan_has_values_and_the_drift_of_the_host() -> None:
-    """What becomes of each difference: the new config changes b and c, and has what is in the file d already."""
+    """Each difference has its own outcome: the new config changes b and c, and has the present content of d."""
     files = {path: f"{path} = old\n" for path in ("/etc/a", "/etc/b", "/etc/d")}
     host = Host(on_drift="report")
     host.want(config("old", files=files))

@@ -45,7 +45,7 @@ class Scene:
         return POLICY
 
     async def compare(self) -> None:
-        """As the watch does."""
+        """Report drift as the watch does."""
         wrong = await mismatches(self.ports, A)
         drift = [DriftedEntry(entry, why, self.ports.clock.now()) for entry, why in wrong.items()]
         self.report.emit(DriftChanged("a", tuple(drift), ""))

@@ -42,7 +42,7 @@ class Fleet:
     path: Path
 
     async def status(self, *words: str) -> int:
-        """In a thread: the command has a loop of its own, and the server has ours."""
+        """Run the command in a thread: it has a loop of its own, and the server uses that of the test."""
         return await asyncio.to_thread(main, ["fleet", "status", "--kubeconfig", str(self.path), *words])
 
 

@@ -18,7 +18,7 @@ BOUNDS = ("0.001", "0.008", "0.016", "0.128", "1.024", "+Inf")
 
 
 def page(*counts: int) -> str:
-    """Of both histograms, the second with half as many."""
+    """Return a page with both histograms, the second with half the counts."""
     lines = [f'{WAL_FSYNC}_bucket{{le="{le}"}} {count}' for le, count in zip(BOUNDS, counts, strict=True)]
     lines += [f'{BACKEND_COMMIT}_bucket{{le="{le}"}} {count // 2}' for le, count in zip(BOUNDS, counts, strict=True)]
     return "\n".join(lines) + "\n"

@@ -424,7 +424,7 @@ async def ours(operation: str) -> None:
 
 
 def answers(api: Api) -> None:
-    """What a drain controller does."""
+    """Answer as a drain controller does."""
     wish = api.notes.get(DRAIN, "")
     api.cordoned = wish.startswith("drain-")
     api.note(**{DRAINED: wish})

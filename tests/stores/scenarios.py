@@ -282,7 +282,7 @@ async def _drain_of_a_fallback() -> Host:
 
 
 def _later(host: Host, seconds: float, happens: Callable[[], None]) -> Host:
-    """In each life of the agent, ``happens`` is called after so many seconds."""
+    """Call ``happens`` in each life of the agent, after so many seconds."""
     build = host.build
 
     def built() -> Loop:

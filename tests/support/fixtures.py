@@ -80,7 +80,7 @@ async def bus(private_bus: PrivateBus) -> AsyncIterator[Bus]:
 
 @pytest.fixture
 async def no_leaked_fds() -> AsyncIterator[None]:
-    """For tests of what opens sockets: afterwards this process has no more descriptors than before. (Fewer it may have:
+    """Check that this process has no more descriptors after the test than before. (Fewer it may have:
     the garbage of an earlier test may go during this one.)"""
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))

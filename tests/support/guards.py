@@ -37,13 +37,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: without it each collection takes a few ms instead of 80."""
+    """Exempt imported objects from the collector: each collection then takes a few ms instead of 80."""
     gc.freeze()
 
 
 @pytest.fixture
 async def no_leaked_tasks() -> AsyncIterator[None]:
-    """For every test that has a loop; a synchronous one has none to leak into."""
+    """Check every test that has a loop. A synchronous one has none to leak into."""
     yield
     mine = asyncio.current_task()
     left = [task for task in asyncio.all_tasks() if task is not mine and not task.done()]

@@ -58,8 +58,10 @@ def pad(data: bytes) -> bytes:
 
 
 def message(kind: int, destination: str, member: str, signature: str, body: bytes, **fields: str | int) -> bytes:
-    """With a serial of its own. ``fields``: path, interface, sender, error_name or reply_serial instead of the usual
-    ones; "" and 0 leave one out."""
+    """Encode a message with a serial of its own.
+
+    ``fields``: path, interface, sender, error_name or reply_serial instead of the usual ones; "" and 0 leave one out.
+    """
     named = {"path": PATH, "interface": FACE, "sender": "", "error_name": "", "reply_serial": 0, **fields}
     parts = [
         field(code, letter, value)
@@ -129,7 +131,7 @@ def hostile(seed: int, destination: str, count: int) -> Iterator[bytes]:
 
 
 def malformed(seed: int, count: int) -> Iterator[bytes]:
-    """As ``hostile``, with some bytes changed: what only a broken bus would let through. Frames keep their size."""
+    """Change some bytes of ``hostile``, as only a broken bus would let through. Frames keep their size."""
     rng = random.Random(seed)
     for data in hostile(seed, ":1.0", count):
         changed = bytearray(data)

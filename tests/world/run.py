@@ -193,7 +193,7 @@ class Host:
         loop.look_again()
 
     def request(self, *, avoid: str = "") -> ApplyRequest:
-        """For the config that is wanted."""
+        """Return the request for the desired config."""
         return ApplyRequest(self.wanted, avoid, meaning(self.configs[avoid]) if avoid else "")
 
     async def turn_and_settle(self, loop: Loop) -> None:

@@ -110,7 +110,7 @@ class Chaos:
         return f"systemd hung for {seconds:.1f} s"
 
     def _pids(self, unit: str) -> list[int]:
-        """From the cgroup, as systemd may be the one that does not answer."""
+        """Return the processes of the cgroup of the unit, because systemd may not answer."""
         processes = self.host.read_text(f"/sys/fs/cgroup/system.slice/{unit}/cgroup.procs").split()
         return [int(pid) for pid in processes]
 

@@ -23,7 +23,7 @@ RSS_MB = 60  # measured: 37
 
 @pytest.fixture(scope="module")
 def up(request: pytest.FixtureRequest, agent_image: Image) -> Iterator[Host]:
-    """Not changed by these tests."""
+    """The host of the module, which its tests do not change."""
     with Host(agent_image) as host:
         agent.settings(host)
         host.boot()

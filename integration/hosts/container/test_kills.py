@@ -67,7 +67,7 @@ SEED = 20240229
 
 @dataclass(frozen=True)
 class Point:
-    """Where the daemon can be ended, as killpoint.py counts and calls it."""
+    """A point at which the daemon can be killed, with the number and the name that killpoint.py gives it."""
 
     number: int
     name: str
@@ -255,7 +255,7 @@ def notes(points: Sequence[Point]) -> list[Point]:
 
 
 def test_the_plan_is_worth_it(killpoint_node: Host) -> None:
-    """At least eight steps, of every kind, in both directions: what the other tests kill at."""
+    """The updates have at least eight steps of every kind, in both directions: the other tests kill at these."""
     updates = Updates(killpoint_node)
     for letter, other in (("b", "a"), ("a", "b")):
         names = [point.name for point in updates.points[letter]]

@@ -21,7 +21,7 @@ def metrics(host: Host) -> dict[tuple[str, ...], float]:
 
 
 def wait_updates(host: Host, **outcomes: float) -> dict[tuple[str, ...], float]:
-    """Until the file knows of so many updates with these outcomes: it is written up to a second after the event."""
+    """Wait until the file has so many updates with these outcomes. It is written up to a second after the event."""
 
     def known() -> dict[tuple[str, ...], float] | None:
         found = metrics(host)

@@ -28,7 +28,7 @@ OWN = {"own.service": UnitSpec(CONDITIONAL, enabled=True)}
 
 
 def test_a_start_condition_that_is_not_met(make_node: HostMaker) -> None:
-    """Of a unit of the host, of one that nothing refers to, and of one that the config brings."""
+    """The rule applies to a unit of the host, to one without references, and to one that the config brings."""
     unit_dir = "/etc/systemd/system"
     host = make_node(
         files={

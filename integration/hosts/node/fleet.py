@@ -135,7 +135,7 @@ class Fleet:
         return [lease["metadata"]["name"] for lease in self.cluster.admin.get(SLOT_PATH)["items"]]
 
     def etcd_ready(self, name: str) -> bool:
-        """By its own answer, asked inside the host."""
+        """Return whether the member answers inside the host."""
         url = "http://127.0.0.1:2381/readyz"
         host = self.hosts[name]
         probe = f"exec 3<>/dev/tcp/127.0.0.1/2381; printf 'GET {url} HTTP/1.0\\r\\n\\r\\n' >&3; head -1 <&3"

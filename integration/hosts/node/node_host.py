@@ -76,7 +76,7 @@ def pod_network(subnet: str) -> str:
 
 
 def kubeconfig(cluster: Cluster, user: str, groups: Sequence[str]) -> str:
-    """With the credentials in it: a host does not see the files of the machine."""
+    """Return a kubeconfig that contains the credentials: a host does not see the files of the machine."""
     document: dict[str, Any] = json.loads(cluster.kubeconfig(user, groups).read_text())
     for part in (document["clusters"][0]["cluster"], document["users"][0]["user"]):
         for key in ("certificate-authority", "client-certificate", "client-key"):

@@ -35,7 +35,7 @@ class ClientRecord:
 
 @dataclass
 class Observed:
-    """What was seen while a change went through the fleet. Times are seconds since its begin."""
+    """The observations during a change of the whole fleet. Times are seconds since its begin."""
 
     seconds: float = 0.0
     etcd: ClientRecord = field(default_factory=ClientRecord)

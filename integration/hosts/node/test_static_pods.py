@@ -67,12 +67,12 @@ def wait_ready(node: NodeHost, timeout: float = 40.0) -> None:
 
 
 def uids(node: NodeHost) -> set[str]:
-    """Of static pods: pods of the API have dashes."""
+    """Return the uids of static pods. Those of pods of the API have dashes."""
     return {uid for uid in node.run(["ls", PODS]).stdout.split() if "-" not in uid}
 
 
 def command_line(node: NodeHost) -> str:
-    """Of the etcd that runs, "" for none."""
+    """Return the command line of the running etcd, "" for none."""
     try:
         return node.run(["bash", "-c", "pid=$(pgrep -x etcd) && tr '\\0' ' ' < /proc/$pid/cmdline"]).stdout
     except CommandFailed:

@@ -43,7 +43,7 @@ class Scene:
         self.create("api/v1", "pods", pod(name, {**spec, "nodeName": self.node.node}, **metadata))
 
     def deployment(self, name: str, replicas: int) -> None:
-        """With pods that run on this node only."""
+        """Create a Deployment whose pods run on this node only."""
         spec = workload(serve=True, grace=2, nodeSelector={"kubernetes.io/hostname": self.node.node})
         body = {"metadata": {"name": name}, "spec": {"replicas": replicas, **template(name, spec)}}
         self.create("apis/apps/v1", "deployments", body)

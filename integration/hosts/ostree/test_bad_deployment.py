@@ -140,7 +140,7 @@ def test_what_is_staged_on_it_goes_with_it(make_node_at_a: OstreeHostMaker, publ
 def test_a_foreign_deployment_is_in_the_way_of_a_rollback(
     make_node_at_a: OstreeHostMaker, publish: Publish, commit_b: Commit
 ) -> None:
-    """It is not nodeagent's to remove: an operator has to decide."""
+    """nodeagent does not remove it: an operator decides."""
     node = make_node_at_a(settings={"verify": {"timeout": 20}})
     agent.apply(node, bad(publish))
     updates.wait_logged(node, UpdateResumed)
@@ -189,7 +189,7 @@ def test_boot_is_full_at_the_shutdown(make_node_at_a: OstreeHostMaker, publish: 
 
 
 def test_boot_has_no_byte_left_at_the_shutdown(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:
-    """Then libostree cannot note there why it failed."""
+    """libostree cannot record the cause of the failure there."""
     node = make_node_at_a(boot_size="1m")
     updates.block_reboot(node)
     agent.apply(node, updates.config("b", publish(B)))

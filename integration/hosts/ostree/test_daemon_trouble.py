@@ -80,7 +80,7 @@ def test_a_staging_that_fails(node_at_a: OstreeHost, publish: Publish) -> None:
 
 
 def test_the_network_comes_back(node_at_a: OstreeHost, publish: Publish) -> None:
-    """It continues without a request; half a minute is the first pause."""
+    """The update continues without a request. The first pause is half a minute."""
     updates.inject_faults(node_at_a, {"at": "pull", "do": "fail", "error": "network", "times": 1})
     agent.apply(node_at_a, updates.config("b", publish(B)))
     updates.wait_logged(node_at_a, Warned, Reason.REGISTRY_UNREACHABLE)
@@ -139,7 +139,7 @@ def test_the_agent_is_killed_at_random_times(node_at_a: OstreeHost, publish: Pub
 
 
 def test_the_daemon_does_not_start_after_the_boot(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:
-    """Not at once: D-Bus needs 25 seconds to say so. That is no reason to go back."""
+    """D-Bus reports it after 25 seconds, which is no reason for a revert."""
     faults = "/var/lib/faults.json"
     settings = f"RPMOSTREED_STANDIN_REGISTRY={REGISTRY}\nRPMOSTREED_STANDIN_FAULTS={faults}\n"
     node = make_node_at_a(files={f"/{ENVIRONMENT}": settings})

@@ -67,7 +67,7 @@ def test_realtime_and_back(make_ostree_node: OstreeHostMaker, publish: Publish) 
 
 
 def test_rolled_back_manually(make_ostree_node: OstreeHostMaker, publish: Publish) -> None:
-    """From the image's kernel and its arguments to others and back, as one step each."""
+    """Kernel and arguments change together, in one step each way."""
     node = node_with_kernel(make_ostree_node, publish)
     agent.apply(node, updates.config("rt-b", publish(B_NEWER), kernelType="realtime"))
     updates.wait_updated(node, "rt-b", B_NEWER)

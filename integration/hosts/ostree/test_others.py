@@ -65,7 +65,7 @@ def test_a_second_driver(node_at_a: OstreeHost, publish: Publish) -> None:
 
 
 def test_something_is_staged_already(node_at_a: OstreeHost, publish: Publish, commit_b: Commit) -> None:
-    """What the kernel arguments would be put on is not ours to change, to replace, or to boot."""
+    """nodeagent does not change, replace or boot the deployment of another client."""
     node = node_at_a
     node.stage(commit_b)
     agent.apply(node, updates.config("k", publish(A), kernelArguments=["nosmt"]))

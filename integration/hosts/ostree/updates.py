@@ -128,7 +128,7 @@ def shown(status: Mapping[str, Any]) -> list[str]:
 
 
 def ran(host: Host) -> list[str]:
-    """With what each boot since MINE_UNIT exists came up, as "file content | content of the OS"."""
+    """Return what each boot since MINE_UNIT found, as "file content | content of the OS"."""
     said = {boot.boot_id: [e["MESSAGE"] for e in host.journal(MINE_UNIT, boot=boot.boot_id)] for boot in host.boots}
     found = [[line for line in lines if line.startswith(("mine of", "content of"))] for lines in said.values()]
     return [" | ".join(lines) for lines in found if lines]
@@ -150,7 +150,7 @@ def wait_blocked(host: TestHost) -> None:
 
 
 def wait_updated(host: TestHost, name: str, tree: Tree, timeout: float = WAIT) -> None:
-    """Until the update to `name`, which has an OS, is verified; then all of it is there, and nothing is left over."""
+    """Wait until the update to `name`, which has an OS, is verified. Check that it is complete and left nothing."""
     agent.wait_done(host, name, timeout)
     check(host, name, tree)
 

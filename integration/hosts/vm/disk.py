@@ -61,7 +61,7 @@ def overlay(disk: Path, base: Path, form: str) -> None:
 
 
 def boot_entry(disk: Path, into: Path) -> Kernel:
-    """What a boot loader would boot from the qcow2 `disk`: the first entry; kernel and initramfs are copied to `into`.
+    """Return the first entry of the qcow2 `disk`, which a boot loader boots. Copies kernel and initramfs to `into`.
 
     /boot is read without replaying its journal, as a boot loader reads it: libostree freezes the filesystem to make
     that safe, and if it did not, this must not hide it.

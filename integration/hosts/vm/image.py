@@ -49,7 +49,7 @@ class DiskImage:
 
     @property
     def made(self) -> str:
-        """When: made again from the same sources it has the same files, and other bytes."""
+        """The time of the build. A repeated build has the same files, but other bytes."""
         return str(self.path.stat().st_mtime_ns)
 
     def close(self) -> None:

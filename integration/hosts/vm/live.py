@@ -76,6 +76,6 @@ def frozen(
 
 
 def _version() -> str:
-    """Of QEMU: another one may not understand the state."""
+    """Return the version of QEMU: another one may not understand the state."""
     said: subprocess.CompletedProcess[bytes] = process.run([qemu.PROGRAM, "--version"], timeout=10)
     return said.stdout.decode().splitlines()[0] + (shutil.which(qemu.PROGRAM) or "")

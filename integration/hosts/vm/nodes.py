@@ -55,7 +55,7 @@ def delay_shutdown(vm: Vm) -> None:
 
 
 def key() -> bytes:
-    """Of the content of what settle() leads to, beside the image."""
+    """Return everything beside the image that determines the result of settle()."""
     parts = [
         json.dumps([agent.FAST, SLOW], default=dict),
         updates.POLICY,

@@ -42,7 +42,7 @@ class End(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What a boot loader would start."""
+    """The kernel, initramfs and arguments that a boot loader would start."""
 
     image: Path
     initrd: Path

@@ -27,7 +27,7 @@ SIZE = 1 << 20
 
 
 def deployments(vm: Vm) -> list[str]:
-    """As `ostree admin status` marks them: "*" booted, " " another; with "(staged)" or what else it says."""
+    """Return the deployments as `ostree admin status` marks them: "*" booted, " " another, "(staged)"."""
     lines = vm.run(["ostree", "admin", "status"]).stdout.splitlines()
     return [line for line in lines if "fedora-coreos" in line]
 

@@ -239,7 +239,7 @@ class Vm(TestHost):
 
     @property
     def pid(self) -> int:
-        """Of QEMU. Raises HostGone while the machine is off."""
+        """Return the pid of QEMU. Raises HostGone while the machine is off."""
         return self._powered().pid
 
     def qmp(self, command: str, **arguments: Any) -> Any:

@@ -50,7 +50,7 @@ async def at_new() -> FileHost:
 
 
 async def killed_at(host: FileHost, fuse: int, ask: Callable[[Api], Awaitable[object]]) -> bool:
-    """True if the host was killed at that call, from the request to the end of the update."""
+    """Return whether the host was killed at that call, between the request and the end of the update."""
     host.world.calls, host.world.fuse = 0, fuse
     try:
         await ask(api(host, host.phase))

@@ -150,7 +150,7 @@ async def test_a_window_is_waited_for_and_its_closing_interrupts_nothing() -> No
 
 
 async def draining(new: MachineConfig = REBOOT) -> tuple[ClusterHost, asyncio.Task[None]]:
-    """In the middle of a drain that a budget holds up."""
+    """Return in the middle of a drain that a budget blocks."""
     host = await at_old()
     host.around.stuck = True
     host.want(new)

@@ -93,7 +93,7 @@ async def test_instances_of_a_template_of_the_config() -> None:
 
 
 async def test_one_that_is_there_already_is_left_alone() -> None:
-    """It came with an older agent, or with another tool: it does not stop all later configs."""
+    """A drop-in of an older agent, or of another tool, does not stop all later configs."""
     host = Host(World())
     base = config("a", {"/etc/quiet/q": "1"}, [TYPO])
     host.want(base)

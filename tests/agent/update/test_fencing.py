@@ -77,7 +77,7 @@ IDLE = Idle(0.005, 0.02)
 
 
 class Fenced:
-    """In the place of the real one, which has tests of its own (``tests/fence``)."""
+    """Stands for the real fence, which has tests of its own (``tests/fence``)."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.views = [UP, replace(UP, seconds=1.0), OPEN]

@@ -35,7 +35,7 @@ LAST = config("last", {"/etc/app/x": "4"})
 
 
 def failing(host: Host, change: Callable[[Phase, Work], Work]) -> None:
-    """From now on the work of each phase is what ``change`` makes of it."""
+    """Replace the work of each phase by what ``change`` makes of it."""
     build = type(host).build
 
     def built() -> Loop:
@@ -364,7 +364,7 @@ HOSTS: list[tuple[Callable[[], Awaitable[Host]], list[Any], Any]] = [
 
 @pytest.mark.parametrize("seed", range(60))
 async def test_failures_of_any_kind_at_any_point_end_well(seed: int) -> None:
-    """Up to six failures before or after the work of random phases, then none: the last config is applied."""
+    """After up to six failures before or after the work of random phases, the last config is applied."""
     draw = random.Random(seed)
     made, configs, last = HOSTS[seed % len(HOSTS)]
     host, new, left = await made(), draw.choice(configs), [draw.randint(1, 6)]

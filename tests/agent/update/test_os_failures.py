@@ -266,7 +266,7 @@ async def live_for(host: Host, seconds: float) -> None:
 
 
 async def test_foreign_reboots_during_update() -> None:
-    """What is locked is lost by them, in order and expected."""
+    """Reboots by another program lose the locked deployment. These losses are expected and not counted."""
     host = await at_old()
     host.want(NEW)
     host.world.blockers = [Inhibitor("backup", "sleep", "nightly")]

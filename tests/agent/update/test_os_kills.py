@@ -36,14 +36,14 @@ CASES = {"image and files": NEW, "kernel arguments only": KARGS, "all at once": 
 
 
 async def at_old(first: MachineConfig = OLD) -> Host:
-    """With less patience than in earnest: each second that a loop of the tests skips costs some cycles of it."""
+    """A host with short timeouts: each second that a loop of the tests skips costs some cycles of it."""
     host = await os_host.at_old(first)
     host.limits = replace(host.limits, verify_timeout=4, settle=2)
     return host
 
 
 async def kill_at(host: Host, fuse: int, *, power: bool, before: Phase | None = None) -> None:
-    """At that call, or when the record is about to say ``before``."""
+    """Kill at that call, or when the record is about to have ``before``."""
     host.world.calls = 0
     host.world.fuse = fuse
     if before is not None:

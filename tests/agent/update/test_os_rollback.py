@@ -56,7 +56,7 @@ async def test_bad_deployment_is_rolled_back_with_old_etc() -> None:
 
 
 async def test_etc_merge_repair_does_not_hide_bad_deployment() -> None:
-    """What fails in the new deployment is not how it was before, though files are written there once more."""
+    """A failure in the new deployment is not a state from before, although files are written there once more."""
     files = {"/etc/chrony": "a", "/etc/app/x": "1"}
     host = await at_old(on("a", "old", files, units=[UNIT]))
     bad_on(host.world, B_DIGEST)

@@ -70,7 +70,7 @@ async def test_file_update_does_not_wait_for_rpm_ostreed(error: Exception, monke
 
 
 async def test_first_start_waits_for_rpm_ostreed() -> None:
-    """Only the host can say what it has. Later that is known, and an update of files does not ask again."""
+    """The first start needs the answer of rpm-ostreed. Later the OS is known, and an update of files does without."""
     host = os_host()
     host.world.faults.append(Fault("list deployments", lost_answer(), times=1000))
     host.want(on("b", "first"))

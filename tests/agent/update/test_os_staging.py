@@ -75,7 +75,7 @@ def extensions_image(number: int) -> str:
 
 
 async def test_extensions_image_alone_changes_nothing() -> None:
-    """With and without packages; a release that brings another one beside its OS costs no more than that OS."""
+    """This holds with and without packages. A release with another OS as well costs no more than that OS."""
     host = await at_old(on("a", "old", extensions_image=extensions_image(1)))
     host.want(on("a", "unused", extensions_image=extensions_image(2)))
     await host.settle()
@@ -198,7 +198,7 @@ async def test_foreign_staged_deployment_is_never_replaced() -> None:
 
 
 async def test_foreign_staged_deployment_with_our_image_is_kept() -> None:
-    """Not used, and not discarded when the config goes: whether their transaction succeeded is not known."""
+    """The deployment is neither used nor discarded with the config: the result of its transaction is not known."""
     host = await at_old()
     image = {"digest": B_DIGEST, "image": NEW.os_image_url}
     foreign = replace(FIRST, id="os-bbbb.9", checksum="b", booted=False, staged=True, locked=False, **image)

@@ -179,7 +179,7 @@ async def prepared(story: Story) -> Host:
 
 
 def unrepeated(actions: Iterable[str], story: Story) -> list[str]:
-    """Without the repetitions of what may be repeated: a reload whose answer was lost, and an action that failed."""
+    """Drop permitted repetitions: a reload whose answer was lost, and an action that failed."""
     out: list[str] = []
     for action in actions:
         if not (

@@ -166,7 +166,7 @@ async def test_superseded() -> None:
 
 
 async def test_superseded_and_killed_at_each_moment() -> None:
-    """Then the report may be lost, but not the entry."""
+    """A kill may lose the report, but not the entry."""
     fuse, killed = 0, True
     while killed and fuse < 60:
         host = await started()

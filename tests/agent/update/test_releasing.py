@@ -126,7 +126,7 @@ each_end = pytest.mark.parametrize("end", ENDS, ids=[end[0].__name__ for end in 
 
 
 async def failed(end: End, fault: Exception | Phase) -> tuple[ClusterHost, Callable[[], None], str]:
-    """Also returns the id of the update."""
+    """Return the host, the function that repairs it, and the id of the update."""
     host = await cluster_host.at_old()
     host.world.history.clear()
     repair = breaks(host, fault)
@@ -247,7 +247,7 @@ async def test_a_rollback_after_a_good_end_goes_to_the_config_before() -> None:
 
 
 async def test_the_current_config_can_be_applied_again_after_a_good_end() -> None:
-    """It failed in nothing, so it is not avoided. The client gets an answer of its own."""
+    """The config did not fail, so it is not avoided. The client gets an answer of its own."""
     host, repair, _ = await failed(done, FAULTS[0])
     repair()
     loop = host.build()
@@ -260,7 +260,7 @@ async def test_the_current_config_can_be_applied_again_after_a_good_end() -> Non
 
 
 async def test_a_repair_that_was_given_up_leaves_the_node_half_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is avoided by a rollback then is the config that was left half-way, not the repair that wrote nothing."""
+    """A rollback then avoids the config that was left half-way, not the repair that wrote nothing."""
     host = await cluster_host.at_old()
     host.limits = replace(host.limits, revert=False, may_reboot=False)
     host.world.units["app.service"] = FakeUnit(bad_until_boot=99)

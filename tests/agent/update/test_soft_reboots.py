@@ -30,7 +30,7 @@ pytestmark = pytest.mark.looptime
 
 
 async def disturb(host: Host, fuse: int) -> None:
-    """At that call, also while the host goes down for a reboot of ours."""
+    """Kill at that call, also while the host goes down for a reboot by the agent."""
     host.world.calls, host.world.fuse = 0, fuse
     try:
         for _ in range(6):

@@ -176,7 +176,7 @@ def ways_out(state: State) -> list[tuple[Leg, Phase]]:
 
 @pytest.mark.parametrize("state", WORKED, ids=state_name)
 async def test_the_executor_takes_every_failure_to_an_edge(state: State) -> None:
-    """As the phases raise it, and saved: also with a newer desired config."""
+    """The error is raised as the phases do, and the record is saved, also with a newer desired config."""
     failures = [*FAILURES.values(), *([None] if DEADLINE[state[1]] else [])]
     for host, update in (await hosts())[:2]:
         for record, failure, newer in product(records(state, update.record, "boot-1"), failures, (False, True)):
@@ -351,7 +351,7 @@ async def test_an_unexpected_exception_before_an_update_refuses_it(monkeypatch: 
 async def test_a_bug_outside_of_a_phase_does_not_end_the_daemon(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is retried with growing pauses, the host is reported as degraded, and the update goes on when it can."""
+    """The loop retries with growing pauses and reports the host as degraded. The update continues when it can."""
     host = await plain()
     host.want(PLAIN)
     enter, times, broken = Executor.enter, list[float](), [True]

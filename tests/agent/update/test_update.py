@@ -206,7 +206,7 @@ async def test_what_the_os_ships_comes_back_even_if_it_was_never_ours_to_change(
 
 
 async def test_another_os_has_another_default() -> None:
-    """What was there before the config was the OS's own, so it comes back as the OS has it by then."""
+    """The file before the config was a default of the OS, so it returns as the present OS has it."""
     it = host()
     shipped = "/usr/etc/quiet/q"
     it.world.disk["/etc/quiet/q"] = it.world.disk[shipped] = RegularFile(b"default of a")

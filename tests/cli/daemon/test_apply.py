@@ -253,7 +253,7 @@ def test_a_superseded_or_withdrawn_update_ends_the_wait(
 def test_an_end_during_a_restart_of_the_daemon_is_read_from_the_history(
     cli: Cli, daemon: FakeDaemon, config: str
 ) -> None:
-    """As short as a restart can be: between two reads of the status, and without any signal of the end."""
+    """The restart is as short as possible: between two reads of the status, and without a signal of the end."""
     last = entry("u2", "worker-2", "superseded", reason="Superseded", to_digest="d" * 64, successor="worker-3")
 
     def restart() -> None:

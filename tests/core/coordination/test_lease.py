@@ -120,7 +120,7 @@ def test_a_renewal_touches_nothing_but_the_times() -> None:
 
 @pytest.mark.parametrize("slow", [0.0, 0.2, 2.0, 30.0, BEHIND])
 def test_a_peer_whose_clock_is_slow_sees_a_held_lease(slow: float) -> None:
-    """By the rule of medik8s: valid while ``renewTime <= now <= renewTime + duration`` on the clock of the reader."""
+    """For medik8s a lease is valid while ``renewTime <= now <= renewTime + duration`` on the clock of the reader."""
     for spec in (new_lease(ME, "node-n1", "n1", "u", 20.0, NOW)["spec"], renewal(OURS, 20.0, NOW)["spec"]):
         renewed = parse_time(spec["renewTime"])
         assert renewed is not None

@@ -40,7 +40,7 @@ etcd_disk_wal_fsync_duration_seconds_bucket_of_another{le="0.001"} nonsense
 
 
 def histogram(*counts: float) -> Histogram:
-    """With these counts, the last one in all further buckets."""
+    """Return a histogram with these counts, the last one in all further buckets."""
     return Histogram(BOUNDS, (*counts, *[counts[-1]] * (len(BOUNDS) - len(counts))))
 
 

@@ -282,7 +282,7 @@ def test_the_way_back_asks_for_the_same(case: str) -> None:
 
 @pytest.mark.parametrize("installed", [{"extensions": ("usbguard",)}, {"kernel_type": "realtime"}])
 def test_an_extensions_image_alone_disrupts_nothing(installed: dict[str, Any]) -> None:
-    """It changes with each release of the OS, and so with an osImageURL, which has a verdict of its own."""
+    """The field changes with each release of the OS, together with an osImageURL that has a verdict of its own."""
     old = config(**installed)
     (planned,) = make_plan(old, replace(old, extensions_image="q/e"), default_policy()).changes
     assert [str(action.type) for action in planned.actions] == ["None"]

@@ -44,7 +44,7 @@ STEP = StepProgress("Importing layers", 3, 51, 5)
 
 
 def page(status: Status, counters: Counters | None = None) -> dict[tuple[str, ...], float]:
-    """By name and label values."""
+    """Return the samples by name and label values."""
     text = render(samples(status, counters or Counters(), "1.2.3"))
     families = list(parsed(text))
     kinds = {family.name: family.kind for family in FAMILIES}

@@ -88,7 +88,7 @@ FLAGS = ("acted", "reverting", "restored", "rolled_back", "merged", "unreleased"
 def test_flags_that_contradict_each_other_are_read_as_one_leg(
     phase: Phase, flags: dict[str, bool], fallback: str, given_up: str, os: bool
 ) -> None:
-    """In which the record is then written, and read once more."""
+    """The contradiction is gone after one write and read."""
     target = {"os_target": {"image": ""} if os else None}
     stored = {"version": 1, "phase": phase.value, "fallback": fallback, "given_up": given_up, **flags, **target}
     record = record_from_dict(stored)
@@ -159,7 +159,7 @@ def test_rejections_are_bounded() -> None:
 
 
 def test_the_rejection_of_0_1_0_is_kept() -> None:
-    """It has the digest of the text of one config."""
+    """The record has the digest of the text of one config."""
     old = record_to_dict(failing(1))
     del old["rejections"], old["to_meaning"], old["avoided_meaning"]
     assert record_from_dict(old).lasting.rejections == (Rejection("d1", why="it failed 1"),)

@@ -52,7 +52,7 @@ def test_table(state: State) -> None:
 @pytest.mark.parametrize("before", ["one", "one+1"])
 @pytest.mark.parametrize("state", list(NEXT), ids=name)
 def test_table_of_a_soft_reboot(state: State, before: str) -> None:
-    """It is the boot that services need, and not the one that the kernel or the OS need."""
+    """A soft reboot is the boot that services need, but not the one that the kernel or the OS need."""
     services = replace(at(state), boot_id=before, reboot_requests=0)
     kernel, os = replace(services, plan=PLAN), replace(services, os=OsProgress({"image": ""}))
     assert resume(services, "one+2") == TABLE[state][1]

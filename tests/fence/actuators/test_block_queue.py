@@ -48,7 +48,7 @@ def found_without_scheduler() -> SimulatedQueue:
 
 
 def found_with_scheduler() -> SimulatedQueue:
-    """And tuned by the admin."""
+    """Return a queue with a scheduler, tuned by the admin."""
     queue = SimulatedQueue("mq-deadline", 200)
     queue.write("nr_requests", "77")
     queue.write("iosched/read_expire", "123")
@@ -93,7 +93,7 @@ async def test_a_kernel_without_writeback_throttling(code: int) -> None:
 
 
 async def test_a_note_of_an_agent_that_left_writeback_throttling_alone() -> None:
-    """It was upgraded while the fence was up."""
+    """The agent was upgraded while the fence was active."""
     simulated, notes = found_without_scheduler(), Notes()
     before = simulated.state
     await Queue(DISK, notes, simulated).apply(GENTLE)
@@ -263,7 +263,7 @@ async def test_a_read_only_sysfs_is_said(tmp_path: Path) -> None:
 
 
 def depth_of(number: str) -> int | None:
-    """Of the disk itself, which only debugfs shows. None if it does not."""
+    """Return the depth of the disk itself, which only debugfs shows. None if it does not."""
     name = Path(f"/sys/dev/block/{number}").resolve().name
     script = f"mount -t debugfs none /mnt && sed -n '/^bitmap_tags/,/depth/s/^depth=//p' /mnt/block/{name}/hctx0/tags"
     done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, timeout=20)

@@ -125,7 +125,7 @@ def test_it_recovers(felt: list[Strain | None], shape: Shape | None) -> None:
 @settings(max_examples=40)
 @given(strains, shapes, idle_)
 def test_it_recovers_on_a_slow_disk(felt: list[Strain | None], shape: Shape | None, idle: Idle) -> None:
-    """Up to most of what the disk can do, and no further than it may."""
+    """The rate rises to most of what the disk can do, and not above its bound."""
     bounds = opening(HOUR, idle)
     moments = run(
         len(felt) + 900,
@@ -215,7 +215,7 @@ def test_nothing_is_sent_to_a_fast_disk_early() -> None:
 
 
 def test_the_way_to_all_that_the_disk_can_do_is_slow() -> None:
-    """And where it was strained once, slower."""
+    """The rate rises more slowly where the disk was strained once."""
     bounds = opening(HOUR, Idle(0.0045, 0.03))  # which can do 14.6 MB/s; 16 are the most in any case
     rates = [moment.rate for moment in run(300, of(Strain.CALM), bounds=bounds, shape=None)]
     changes = [second for second in range(1, 301) if rates[second] != rates[second - 1]]
@@ -291,7 +291,7 @@ def test_a_stall_shuts_everything() -> None:
 
 
 def test_the_floor_rises_in_the_second_half_of_the_time() -> None:
-    """Also if the protected workload is stalled all the time."""
+    """The floor rises also if the protected workload is stalled all the time."""
     bounds = replace(HOUR, deadline=100)
     state = step(begin(0.0, None, bounds), 75.0, reading(75.0, Strain.STALLED), None, bounds)
     assert state.decision.limits.write_bps == pytest.approx((bounds.floor + bounds.ceiling) / 2 * 1.25)

@@ -90,7 +90,7 @@ def test_it_does_not_take_three_times_as_long_for_that() -> None:
 
 
 def test_it_does_not_change_what_cannot_be_changed() -> None:
-    """Without another scheduler nothing helps on this disk: then it is shut, and stays so until it is done."""
+    """Without another scheduler nothing helps on this disk: the rate stays at its minimum until the end."""
     held, reasons, _ = staged(shape_of(may_switch=False), LOW)
     assert {limits.write_iops for limits in held[3:]} == {123}
     assert reasons.count(Why.CALM) == 0

@@ -100,7 +100,7 @@ async def test_its_pace_can_be_changed(disk: Disk, tmp_path: Path) -> None:
 
 
 async def test_it_writes_where_nothing_was_written(disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the end of its space it begins again, in space that is allocated again."""
+    """At the end of its space the probe begins again, in space that is allocated again."""
     monkeypatch.setattr(module, "_SEGMENT", 5000)
     written: list[int] = []
     allocated: list[int] = []

@@ -165,7 +165,7 @@ class Stranger:
 
 @contextlib.asynccontextmanager
 async def stranger(bus: PrivateBus) -> AsyncIterator[Stranger]:
-    """As another user where the tests may become one."""
+    """Connect as another user, where the tests may become one."""
     uid = NOBODY if os.geteuid() == 0 else os.geteuid()
     made = Stranger(connect_as(uid, bus.socket))
     try:
@@ -429,7 +429,7 @@ async def test_a_reply_that_cannot_be_decoded_fails_its_call_only() -> None:
 async def test_a_flood_of_calls_that_hang_does_not_lock_root_out(
     open_bus: PrivateBus, daemon: Daemon, admin: Bus
 ) -> None:
-    """As with a polkit that hangs: every slot that others may have is taken."""
+    """Take every slot that other users may have, as happens with a polkit that hangs."""
     async with contextlib.AsyncExitStack() as stack:
         peers = [await stack.enter_async_context(stranger(open_bus)) for _ in range(10)]
         for peer in peers:
@@ -449,7 +449,7 @@ async def test_a_flood_of_calls_that_hang_does_not_lock_root_out(
 async def test_a_large_config_is_for_root(
     open_bus: PrivateBus, daemon: Daemon, admin: Bus, decoded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also from a client that nothing is known about yet."""
+    """The limit of other users counts also for a client that is not identified yet."""
     monkeypatch.setattr(exporter, "decode", connection.decode)
     text = "x" * (10 << 20)
     body = struct.pack("<I", len(text)) + text.encode() + b"\0"

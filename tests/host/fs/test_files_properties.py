@@ -35,7 +35,7 @@ def a_disk() -> Iterator[tuple[DiskFiles, Path]]:
 
 
 def bare(node: FileTreeEntry | None) -> FileTreeEntry | None:
-    """Without the facts about the directory above, which belong to another path."""
+    """Drop the facts about the parent directory, which belong to another path."""
     return replace(node, dir_mode=0o755, dir_owner=0) if isinstance(node, RegularFile) else node
 
 

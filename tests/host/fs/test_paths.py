@@ -280,7 +280,7 @@ def test_swapped_between_the_look_and_the_opening(
 def test_a_new_directory_swapped_before_it_is_given_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
-    """In the user's home, under the temporary name: what is given to the user must be what we made."""
+    """An entry in the user's home, under the temporary name, must be the one that was made."""
     with a_host(tmp_path) as host:
         home = host / "var/home/core"
         (home / "roots").mkdir(mode=0o700)

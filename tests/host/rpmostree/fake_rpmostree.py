@@ -232,7 +232,7 @@ class FakeRpmOstree(FakePeer):
         legacy.touch() if locked and self.legacy_locks else legacy.unlink(missing_ok=True)
 
     async def die(self) -> None:
-        """Without a word, in the middle of everything; another one is there at once."""
+        """End the daemon without a signal. Another one is there at once."""
         on, self._current = self._current, None
         if on is not None:
             await on.close()

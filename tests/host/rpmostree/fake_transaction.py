@@ -46,7 +46,7 @@ class FakeTransaction:
         return self
 
     async def close(self) -> None:
-        """What a daemon that dies does; the socket's file stays."""
+        """Close everything as a daemon that dies does. The file of the socket stays."""
         self._server.close()
         for writer in tuple(self._peers):
             writer.close()

@@ -69,7 +69,7 @@ async def test_deployments_as_values(os: RpmOstree, daemon: FakeRpmOstree) -> No
 
 
 async def test_the_daemon_is_never_asked_for_a_boot_entry(os: RpmOstree, daemon: FakeRpmOstree) -> None:
-    """It aborts where a key is missing: the options of one that ``ostree admin deploy --stage`` staged."""
+    """The daemon aborts where a key is missing, as in what ``ostree admin deploy --stage`` staged."""
     theirs = daemon.stage(checksum=B, options=None)
     staged, booted, _ = await os.list()
     assert staged.id == theirs["id"]
@@ -242,13 +242,13 @@ async def test_another_kernel_where_the_image_lacks_parts_of_its_own(
 
 
 async def test_a_package_that_has_to_go_and_is_not_there(os: RpmOstree, daemon: FakeRpmOstree) -> None:
-    """Not an image with a kernel that we know."""
+    """An image without a known kernel is refused."""
     daemon.not_in_base = {"kernel-core"}
     assert (await fails(os, Terminal, OsTarget(**REALTIME))).reason == "PackageUnavailable"
 
 
 async def test_with_another_kernel_nothing_is_removed_twice(os: RpmOstree, daemon: FakeRpmOstree) -> None:
-    """Only another image can have what this one had not."""
+    """The package that this image lacks may be in another image."""
     daemon.first.update({"requested-packages": ["kernel-rt-core"], "requested-base-removals": ["kernel-core"]})
     await stage(os, OsTarget(kernel_arguments=("nosmt",), **REALTIME))
     assert [member for member, _ in daemon.requests] == ["KernelArgs"]
@@ -459,7 +459,7 @@ async def test_a_deployment_staged_during_the_wait_stays(os: RpmOstree, daemon: 
             theirs.over.set()
 
     def lose_it(_progress: StageProgress) -> None:
-        """That we wait."""
+        """End the wait at the first report of it."""
         asyncio.get_running_loop().call_soon(end)
 
     assert (await fails(os, Refused, on_progress=lose_it)).reason == "StagedByOther"
@@ -495,7 +495,7 @@ async def test_a_transaction_of_an_earlier_life_is_cancelled(os: RpmOstree, daem
 
 
 async def test_the_same_request_is_joined(os: RpmOstree, daemon: FakeRpmOstree) -> None:
-    """As after a kill: our transaction runs on, the same request gives its address, Start says false."""
+    """The transaction goes on as after a kill: the same request returns its address, and Start returns false."""
     go = asyncio.Event()
 
     async def slowly(transaction: FakeTransaction) -> None:
@@ -536,7 +536,7 @@ AFTER = {
 
 
 def fails_after_staging(daemon: FakeRpmOstree, text: str, *, cleans: bool = True) -> None:
-    """As the real daemon does: its checks come after the staging. ``cleans``: Cleanup works."""
+    """Fail after the staging, where the checks of the real daemon are. ``cleans``: Cleanup works."""
 
     async def work(transaction: FakeTransaction) -> None:
         if daemon._effects[transaction].member == "Cleanup":
@@ -631,7 +631,7 @@ async def test_an_unseen_end_is_no_success(
 
 
 async def test_a_foreign_deployment_of_the_same_image_is_not_owned(os: RpmOstree, daemon: FakeRpmOstree) -> None:
-    """It is unknown whether the foreign transaction succeeded."""
+    """The result of the foreign transaction is unknown."""
     theirs = daemon.stage(container_image_reference=PINNED, container_image_reference_digest=NEW[-71:])
     for replace_it in ("", theirs["id"], ""):  # Nor by a caller that takes it for its own.
         assert (await fails(os, Refused, replace=replace_it)).reason == "StagedByOther"

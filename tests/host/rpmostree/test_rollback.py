@@ -47,7 +47,7 @@ def superusers(daemon: FakeRpmOstree) -> None:
 
 
 def deploys(manager: FakeSystemd, daemon: FakeRpmOstree, **more: str) -> None:
-    """What ``ostree admin deploy`` does."""
+    """Deploy as ``ostree admin deploy`` does."""
 
     async def run(job: int, unit: str) -> None:
         made = daemon.deployments[1] | {"serial": 1, "id": f"fedora-coreos-{C}.1"}

@@ -37,7 +37,7 @@ def unlocks(manager: FakeSystemd, model: FakeRpmOstree) -> None:
 
 
 async def staged_by_us(model: FakeRpmOstree, *, good: bool = True) -> dict[str, Any]:
-    """As after a transaction of ours, which succeeded or not."""
+    """Leave the record of a transaction of the agent, which succeeded or not."""
     staged = model.stage()
     own = OwnDeployments({staged["id"]}, {staged["id"]} if good else set())
     await asyncio.to_thread(Ownership(model.root).close, own)

@@ -136,7 +136,7 @@ class StandInKubelet:
             self.starts.append((now, uid))
 
     def _ended(self, pod: StaticPod) -> None:
-        """For a stand-in that runs processes."""
+        """Called at the end of a pod, for a stand-in that runs processes."""
 
     def _show(self, uid: str, pod: StaticPod) -> bool:
         log = self.root / LOGS / f"{pod.namespace}_{pod.name}-{self.node}_{uid}"

@@ -177,7 +177,7 @@ class Connection:
 
 
 class Client(Connection):
-    """On the bus."""
+    """A client of the stand-in on the bus."""
 
     @property
     def name(self) -> str:
@@ -231,7 +231,7 @@ class Client(Connection):
 
 
 class Peer(Connection):
-    """On a transaction's own socket."""
+    """A client on the socket of a transaction."""
 
     def call(self, method: str, timeout: float = 20.0) -> dict[str, Any]:
         return self.wait(self.send(None, "/", f"{NAME}.Transaction", method), timeout)

@@ -118,7 +118,7 @@ def _update_actions(parameters: Any) -> list[str]:
 
 
 def _has_active_session(uid: int | None) -> bool:
-    """As sd_uid_get_state() reads it."""
+    """Return whether a session of the user is active, from the file that sd_uid_get_state() reads."""
     try:
         return "STATE=active\n" in Path(f"/run/systemd/users/{uid}").read_text()
     except OSError:

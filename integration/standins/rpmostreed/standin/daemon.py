@@ -164,7 +164,7 @@ class Daemon:
         self._update_status()
 
     def request_reboot(self) -> None:
-        """Only asked for here; done from an idle, so that clients hear of the success first."""
+        """Request the reboot. An idle callback does it, so that clients receive the success first."""
         self.rebooting = True
         GLib.idle_add(self._reboot, priority=GLib.PRIORITY_LOW)
 
@@ -217,7 +217,7 @@ class Daemon:
 
 
 def object_path(name: str) -> str:
-    """Not reversible: `/` and `-` become `_`, other bytes `_XX`."""
+    """Return a name for the bus. It is not reversible: `/` and `-` become `_`, other bytes `_XX`."""
     escaped = "".join(
         character if re.match(r"[A-Za-z0-9_]", character) else "_" if character in "/-" else _escape(character)
         for character in name

@@ -16,7 +16,7 @@ class StandInError(Exception):
 
 
 class Failed(StandInError):
-    """What nearly everything of the real daemon fails with (Code0 on a method)."""
+    """The error of nearly all failures of the real daemon (Code0 on a method)."""
 
 
 class NotFound(StandInError):

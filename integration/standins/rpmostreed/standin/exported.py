@@ -55,7 +55,7 @@ class Exported:
             return dict(self._properties)
 
     def set(self, name: str, value: Any) -> None:
-        """From any thread."""
+        """Set a property. May be called from any thread."""
         with self._lock:
             if not self._connections:
                 self._properties[name] = value  # No client can have read the previous value.
@@ -67,7 +67,7 @@ class Exported:
             GLib.idle_add(self._changed, priority=GLib.PRIORITY_DEFAULT)
 
     def emit(self, name: str, *values: Any) -> None:
-        """To every connection, from any thread; peers get it without a sender and a destination."""
+        """Emit on every connection, from any thread. Peers get the message without a sender and a destination."""
         body = GLib.Variant(interfaces.signal_signature(self.interface, name), values) if values else None
         for connection in self.connections:
             emit_on(connection, self.path, self.interface, name, body)
@@ -99,7 +99,7 @@ class Exported:
 
 
 def emit_on(connection: Any, path: str, interface: str, name: str, body: Any) -> None:
-    """On one connection. One that just closed is no error."""
+    """Emit on one connection. One that just closed is no error."""
     try:
         connection.emit_signal(None, path, interface, name, body)
     except GLib.Error:

@@ -6,7 +6,7 @@ from integration.standins.rpmostreed.standin.errors import Failed
 
 
 def split(text: str) -> list[str]:
-    """At white space, except inside double quotes; the quotes stay."""
+    """Split at white space, except inside double quotes. The quotes stay."""
     words: list[str] = []
     word, quoted = "", False
     for character in text:

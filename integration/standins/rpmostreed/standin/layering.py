@@ -102,7 +102,7 @@ def assemble(work: Work, base: str, state: list[str]) -> str:
 
 
 def _import_metadata(work: Work) -> None:
-    """Of the repositories. A percentage without a count, unlike the rest."""
+    """Report the progress of the repositories: a percentage without a count, unlike the rest."""
     with work.output.percent("Importing rpm-md") as update:
         for percentage in (5, 100):
             update(percentage)

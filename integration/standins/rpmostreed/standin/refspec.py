@@ -79,12 +79,12 @@ class ImageReference:
 
     @property
     def image(self) -> str:
-        """As skopeo wants it; the repo's refs are made of this."""
+        """Return the form for skopeo, from which the refs of the repository are made."""
         return f"docker://{self.name}" if self.transport == "registry" else f"{self.transport}:{self.name}"
 
     @property
     def repository(self) -> str:
-        """Without tag and digest."""
+        """Return the name without tag and digest."""
         return re.sub(r"(:[\w.-]+)?$", "", self.name.partition("@")[0]) if "/" in self.name else self.name
 
     @property

@@ -47,7 +47,7 @@ class Host(Protocol):
     def released(self, transaction: Transaction) -> None: ...
 
     def request_reboot(self) -> None:
-        """From any thread; the reboot itself comes from an idle."""
+        """Request a reboot, from any thread. An idle callback does it."""
 
     def call_bus(self, name: str, path: str, interface: str, method: str, body: Any, reply: str) -> Any: ...
 
