@@ -9,6 +9,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Hosts at a time: they mostly wait, so twice as many as cores.
 HOSTS ?= 4
+# `make package rpm MACHINE=aarch64` writes into dist/aarch64.
+MACHINE ?=
+FOR_MACHINE = --out dist$(if $(MACHINE),/$(MACHINE) --machine $(MACHINE))
 STAMP := $(VENV)/.stamp
 DOCS_VENV := build/docs-venv
 DOCS_STAMP := $(DOCS_VENV)/.stamp
@@ -103,10 +106,10 @@ format: venv ## rewrite to the project's format
 	@$(BIN)/ruff check --fix .
 
 package: venv ## the self-contained tree, as tar and as sysext image, in dist/
-	@$(BIN)/python packaging/build.py --out dist
+	@$(BIN)/python packaging/build.py $(FOR_MACHINE)
 
 rpm: venv ## the package as an RPM, in dist/, checked by rpmlint
-	@$(BIN)/python packaging/build_rpm.py --out dist
+	@$(BIN)/python packaging/build_rpm.py $(FOR_MACHINE)
 
 wheel: venv ## an ordinary wheel, in dist/
 	@$(BIN)/uv build --wheel --out-dir dist --quiet

@@ -11,6 +11,7 @@ import argparse
 import fcntl
 import hashlib
 import os
+import platform
 import shutil
 import sys
 import tempfile
@@ -33,40 +34,40 @@ SCRATCH = ".build-"
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="packaging/build.py", description=__doc__)
     parser.add_argument("--out", type=Path, default=SOURCE / "dist", help="directory for the results (%(default)s)")
+    parser.add_argument("--machine", default=platform.machine(), help="as by uname: x86_64 or aarch64 (%(default)s)")
     parser.add_argument("--force", action="store_true", help="build even if nothing changed since the last time")
     options = parser.parse_args(arguments)
     try:
-        build(options.out.resolve(), force=options.force)
+        build(options.out.resolve(), options.machine, force=options.force)
     except BuildError as error:
         print(f"package: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def build(out: Path, *, force: bool = False) -> None:
-    """Write the package to `out`. Raises BuildError, and leaves `out` as it was."""
+def build(out: Path, machine: str = platform.machine(), *, force: bool = False) -> None:
+    """Write the package for `machine` to `out`. Raises BuildError, and leaves `out` as it was."""
     begun = time.monotonic()
-    locked = lock.load(SOURCE / "packaging" / "interpreter.toml")
+    locked = lock.load(SOURCE / "packaging" / "interpreter.toml", machine)
     version: str = tomllib.loads((SOURCE / "pyproject.toml").read_text())["project"]["version"]
     epoch = source_date_epoch()
     stamp = out / ".inputs"
-    inputs = _inputs(epoch)
+    inputs = _inputs(epoch, machine)
     if not force and stamp.is_file() and stamp.read_text() == inputs and _intact(out):
         tools.log(f"nothing changed; {out} is up to date")
         return
-    python = interpreter.build(locked)
-    packages = dependencies.build(SOURCE, locked, python)
+    parts = _parts(locked)
     out.mkdir(parents=True, exist_ok=True)
     with _scratch(out) as scratch:
         root, results = scratch / "root", scratch / "results"
         root.mkdir()
         results.mkdir()
-        tree.assemble(SOURCE, locked, python, packages, root, version)
+        tree.assemble(SOURCE, version, parts, root)
         tar, raw = results / f"nodeagent-{version}-{locked.machine}.tar.gz", results / f"{images.NAME}.raw"
         # Each of the two waits for a compressor in a process of its own.
         with ThreadPoolExecutor() as both:
             jobs = [
-                both.submit(images.write_tar, root, tar, epoch, python / "bin" / "python3"),
+                both.submit(images.write_tar, root, tar, epoch, parts.compiler),
                 both.submit(images.write_sysext, root, raw, epoch, locked.machine, version),
             ]
         for job in jobs:
@@ -81,6 +82,18 @@ def build(out: Path, *, force: bool = False) -> None:
     for name in sums:
         tools.log(f"{out / name} ({(out / name).stat().st_size / 1e6:.1f} MB)")
     tools.log(f"done in {time.monotonic() - begun:.1f} s")
+
+
+def _parts(locked: lock.InterpreterLock) -> tree.Parts:
+    """Build interpreter and packages for the machine of `locked`, and those of this machine, which compile the code."""
+    own = lock.load(SOURCE / "packaging" / "interpreter.toml")
+    native = interpreter.build(own)
+    compiler = native / "bin" / "python3"
+    same_packages = dependencies.build(SOURCE, own, native, compiler)
+    if locked.machine == own.machine:
+        return tree.Parts(locked, native, same_packages, compiler, same_packages)
+    python = interpreter.build(locked, compiler)
+    return tree.Parts(locked, python, dependencies.build(SOURCE, locked, python, compiler), compiler, same_packages)
 
 
 @contextmanager
@@ -116,9 +129,9 @@ def source_date_epoch() -> int:
         return 315532800  # an exported source tree; zip files cannot hold less
 
 
-def _inputs(epoch: int) -> str:
+def _inputs(epoch: int, machine: str) -> str:
     # The program that writes the image is not locked, and its versions write different images.
-    parts: list[bytes | str] = [str(epoch), tools.run([tools.require("sqfstar"), "-version"], timeout=10)]
+    parts: list[bytes | str] = [str(epoch), machine, tools.run([tools.require("sqfstar"), "-version"], timeout=10)]
     for name in INPUTS:
         top = SOURCE / name
         for path in sorted([top, *top.rglob("*")]):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 import sys
 import tempfile
 import time
@@ -32,13 +33,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--out", type=Path, default=package.SOURCE / "dist", help="directory for the result (%(default)s)"
     )
+    parser.add_argument("--machine", default=platform.machine(), help="as by uname: x86_64 or aarch64 (%(default)s)")
     parser.add_argument("--fast", action="store_true", help="compress less, for tests")
     options = parser.parse_args(arguments)
     out = options.out.resolve()
     try:
         rpmbuild, rpmlint = tools.require("rpmbuild"), tools.require("rpmlint")
-        package.build(out)
-        (tar,) = out.glob("nodeagent-*.tar.gz")
+        package.build(out, options.machine)
+        (tar,) = out.glob(f"nodeagent-*-{options.machine}.tar.gz")
         begun = time.monotonic()
         built = build(rpmbuild, tar, out, FAST if options.fast else COMPRESSION)
         tools.run([rpmlint, "--config", LINT, built], timeout=TIMEOUT)

@@ -40,12 +40,15 @@ UNUSED = (
 UNUSED_FOLDERS = ("bin", "tests", "__pycache__")
 
 
-def build(source: Path, lock: InterpreterLock, interpreter: Path) -> Path:
-    """Return the cached site-packages for the lock file in `source`. It must not be changed."""
+def build(source: Path, lock: InterpreterLock, interpreter: Path, compiler: Path) -> Path:
+    """Return the cached site-packages for the lock file in `source`. It must not be changed.
+
+    `interpreter` is the directory of the one that will run them, `compiler` one that runs on this machine.
+    """
     requirements = _export(source)
     own = [Path(__file__).with_name(f"{name}.py").read_bytes() for name in ("dependencies", "elf")]
     key = cache.digest([requirements, *own, interpreter.name])
-    return cache.directory("packages", key, lambda to: _make(requirements, lock, interpreter, to))
+    return cache.directory("packages", key, lambda to: _make(requirements, lock, compiler, to))
 
 
 def on_host(lock: InterpreterLock) -> str:
@@ -61,7 +64,7 @@ def _export(source: Path) -> str:
     return tools.run(command, timeout=EXPORT_TIMEOUT).decode()
 
 
-def _make(requirements: str, lock: InterpreterLock, interpreter: Path, target: Path) -> None:
+def _make(requirements: str, lock: InterpreterLock, compiler: Path, target: Path) -> None:
     tools.log("fetching the packages of uv.lock")
     fetch.wheels(requirements, target, python=lock.python, platform=lock.wheels)
     for path in sorted(target.rglob("*"), reverse=True):
@@ -76,7 +79,7 @@ def _make(requirements: str, lock: InterpreterLock, interpreter: Path, target: P
         for path in (target / "aiohttp").glob(each):
             path.unlink()
     _trim(target / KUBERNETES)
-    bytecode.compile_tree(interpreter / "bin" / "python3", target, on_host(lock))
+    bytecode.compile_tree(compiler, target, on_host(lock))
 
 
 def _trim(client: Path) -> None:

@@ -56,13 +56,18 @@ BUILT_RUNPATH = "$ORIGIN/:$ORIGIN/../:$ORIGIN/../lib/"
 RUNPATH = {"bin": "$ORIGIN/../lib", "lib": "$ORIGIN", "lib-dynload": "$ORIGIN"}  # by folder
 
 
-def build(lock: InterpreterLock) -> Path:
-    """Return the cached directory with the interpreter of `lock`. It must not be changed."""
+def build(lock: InterpreterLock, compiler: Path | None = None) -> Path:
+    """Return the cached directory with the interpreter of `lock`. It must not be changed.
+
+    `compiler` is the interpreter of the same version that runs on this machine; None if that is the one to build.
+    """
     source = [Path(__file__).with_name(f"{name}.py").read_bytes() for name in ("interpreter", "elf", "bytecode")]
-    return cache.directory("interpreter", cache.digest([lock.text, lock.machine, *source]), lambda to: _make(lock, to))
+    return cache.directory(
+        "interpreter", cache.digest([lock.text, lock.machine, *source]), lambda to: _make(lock, compiler, to)
+    )
 
 
-def _make(lock: InterpreterLock, target: Path) -> None:
+def _make(lock: InterpreterLock, compiler: Path | None, target: Path) -> None:
     library = target / "lib" / f"python{lock.short}"
     _unpack(lock, target, library)
     for part in lock.libraries:
@@ -78,7 +83,7 @@ def _make(lock: InterpreterLock, target: Path) -> None:
     for path in sorted(target.rglob("*")):
         if path.is_file():
             _adapt(path, lock)
-    bytecode.compile_tree(target / "bin" / "python3", library, f"{HOME}/lib/python{lock.short}")
+    bytecode.compile_tree(compiler or target / "bin" / "python3", library, f"{HOME}/lib/python{lock.short}")
 
 
 def _unpack(lock: InterpreterLock, target: Path, library: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import completion
 
@@ -35,17 +36,26 @@ OF_THE_HOST = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt
 LOADER = "ld-linux-"
 
 
-def assemble(
-    source: Path, lock: InterpreterLock, interpreter: Path, packages: Path, target: Path, version: str
-) -> None:
+class Parts(NamedTuple):
+    """What a tree is made of. The first three are for the machine of the tree, the last two for this one."""
+
+    lock: InterpreterLock
+    interpreter: Path
+    packages: Path
+    compiler: Path  # the interpreter of the same version
+    same_packages: Path  # the same versions of the packages
+
+
+def assemble(source: Path, version: str, parts: Parts, target: Path) -> None:
     """Fill the empty directory `target`. Raises BuildError if the result needs more than every host has."""
+    lock, interpreter, packages = parts.lock, parts.interpreter, parts.packages
     home = target / HOME[1:]
     site = target / dependencies.on_host(lock)[1:]
     shutil.copytree(interpreter, home)
     shutil.copytree(packages, site)
     own = site / "nodeagent"
     shutil.copytree(source / "nodeagent", own, ignore=shutil.ignore_patterns("__pycache__"))
-    bytecode.compile_tree(interpreter / "bin" / "python3", own, f"{dependencies.on_host(lock)}/nodeagent")
+    bytecode.compile_tree(parts.compiler, own, f"{dependencies.on_host(lock)}/nodeagent")
     launcher = target / "usr" / "bin" / "nodeagent"
     launcher.parent.mkdir()
     launcher.write_text(LAUNCHER.format(home=HOME, packages=dependencies.on_host(lock)))
@@ -61,9 +71,7 @@ def assemble(
     components.copy_licenses(source, packages, licenses)
     (licenses / "python").mkdir()
     shutil.copyfile(interpreter / "lib" / f"python{lock.short}" / "LICENSE.txt", licenses / "python" / "LICENSE")
-    components.write_sbom(
-        components.bundled(interpreter / "bin" / "python3", packages), version, home / components.SBOM
-    )
+    components.write_sbom(components.bundled(parts.compiler, parts.same_packages), version, home / components.SBOM)
     check(target, lock)
     _set_modes(target)
     write_manifest(target)

@@ -1,0 +1,143 @@
+"""The package for aarch64: built on this machine, and started under QEMU in a root that has only the libc."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from integration.hosts.container.image import cache_directory
+from integration.package.conftest import BUILD_TIMEOUT, EPOCH, Package, cannot
+
+pytestmark = pytest.mark.long
+
+TIMEOUT = 300.0  # seconds; an emulated start takes ten times as long
+PYTHON = "/usr/lib/nodeagent/bin/python3"
+EMULATOR = "qemu-aarch64-static"
+SAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+# In a mount namespace of its own, so that nothing stays mounted. The loader needs /proc for $ORIGIN.
+ENTER = 'mount -t proc proc "$1/proc" && root=$1 && shift && exec chroot "$root" "$@"'
+
+
+def run(*argv: str | Path, **keywords: str) -> str:
+    done = subprocess.run(
+        argv, capture_output=True, text=True, timeout=TIMEOUT, check=False, env={**os.environ, **keywords}
+    )
+    assert done.returncode == 0, f"{argv}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def libc() -> Path:
+    """The directory with Debian's libc6 for arm64, unpacked."""
+    if shutil.which("apt-get") is None or os.geteuid() != 0:
+        cannot("the libc of another architecture is fetched by apt-get, as root")
+    if shutil.which(EMULATOR) is None:
+        run(
+            "apt-get",
+            "install",
+            "-qqy",
+            "--no-install-recommends",
+            "qemu-user-static",
+            DEBIAN_FRONTEND="noninteractive",
+        )
+    target = cache_directory().parent / "package" / "libc6-arm64"
+    if not target.exists():
+        scratch = target.with_name(f"{target.name}.{os.getpid()}")
+        for each in ("state/lists/partial", "cache/archives/partial"):
+            (scratch / each).mkdir(parents=True)
+        (scratch / "state/status").touch()
+        options = ["-o", "APT::Architecture=arm64", "-o", "APT::Architectures::=arm64", "-o", "APT::Sandbox::User=root"]
+        options += ["-o", f"Dir::State={scratch}/state", "-o", f"Dir::State::status={scratch}/state/status"]
+        options += ["-o", f"Dir::Cache={scratch}/cache"]
+        run("apt-get", *options, "update", "-q")
+        script = 'cd "$1" && shift && exec apt-get "$@"'
+        run("sh", "-c", script, "sh", scratch, *options, "download", "-q", "libc6")
+        (package,) = scratch.glob("libc6_*.deb")
+        run("dpkg-deb", "--extract", package, scratch / "root")
+        (scratch / "root").rename(target)
+        shutil.rmtree(scratch)
+    return target
+
+
+@pytest.fixture(scope="module")
+def root(package: Package, libc: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("aarch64")
+    build: list[str | Path] = [
+        sys.executable,
+        package.source / "packaging/build.py",
+        "--machine",
+        "aarch64",
+        "--out",
+        out / "dist",
+    ]
+    done = subprocess.run(
+        build,
+        env={**os.environ, "SOURCE_DATE_EPOCH": str(EPOCH)},
+        capture_output=True,
+        text=True,
+        timeout=BUILD_TIMEOUT,
+    )
+    assert done.returncode == 0, done.stderr
+    root = out / "root"
+    shutil.copytree(libc, root, symlinks=True)
+    (tar,) = (out / "dist").glob("nodeagent-*-aarch64.tar.gz")
+    with tarfile.open(tar) as archive:
+        archive.extractall(root, filter="tar")
+    emulator = shutil.which(EMULATOR)
+    assert emulator
+    shutil.copy(emulator, root / "emulator")
+    shutil.copytree(SAMPLES, root / "examples")
+    (root / "proc").mkdir()
+    return root
+
+
+def emulated(root: Path, *arguments: str) -> str:
+    environment = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "HOME": "/"}
+    argv = ["unshare", "--mount", "sh", "-c", ENTER, "sh", str(root), "/emulator", PYTHON, "-BIS", *arguments]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_has_the_same_code_as_the_package_of_this_machine(package: Package, root: Path) -> None:
+    def compiled(tree: Path) -> dict[str, bytes]:
+        own = tree / "usr/lib/nodeagent/lib/python3.14/site-packages/nodeagent"
+        return {str(path.relative_to(own)): path.read_bytes() for path in own.rglob("*.pyc")}
+
+    assert compiled(root) == compiled(package.tree)
+
+
+def test_version_and_plan(package: Package, root: Path) -> None:
+    answer = json.loads(emulated(root, "/usr/bin/nodeagent", "version", "--verbose", "--json"))
+    assert answer["version"] == tomllib.loads((package.source / "pyproject.toml").read_text())["project"]["version"]
+    assert "openssl" in {each["name"] for each in answer["components"]}
+    arguments = ("plan", "--from", "/examples/worker-1.yaml", "--to", "/examples/worker-2.yaml", "--json")
+    native = run(sys.executable, "-m", "nodeagent", *(each.replace("/examples", str(SAMPLES)) for each in arguments))
+    assert json.loads(emulated(root, "/usr/bin/nodeagent", *arguments)) == json.loads(native)
+
+
+def test_every_module_is_imported_and_the_libraries_work(root: Path) -> None:
+    site = "/usr/lib/nodeagent/lib/python3.14/site-packages"
+    program = f"""
+import sys
+sys.path.append({site!r})
+import importlib, pkgutil, platform, sqlite3, ssl, zlib, nodeagent
+for module in pkgutil.walk_packages(nodeagent.__path__, "nodeagent."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+from nodeagent.kube import _import
+_import.load()
+import yaml
+assert yaml.CSafeLoader and ssl.OPENSSL_VERSION_INFO >= (3, 5) and sqlite3.sqlite_version_info >= (3, 50)
+assert abs(3 + 4j) == 5 and zlib.decompress(zlib.compress(b"x")) == b"x"
+print(platform.machine())
+"""
+    assert emulated(root, "-W", "ignore", "-c", program) == "aarch64\n"
