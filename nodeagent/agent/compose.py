@@ -28,6 +28,7 @@ from nodeagent.agent.update.run import Ports, UpdatePolicy
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.coordination.fleetlock import client_id
+from nodeagent.core.coordination.windows import Schedule
 from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.domain import Health
 from nodeagent.core.report.status import Status
@@ -60,8 +61,6 @@ if TYPE_CHECKING:
     from nodeagent.host.etcd.member_host import MemberHost
     from nodeagent.host.fleetlock import FleetLock
     from nodeagent.kube.cluster import Cluster
-
-from nodeagent.core.coordination.windows import Schedule
 
 __all__ = ["Adapters", "connect", "coordinate", "open_adapters", "open_for_plan", "update_policy"]
 
@@ -191,6 +190,7 @@ async def open_adapters(found: FoundSettings, bus: Bus, stack: AsyncExitStack) -
     report.add(to_journal)
     state_dir = Path(found.settings.state_dir)
     fence = HostFence(bus, found.settings.fence, SystemClock(), state_dir)
+    # Before anything that may fail: the limits of a killed agent slow the host down as long as they are set.
     await fence.recover()
     store = SqliteStore(state_dir / "state.db")
     await store.open()

@@ -128,12 +128,14 @@ def _own_dropin(node: RegularFile | SymbolicLink) -> Iterator[str]:
         elif section == "Service" and value and key in ("User", "DynamicUser", "RootDirectory", "RootImage"):
             yield f"{key}= would keep nodeagent from managing this host"
         elif section == "Service" and key == "ExecStart":
+            # An empty assignment clears the commands before it, as systemd does.
             commands = [*(commands or ()), value] if value else []
     if commands is not None and (not commands or any(not _is_daemon(command) for command in commands)):
         yield f"ExecStart= must be /usr/bin/{_COMMAND}"
 
 
 def _is_daemon(command: str) -> bool:
+    # The characters are systemd's prefixes of a command: systemd.service(5).
     program, _, words = command.lstrip("-:+!@").partition(" ")
     return f"{program.rpartition('/')[2]} {words.strip()}" == _COMMAND
 
@@ -160,6 +162,7 @@ def _bus_policy(node: RegularFile | SymbolicLink) -> Iterator[str]:
 
     parser = expat.ParserCreate()
     parser.StartElementHandler = begin
+    # Nested entities could expand to gigabytes, in the bus as well as here.
     parser.EntityDeclHandler = lambda *_: found.append("must not declare entities")
     try:
         parser.Parse(node.content, True)

@@ -90,6 +90,7 @@ def _caller() -> FrameType | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
+        # Without this, each entry would have the logging itself as its origin.
         if not module.startswith(("structlog", "nodeagent.log")):
             return frame
         frame = frame.f_back

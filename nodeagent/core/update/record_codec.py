@@ -169,6 +169,7 @@ def record_to_dict(record: Record) -> dict[str, Any]:
     )
     out: dict[str, Any] = msgspec.to_builtins(stored)
     for name in ("done", "skipped", "well", "ran", "unwell"):
+        # Equal records must have equal texts, because the store compares checksums of them.
         out[name] = sorted(out[name])
     return {"version": RECORD_VERSION, **out}
 
@@ -201,6 +202,7 @@ def record_from_dict(data: Mapping[str, Any]) -> Record:
     Unknown keys come from a newer agent of the same store version and are dropped: the fields that decide are here.
     """
     version = data.get("version")
+    # The type is compared exactly, because True is an integer as well.
     if type(version) is int and version > RECORD_VERSION:
         raise NewerRecord(f"it has version {version}, this nodeagent knows {RECORD_VERSION}")
     if version != RECORD_VERSION:
@@ -353,6 +355,7 @@ def salvaged(data: Mapping[str, Any], update_id: str) -> Record:
     for name in _SALVAGED:
         if name in data:
             with suppress(ValueError):
+                # Each field is tried alone, so that one that cannot be read does not cost the others.
                 record_from_dict(known | {name: data[name]})
                 known[name] = data[name]
     known["update_id"] = known["update_id"] or update_id

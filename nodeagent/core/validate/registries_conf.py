@@ -37,6 +37,7 @@ def check_dropin(content: bytes) -> Iterator[str]:
 
 
 def _check(content: bytes, *, version_1: bool) -> Iterator[str]:
+    # Only configs with this file pay for the import.
     import tomllib
 
     try:
@@ -94,6 +95,7 @@ def _version_2(data: Mapping[str, Any]) -> Iterator[str]:
         for problem in _registry(table):
             bad = True
             yield f"registry[{index}]: {problem}"
+    # A conflict between tables that are wrong themselves would only repeat their problems.
     if not bad:
         yield from _conflicts(registries)
 

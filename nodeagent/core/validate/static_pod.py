@@ -254,6 +254,7 @@ def _container(where: str, container: Mapping[str, object], volumes: set[str], n
     image = container.get("image")
     if not image:
         yield f"{where}.image is missing"
+    # The name is an argument of crictl, which would take a dash for an option.
     elif isinstance(image, str) and (image.startswith("-") or any(char.isspace() for char in image)):
         yield f"{where}.image must be the name of an image"
     if container.get("imagePullPolicy") not in (None, "", "Always", "IfNotPresent", "Never"):

@@ -59,6 +59,7 @@ async def find_etcd(root: Path = Path("/")) -> Protected | None:
         scrape = await etcd_metrics(found.options)
     except AgentError as error:
         missing += (f"etcd's metrics: {error.message}",)
+    # The processes are found at each call, because etcd may be restarted during a staging.
     return Protected(directory, scrape, lambda: _members(root), missing)
 
 
@@ -89,6 +90,7 @@ async def etcd_metrics(options: Options) -> Scrape:
         try:
             await _page(url, tls)
         except Retryable as error:
+            # The first address is the one of the options, so its error explains more than those of the guesses.
             last = last or error
         else:
             return lambda url=url: _page(url, tls)  # type: ignore[misc]
