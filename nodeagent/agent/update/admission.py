@@ -52,6 +52,9 @@ UNREACHED: Final = 60.0
 
 LONGEST_PAUSE: Final = 60.0
 
+# An operator delays the update, and the message says until when or until what.
+_HELD: Final = frozenset({Reason.SCHEDULED, Reason.REBOOT_REQUIRED})
+
 
 class NotNow(AgentError):
     """The update cannot continue now; ``reason`` is that of the refusal. A later attempt may succeed.
@@ -102,7 +105,8 @@ class Waiting:
         # The message of a fault differs with each attempt; a refusal names the holder, which is worth a line.
         words = error.message if isinstance(error.__cause__ or error, Refused | NotNow) else ""
         if self._reported.is_new((error.reason, words)):
-            run.narrate(UpdateWaiting, f"{error.message}; the update continues when that is over", error.reason)
+            then = "" if error.reason in _HELD else "; the update continues when that is over"
+            run.narrate(UpdateWaiting, error.message + then, error.reason)
             self._pauses = delays(run.policy.lease_retry, max(LONGEST_PAUSE, run.policy.lease_retry))
         seconds = jittered(next(self._pauses), self._random())
         after = error.after if isinstance(error, NotNow) else None

@@ -129,7 +129,7 @@ def fold(status: Status, event: Event) -> Status:
             phase, target = status.phase if stuck else about.phase, _target(status, about)
             return replace(named, phase=phase, update_id=about.update_id, target=target, step=event.step)
         case events.UpdateStarted(actions=actions):
-            return _entered(status, event, "", actions)
+            return _entered(status, event, "", f"plan: {actions}")
         case events.PhaseEntered() | events.CauseEvent():
             return _entered(status, event, event.reason, event.message)
         case _:

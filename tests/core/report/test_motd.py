@@ -44,6 +44,7 @@ def test_messages(golden: Golden) -> None:
             reason="RebootRequired",
             message="this host must be rebooted for worker-2; root holds the reboot back",
         ),
+        "waiting for an admin": busy(Phase.LEASING, reason="RebootRequired", message="the reboot waits for an admin"),
         "staged by another": replace(IDLE, deployments=(STAGED,)),
     }
     for name, status in cases.items():
