@@ -13,7 +13,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +235,16 @@ def history(node: Node) -> tuple[int, int]:
     return quiet, sum(update["reboots"] for update in updates.values())
 
 
+def save_report(story: Story, name: str, run: Callable[[Sequence[str]], str]) -> None:
+    """Write the page of the newest update to dist/. ``run`` returns the output of a command."""
+    argv = ("nodeagent", "report", "--html", "-")
+    story.command(argv)
+    path = PROJECT / "dist" / f"{name}-report.html"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(run(argv), encoding="utf-8")
+    story.say(f"   where the time of the last update went, as a page to open in a browser: {path}")
+
+
 def run(story: Story) -> None:
     story.say("nodeagent applies MachineConfigs with the least disruption that is safe. This shows it on a real host.")
     image = prepare(story)
@@ -246,6 +256,7 @@ def run(story: Story) -> None:
             change(node)
             failure(node)
             quiet, reboots = history(node)
+            save_report(story, "demo", lambda argv: host.run(argv, timeout=UPDATE_TIMEOUT).stdout)
     finally:
         image.close()
     story.say(

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from integration.demo import UPDATE_TIMEOUT, Failed, Story, package_of
+from integration.demo import UPDATE_TIMEOUT, Failed, Story, package_of, save_report
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.errors import HostRingError, Unavailable
 from integration.hosts.ostree import updates
@@ -47,8 +47,11 @@ def run(story: Story) -> None:
         node, shelf = stack.enter_context(prepared(story))
         configs(node, shelf)
         plan(node, story)
+        # Without etcd on this host, the fence protects the directory of nodeagent's own store.
+        nodes.settings(node, {"fence": {"enabled": "always"}})
         update(node, story)
         history(node, story)
+        save_report(story, "demo-vm", lambda argv: node.run(argv, timeout=UPDATE_TIMEOUT).stdout)
     story.say(
         f"\ndemo-vm: done in {story.seconds:.0f} s: a new OS, a kernel argument and a file with one reboot, verified"
     )

@@ -64,6 +64,7 @@ class Reason(StrEnum):
     INVALID_CONTENT = "InvalidContent", Kind.INPUT, "correct the content of the named files; the host is unchanged"
     NOT_MACHINE_CONFIG = "NotMachineConfig", Kind.INPUT, "convert the file to a MachineConfig as the message describes; the host is unchanged"
     CANNOT_READ = "CannotRead", Kind.INPUT, "check the name and the permissions of the file (ls -l)"
+    CANNOT_WRITE = "CannotWrite", Kind.INPUT, "name a file in a directory that you can write, and no link; - is standard output"
     NO_POLICY = "NoPolicy", Kind.INPUT, "create the file that the setting policy names, or correct the setting"
     UNRECONCILABLE = "Unreconcilable", Kind.UNRECONCILABLE, "remove this change from the config, or reinstall the host with it"
     IMAGE_INVALID = "ImageInvalid", Kind.INPUT, "correct osImageURL: NAME@sha256:DIGEST, or ostree://REMOTE/BRANCH@CHECKSUM"

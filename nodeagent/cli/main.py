@@ -42,6 +42,7 @@ COMMANDS: Final = (
     Command("status", "show the state of this host, what it waits for, and what to do"),
     Command("history", "list past updates, show one with its phases, or compare two"),
     Command("logs", "show the journal of an update"),
+    Command("report", "write the course of an update as one HTML page"),
     Command("verify", "compare this host with its current config"),
     Command("maintenance", "block disruptions of this host, for maintenance"),
     Command("lease", "show the holder of the lease of this host"),

@@ -1,0 +1,66 @@
+"""Elements of SVG as text. Every text from outside is escaped here."""
+
+from __future__ import annotations
+
+from html import escape
+
+__all__ = ["fit", "length", "line", "polyline", "rect", "text", "ticks", "width_of"]
+
+# Width of an average character of the font, as a part of its size.
+_CHARACTER = 0.56
+
+# Distances of two ticks, in seconds.
+_STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
+
+
+def length(seconds: float) -> str:
+    """Return a length with at most two units: 77 ms, 0.4 s, 58.3 s, 2 min 37 s, 5 h 2 min."""
+    if seconds < 0.1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f}".removesuffix(".0") + " s"
+    whole = round(seconds)
+    for size, unit, smaller, name in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            rest = whole % size // smaller
+            return f"{whole // size} {unit}" + (f" {rest} {name}" if rest else "")
+    return f"{whole} s"
+
+
+def ticks(total: float, most: int) -> list[float]:
+    """Return up to ``most`` round times from 0 to ``total``."""
+    step = next((step for step in _STEPS if total / step <= most), total or 1.0)
+    return [index * step for index in range(int(total / step + 1e-9) + 1)]
+
+
+def width_of(words: str, size: float) -> float:
+    return len(words) * size * _CHARACTER
+
+
+def fit(words: str, width: float, size: float) -> str:
+    """Return the words, cut to a width; "" if less than three characters fit."""
+    if width_of(words, size) <= width:
+        return words
+    room = int(width / (size * _CHARACTER)) - 1
+    return f"{words[:room].rstrip()}…" if room >= 3 else ""
+
+
+def rect(x: float, y: float, width: float, height: float, kind: str, title: str = "") -> str:
+    """Return a bar. One that is thinner than two pixels is drawn with two."""
+    hint = f"<title>{escape(title)}</title>" if title else ""
+    shape = f'x="{x:.1f}" y="{y:.1f}" width="{max(2.0, width):.1f}" height="{height:.1f}"'
+    return f'<rect class="{kind}" {shape}>{hint}</rect>'
+
+
+def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
+    return f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
+
+
+def polyline(points: list[tuple[float, float]], kind: str) -> str:
+    return f'<polyline class="{kind}" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>'
+
+
+def text(x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> str:
+    place = "" if anchor == "start" else f' text-anchor="{anchor}"'
+    style = f' class="{kind}"' if kind else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}"{style}{place}>{escape(words)}</text>'

@@ -1,0 +1,218 @@
+"""The trail of an update on one axis: seconds since its first phase, over all boots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from nodeagent.core.report.times import with_times
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.trail import Result, Span, Trail, gap_before, trail_from_dict
+
+__all__ = ["Bar", "Down", "Kind", "Outage", "Point", "Timeline", "measured_reboot", "timeline_of"]
+
+
+class Kind(StrEnum):
+    """How a part of an update affects the host. Also the class of its bar."""
+
+    # All services run.
+    QUIET = "quiet"
+    WAIT = "wait"
+    DISRUPT = "disrupt"
+    REVERT = "revert"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+_KINDS: Mapping[str, Kind] = {
+    Phase.LEASING: Kind.WAIT,
+    Phase.DRAINING: Kind.DISRUPT,
+    Phase.ACTING: Kind.DISRUPT,
+    Phase.REBOOTING: Kind.DISRUPT,
+    Phase.REVERTING: Kind.REVERT,
+}
+_RESULTS: Mapping[str, Kind] = {Result.FAILED: Kind.FAILED, Result.SKIPPED: Kind.SKIPPED}
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """``start`` and ``seconds`` are on the axis. ``at`` is the wall clock at that time, ``boot`` the index of the
+    boot."""
+
+    name: str
+    kind: Kind
+    start: float
+    seconds: float
+    at: str = ""
+    boot: int = 0
+    text: str = ""
+
+    @property
+    def end(self) -> float:
+        return self.start + self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Down:
+    """The time between two boots, from the last sign of life in one to the first in the next.
+
+    ``seconds`` None: it is not known, because the wall clock went back. ``booted`` is the part of it after the start of
+    the kernel, None if that is not known.
+    """
+
+    start: float
+    seconds: float | None
+    booted: float | None
+
+    @property
+    def end(self) -> float:
+        return self.start + (self.seconds or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """``whole``: the node was drained, or the host rebooted. Otherwise only the units of some actions were affected."""
+
+    start: float
+    end: float
+    whole: bool
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+
+# Seconds on the axis, limit in bytes/s, p99 in milliseconds.
+Point = tuple[float, int | None, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    total: float
+    phases: tuple[Bar, ...]
+    steps: tuple[Bar, ...]
+    waits: tuple[Bar, ...]
+    boots: tuple[Bar, ...]
+    downs: tuple[Down, ...]
+    outage: Outage | None
+    fence: tuple[Point, ...] = ()
+    # On the axis, and by how many seconds the wall clock was set.
+    clock_steps: tuple[tuple[float, float], ...] = ()
+    omitted: int = 0
+
+
+def timeline_of(update: Mapping[str, Any]) -> Timeline | None:
+    """Return the time line of a ``nodeagent/update/v1`` object; None if it has no trail."""
+    trail = trail_from_dict(update.get("trail"))
+    if not trail.phases or not trail.boots:
+        return None
+    axis = _Axis(trail)
+    phases = _joined([axis.bar(span, span.name, _phase_kind(span)) for span in trail.phases])
+    steps = tuple(axis.bar(span, span.name, _step_kind(span)) for span in trail.steps)
+    waits = tuple(axis.bar(span, with_times(span.message, _time_of_day), Kind.WAIT) for span in trail.waits)
+    fence = trail.fence
+    points = () if fence is None else tuple((axis.at(fence.boot, fence.mono + s[0]), s[1], s[2]) for s in fence.samples)
+    return Timeline(
+        total=axis.total,
+        phases=phases,
+        steps=steps,
+        waits=tuple(wait for wait in waits if wait.seconds > 0),
+        boots=axis.boots,
+        downs=axis.downs,
+        outage=_outage(axis, phases, steps, drained=any(span.name == Phase.DRAINING for span in trail.phases)),
+        fence=points,
+        clock_steps=tuple(
+            (axis.at(index, mono), seconds)
+            for index, boot in enumerate(trail.boots)
+            for mono, seconds in boot.clock_steps
+        ),
+        omitted=trail.omitted,
+    )
+
+
+class _Axis:
+    """The places of the boots on the axis."""
+
+    def __init__(self, trail: Trail) -> None:
+        first = trail.phases[0]
+        self._trail = trail
+        self._starts: list[float] = []
+        boots: list[Bar] = []
+        downs: list[Down] = []
+        at = 0.0
+        for index, boot in enumerate(trail.boots):
+            seen = max(boot.seen, first.mono) if index == first.boot else boot.seen
+            if index:
+                gap = gap_before(trail, index)
+                # Some hosts of tests count from the boot of another machine.
+                booted = boot.seen if gap is not None and boot.seen <= gap else None
+                downs.append(Down(at, gap, booted))
+                at += gap or 0.0
+            self._starts.append(at - seen)
+            length = max(0.0, boot.last - seen)
+            boots.append(Bar(boot.id, Kind.QUIET, at, length, boot=index))
+            at += length
+        self.boots, self.downs, self.total = tuple(boots), tuple(downs), at
+
+    def at(self, boot: int, mono: float) -> float:
+        return max(0.0, self._starts[boot] + mono)
+
+    def bar(self, span: Span, name: str, kind: Kind) -> Bar:
+        start = self.at(span.boot, span.mono)
+        seconds = self.boots[span.boot].end - start if span.seconds is None else span.seconds
+        text = ": ".join(filter(None, (span.reason, span.message)))
+        return Bar(name, kind, start, max(0.0, seconds), span.at, span.boot, text)
+
+    def accepted(self) -> list[float]:
+        """Return the times at which logind accepted a reboot."""
+        return [self.at(i, boot.accepted) for i, boot in enumerate(self._trail.boots) if boot.accepted is not None]
+
+
+def _joined(phases: list[Bar]) -> tuple[Bar, ...]:
+    """Return the phases, with those that were under way at a reboot until the first one of the next boot."""
+    for index in range(1, len(phases)):
+        before, after = phases[index - 1], phases[index]
+        if before.boot != after.boot and after.start > before.end:
+            phases[index - 1] = replace(before, seconds=after.start - before.start)
+    return tuple(phases)
+
+
+def _time_of_day(stamp: str) -> str:
+    return stamp[11:19]
+
+
+def _phase_kind(span: Span) -> Kind:
+    # After a boot, services are verified that were not there before.
+    return Kind.DISRUPT if span.name == Phase.VERIFYING and span.boot else _KINDS.get(span.name, Kind.QUIET)
+
+
+def _step_kind(span: Span) -> Kind:
+    return _RESULTS.get(span.result, Kind.QUIET if span.phase == Phase.STAGING else Kind.DISRUPT)
+
+
+def _outage(axis: _Axis, phases: tuple[Bar, ...], steps: tuple[Bar, ...], *, drained: bool) -> Outage | None:
+    """Return the time out of service.
+
+    With a drain, it is from the cordon to the release, which uncordons. With a reboot only, it is from the first action
+    or the accepted reboot to the end of the last verification. Otherwise it is from the first action to the last one.
+    """
+    acts = [step for step in steps if step.kind in (Kind.DISRUPT, Kind.FAILED) and step.name != "daemon-reload"]
+    begins = [step.start for step in acts]
+    if drained:
+        starts = [phase.start for phase in phases if phase.name == Phase.DRAINING]
+        return Outage(min(starts), phases[-1].end, whole=True)
+    if axis.downs:
+        verified = [phase.end for phase in phases if phase.name == Phase.VERIFYING and phase.boot]
+        begins += axis.accepted() or [axis.downs[0].start]
+        return Outage(min(begins), max(verified, default=axis.total), whole=True)
+    return Outage(min(begins), max(step.end for step in acts), whole=False) if acts else None
+
+
+def measured_reboot(timeline: Timeline) -> float | None:
+    """Return the seconds from a requested reboot until the host was verified, None if the update has no such reboot."""
+    if not timeline.downs or timeline.downs[-1].seconds is None:
+        return None
+    verified = [phase.end for phase in timeline.phases if phase.name == Phase.VERIFYING and phase.boot]
+    return max(verified) - timeline.downs[-1].start if verified else None

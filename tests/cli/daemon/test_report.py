@@ -1,0 +1,61 @@
+"""`nodeagent report`: from the daemon, and from the store while it does not run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+
+from nodeagent.core.update.ports.store import HistoryEntry
+from nodeagent.core.update.record import Record
+from nodeagent.errors import InvalidInput
+from nodeagent.host.store.opening import open_database
+from nodeagent.reasons import Reason
+from tests.cli.daemon.conftest import Cli
+from tests.cli.daemon.fake_daemon import FakeDaemon
+from tests.core.report.course.samples import an_os, restarts
+
+
+def test_the_page_is_written(cli: Cli, daemon: FakeDaemon, tmp_path: Path) -> None:
+    daemon.answers["Update"] = json.dumps(an_os())
+    answer = cli("report", "--html", str(tmp_path / "page.html"))
+    assert answer.code == 0
+    assert answer.out == f"wrote {tmp_path}/page.html, the update to b; open it in a browser\n"
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+    assert daemon.calls == [("Update", [""])]
+
+
+def test_a_reboot_of_an_older_update_is_compared(cli: Cli, daemon: FakeDaemon) -> None:
+    rebooted = an_os() | {"update_id": "rebooted"}
+    updates = {"": restarts(), "rebooted": rebooted}
+    daemon.answers["Update"] = lambda update_id: json.dumps(updates[update_id])
+    daemon.history = [restarts(), rebooted]
+    answer = cli("report", "--html", "-")
+    assert answer.code == 0
+    assert "measured in the update to b" in answer.out
+
+
+def test_an_unknown_update(cli: Cli, daemon: FakeDaemon) -> None:
+    daemon.answers["Update"] = InvalidInput("the update x is not in the history", reason=Reason.NO_SUCH_UPDATE)
+    assert cli("report", "x", "--html", "-").code == 2
+
+
+def test_a_file_that_cannot_be_written(cli: Cli, daemon: FakeDaemon, tmp_path: Path) -> None:
+    daemon.answers["Update"] = json.dumps(an_os())
+    (tmp_path / "target").write_text("kept")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    for name in ("link", "missing/page.html", "."):
+        answer = cli("report", "--html", str(tmp_path / name))
+        assert answer.code == 2
+        assert "cannot write" in answer.err
+    assert (tmp_path / "target").read_text() == "kept"
+
+
+def test_it_is_read_from_the_store_without_the_daemon(cli: Cli, tmp_path: Path) -> None:
+    known = {field.name for field in fields(HistoryEntry)}
+    with open_database(tmp_path / "state/state.db") as database:
+        database.close_update(Record(), HistoryEntry(**{k: v for k, v in an_os().items() if k in known}))
+    answer = cli("report", "84af", "--html", "-")
+    assert answer.code == 0
+    assert "out of service 49.9 s" in answer.out
+    assert cli("report", "85", "--html", "-").code == 2
