@@ -1,4 +1,31 @@
-"""Members join, leave and are replaced in real clusters of etcd 3.5 and 3.6, with the agent killed at each step."""
+"""Members join, leave and are replaced in real clusters of etcd 3.5 and 3.6, with the agent killed at each step.
+
+The rows of the tables of docs/explanation/etcd-members.md, and the tests that have them:
+
+| the start of etcd | test |
+|---|---|
+| listed, never started, empty | `..._joins_loses_its_disk_is_replaced_and_leaves` |
+| listed, never started, data of another member | `test_the_start_with_data_of_another_member` |
+| listed, started, own data | `test_the_start_of_a_member_and_a_host_without_an_operator` |
+| listed, started, empty | the same, and the first |
+| listed with another address | `test_a_host_that_is_gone_is_replaced_by_another` |
+| not listed, data of a removed member | `test_the_start_of_a_member_and_a_host_without_an_operator` |
+| not listed, data of another cluster | `test_versions_and_data_of_another_cluster` |
+| not listed, empty | `test_the_start_of_a_member_and_a_host_without_an_operator` |
+| no answer, data as in the note; empty | the same |
+| no answer, other data | `test_the_start_with_data_of_another_member` |
+
+| case | test |
+|---|---|
+| process gone; data gone | `test_the_start_of_a_member_and_a_host_without_an_operator` |
+| host gone; quorum lost; address changed | `test_a_host_that_is_gone_is_replaced_by_another` |
+| named member healthy, on another host | the same |
+| one of three dead, another one unhealthy | `test_one_is_dead_and_another_one_is_sick` |
+| one voter | `test_what_is_checked_before_a_member_is_added` |
+| disk exchanged as planned | the first: left, and joined again |
+| version too old; one minor release ahead | `test_versions_and_data_of_another_cluster` |
+| two minor releases ahead; 3.6 beside 3.5 before 3.5.26 | `tests/core/etcd/test_membership.py`, without etcd |
+"""
 
 from __future__ import annotations
 
@@ -80,6 +107,10 @@ def test_a_member_joins_loses_its_disk_is_replaced_and_leaves(make_cluster: Make
         assert len(list(node.data.glob("member-archive-*"))) == 1 + static_pod
         if static_pod:
             assert not list((node.directory / "etc/kubernetes/manifests").iterdir())
+
+        shutil.rmtree(node.data)
+        assert node.change(OperationKind.JOIN).ended == "done"
+        assert members(cluster) == {"a": False, "b": False, "n": False}
     finally:
         print("\n".join(node.journal[-60:]))
         print(node.kills.seen)
@@ -184,6 +215,87 @@ def test_a_host_that_is_gone_is_replaced_by_another(make_cluster: MakeCluster, m
 
 
 @pytest.mark.slow
+def test_the_start_with_data_of_another_member(make_cluster: MakeCluster, make_node: MakeNode) -> None:
+    cluster, other = make_cluster("a", "b"), make_cluster("x")
+    foreign = make_node(other)
+    assert foreign.change(OperationKind.JOIN).ended == "done"
+    foreign.server.kill()
+
+    # An operator has added the host, whose disk is that of another one.
+    node = make_node(cluster)
+    wait_until_accepted(cluster, "add", {"peerURLs": [node.member.peer], "isLearner": True})
+    shutil.copytree(foreign.data, node.data)
+    assert node.may_start() == "EtcdDataForeign"
+    assert node.change(OperationKind.JOIN).ended == "done"
+    assert members(cluster) == {"a": False, "b": False, node.name: False}
+    assert len(list(node.data.glob("member-archive-*"))) == 1
+
+    # No member answers, and the disk is that of another host.
+    node.server.kill()
+    for member in cluster.members:
+        member.server.kill()
+    shutil.rmtree(node.data)
+    shutil.copytree(foreign.data, node.data)
+    assert node.may_start() == "EtcdDataForeign"
+
+
+@pytest.mark.slow
+def test_one_is_dead_and_another_one_is_sick(make_cluster: MakeCluster, make_node: MakeNode) -> None:
+    cluster = make_cluster("a", "b", "c")
+    node = make_node(cluster)
+    a, b, c = cluster.members
+    c.server.kill()
+    sick = {"memberID": b.id, "alarm": "NOSPACE"}
+    a.ask("/v3/maintenance/alarm", {"action": "ACTIVATE", **sick})
+    assert refusal(node, OperationKind.REPLACE, "c") == "EtcdAlarm"
+    assert refusal(node, OperationKind.JOIN) in ("EtcdAlarm", "EtcdQuorumAtRisk")
+    assert set(members(cluster)) == {"a", "b", "c"}
+    a.ask("/v3/maintenance/alarm", {"action": "DEACTIVATE", **sick})
+    assert node.change(OperationKind.REPLACE, "c").ended == "done"
+    assert members(cluster) == {"a": False, "b": False, node.name: False}
+
+
+@pytest.mark.slow
+def test_the_access_to_the_members(make_cluster: MakeCluster, make_node: MakeNode, tmp_path: Path) -> None:
+    """All members require a certificate of clients, and TLS."""
+    cluster = make_cluster("a", "b")
+    node = make_node(cluster)
+    own = yaml.safe_load((node.directory / "etcd.yaml").read_text())["client-transport-security"]
+    other = Authority(tmp_path / "other", "other")
+    certificate, key = other.member("n0", f"IP:{node.member.address}", "IP:127.0.0.1")
+    for tls in (
+        {"trusted-ca-file": own["trusted-ca-file"]},
+        {**own, "cert-file": str(certificate), "key-file": str(key)},
+        {**own, "trusted-ca-file": str(other.certificate)},
+        {**own, "key-file": str(key)},
+    ):
+        node.configure(**{"client-transport-security": tls})
+        with pytest.raises(AgentError) as raised:
+            node.change(OperationKind.JOIN)
+        assert raised.value.reason == "EtcdCredentials", raised.value.message
+        assert node.may_start() == "EtcdCredentials"
+    node.configure(**{"client-transport-security": own})
+    node.configure(endpoints=[member.client.replace("https", "http") for member in cluster.members])
+    assert refusal(node, OperationKind.JOIN) == "EtcdUnreachable"
+    node.configure(endpoints=[member.client for member in cluster.members])
+    assert members(cluster) == {"a": False, "b": False}
+
+    # Users of etcd: a certificate is not enough any more.
+    a = cluster.members[0]
+    requests: dict[str, dict[str, Any]] = {
+        "user/add": {"name": "root", "password": "secret-word"},
+        "role/add": {"name": "root"},
+        "user/grant": {"user": "root", "role": "root"},
+        "enable": {},
+    }
+    for path, body in requests.items():
+        a.ask(f"/v3/auth/{path}", body)
+    with pytest.raises(AgentError) as raised:
+        node.change(OperationKind.JOIN)
+    assert raised.value.reason == "EtcdCredentials", raised.value.message
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("programs", ["3.6"], indirect=True)
 def test_what_is_checked_before_a_member_is_added(
     make_cluster: MakeCluster, make_node: MakeNode, tmp_path: Path
@@ -247,7 +359,7 @@ def test_versions_and_data_of_another_cluster(
         new.close()
 
 
-def wait_until_accepted(cluster: EtcdCluster, what: str, body: dict[str, str]) -> None:
+def wait_until_accepted(cluster: EtcdCluster, what: str, body: dict[str, Any]) -> None:
     """etcd refuses changes for five seconds after each change."""
     deadline = time.monotonic() + 20
     while "members" not in cluster.members[0].ask(f"/v3/cluster/member/{what}", body):

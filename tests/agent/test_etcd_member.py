@@ -61,7 +61,7 @@ class Etcd:
 
     async def facts(self, note: Identity | None) -> MemberFacts:
         survey = EtcdSurvey("", tuple(self.members), dict(self.states))
-        return MemberFacts("n", (PEER,), survey, "", self.data, note, self.running)
+        return MemberFacts("n", (PEER,), survey, data=self.data, note=note, running=self.running)
 
     async def problem(self) -> Refusal | None:
         return self.refused

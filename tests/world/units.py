@@ -77,6 +77,7 @@ class FakeUnits:
 
     async def state(self, unit: str) -> UnitState:
         self.world.meet("unit state")
+        assert "/" not in unit, "systemd rejects it"
         u = self._unit(unit)
         now = asyncio.get_running_loop().time()
         if u.died_at is not None and now >= u.died_at:

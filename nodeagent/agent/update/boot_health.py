@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from nodeagent.agent.update.run import Progress, Run, Update
 from nodeagent.agent.update.verification import VerifyFailed
+from nodeagent.core.plan.change import ActionType
 from nodeagent.core.update.ports.host import UnitState
 from nodeagent.reasons import Reason
 
@@ -24,7 +25,8 @@ RUNS = ("active", "reloading", "refreshing")
 
 
 def _units(update: Update) -> list[str]:
-    named = {action.unit for planned in update.plan.changes for action in planned.actions if action.unit}
+    actions = [action for planned in update.plan.changes for action in planned.actions]
+    named = {action.unit for action in actions if action.unit and action.type is not ActionType.RESTART_STATIC_POD}
     return sorted((named | _enabled(update)) - update.record.units_before.failed)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from nodeagent.core.etcd.quorum import EtcdSurvey, Member, Refusal
 from nodeagent.reasons import Reason
@@ -22,6 +23,9 @@ __all__ = [
     "member_here",
     "moved",
 ]
+
+
+UNREACHABLE: Final = Refusal(Reason.ETCD_UNREACHABLE, "no member answers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ class MemberFacts:
     name: str
     peers: Sequence[str]
     survey: EtcdSurvey | None = None
-    unreachable: str = ""
+    unreachable: Refusal = UNREACHABLE
     data: DataDirectory = DataDirectory()
     note: Identity | None = None
     running: bool = False

@@ -33,7 +33,7 @@ def decide_start(facts: MemberFacts) -> MemberStart | Refusal:
     data, note = facts.data, facts.note
     if facts.survey is None:
         if not data.present:
-            return Refusal(Reason.ETCD_UNREACHABLE, facts.unreachable)
+            return facts.unreachable
         if data.identity is None or (note is not None and note != data.identity):
             return Refusal(Reason.ETCD_DATA_FOREIGN, "the data are not those of the member that this host had")
         return MemberStart()

@@ -170,7 +170,7 @@ def describe(step: Step) -> str:
 def begin(operation: MemberOperation, facts: MemberFacts, member: str = "") -> MemberOperation | Refusal:
     """Return the operation with the member that it removes. ``member`` names another one than that of this host."""
     if facts.survey is None:
-        return Refusal(Reason.ETCD_UNREACHABLE, facts.unreachable)
+        return facts.unreachable
     if operation.kind is OperationKind.JOIN:
         return operation
     named = [each for each in facts.survey.members if member in (each.name, each.id, f"{int(each.id):x}")]
@@ -210,7 +210,7 @@ def unattended_kind(facts: MemberFacts, *, left: bool) -> OperationKind | Refusa
 def next_step(operation: MemberOperation, facts: MemberFacts) -> Step | Refusal:
     """Return the next step, or why there is none yet."""
     if facts.survey is None:
-        return Refusal(Reason.ETCD_UNREACHABLE, facts.unreachable)
+        return facts.unreachable
     target = by_id(facts.survey, operation.remove)
     if target is not None and operation.failed and not target.learner:
         # It was promoted, and counts as a member from then on.

@@ -41,6 +41,10 @@ _REJECTED: Final = {
     "in sync with leader": Reason.ETCD_LEARNER_BEHIND,
 }
 
+# Answers of an etcd with users of its own. Its gateway does not take the name in a certificate for one.
+_USERS: Final = (b"CommonName of client", b"user name is empty", b"permission denied", b"invalid auth token")
+HAS_USERS: Final = "etcd has users of its own (auth enable), which are not supported"
+
 # Answers to a promotion or removal that was done before.
 _DONE: Final = ("etcdserver: can only promote a learner member", "etcdserver: member not found")
 
@@ -141,7 +145,9 @@ class EtcdClient:
         found = answer.json()
         if answer.status != 200:
             why = found.get("message") or found.get("error") or "the address may have no JSON gateway"
-            raise EtcdFault(f"{url}{path}: status {answer.status}, {why}")
+            users = any(words in answer.body for words in _USERS)
+            why, reason = (HAS_USERS, Reason.ETCD_CREDENTIALS) if users else (why, None)
+            raise EtcdFault(f"{url}{path}: status {answer.status}, {why}", reason=reason)
         if not found:
             raise EtcdFault(f"{url}{path}: the answer is no JSON object")
         return found
@@ -150,7 +156,9 @@ class EtcdClient:
         try:
             return await request(method, url + path, body=body, tls=self._tls, timeout=self._timeout)
         except HttpFault as fault:
-            raise EtcdFault(f"{url}: {fault}") from fault
+            # One side does not accept the certificate of the other.
+            credentials = Reason.ETCD_CREDENTIALS if isinstance(fault.__cause__, ssl.SSLError) else None
+            raise EtcdFault(f"{url}: {fault}", reason=credentials) from fault
 
 
 def _read(url: str, read: Callable[[Mapping[str, Any]], T], answer: Mapping[str, Any]) -> T:

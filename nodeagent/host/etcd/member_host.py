@@ -139,7 +139,7 @@ class MemberHost:
                         await client.move_leader(url, step.to)
             except EtcdFault as error:
                 fault = error
-                if error.reason != Reason.ETCD_UNREACHABLE:
+                if error.reason not in (Reason.ETCD_UNREACHABLE, Reason.ETCD_CREDENTIALS):
                     raise
                 continue
             return ""
@@ -156,16 +156,15 @@ async def prepare(config: MemberConfig, note: Identity | None, *, member_file: P
 
 
 async def read_facts(config: MemberConfig, note: Identity | None, *, running: bool) -> MemberFacts:
-    survey, unreachable = None, ""
+    facts = MemberFacts(config.name, config.peers, note=note, running=running)
     try:
         client, where = await _connect(config)
         # The name is not given: this host is recognized by its data and by its address.
-        survey = await survey_cluster(client, where, "")
+        facts = replace(facts, survey=await survey_cluster(client, where, ""))
     except EtcdFault as fault:
-        unreachable = fault.message
+        facts = replace(facts, unreachable=Refusal(fault.reason, fault.message))
     # After the list of members, see ``core.etcd.member_facts``.
-    data = await asyncio.to_thread(read_data_directory, config.data)
-    return MemberFacts(config.name, config.peers, survey, unreachable, data, note, running)
+    return replace(facts, data=await asyncio.to_thread(read_data_directory, config.data))
 
 
 async def _connect(config: MemberConfig) -> tuple[EtcdClient, Endpoints]:

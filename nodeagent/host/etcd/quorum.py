@@ -140,7 +140,8 @@ async def _first(client: EtcdClient, urls: Sequence[str]) -> tuple[str, Sequence
             return url, await client.members(url)
         except EtcdFault as fault:
             faults.append(fault)
-    raise EtcdFault("no member answers: " + "; ".join(dict.fromkeys(fault.message for fault in faults)))
+    reason = next((fault.reason for fault in faults if fault.reason != Reason.ETCD_UNREACHABLE), None)
+    raise EtcdFault("no member answers: " + "; ".join(dict.fromkeys(fault.message for fault in faults)), reason=reason)
 
 
 async def _ourselves(

@@ -70,7 +70,8 @@ def facts(
     running: bool = False,
     permitted: bool = False,
 ) -> MemberFacts:
-    return MemberFacts("m4", (peer(4),), survey, "no member answers", data, note, running, permitted)
+    about = {"data": data, "note": note, "running": running, "permitted": permitted}
+    return MemberFacts("m4", (peer(4),), survey, **about)  # type: ignore[arg-type]
 
 
 def operation(kind: OperationKind, remove: str = "", **more: str) -> MemberOperation:
