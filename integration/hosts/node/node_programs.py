@@ -16,12 +16,15 @@ WORKLOAD: Final = "localhost/workload:1"
 ETCD: Final = "localhost/etcd:1"
 ETCD_NEXT: Final = "localhost/etcd:2"
 """The same program under another name: a change of the image."""
+ETCD_PROGRAMS: Final = "/opt/etcd"
+"""The directory of etcd, for members on the same host that are no pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodePrograms:
     kubernetes: Path
     containers: Path
+    etcd: Path
     images: Layer
 
     @classmethod
@@ -31,14 +34,19 @@ class NodePrograms:
         pause, workload, _ = (programs.CONTAINER_MODULE.find(name) for name in programs.CONTAINER_PROGRAMS)
         etcd = programs.find().etcd
         images = archives({PAUSE: pause, WORKLOAD: workload, ETCD: etcd, ETCD_NEXT: etcd})
-        return cls(kubelet.parent, pause.parent, images)
+        return cls(kubelet.parent, pause.parent, etcd.parent, images)
 
     def program(self, name: str) -> Path:
         return self.kubernetes / name
 
     def mounts(self) -> Mapping[str, Path]:
         """Return the mount points on a host."""
-        return {"/opt/kubernetes": self.kubernetes, "/opt/containers": self.containers, "/opt/images": self.images.path}
+        return {
+            "/opt/kubernetes": self.kubernetes,
+            "/opt/containers": self.containers,
+            "/opt/images": self.images.path,
+            ETCD_PROGRAMS: self.etcd,
+        }
 
     def close(self) -> None:
         self.images.lock.close()

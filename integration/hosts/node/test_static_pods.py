@@ -12,7 +12,7 @@ import pytest
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.errors import CommandFailed
 from integration.hosts.node.conftest import NodeMaker
-from integration.hosts.node.node_host import MANIFESTS, NodeHost
+from integration.hosts.node.node_host import KUBELET_CONF, MANIFESTS, NodeHost, kubelet_configuration
 from integration.hosts.node.workloads import etcd_pod
 from integration.hosts.nodeagent_client import machine_config, wait_done, wait_outcome
 
@@ -138,6 +138,35 @@ def test_a_changed_pod_is_replaced(node: NodeHost) -> None:
     wait_done(node, "image", 90)
     assert int(node.run(["stat", "-c", "%s", "/var/lib/nodeagent/etcd-before-change.db"]).stdout) > 10_000
     assert is_ready(node)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_another_directory_and_a_reboot(make_agent_node: NodeMaker) -> None:
+    """The pod of another `staticPodPath` is replaced before the reboot of its plan, and a bad one prevents it."""
+    node = make_agent_node("static-elsewhere", {"etcd": {"single_member": True}})
+    node.run(["mkdir", "/etc/pods"])
+    node.write(KUBELET_CONF, kubelet_configuration(staticPodPath="/etc/pods"))
+    node.run(["systemctl", "restart", "kubelet.service"])
+    path = "/etc/pods/etcd.yaml"
+    agent.apply(node, machine_config("first", files={path: manifest()}))
+    assert wait_outcome(node, "first", 90)["disruption"] == "restart"
+    assert is_ready(node)
+
+    bad = {path: manifest("--no-such-flag=1"), "/etc/unlisted": "1"}
+    agent.apply(node, machine_config("bad", files=bad))
+    entry = wait_outcome(node, "bad", 300)
+    assert (entry["outcome"], entry["reason"], entry["reboots"]) == ("reverted", "StaticPodUnhealthy", 0)
+    assert is_ready(node)
+
+    both = {path: manifest("--max-txn-ops=64", image="localhost/etcd:2"), "/etc/unlisted": "1"}
+    agent.apply(node, machine_config("both", files=both))
+    node.wait_for(lambda: "--max-txn-ops=64" in command_line(node), "the pod is replaced", 90)
+    assert node.reboots == 0
+    entry = wait_outcome(node, "both", 200)
+    assert (entry["outcome"], entry["reboots"], node.reboots) == ("done", 1, 1)
+    assert "--max-txn-ops=64" in command_line(node)
+    assert int(node.run(["stat", "-c", "%s", "/var/lib/nodeagent/etcd-before-change.db"]).stdout) > 10_000
 
 
 @pytest.mark.slow
