@@ -21,7 +21,7 @@ from nodeagent.agent.report.dbus import _Manager as Manager
 from nodeagent.cli.main import build_parser
 from nodeagent.cli.main import main as cli
 from nodeagent.core.plan.change import Action
-from nodeagent.core.plan.domain import ByContent, SocketHealth
+from nodeagent.core.plan.domain import ByContent, MemberHealth, SocketHealth
 from nodeagent.core.plan.policy import SSHKEY
 from nodeagent.core.report.metrics import FAMILIES, HISTORY
 from nodeagent.core.report.properties import PROPERTIES
@@ -140,6 +140,8 @@ def health() -> str:
             code(check.unit),
             f"accepts connections on {code(check.path)}"
             if isinstance(check, SocketHealth)
+            else "is a healthy voter of its cluster"
+            if isinstance(check, MemberHealth)
             else f"{code(check.url)} answers with 200",
         ]
         for domain in DOMAINS

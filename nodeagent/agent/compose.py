@@ -105,7 +105,7 @@ class Adapters:
             files=HostFiles(),
             units=units,
             users=HostUsers(),
-            health=HostHealth(declared_health, reload_proof_of, kept_back_now),
+            health=HostHealth(declared_health, reload_proof_of, kept_back_now, lambda: static_pods.etcd.trouble("")),
             power=power,
             coordination=coordinate(settings, store, clock, self.cluster, self.etcd, report),
             os=os,

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from nodeagent.core.coordination.kube_time import parse_time
 from nodeagent.core.plan.change import KeyChange
-from nodeagent.core.plan.domain import Health, HttpHealth, PluginHealth, ReloadProof, SocketHealth
+from nodeagent.core.plan.domain import Health, HttpHealth, MemberHealth, PluginHealth, ReloadProof, SocketHealth
 from nodeagent.core.plan.layers import not_taken_over
 from nodeagent.host.checkers.job import ENVIRONMENT, CheckerLate, run_program
 
@@ -25,6 +25,7 @@ __all__ = ["HostHealth", "plugin_problems", "read_result", "reload_problem", "ru
 
 # Seconds for one check. A slower healthz counts as unhealthy.
 DEADLINE = 3.0
+MEMBER_DEADLINE = 20.0
 
 # Of the host, not of the package.
 SEARCH_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -47,7 +48,10 @@ class HostHealth:
         declared: Callable[[str], Awaitable[Sequence[Health]]],
         proof_of: Callable[[str], ReloadProof | None] = lambda _: None,
         kept_back: Callable[[Sequence[KeyChange]], Awaitable[Mapping[str, Decimal]]] | None = None,
+        member: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
+        """``member`` returns what is wrong with the member of etcd on this host, "" if nothing is."""
+        self._member = member
         self._declared = declared
         self._proof_of = proof_of
         self._kept_back = kept_back
@@ -77,9 +81,13 @@ class HostHealth:
 
     async def _one(self, check: Health, *, answered: bool = False) -> str:
         """Return the problem. With ``answered``, a program that does not answer has none."""
+        # A member is asked about the others as well, one of which may not answer.
+        limit = MEMBER_DEADLINE if isinstance(check, MemberHealth) else DEADLINE
         try:
-            async with asyncio.timeout(DEADLINE):
+            async with asyncio.timeout(limit):
                 match check:
+                    case MemberHealth():
+                        return "" if self._member is None else await self._member()
                     case HttpHealth():
                         return await _http(check.url)
                     case SocketHealth():
@@ -87,7 +95,7 @@ class HostHealth:
                     case PluginHealth():
                         return await _plugins(check.plugins, answered=answered)
         except TimeoutError:
-            return "" if answered else f"no answer within {DEADLINE:.0f} s"
+            return "" if answered else f"no answer within {limit:.0f} s"
 
 
 async def _http(url: str) -> str:

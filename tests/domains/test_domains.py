@@ -44,6 +44,10 @@ FILES = {
         "Restart crio.service",
     ],
     "/etc/kubernetes/manifests": "special",
+    "/etc/default/etcd": "special",
+    "/etc/etcd/etcd.conf": "special",
+    "/etc/etcd/etcd.conf.yaml": "special",
+    "/etc/etcd/etcd.conf.yml": "special",
     "/etc/kubernetes/credential-providers": ["Restart kubelet.service"],
     "/etc/systemd/system/kubelet.service.d/40-kubelet-crio-image-credential-provider.conf": [
         "DaemonReload",
@@ -64,6 +68,7 @@ def test_the_whole_default_policy() -> None:
     assert {key: "special" if e.rule else words(e.actions) for key, e in policy.files.items()} == FILES
     assert {key: "special" if e.rule else words(e.actions) for key, e in policy.units.items()} == {
         "kubelet.service": "special",
+        "etcd.service": ["DaemonReload", "Restart etcd.service"],
         "iri-registry.service": ["DaemonReload", "Restart iri-registry.service"],
         "nodeagent.service": ["DaemonReload", "Restart nodeagent.service"],
     }

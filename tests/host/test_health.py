@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.core.plan.domain import Health, HttpHealth, PluginHealth, SocketHealth
+from nodeagent.core.plan.domain import Health, HttpHealth, MemberHealth, PluginHealth, SocketHealth
 from nodeagent.host import health
 from nodeagent.host.health import HostHealth
 
@@ -104,3 +104,14 @@ async def test_the_problem_of_a_plugin_stays_until_the_next_start(
     checks = HostHealth(declared)
     assert problem in (await checks.check("containerd.service") or "")
     assert await checks.lasting("containerd.service") is lasting
+
+
+async def test_a_member_of_etcd() -> None:
+    async def declared(_: str) -> Sequence[Health]:
+        return [MemberHealth("etcd.service")]
+
+    async def trouble() -> str:
+        return "one is a learner"
+
+    assert await HostHealth(declared, member=trouble).check("etcd.service") == "one is a learner"
+    assert await HostHealth(declared).check("etcd.service") == ""

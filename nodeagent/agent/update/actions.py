@@ -15,13 +15,13 @@ from typing import assert_never
 
 from nodeagent import domains
 from nodeagent.agent.update import static_pods
-from nodeagent.agent.update.admission import check_still_held
+from nodeagent.agent.update.admission import check_before_etcd_stops, check_still_held
 from nodeagent.agent.update.restarts import along_before, in_transactions, mark, taken_along
 from nodeagent.agent.update.run import Ports, Run, Update
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import did_you_mean, is_template
-from nodeagent.core.plan.change import KeyChange, PolicySource
+from nodeagent.core.plan.change import ETCD_UNIT, KeyChange, PolicySource
 from nodeagent.core.plan.domain import UnitFailure
 from nodeagent.core.plan.policy import reload
 from nodeagent.core.plan.steps import (
@@ -133,6 +133,9 @@ async def act(run: Run, steps: tuple[ActStep, ...]) -> None:
         await check_still_held(run, need=run.policy.action_timeout)
         if isinstance(step, RestartStaticPod):
             await static_pods.check(run, step)
+        elif isinstance(step, RestartUnit | StopUnit | ClearState) and step.unit == ETCD_UNIT:
+            await check_before_etcd_stops(run)
+            await _save_keyspace(run)
         if (why := await _nothing_to_do(ports, step)) is not None:
             await _skip(run, ident)
             run.narrate(StepSkipped, update.progress(step), why)
@@ -176,6 +179,14 @@ async def act(run: Run, steps: tuple[ActStep, ...]) -> None:
         update.change_leg(done=run.record.written.done | {ident})
         await ports.store.save(run.record)
         run.narrate(StepDone, update.progress(step), ports.clock.monotonic() - started)
+
+
+async def _save_keyspace(run: Run) -> None:
+    """Save the data of etcd before its unit may start another program."""
+    unit = f"{UNIT_DIR}/{ETCD_UNIT}"
+    paths = [step.path for step in run.update.writes if isinstance(step, WritePath | RemovePath)]
+    if run.ports.static_pods is not None and not run.record.reverting and any(path.startswith(unit) for path in paths):
+        await run.ports.static_pods.save_keyspace()
 
 
 async def _applicable(run: Run, step: ActStep) -> ActStep:

@@ -32,7 +32,7 @@ __all__ = [
     "Waiting",
     "acquire_all",
     "acquire_staging_slot",
-    "check_before_static_pod",
+    "check_before_etcd_stops",
     "check_free",
     "check_still_held",
     "reboots",
@@ -126,7 +126,7 @@ def operation_of(update: Update, windows: Schedule | None = None) -> Operation:
         record.operation,
         HOLDER,
         f"update to {record.to_name}",
-        stops_node=plan.drain or plan.reboot or plan.stops_static_pods,
+        stops_node=plan.drain or plan.reboot or plan.stops_static_pods or plan.stops_etcd,
         keeps=bool(record.unfinished),
         windows=windows,
     )
@@ -197,7 +197,7 @@ async def check_still_held(run: Run, *, need: float = 0.0) -> None:
     await _tolerate_outage(run, run.ports.coordination.check_lease(run.record.operation, need=need, offline=True))
 
 
-async def check_before_static_pod(run: Run) -> None:
+async def check_before_etcd_stops(run: Run) -> None:
     """Check etcd's quorum, and move the leadership, before a member stops. Raises ``NotNow``.
 
     A revert goes on anyway: the member that it stops is the one that does not work.

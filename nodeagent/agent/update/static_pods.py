@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from nodeagent.agent.update.admission import check_before_static_pod
+from nodeagent.agent.update.admission import check_before_etcd_stops
 from nodeagent.agent.update.run import Progress, Run
 from nodeagent.agent.update.writing import original_of
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
@@ -40,7 +40,7 @@ async def check(run: Run, step: RestartStaticPod) -> None:
     """Check the quorum of etcd, and move its leader, before a member stops. Raises ``NotNow``."""
     pods = run.ports.static_pods
     if pods is not None and (await pods.state(step.path)).etcd:
-        await check_before_static_pod(run)
+        await check_before_etcd_stops(run)
 
 
 async def restart(run: Run, step: RestartStaticPod) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 __all__ = [
+    "ETCD_UNIT",
     "Action",
     "ActionType",
     "Change",
@@ -30,6 +32,10 @@ class PolicySource(StrEnum):
     DEFAULT = "default"
     USER = "user"
     NONE = "none"
+
+
+# A plan that stops it needs the check of the quorum.
+ETCD_UNIT: Final = "etcd.service"
 
 
 class ActionType(StrEnum):
@@ -148,6 +154,12 @@ class Plan:
         """Whether a static pod ends for a while. An added one does not, unless the host has a file of that name."""
         stopped = [planned for planned in self.changes if planned.change.kind is not ChangeKind.ADDED]
         return any(a.type is ActionType.RESTART_STATIC_POD for planned in stopped for a in planned.actions)
+
+    @property
+    def stops_etcd(self) -> bool:
+        """Whether the unit of etcd ends for a while. A static pod may be etcd as well."""
+        stopping = (ActionType.RESTART, ActionType.STOP, ActionType.CLEAR_STATE)
+        return any(a.unit == ETCD_UNIT and a.type in stopping for a in self.actions)
 
     @property
     def avoids_reboot(self) -> bool:

@@ -25,6 +25,7 @@ __all__ = [
     "Domain",
     "Health",
     "HttpHealth",
+    "MemberHealth",
     "PluginHealth",
     "ReloadProof",
     "SocketHealth",
@@ -97,8 +98,15 @@ class ReloadProof:
     running: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class MemberHealth:
+    """``unit`` is a member of etcd, and its cluster has it as a healthy voter."""
+
+    unit: str
+
+
 # A proof that a unit works, beyond being active. ``host.health`` runs them.
-Health = HttpHealth | SocketHealth | PluginHealth
+Health = HttpHealth | SocketHealth | PluginHealth | MemberHealth
 
 
 @dataclass(frozen=True, slots=True)

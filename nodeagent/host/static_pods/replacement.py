@@ -145,6 +145,11 @@ class KubeletStaticPods:
         if new is not None and await self._has_kubelet():
             await self._started(path, new)
 
+    async def save_keyspace(self) -> None:
+        # A change may be what repairs a member that does not answer.
+        if await self.etcd.identity():
+            await self.etcd.snapshot()
+
     async def runs(self, path: str, pod: StaticPod) -> bool:
         """Return whether the kubelet runs an instance of ``pod``, also without its manifest."""
         return bool(await asyncio.to_thread(self._instances, path, pod))
@@ -186,7 +191,7 @@ class KubeletStaticPods:
         # A member that does not answer stays the one that it was; one that is removed may be followed by another.
         member = (await self.etcd.identity() or before) if new is not None else ""
         if new is not None and old.images != new.images:
-            await self.etcd.snapshot()
+            await self.save_keyspace()
         await self._notes.keep_note(MEMBER, f"{operation} {member}")
 
     async def _exchange(self, path: str, old: StaticPod, node: FileTreeEntry | None) -> None:

@@ -13,6 +13,7 @@ from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.update.run import Ports
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.config.units import UnitEntry
 from nodeagent.core.plan.policy import Policy
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.static_pods import StaticPodState
@@ -86,6 +87,9 @@ class FakeStaticPods:
         self.world.tick()
         if self.kubelet.has(self.kubelet.does_not_start):
             raise Terminal("does not start", reason=Reason.STATIC_POD_NOT_STARTED)
+
+    async def save_keyspace(self) -> None:
+        self.world.done.append(f"{self.world.boot}:snapshot")
 
     async def state(self, path: str) -> StaticPodState:
         if self.world.disk.get(path) is None:
@@ -293,3 +297,23 @@ async def test_killed_at_every_point(bad: bool, reboot: bool) -> None:
         assert (other in host.world.disk) is not bad
         fuse += 1
     assert calls > 20
+
+
+async def test_the_unit_of_etcd_waits_for_the_quorum() -> None:
+    host = await at_one()
+    host.world.units["etcd.service"] = FakeUnit(file="enabled")
+    host.quorum.refused = 2
+    host.want(config("unit", {PATH: manifest("etcd:1"), "/etc/default/etcd": "ETCD_NAME=b\n"}))
+    await host.settle()
+    assert host.actions() == ["restart etcd.service"]
+    assert host.quorum.moves == 3
+    assert host.quorum.checks > 0
+
+
+async def test_the_keyspace_is_saved_before_the_unit_of_etcd_changes() -> None:
+    host = await at_one()
+    host.world.units["etcd.service"] = FakeUnit(file="enabled")
+    unit = UnitEntry("etcd.service", contents="[Service]\nExecStart=/usr/bin/etcd")
+    host.want(replace(config("unit", {PATH: manifest("etcd:1")}), units={"etcd.service": unit}))
+    await host.settle()
+    assert host.actions() == ["daemon-reload", "snapshot", "restart etcd.service"]

@@ -40,6 +40,10 @@ class StaticPods(Protocol):
         """
         ...
 
+    async def save_keyspace(self) -> None:
+        """Save a snapshot of the member of etcd on this host, unit or pod. One that does not answer is left out."""
+        ...
+
     async def state(self, path: str) -> StaticPodState:
         """Return the state of the pod as the host has it, and that of a member of etcd; no API server is queried."""
         ...

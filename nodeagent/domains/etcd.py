@@ -1,0 +1,94 @@
+"""etcd as a unit: a change restarts it after the check of the quorum, and its own answers prove that it works.
+
+``core.plan.change`` names the unit, because each plan that stops it needs that check, also one by an entry of a user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from nodeagent.core.config.text import document
+from nodeagent.core.plan.change import ETCD_UNIT, KeyChange
+from nodeagent.core.plan.domain import ByContent, Domain, MemberHealth, UnitFailure
+from nodeagent.core.plan.policy import DAEMON_RELOAD, restart
+from nodeagent.core.plan.sides import Sides
+from nodeagent.errors import InvalidInput, Problem
+
+__all__ = ["DOMAIN"]
+
+# The EnvironmentFile= of the units of Debian and Fedora, and config files of --config-file.
+FILES: Final = ("/etc/default/etcd", "/etc/etcd/etcd.conf", "/etc/etcd/etcd.conf.yaml", "/etc/etcd/etcd.conf.yml")
+RESTART: Final = (restart(ETCD_UNIT),)
+NOT_SHOWN: Final = "(not shown)"
+STATE: Final = "initial-cluster-state"
+
+
+class EtcdDomain(Domain):
+    def changes(self, sides: Sides) -> Sequence[KeyChange]:
+        return [
+            KeyChange(path, key, NOT_SHOWN if key in was else "", NOT_SHOWN if key in now else "", RESTART)
+            for path, was, now in _changed(sides)
+            for key in sorted({*was, *now})
+            if was.get(key) != now.get(key)
+        ]
+
+    def validate(self, sides: Sides, changed: Mapping[str, bytes]) -> Iterator[Problem]:
+        yield from super().validate(sides, changed)
+        for path, was, now in _changed(sides):
+            if path not in changed:
+                continue
+            if was.get("data-dir", now.get("data-dir")) != now.get("data-dir"):
+                why = "changes the data directory of etcd: the member would lose its log and its votes"
+                yield Problem(path, f"{why}; remove and add it")
+            if was.get(STATE) == "existing" != now.get(STATE):
+                yield Problem(path, f"{STATE} must stay existing: a member without data would make a second cluster")
+            if now.get("force-new-cluster") not in (was.get("force-new-cluster"), None, "False", "false"):
+                yield Problem(path, "force-new-cluster makes a cluster of this member alone, again at each start")
+
+    def curable(self, failure: UnitFailure) -> bool:
+        """An etcd that ends with its configuration ends with it after a boot, too."""
+        return failure.unit != ETCD_UNIT
+
+
+def _changed(sides: Sides) -> Iterator[tuple[str, Mapping[str, str], Mapping[str, str]]]:
+    for path in FILES:
+        was, now = sides.before.get(path), sides.after.get(path)
+        if was != now:
+            yield path, _options(path, was), _options(path, now)
+
+
+def _options(path: str, content: bytes | None) -> dict[str, str]:
+    """Return the options by the names of etcd's flags; {} for a file that cannot be read."""
+    if content is None:
+        return {}
+    if path.endswith((".yaml", ".yml")):
+        try:
+            found = document.load(content, path)
+        except InvalidInput:
+            return {}
+        return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+    pairs = [line.strip().partition("=") for line in content.decode(errors="replace").splitlines()]
+    return {
+        name.strip().removeprefix("ETCD_").lower().replace("_", "-"): value.strip().strip("\"'")
+        for name, equals, value in pairs
+        if equals and not name.startswith("#")
+    }
+
+
+def _yaml(content: bytes) -> Iterator[str]:
+    try:
+        if not isinstance(document.load(content, "the file"), dict):
+            yield "must be a mapping of options"
+    except InvalidInput as error:
+        yield error.message
+
+
+DOMAIN: Final = EtcdDomain(
+    name="etcd",
+    title="etcd as a unit",
+    files=dict.fromkeys(FILES, ByContent(f"Restart {ETCD_UNIT}, if an option changes")),
+    units={ETCD_UNIT: (DAEMON_RELOAD, *RESTART)},
+    contents=dict.fromkeys(FILES[2:], _yaml),
+    health=(MemberHealth(ETCD_UNIT),),
+)
