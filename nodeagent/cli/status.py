@@ -111,7 +111,7 @@ def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool, log: Sequence[
         yield "problem", paint(printable(f"{problem['reason']}: {problem['message']}"), WARN)
         yield "what now", paint(hint(problem["reason"]), STRONG)
     if partial := status.get("partial"):
-        yield from _partial(partial, now)
+        yield from _partial(partial, status["message"], now)
     yield from _drift(status.get("drift", ()), now)
     if step := status["step"]:
         yield "step", _step(step, as_bar=as_bar)
@@ -138,7 +138,7 @@ def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool, log: Sequence[
         yield "daemon", paint("stopped", WARN) + "; this is what its record says. Start it: systemctl start nodeagent"
 
 
-def _partial(partial: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
+def _partial(partial: dict[str, Any], message: str, now: datetime) -> Iterator[tuple[str, str]]:
     applied, waits = partial["applied"], partial["waits"]
     since = f"since {clock(partial['since'], now)}, {ago(partial['since'], now)}"
     total = len(applied) + len(waits)
@@ -150,7 +150,9 @@ def _partial(partial: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]
         yield "waiting", printable(f"{found['change']}: {found['for']}")
     if len(waits) > SHOWN:
         yield "waiting", f"{len(waits) - SHOWN} more (status --json has all)"
-    yield "because", printable(f"{partial['message']} ({partial['reason']})")
+    # At first, the update waits for the same as its parts.
+    if partial["message"] != message:
+        yield "because", printable(f"{partial['message']} ({partial['reason']})")
 
 
 def _drift(drift: Sequence[dict[str, Any]], now: datetime) -> Iterator[tuple[str, str]]:

@@ -42,13 +42,15 @@ __all__ = ["Blocked", "Compose", "SafeUpdates", "composed", "is_block"]
 # Returns the desired config with the entries of the set as they are in the current one. Blocks for some milliseconds.
 Compose = Callable[[Desired, Desired, frozenset[str]], Desired]
 
-# Reasons after which nothing of the config is applied: another holder has the node, an operator stopped the update or
-# rolled it back, or it is not the turn of this node in a rollout.
+# Reasons after which nothing of the config is applied: another holder has the node, an operator stopped the update,
+# rolled it back or requested a time for it, or it is not the turn of this node in a rollout.
 _NO_BLOCK: Final = LOST | {
     Reason.LEASE_HELD,
     Reason.LEASE_EXPIRED,
     Reason.SLOT_HELD,
     Reason.DRAIN_CANCELED,
+    Reason.CANCELLED,
+    Reason.SCHEDULED,
     Reason.ROLLED_BACK,
     Reason.CONFIG_REJECTED,
     Reason.SUPERSEDED,

@@ -205,8 +205,8 @@ def line(status: Status) -> str:
     if status.maintenance is not None:
         parts.append(f"maintenance {status.maintenance.state(status.boot_id)}, {status.maintenance.words}")
     if status.partial is not None:
-        waits = len(status.partial.waits)
-        parts.append(f"{waits} {'change' if waits == 1 else 'changes'} of {status.partial.name} wait")
+        count, name = len(status.partial.waits), status.partial.name
+        parts.append(f"{count} changes of {name} wait" if count > 1 else f"1 change of {name} waits")
     if status.drift:
         parts.append(f"drift: {describe_drift(status.drift)}")
     if status.problems:

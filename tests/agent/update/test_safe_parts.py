@@ -13,12 +13,16 @@ import pytest
 from nodeagent.agent.update.verification import mismatches
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.coordination.hold import Hold
 from nodeagent.core.coordination.windows import Schedule, parse_windows
 from nodeagent.core.plan.deployment import staged
 from nodeagent.core.update.events import SafePartsApplied, UpdateDone
+from nodeagent.core.update.lasting import Rejection
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.coordination import Holder
+from nodeagent.core.update.ports.store import ApplyRequest
 from nodeagent.core.update.ports.system import Inhibitor
+from nodeagent.core.update.record_codec import record_to_dict
 from nodeagent.errors import Terminal
 from tests.support.keys import ed25519
 from tests.world import FakeUnit, Fault, Killed, World, os_host
@@ -193,6 +197,41 @@ async def test_an_inhibitor_of_the_reboot_does_not_hold_the_safe_parts() -> None
     host.world.blockers = []
     await host.settle()
     assert_whole(host)
+
+
+async def test_a_reboot_that_an_operator_holds_back_does_not_hold_the_safe_parts() -> None:
+    host = await at_old(SAFE)
+    host.want(MIXED)
+    host.world.request = ApplyRequest(host.wanted, no_reboot=True, requester="jane")
+    async with living(host):
+        assert_partly(host)
+        assert (host.phase, host.record.lasting.hold) == (Phase.LEASING, Hold(host.wanted, "", "", True, "jane"))
+    host.world.request = ApplyRequest(host.wanted)
+    await host.settle()
+    assert_whole(host)
+
+
+async def test_nothing_is_applied_before_the_time_that_an_operator_requested() -> None:
+    host = await at_old(SAFE)
+    host.want(MIXED)
+    start = "2026-01-03T00:00:00Z"
+    host.world.request = ApplyRequest(host.wanted, not_before=start, requester="jane")
+    await live(host)
+    assert disk(host) == expand(OLD)
+    assert [entry.outcome for entry in host.world.history[1:]] == []
+
+
+async def test_a_cancelled_config_brings_no_fixes() -> None:
+    host = await at_old(SAFE)
+    host.world.units["app.service"] = unit = Bad()
+    unit.world = host.world
+    host.want(replace(MIXED, files={**MIXED.files, **config("", {"/etc/app/x": "2"}).files}))
+    lasting = host.record.lasting
+    rejection = Rejection(host.wanted, reason="Cancelled")
+    rejected = replace(host.record, lasting=replace(lasting, failed_digest=host.wanted, rejections=(rejection,)))
+    host.world.record = record_to_dict(rejected)
+    await host.settle()
+    assert disk(host) == expand(OLD)
 
 
 async def test_another_holder_holds_everything() -> None:

@@ -61,6 +61,25 @@ def test_in_an_update(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
     golden("status", "in an update", cli("status").out)
 
 
+def test_a_config_of_which_a_part_waits(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
+    daemon.status |= {
+        "phase": "Leasing",
+        "reason": "WindowClosed",
+        "message": "no window is open; the next one opens 2026-11-23T03:00Z",
+        "desired": "worker-2",
+        "partial": {
+            "config": "worker-2",
+            "digest": "d2",
+            "since": "2026-11-21T03:11:30.000Z",
+            "reason": "WindowClosed",
+            "message": "no window is open; the next one opens 2026-11-23T03:00Z",
+            "applied": ["sshkey:core", "file:/etc/containers/policy.json"],
+            "waits": [{"change": f"file:/etc/{number}", "for": "Drain, Reboot"} for number in range(22)],
+        },
+    }
+    golden("status", "partly applied", cli("status").out)
+
+
 def test_an_update_to_a_config_that_is_no_longer_desired(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.status |= {**BUSY, "desired": "worker-1", "target": "worker-2"}
     lines = cli("status").out.splitlines()

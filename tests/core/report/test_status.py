@@ -10,6 +10,7 @@ from nodeagent.core.update.events import (
     Event,
     LeaseChanged,
     PhaseEntered,
+    SafePartsApplied,
     StagingAdvanced,
     StepProgress,
     StepStarted,
@@ -17,6 +18,7 @@ from nodeagent.core.update.events import (
     UpdateDone,
     Warned,
 )
+from nodeagent.core.update.lasting import Partial
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.coordination import Holder
 
@@ -49,6 +51,20 @@ def test_an_update_from_start_to_end() -> None:
     done = fold(fold(acting, ended), PhaseEntered(UpdateContext(Phase.IDLE)))
     assert (done.current, done.desired, done.step, done.update_id) == ("b", "b", None, "")
     assert line(done) == "Idle: current config is b"
+
+
+def test_safe_parts_leave_the_current_config_until_the_whole_one_is_done() -> None:
+    waits = (("file:/etc/x", "Drain, Reboot"),)
+    partial = Partial("p", "d", "b", ("sshkey:core",), waits, "WindowClosed: none is open")
+    about = UpdateContext(Phase.RELEASING, "u", "a", "b", "x", since="t")
+    status = fold(replace(Status(), current="a", current_digest="c"), SafePartsApplied(about, partial))
+    assert (status.current, status.current_digest, status.partial) == ("a", "c", partial)
+    waiting = fold(status, PhaseEntered(replace(about, phase=Phase.LEASING), "no window is open", "WindowClosed"))
+    assert line(waiting) == "Leasing: WindowClosed: no window is open: 1 change of b waits"
+    shown = status_to_dict(waiting, daemon="running")["partial"]
+    assert (shown["reason"], shown["message"]) == ("WindowClosed", "none is open")
+    assert shown["waits"] == [{"change": "file:/etc/x", "for": "Drain, Reboot"}]
+    assert fold(waiting, UpdateDone(about, "", 1.0, 0, "sha")).partial is None
 
 
 def test_a_warning_does_not_move_the_phase() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.update.lasting import LIMIT, Budget, Rejection, matching
+from nodeagent.core.update.lasting import LIMIT, Budget, Partial, Rejection, matching
 from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Rest, Revert, Unreleased
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import Lasting, OsProgress, Record, UnitsBefore, at_rest, reject
@@ -30,7 +30,12 @@ progress = {
 mappings = st.none() | st.dictionaries(text, text, max_size=2)
 rejections = st.lists(st.builds(Rejection, text, text, text, text, text), max_size=3).map(tuple)
 budgets = st.builds(Budget, st.floats(0, 1e9), text, st.floats(0, 1e9), st.lists(st.floats(0, 1e9)).map(tuple))
+partials = st.none() | st.builds(
+    Partial, text, text, text, st.tuples(text), st.lists(st.tuples(text, text)).map(tuple), text, text, st.booleans()
+)
 OTHERS = {
+    "safe_for": text,
+    "partial": partials,
     "since": text,
     "reason": text,
     "message": text,
@@ -45,7 +50,7 @@ OTHERS = {
     "notes": st.lists(text, max_size=3).map(tuple),
     "drifted": st.lists(text, max_size=3).map(tuple),
     "held": text,
-    "lasting": st.builds(Lasting, text, text, rejections, text, text, budgets),
+    "lasting": st.builds(Lasting, text, text, rejections, text, text, budgets, partial=partials),
 }
 reasons = st.text(min_size=1, max_size=8)
 
@@ -72,7 +77,7 @@ def legs(kind: type[Leg], phase: Phase) -> st.SearchStrategy[Leg]:
 def records(draw: st.DrawFn) -> Record:
     kind, phase = draw(st.sampled_from(list(NEXT)))
     target = st.none() if kind is Fallback else mappings
-    os = st.builds(OsProgress, target, text, text, text, counts, counts, text, st.dictionaries(text, text))
+    os = st.builds(OsProgress, target, text, text, text, counts, counts, text, st.dictionaries(text, text), mappings)
     return Record(phase, draw(legs(kind, phase)), **draw(st.fixed_dictionaries(OTHERS)), os=draw(os))
 
 

@@ -19,6 +19,7 @@ import pytest
 
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.coordination.maintenance import Maintenance
+from nodeagent.core.update.lasting import Partial
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.core.update.ports.store import ApplyRequest, Snapshot
@@ -163,6 +164,14 @@ class TestContents:
                 continue
         # From, to, current, rejected, and the two that came last.
         assert kept == [f"rendered-{number}" for number in (0, 1, 2, 3, 5, 7)]
+
+    async def test_the_config_that_the_host_has_in_part_is_kept(self, store: SqliteStore) -> None:
+        for number in range(10):
+            await store.put_config(config(number))
+        lasting = Lasting(partial=Partial(config(4).digest, config(9).digest))
+        await store.close_update(replace(record(7), lasting=lasting), entry(7))
+        assert (await store.load()).lasting == lasting
+        assert await store.get_config(config(4).digest) == config(4)
 
     async def test_each_config_that_was_left_half_way_is_kept(self, store: SqliteStore) -> None:
         for number in range(10):
