@@ -132,7 +132,7 @@ def emit(answer: Mapping[str, Any]) -> None:
 
 
 def warn(text: str) -> None:
-    print(f"warning: {printable(text)}", file=sys.stderr, flush=True)
+    print(f"warning: {_shown(text)}", file=sys.stderr, flush=True)
 
 
 def print_error(error: AgentError, *, as_json: bool) -> None:
@@ -146,7 +146,14 @@ def print_error(error: AgentError, *, as_json: bool) -> None:
     if len(problems) > 1 or any(text not in data["message"] for problem in problems for text in problem.values()):
         lines += [f"  {p['path']}: {p['message']}" if p["path"] else f"  {p['message']}" for p in problems]
     lines += [f"hint: {hint}" for hint in error.hint.splitlines()]
-    print("\n".join(map(printable, lines)), file=sys.stderr)
+    print("\n".join(map(_shown, lines)), file=sys.stderr)
+
+
+def _shown(line: str) -> str:
+    """Return a line for an operator, with times as in all other output."""
+    from nodeagent.cli._render import local_now, local_times
+
+    return local_times(printable(line), local_now())
 
 
 def _error_to_dict(error: AgentError) -> dict[str, Any]:

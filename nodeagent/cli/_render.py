@@ -59,7 +59,7 @@ def on_terminal() -> bool:
 
 
 def paint(text: str, style: str) -> str:
-    if not text or not on_terminal() or os.environ.get("NO_COLOR"):
+    if not text or not style or not on_terminal() or os.environ.get("NO_COLOR"):
         return text
     return f"{ESCAPE}{style}m{text}{ESCAPE}0m"
 

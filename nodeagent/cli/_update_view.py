@@ -39,7 +39,9 @@ def update_lines(update: dict[str, Any], now: datetime) -> list[str]:
     width = max(len(label) for label, _ in rows)
     trail = trail_from_dict(update["trail"])
     lines = [f"{label.ljust(width)}  {local_times(text, now)}" for label, text in rows]
-    return lines + [local_times(line, now) for line in _course(trail, now)]
+    # Times of the day of the update have no date.
+    began = datetime.fromisoformat(update["started"]).astimezone(now.tzinfo)
+    return lines + [local_times(line, began) for line in _course(trail, began)]
 
 
 def _facts(update: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:

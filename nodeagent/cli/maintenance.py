@@ -9,7 +9,7 @@ from typing import Any
 from nodeagent.cli import _offline
 from nodeagent.cli._client import Client, ask
 from nodeagent.cli._io import emit, printable, warn
-from nodeagent.cli._render import ago, clock, local_now
+from nodeagent.cli._render import ago, clock, local_now, local_times
 from nodeagent.cli.lease import describe_lease
 from nodeagent.errors import InvalidInput, Refused, Unreachable
 from nodeagent.reasons import Reason, hint
@@ -153,5 +153,5 @@ def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
     if found["drained"]:
         rows.append(("drained", f"{clock(found['drained'], now)}, {ago(found['drained'], now)}"))
     if found["message"]:
-        rows.append(("message", found["message"]))
+        rows.append(("message", local_times(found["message"], now)))
     return rows

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -86,6 +87,20 @@ def test_control_characters_never_reach_the_terminal(raising: Raising, capsys: p
     raising(InvalidInput("a\x1b[31m\nnodeagent: forged"))
     main(["plan"])
     assert capsys.readouterr().err == "nodeagent: InvalidInput: a\\x1b[31m\\nnodeagent: forged\n"
+
+
+def test_times_of_errors_are_local(
+    raising: Raising, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "UTC-2")
+    time.tzset()
+    try:
+        raising(Refused("jane holds the lease since 2020-01-01T12:00:00.000Z"))
+        main(["plan"])
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert capsys.readouterr().err.startswith("nodeagent: Refused: jane holds the lease since 2020-01-01 14:00:00")
 
 
 def test_secrets_never_reach_the_terminal(raising: Raising, capsys: pytest.CaptureFixture[str]) -> None:

@@ -98,6 +98,14 @@ def test_the_time_line_is_to_scale() -> None:
     assert bars["Verifying"].index("█") > bars["Rebooting"].rindex("█") + 5, "the host was down in between"
 
 
+def test_the_time_line_of_another_day_has_no_dates() -> None:
+    """The date is in the line "started" already."""
+    later = NOW.replace(day=25)
+    lines = update_lines(update(), later)
+    assert any(line.startswith("started") and "2026-11-21 03:00:00" in line for line in lines)
+    assert [line[:8] for line in lines if "█" in line][:2] == ["03:00:00", "03:00:10"]
+
+
 def test_texts_of_others_do_not_control_the_terminal() -> None:
     trail = trail_to_dict(Trail(TRAIL.boots[:1], (Span("Leasing", at(0), 0, 100.0, message="\x1b[31m"),)))
     assert "\x1b" not in "\n".join(update_lines(update(message="\x1b]0;x", trail=trail), NOW))
