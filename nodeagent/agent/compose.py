@@ -201,6 +201,8 @@ async def open_adapters(found: FoundSettings, bus: Bus, stack: AsyncExitStack) -
     log.setup(settings.log.level)
     units, power = Systemd(bus), Logind(bus, await boot.identify(bus))
     port = await adapter.detect(units, min_free=settings.os.free_space << 20)
+    if port is not None:
+        await port.sweep()
     os = HostDeployments(port, report) if port is not None else None
     adapters = await asyncio.to_thread(Adapters, settings, report, store, units, power, os, fence, static_pods)
     if adapters.cluster is not None:
@@ -219,7 +221,7 @@ async def open_for_plan(found: FoundSettings, bus: Bus, stack: AsyncExitStack) -
     chosen = await choose(found, store, report)
     settings = msgspec.structs.replace(chosen, cluster=ClusterSettings(), slots=SlotSettings(), drain=DrainSettings())
     units, power = Systemd(bus), Logind(bus, await boot.identify(bus))
-    port = await adapter.detect(units, min_free=settings.os.free_space << 20, tidy=False)
+    port = await adapter.detect(units, min_free=settings.os.free_space << 20)
     os = HostDeployments(port, report) if port is not None else None
     fence = HostFence(bus, settings.fence, SystemClock(), state_dir)
     pods = _static_pods(store, state_dir)

@@ -297,7 +297,7 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
             ("the watch for drift", daemon.drift.run),
         ]
         if daemon.ports.os is not None:
-            beside.append(("the view of deployments", daemon.ports.os.report_boot_order))
+            beside.append(("the view of deployments", daemon.ports.os.report_staged))
             soft_reboots = SoftRebootWatch(daemon.ports.os, report)
             watches.append(config_file.watch(PREPARED, soft_reboots.changed))
             beside.append(("the watch for soft reboots", soft_reboots.run))

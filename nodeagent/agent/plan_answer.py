@@ -7,10 +7,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.agent.update.restarts import taken_along
 from nodeagent.agent.update.run import Basis, Ports, Update
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
 from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.plan.deployment import OsTarget, staged, unmet
+from nodeagent.core.plan.os_changes import os_changes_to_dict
 from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.plan.safe_parts import divide, parts_to_dict
 from nodeagent.core.report.plan_diff import diffs
@@ -29,9 +32,23 @@ async def plan_answer(ports: Ports, update: Update, *, diff: bool, private: bool
     answer = await asyncio.to_thread(_plan, update, update.basis, disk, diff=diff, private=private)
     record = update.record
     drift = [{"entry": entry, "why": why, "then": then} for entry, why, then in _drift(update, update.basis)]
+    found = None
+    if update.target is not None and ports.os is not None and await _is_staged(ports.os, update.target):
+        found = await ports.os.inspect(expand(update.new))
+    if found is not None:
+        answer["os"] = os_changes_to_dict(found)
     along = sorted(await taken_along(ports, update.acts))
     notes = [*record.notes, *(f"{unit} restarts along with a unit that it requires" for unit in along)]
     return {**answer, "notes": notes, "drifted": list(record.drifted), "drift": drift, "daemon": "running"}
+
+
+async def _is_staged(os: HostDeployments, target: OsTarget) -> bool:
+    """Return whether an earlier attempt has staged the target."""
+    try:
+        deployment = staged(await os.list())
+    except AgentError:
+        return False
+    return deployment is not None and not unmet(target, deployment)
 
 
 async def _replaced(ports: Ports, basis: Basis, new: MachineConfig) -> dict[str, FileTreeEntry]:

@@ -93,6 +93,7 @@ def plan_here(path: str, *, as_json: bool, diff: bool = False) -> Plan:
         diffs = {planned.change.id: str(data["diff"]) for planned, data in changes if "diff" in data}
         notes = [str(each) for each in answer.get("notes", [])]
         drift = [Drifted(**each) for each in answer.get("drift", [])]
+        os = str(answer["os"]["summary"]) if "os" in answer else ""
         problems = [f"{each['reason']}: {each['message']}" for each in answer.get("problems", [])]
     except (TypeError, ValueError, KeyError) as error:
         raise Terminal(f"unexpected reply from the daemon: {error}", reason=Reason.UNEXPECTED_REPLY) from error
@@ -102,6 +103,8 @@ def plan_here(path: str, *, as_json: bool, diff: bool = False) -> Plan:
         _io.emit(answer)
         return plan
     _show(plan, notes, diffs, "nothing to do: this host has it all")
+    if os:
+        print(printable(f"staged OS: {os}"))
     if drift:
         print(f"\n{paint(f'{len(drift)} of the managed entries differ from {plan.from_name}:', WARN)}")
     for each in drift:

@@ -130,6 +130,9 @@ def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool, log: Sequence[
         yield from _drain(drain, now)
     for deployment in status["deployments"]:
         yield "deployment", _deployment(deployment)
+    # An older daemon has no such key.
+    if changes := status.get("os_changes"):
+        yield "next boot", printable(changes["summary"])
     if fence := status["fence"]:
         yield "fence", printable(_fence(fence))
     if status["update_id"]:

@@ -17,13 +17,14 @@ from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.meaning import meaning
 from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.etcd.membership import MemberRequest, OperationKind
+from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.store import ApplyRequest
 from nodeagent.errors import AgentError, InvalidInput, Refused
 from nodeagent.reasons import Reason
 from tests.world import Fault, lost_answer
-from tests.world.os_host import A_DIGEST, KARGS, NEW, OLD, at_old, booted_digest, on
+from tests.world.os_host import A_DIGEST, B_DIGEST, KARGS, NEW, OLD, at_old, booted_digest, on
 from tests.world.run import Host, config
 
 pytestmark = pytest.mark.looptime
@@ -234,6 +235,16 @@ async def test_a_plan_has_values_and_the_drift_of_the_host() -> None:
     diff = {change["key"]: change["diff"] for change in answer["changes"]}
     assert "-token = [redacted]\n+x\n" in diff["/etc/c"]
     assert "hunter2" not in json.dumps(answer)
+
+
+async def test_a_plan_has_the_changes_of_an_os_that_is_staged_already() -> None:
+    host = await at_old()
+    digest = host.add(NEW)
+    assert "os" not in json.loads(await api(host).plan(digest))
+    left = Deployment("os-bbbb.7", "b", "os", digest=B_DIGEST, staged=True, locked=True)
+    host.world.deployments.insert(0, replace(left, kernel_arguments=host.world.deployments[0].kernel_arguments))
+    found = json.loads(await api(host).plan(digest))["os"]
+    assert (found["staged"], found["merged"], found["summary"]) == ("os-bbbb.7", [], "kernel arguments same")
 
 
 async def test_lines_of_a_file_that_not_all_may_read_are_not_counted_for_all() -> None:

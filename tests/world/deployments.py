@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.image import ContainerImage, OstreeCommit
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress, booted, staged, unmet
+from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.errors import Refused, ServiceUnavailable, Terminal
 from nodeagent.reasons import Reason
 
@@ -163,6 +164,9 @@ class FakeDeployments:
         self.world.meet("reset soft reboot")
         self.world.next_root = False
         self.world.tick()
+
+    async def changes(self, staged: str, managed: Mapping[str, FileTreeEntry] | None) -> OsChanges:
+        return OsChanges(staged, merged=None if managed is None else ())
 
     async def finalize_failure(self) -> str:
         return self.world.finalize_failure

@@ -73,8 +73,19 @@ def test_a_file_that_is_equal_to_the_old_default(node_at_a: OstreeHost, publish:
     node = node_at_a
     files = {updates.MINE: "mine of b\n", DEFAULTS: A.files[DEFAULTS]}
     units = {updates.MINE_UNIT: UnitSpec(updates.UNIT, enabled=True)}
+    updates.block_reboot(node)
     agent.apply(node, agent.machine_config("b", files=files, units=units, osImageURL=publish(B).by_digest))
+    # Before the boot, the status reports what it changes, and that the merge is going to replace the file.
+    now = updates.wait_status(node, "B was compared with A", lambda s: s["os_changes"] and s["phase"] == "Rebooting")
+    changes = now["os_changes"]
+    assert (changes["packages"], changes["merged"]) == (None, [DEFAULTS])
+    assert changes["files"]["added"] > 0
+    assert changes["files"]["changed"] > 0
+    assert changes["kernel_arguments"] == {"added": [], "removed": []}
+    assert changes["summary"] in node.run(["nodeagent", "status"]).stdout
+    updates.unblock_reboot(node)
     updates.wait_updated(node, "b", B)
+    assert agent.status(node)["os_changes"] is None
     assert node.read_text(DEFAULTS) == A.files[DEFAULTS]
     assert node.reboots == 2, "services that started before it was written again must not keep the other one"
     assert agent.outcomes(node) == [("a", "done"), ("b", "done")]

@@ -8,6 +8,7 @@ from typing import Any, assert_never
 from nodeagent import log
 from nodeagent.agent.report.report import Sink
 from nodeagent.core.plan.deployment import Deployment
+from nodeagent.core.plan.os_changes import summary
 from nodeagent.core.report.status import Status, line
 from nodeagent.core.update import events
 from nodeagent.core.update.events import Event, StatusProblem, StepProgress, UpdateContext
@@ -46,6 +47,8 @@ def sentence(event: Event, status: Status) -> str:
             return f"fence: {message}"
         case events.DeploymentsChanged(deployments=deployments):
             return "deployments, in boot order: " + "; ".join(map(_deployment, deployments))
+        case events.StagedInspected(changes=changes):
+            return f"the staged deployment {changes.staged}: {summary(changes)}"
         case events.FallbackChosen(message=message):
             return f"falling back to a reboot: {message}"
         case events.RevertStarted(about=about, message=message):

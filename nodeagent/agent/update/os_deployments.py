@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 
+from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.once import Once
 from nodeagent.core.plan.deployment import (
     Deployment,
     OsTarget,
     StageProgress,
     booted,
+    staged,
     target_from_dict,
     unmet,
 )
-from nodeagent.core.update.events import DeploymentsChanged
+from nodeagent.core.plan.os_changes import OsChanges
+from nodeagent.core.update.events import DeploymentsChanged, StagedInspected
 from nodeagent.core.update.ports.host import Clock, Reporter
 from nodeagent.core.update.ports.system import Deployments
 from nodeagent.core.update.record import Record
@@ -34,6 +38,9 @@ ASK_AGAIN = 5.0
 
 # Seconds for rpm-ostreed to start after a boot. Afterwards the executor waits for it, and reports that.
 STARTING = 30.0
+
+# Seconds for a comparison of two deployments, which only informs.
+INSPECTION = 120.0
 
 
 class BootedSide(Enum):
@@ -52,6 +59,9 @@ class HostDeployments:
         self._reporter = reporter
         self._booted: Deployment | None = None
         self._reported = Once[tuple[Deployment, ...]]()
+        # Bytes of the last staging, and what the deployment that it made changes.
+        self._fetched: int | None = None
+        self._changes: OsChanges | None = None
 
     def use(self, port: Deployments) -> None:
         """Use ``port`` from the next call on, because settings have changed."""
@@ -97,10 +107,33 @@ class HostDeployments:
     async def stage(
         self, target: OsTarget, *, credentials: bytes | None, replace: str, on_progress: Callable[[StageProgress], None]
     ) -> Deployment:
+        def progressed(progress: StageProgress) -> None:
+            if progress.fetched is not None:
+                self._fetched = max(self._fetched or 0, progress.fetched)
+            on_progress(progress)
+
+        self._fetched = None
         try:
-            return await self._port.stage(target, credentials=credentials, replace=replace, on_progress=on_progress)
+            return await self._port.stage(target, credentials=credentials, replace=replace, on_progress=progressed)
         finally:
             await self.report_boot_order()
+
+    async def inspect(self, managed: Mapping[str, FileTreeEntry] | None = None) -> OsChanges | None:
+        """Report and return what the staged deployment changes; None without one, or if it cannot be compared.
+
+        ``managed`` are the entries of the new config, None if that is not known. It is compared once.
+        """
+        with contextlib.suppress(AgentError, TimeoutError):
+            found = staged(await self.list())
+            if found is None:
+                return None
+            if self._changes is None or self._changes.staged != found.id or (managed and self._changes.merged is None):
+                async with asyncio.timeout(INSPECTION):
+                    changes = await self._port.changes(found.id, managed)
+                self._changes = dataclasses.replace(changes, fetched=self._fetched)
+                self._reporter.emit(StagedInspected(self._changes))
+            return self._changes
+        return None
 
     async def unlock(self, deployment: str) -> None:
         await self._port.unlock(deployment)
@@ -123,6 +156,11 @@ class HostDeployments:
 
     async def finalize_failure(self) -> str:
         return await self._port.finalize_failure()
+
+    async def report_staged(self) -> None:
+        """Report the boot order, and what a staged deployment changes."""
+        await self.report_boot_order()
+        await self.inspect()
 
     async def report_boot_order(self) -> None:
         """Report the boot order. A fault is left to the caller that needs the deployments."""

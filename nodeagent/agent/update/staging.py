@@ -14,6 +14,7 @@ from nodeagent.agent.update.admission import check_free, check_still_held
 from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.agent.update.run import Run
 from nodeagent.core.backoff import delays
+from nodeagent.core.config.file_tree import expand
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress
 from nodeagent.core.update.events import FenceChanged, StagingAdvanced, StepProgress, Warned
 from nodeagent.core.update.fence_view import FenceEvent
@@ -61,6 +62,7 @@ async def _note(run: Run, os: HostDeployments, staged: Deployment) -> None:
     # A staging that is repeated in a later boot must not take another deployment for the origin.
     origin = run.record.os.origin or (await os.booted()).id
     run.update.change_os(staged=staged.id, staged_boot_id=run.ports.power.boot_id(), origin=origin)
+    await os.inspect(expand(run.update.new))
 
 
 async def _try(run: Run, os: HostDeployments, target: OsTarget) -> Deployment:

@@ -10,6 +10,7 @@ from nodeagent.core.boot import kernel_boot, soft_reboots
 from nodeagent.core.coordination.drain import Remaining, is_blocked, remedy
 from nodeagent.core.coordination.maintenance import MAINTENANCE, Maintenance, MaintenanceState, is_maintenance
 from nodeagent.core.plan.deployment import Deployment
+from nodeagent.core.plan.os_changes import OsChanges, os_changes_to_dict
 from nodeagent.core.update import events
 from nodeagent.core.update.drift import Drift, describe_drift
 from nodeagent.core.update.events import Event, StatusProblem, StepProgress, UpdateContext, UpdateEvent
@@ -47,6 +48,8 @@ class Status:
     backend: str = "local"
     lease: Holder | None = None
     deployments: Sequence[Deployment] = ()
+    # None without a staged deployment, or before it was compared with the booted one.
+    os_changes: OsChanges | None = None
     fence: FenceView | None = None
     # Remaining pods; None without a drain.
     remaining: Sequence[Remaining] | None = None
@@ -100,7 +103,11 @@ def fold(status: Status, event: Event) -> Status:
         case events.FenceChanged(view=view):
             return replace(status, fence=view)
         case events.DeploymentsChanged(deployments=deployments):
-            return replace(status, deployments=tuple(deployments))
+            staged = {found.id for found in deployments if found.staged}
+            changes = status.os_changes if status.os_changes and status.os_changes.staged in staged else None
+            return replace(status, deployments=tuple(deployments), os_changes=changes)
+        case events.StagedInspected(changes=changes):
+            return replace(status, os_changes=changes)
         case events.DesiredChanged(name=name, digest=digest):
             # Without a desired config the host stays as it is.
             return replace(status, desired=name or status.current, desired_digest=digest)
@@ -318,6 +325,7 @@ def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
             }
             for found in status.deployments
         ],
+        "os_changes": None if status.os_changes is None else os_changes_to_dict(status.os_changes),
         "lease": lease,
         "drain": _drain(status),
         "fence": None if status.fence is None else fence_to_dict(status.fence),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.plan.deployment import Deployment
+from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.core.update.drift import Drift
 from nodeagent.core.update.fence_view import FenceView
 from nodeagent.core.update.lasting import Partial
@@ -41,6 +42,7 @@ __all__ = [
     "ProblemSolved",
     "RevertStarted",
     "SafePartsApplied",
+    "StagedInspected",
     "StagingAdvanced",
     "StatusProblem",
     "StepDone",
@@ -245,6 +247,13 @@ class DeploymentsChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class StagedInspected:
+    """What the staged deployment changes."""
+
+    changes: OsChanges
+
+
+@dataclass(frozen=True, slots=True)
 class DrainAdvanced:
     """``remaining`` are the pods that are left. ``deadline`` is RFC 3339, ``then`` describes what follows it."""
 
@@ -357,6 +366,7 @@ Event = (
     | DaemonStopped
     | DesiredChanged
     | DeploymentsChanged
+    | StagedInspected
     | DrainAdvanced
     | DriftChanged
     | EtcdMemberChanged

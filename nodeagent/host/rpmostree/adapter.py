@@ -11,15 +11,18 @@ a deployment only after staging it. It is never accepted as the result of a late
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.packages import NOT_IN_EACH_IMAGE
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress, unmet
+from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import BusUnreachable
+from nodeagent.host.rpmostree.changes import compare
 from nodeagent.host.rpmostree.client import SERVICE, BusyWait, Local, Session, SysrootState, connect, start_transaction
 from nodeagent.host.rpmostree.credentials import Credentials
 from nodeagent.host.rpmostree.deployments import BootEntries, has_superusers
@@ -47,24 +50,12 @@ _REQUESTS = 5
 _LOST = 2
 
 
-async def detect(
-    services: Services,
-    *,
-    make_bus: Callable[[], Bus] = Bus,
-    root: Path = Path("/"),
-    min_free: int = MIN_FREE,
-    timing: Timing | None = None,
-    tidy: bool = True,
-) -> RpmOstree | None:
-    """Return the adapter, or None if the host was not booted from an image. ``tidy``: removes leftovers of an earlier
-    run."""
+async def detect(services: Services, *, root: Path = Path("/"), min_free: int = MIN_FREE) -> RpmOstree | None:
+    """Return the adapter, or None if the host was not booted from an image."""
     ostree = await asyncio.to_thread((root / "run/ostree-booted").exists)
     if not ostree and not await asyncio.to_thread(native_bootc, root):
         return None
-    driver = RpmOstree(services, make_bus=make_bus, root=root, min_free=min_free, timing=timing)
-    if tidy:
-        await driver.sweep()
-    return driver
+    return RpmOstree(services, root=root, min_free=min_free)
 
 
 class RpmOstree:
@@ -183,6 +174,10 @@ class RpmOstree:
 
     async def reset_soft_reboot(self) -> None:
         await self._soft_reboot.reset()
+
+    async def changes(self, staged: str, managed: Mapping[str, FileTreeEntry] | None) -> OsChanges:
+        async with self._session() as session:
+            return await compare(session, self._root, staged, managed)
 
     async def finalize_failure(self) -> str:
         return await self._finalization.failure()

@@ -155,6 +155,10 @@ class Session:
         """Request a transaction and return its address. The caller must start it or end the session."""
         return str((await self.call(os_path, _OS, member, signature, body))[0])
 
+    async def package_diff(self, os_path: str, before: str, after: str) -> list[Any]:
+        """Return the packages that differ between two deployments, a(sua{sv})."""
+        return list((await self.call(os_path, _OS, "GetDeploymentsRpmDiff", "ss", (before, after)))[0])
+
     async def _sysroot(self, member: str) -> None:
         await self.call(_SYSROOT_PATH, _SYSROOT, member)
 

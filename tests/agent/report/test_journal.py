@@ -10,6 +10,7 @@ from nodeagent import log
 from nodeagent.agent.report.journal import sentence, to_journal
 from nodeagent.core.coordination.drain import Cause, Remaining
 from nodeagent.core.plan.deployment import Deployment
+from nodeagent.core.plan.os_changes import OsChanges, PackageChange, PackageChangeKind
 from nodeagent.core.report.status import Status
 from nodeagent.core.update import events
 from nodeagent.core.update.events import DeploymentsChanged, Event, StagingAdvanced, StepProgress, UpdateContext
@@ -51,6 +52,17 @@ ORDER = (
     Deployment("a.0", "c0", "os", digest="sha256:d0", booted=True),
     Deployment("a.9", "c9", "os"),
 )
+CHANGES = OsChanges(
+    "a.1",
+    (PackageChange("bash", PackageChangeKind.UPGRADED, "5.1-1", "5.2-1"),),
+    kernel=("6.1", "6.1"),
+    same_initramfs=True,
+    same_selinux_policy=False,
+    arguments_added=("audit=1",),
+    arguments_removed=("quiet",),
+    merged=("/etc/a", "/etc/b"),
+    fetched=734_000_000,
+)
 WHY = ("the message", "TheReason")
 CASES: tuple[Event, ...] = (
     events.UpdateStarted(ABOUT, "Reload crio.service", 3),
@@ -91,6 +103,7 @@ CASES: tuple[Event, ...] = (
     events.DesiredChanged("worker-2", "d"),
     events.DesiredChanged("", ""),
     DeploymentsChanged(ORDER),
+    events.StagedInspected(CHANGES),
     events.DrainAdvanced(PODS),
     events.DrainAdvanced(()),
     events.LeaseChanged(Holder("jane", "maintenance", "disk swap", "2026-11-21T03:00:00.000Z")),
@@ -104,6 +117,11 @@ CASES: tuple[Event, ...] = (
     events.UpdateFinished(HistoryEntry(**entry("u1", "worker-2")), 0),
     events.UpdateFinished(HistoryEntry(**entry("u1", "worker-2", "reverted", message="the message")), 1),
 )
+
+
+def test_the_packages_of_a_staged_deployment_are_no_field_of_the_entry(journal: list[dict[str, Any]]) -> None:
+    to_journal(events.StagedInspected(CHANGES), Status(os_changes=CHANGES))
+    assert "packages" not in str(journal[0].keys())
 
 
 def test_the_message_of_each_event(golden: Golden) -> None:

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from nodeagent.core.update.events import DeploymentsChanged
+from nodeagent.core.update.events import DeploymentsChanged, StagedInspected
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
@@ -73,6 +73,15 @@ async def test_rollback_is_permanent() -> None:
     assert (host.phase, host.record.reason, booted_digest(host.world)) == (Phase.DEGRADED, "RolledBack", A_DIGEST)
     await host.ask()  # an operator does
     assert (host.phase, booted_digest(host.world), host.record.lasting.rolled_back_digest) == (Phase.IDLE, B_DIGEST, "")
+
+
+async def test_what_a_staging_changes_is_reported_once() -> None:
+    host = await at_old()
+    host.want(NEW)
+    await host.settle()
+    (found,) = [event.changes for event in host.world.events if isinstance(event, StagedInspected)]
+    assert (found.merged, found.staged) == ((), host.world.deployments[0].id)
+    assert host.world.deployments[0].booted
 
 
 async def test_deployments_are_reported_on_change() -> None:

@@ -109,6 +109,7 @@ def test_everything_that_the_contract_allows(cli: Cli, daemon: FakeDaemon, golde
             {"checksum": "ab" * 32, "version": "42.1", "booted": True, "staged": False, "locked": None},
             {"checksum": "cd" * 32, "version": "42.2", "booted": False, "staged": True, "locked": True},
         ],
+        "os_changes": {"summary": "packages 2 added, 14 upgraded; kernel 6.1 -> 6.2; kernel arguments same"},
         "lease": {"backend": "kubernetes", "holder": "nhc", "reason": "", "expires": "2026-11-21T04:00:00Z"},
     }
     golden("status", "deployments and fence", cli("status").out)

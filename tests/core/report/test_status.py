@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 from nodeagent.core.plan.deployment import Deployment
+from nodeagent.core.plan.os_changes import OsChanges, PackageChange, PackageChangeKind
 from nodeagent.core.report.status import Status, fold, line, status_to_dict
 from nodeagent.core.update.events import (
     DeploymentsChanged,
@@ -11,6 +12,7 @@ from nodeagent.core.update.events import (
     LeaseChanged,
     PhaseEntered,
     SafePartsApplied,
+    StagedInspected,
     StagingAdvanced,
     StepProgress,
     StepStarted,
@@ -25,7 +27,7 @@ from nodeagent.core.update.ports.coordination import Holder
 CONTRACT = {
     "documentation", "etcd_member", "failed_unit", "partial", "maintenance", "problems", "soft_reboots", "drift",
     "schema", "phase", "reason", "message", "since", "current", "desired", "boot_id", "update_id", "step",
-    "deployments", "lease", "drain", "fence", "daemon", "current_digest", "desired_digest", "target",
+    "deployments", "os_changes", "lease", "drain", "fence", "daemon", "current_digest", "desired_digest", "target",
 }  # fmt: skip
 
 
@@ -101,6 +103,17 @@ def test_deployments_and_how_far_the_next_one_is() -> None:
     ]
     uncounted = StagingAdvanced(about, StepProgress("Staging deployment", 0, 0, 0), None)
     assert line(fold(status, uncounted)) == "Staging: Staging deployment"
+
+
+def test_the_changes_of_a_staged_deployment_end_with_it() -> None:
+    order = (Deployment("a.1", "c1", "os", staged=True), Deployment("a.0", "c0", "os", booted=True))
+    packages = tuple(PackageChange(f"p{number}", PackageChangeKind.ADDED, "", "1-1") for number in range(300))
+    found = OsChanges("a.1", packages, merged=("/etc/a",), fetched=1)
+    status = run(DeploymentsChanged(order), StagedInspected(found), DeploymentsChanged(order))
+    shown = status_to_dict(status, daemon="running")["os_changes"]
+    assert (len(shown["packages"]), shown["counts"]["added"], shown["merged_count"]) == (200, 300, 1)
+    assert json.loads(json.dumps(shown)) == shown
+    assert status_to_dict(fold(status, DeploymentsChanged(order[1:])), daemon="running")["os_changes"] is None
 
 
 def test_the_contract_has_all_its_keys() -> None:

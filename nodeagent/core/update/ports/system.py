@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress
+from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.core.update.fence_view import FenceEvent
 
 __all__ = ["Confirm", "Deployments", "Fence", "FencedUnit", "Inhibitor", "Power"]
@@ -139,6 +141,13 @@ class Deployments(Protocol):
 
     async def reset_soft_reboot(self) -> None:
         """Clear that preparation. Raises ``Refused`` (``LockedSoftReboot``) if that fails."""
+        ...
+
+    async def changes(self, staged: str, managed: Mapping[str, FileTreeEntry] | None) -> OsChanges:
+        """Return how the staged deployment differs from the booted one; parts that cannot be read are unknown.
+
+        ``managed`` are the entries of the new config, None if it is not known. Raises as ``list``.
+        """
         ...
 
     async def finalize_failure(self) -> str:

@@ -1,0 +1,111 @@
+"""What a staged deployment changes: packages, kernel, initramfs, kernel arguments, SELinux policy, merged files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+__all__ = ["FileCounts", "OsChanges", "PackageChange", "PackageChangeKind", "os_changes_to_dict", "summary"]
+
+# Packages and paths in the status. The counts include all of them.
+MAX_LISTED: Final = 200
+
+
+class PackageChangeKind(StrEnum):
+    ADDED = "added"
+    REMOVED = "removed"
+    UPGRADED = "upgraded"
+    DOWNGRADED = "downgraded"
+
+
+@dataclass(frozen=True, slots=True)
+class PackageChange:
+    """``before`` and ``after`` are versions (EVR), "" on the side without the package."""
+
+    name: str
+    kind: PackageChangeKind
+    before: str = ""
+    after: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FileCounts:
+    """Files below /usr."""
+
+    added: int
+    removed: int
+    changed: int
+
+
+@dataclass(frozen=True, slots=True)
+class OsChanges:
+    """The differences of the deployment ``staged`` from the booted one. None means that a part is not known.
+
+    ``files`` are counted where a tree has no package database. ``merged`` are managed files that the merge of /etc
+    replaces with those of the new deployment. ``fetched`` is in bytes.
+    """
+
+    staged: str
+    packages: Sequence[PackageChange] | None = None
+    files: FileCounts | None = None
+    kernel: tuple[str, str] | None = None
+    same_initramfs: bool | None = None
+    same_selinux_policy: bool | None = None
+    arguments_added: Sequence[str] = ()
+    arguments_removed: Sequence[str] = ()
+    merged: Sequence[str] | None = None
+    fetched: int | None = None
+
+
+def os_changes_to_dict(found: OsChanges) -> dict[str, Any]:
+    """Return the JSON object of the status. Lists are cut; ``counts`` and ``merged_count`` are complete."""
+    packages = found.packages
+    return {
+        "staged": found.staged,
+        "counts": None if packages is None else _counts(packages),
+        "packages": None if packages is None else [asdict(each) for each in packages[:MAX_LISTED]],
+        "files": None if found.files is None else asdict(found.files),
+        "kernel": None if found.kernel is None else dict(zip(("before", "after"), found.kernel, strict=True)),
+        "same_initramfs": found.same_initramfs,
+        "same_selinux_policy": found.same_selinux_policy,
+        "kernel_arguments": {"added": list(found.arguments_added), "removed": list(found.arguments_removed)},
+        "merged": None if found.merged is None else list(found.merged[:MAX_LISTED]),
+        "merged_count": None if found.merged is None else len(found.merged),
+        "fetched_bytes": found.fetched,
+        "summary": summary(found),
+    }
+
+
+def _counts(packages: Sequence[PackageChange]) -> dict[str, int]:
+    count = Counter(each.kind for each in packages)
+    return {str(kind): count[kind] for kind in PackageChangeKind}
+
+
+def summary(found: OsChanges) -> str:
+    """Return the changes as a phrase."""
+    return "; ".join(_phrases(found))
+
+
+def _phrases(found: OsChanges) -> Iterator[str]:
+    if found.packages is not None:
+        counts = [f"{count} {kind}" for kind, count in _counts(found.packages).items() if count]
+        yield f"packages {', '.join(counts)}" if counts else "packages same"
+    elif (files := found.files) is not None:
+        yield f"files below /usr: {files.added} added, {files.removed} removed, {files.changed} changed"
+    if found.kernel is not None:
+        before, after = found.kernel
+        yield f"kernel {before}" + (" same" if before == after else f" -> {after}")
+    if found.same_initramfs is not None:
+        yield f"initramfs {'same' if found.same_initramfs else 'differs'}"
+    arguments = [*(f"-{each}" for each in found.arguments_removed), *(f"+{each}" for each in found.arguments_added)]
+    yield f"kernel arguments {' '.join(arguments) or 'same'}"
+    if found.same_selinux_policy is not None:
+        yield f"SELinux policy {'same' if found.same_selinux_policy else 'differs'}"
+    if found.merged:
+        more = f" and {len(found.merged) - 1} more" if len(found.merged) > 1 else ""
+        yield f"the merge of /etc replaces {found.merged[0]}{more}"
+    if found.fetched:
+        yield f"{found.fetched / 1e6:.1f} MB pulled"

@@ -1,0 +1,204 @@
+"""Compare a staged deployment with the booted one.
+
+The daemon compares the packages. The rest is read from the trees, almost without reading files: deployments are hard
+links into one repository, so files with the same inode have the same content, mode and label.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile
+from nodeagent.core.plan.os_changes import FileCounts, OsChanges, PackageChange, PackageChangeKind
+from nodeagent.errors import AgentError, Refused
+from nodeagent.host.rpmostree.client import Session
+from nodeagent.reasons import Reason
+
+__all__ = ["Trees", "argument_changes", "compare", "packages_from"]
+
+# As rpm-ostree numbers them.
+_KINDS: Final = (
+    PackageChangeKind.ADDED,
+    PackageChangeKind.REMOVED,
+    PackageChangeKind.UPGRADED,
+    PackageChangeKind.DOWNGRADED,
+)
+
+# Packages of one answer; a large OS has 1,000.
+MAX_PACKAGES: Final = 20_000
+
+# Entries of a tree. A node OS has 60,000; a larger tree is not compared.
+MAX_ENTRIES: Final = 1_000_000
+
+# Bytes of a default of /etc that is compared with a managed file.
+MAX_BYTES: Final = 1 << 20
+
+_DATABASES: Final = ("usr/share/rpm", "usr/lib/sysimage/rpm")
+_DATABASE_FILES: Final = ("rpmdb.sqlite", "Packages", "Packages.db")
+
+
+def packages_from(raw: Sequence[Any]) -> tuple[PackageChange, ...]:
+    """Return the result of ``GetDeploymentsRpmDiff``, a(sua{sv}). Raises ``ValueError`` for another shape."""
+    found: list[PackageChange] = []
+    try:
+        for name, kind, details in raw[:MAX_PACKAGES]:
+            before, after = (str(details.get(key, ("", "", ""))[1]) for key in ("PreviousPackage", "NewPackage"))
+            found.append(PackageChange(str(name), _KINDS[int(kind)], before, after))
+    except (TypeError, IndexError, AttributeError, ValueError) as error:
+        raise ValueError(f"unexpected package: {error}") from error
+    return tuple(found)
+
+
+def argument_changes(before: Sequence[str], after: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the kernel arguments that are added and removed, without the one that names the deployment."""
+    was, now = (Counter(each for each in side if not each.startswith("ostree=")) for side in (before, after))
+    return [*(now - was).elements()], [*(was - now).elements()]
+
+
+async def compare(session: Session, root: Path, staged: str, managed: Mapping[str, FileTreeEntry] | None) -> OsChanges:
+    """Return the differences. Raises ``Refused`` (``StagedLost``) if ``staged`` is not a deployment any more."""
+    state = await session.read()
+    found = next((d for d in state.deployments if d.id == staged), None)
+    if found is None:
+        raise Refused(f"{staged} is not staged any more", reason=Reason.STAGED_LOST)
+    trees = Trees(root, state.booted.osname, state.booted.id, staged)
+    packages: tuple[PackageChange, ...] | None = None
+    if await asyncio.to_thread(trees.have_packages):
+        with suppress(AgentError, ValueError):
+            packages = packages_from(await session.package_diff(state.os_path, state.booted.id, staged))
+    added, removed = argument_changes(state.booted.kernel_arguments, found.kernel_arguments)
+
+    def read() -> OsChanges:
+        return OsChanges(
+            staged,
+            packages,
+            trees.files() if packages is None else None,
+            trees.kernel(),
+            trees.same_initramfs(),
+            trees.same_selinux_policy(),
+            added,
+            removed,
+            None if managed is None else trees.merged(managed),
+        )
+
+    return await asyncio.to_thread(read)
+
+
+class Trees:
+    """The trees of two deployments, by their ids (``OSNAME-CHECKSUM.SERIAL``). The methods block."""
+
+    def __init__(self, root: Path, osname: str, booted: str, staged: str) -> None:
+        deploy = root / "ostree/deploy" / osname / "deploy"
+        self._booted, self._staged = (deploy / each.removeprefix(f"{osname}-") for each in (booted, staged))
+
+    def have_packages(self) -> bool:
+        """Return whether both trees have a package database: without one the daemon has nothing to compare."""
+        return all(any((tree / path / name).exists() for path in _DATABASES for name in _DATABASE_FILES)
+                   for tree in (self._booted, self._staged))  # fmt: skip
+
+    def kernel(self) -> tuple[str, str] | None:
+        sides = [_kernel(tree) for tree in (self._booted, self._staged)]
+        return (sides[0], sides[1]) if all(sides) else None
+
+    def same_initramfs(self) -> bool | None:
+        return _same([_modules_file(tree, "initramfs.img") for tree in (self._booted, self._staged)])
+
+    def same_selinux_policy(self) -> bool | None:
+        sides = [_policies(tree) for tree in (self._booted, self._staged)]
+        return sides[0] == sides[1] if all(sides) else None
+
+    def files(self) -> FileCounts | None:
+        """Count the files of /usr that differ; None for a tree that cannot be read, or is too large."""
+        try:
+            before, after = (_inodes(tree / "usr") for tree in (self._booted, self._staged))
+        except OSError:
+            return None
+        if before is None or after is None:
+            return None
+        changed = sum(before[path] != after[path] for path in before.keys() & after.keys())
+        return FileCounts(len(after.keys() - before.keys()), len(before.keys() - after.keys()), changed)
+
+    def merged(self, managed: Mapping[str, FileTreeEntry]) -> tuple[str, ...]:
+        """Return the files of /etc in ``managed`` that equal the booted default while the staged default differs.
+
+        The merge takes them for unchanged, and replaces them.
+        """
+        return tuple(sorted(path for path, entry in managed.items() if self._is_replaced(path, entry)))
+
+    def _is_replaced(self, path: str, entry: FileTreeEntry) -> bool:
+        if not path.startswith("/etc/") or not isinstance(entry, RegularFile):
+            return False
+        default, other = (tree / "usr" / path.lstrip("/") for tree in (self._booted, self._staged))
+        try:
+            info = default.lstat()
+            if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_BYTES or info.st_size != len(entry.content):
+                return False
+            if stat.S_IMODE(info.st_mode) != entry.mode or default.read_bytes() != entry.content:
+                return False
+        except OSError:
+            return False
+        return _same([default, other]) is not True
+
+
+def _modules(tree: Path) -> list[Path]:
+    try:
+        return sorted(each for each in (tree / "usr/lib/modules").iterdir() if (each / "vmlinuz").exists())
+    except OSError:
+        return []
+
+
+def _kernel(tree: Path) -> str:
+    return next((each.name for each in _modules(tree)), "")
+
+
+def _modules_file(tree: Path, name: str) -> Path:
+    return next(iter(_modules(tree)), tree / "usr/lib/modules/none") / name
+
+
+def _same(paths: Sequence[Path]) -> bool | None:
+    """Return whether two files are one; None if the first does not exist."""
+    try:
+        first = paths[0].lstat()
+    except OSError:
+        return None
+    try:
+        other = paths[1].lstat()
+    except OSError:
+        return False
+    return (first.st_dev, first.st_ino) == (other.st_dev, other.st_ino)
+
+
+def _policies(tree: Path) -> dict[str, int]:
+    """Return the compiled policies of all types, as path to inode."""
+    top = tree / "usr/etc/selinux"
+    return {str(path.relative_to(top)): path.lstat().st_ino for path in top.glob("*/policy/policy.*")}
+
+
+def _inodes(top: Path) -> dict[str, tuple[int, str]] | None:
+    """Return path to inode of files, and to the target of links. None for too many entries."""
+    found: dict[str, tuple[int, str]] = {}
+    for path, entry in _walk(str(top), ""):
+        if len(found) >= MAX_ENTRIES:
+            return None
+        is_link = entry.is_symlink()
+        found[path] = (0, str(Path(entry.path).readlink())) if is_link else (entry.inode(), "")
+    return found
+
+
+def _walk(top: str, below: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    with os.scandir(f"{top}/{below}") as entries:
+        for entry in entries:
+            path = f"{below}{entry.name}"
+            if entry.is_dir(follow_symlinks=False):
+                # The defaults of /etc are merged with the files of the host.
+                if path != "etc":
+                    yield from _walk(top, f"{path}/")
+            else:
+                yield path, entry
