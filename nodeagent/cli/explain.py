@@ -37,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"an absolute path, a unit name, a reason of a status or an error, or one of {', '.join(WORDS)}",
     )
     parser.add_argument(
-        "--policy", metavar="P", help="a node disruption policy (- for stdin); replaces built-in entries"
+        "--policy",
+        metavar="P",
+        help="a node disruption policy (- for stdin); replaces built-in entries (default: the policy of this host)",
     )
     parser.add_argument("--json", action="store_true", help=f"one JSON object ({SCHEMA})")
 
@@ -47,12 +49,32 @@ def run(args: argparse.Namespace) -> int:
         _explain_reason(Reason(args.target), as_json=args.json)
         return 0
     domain, key = _target(args.target)
-    found = explain(_io.load_policy(args.policy), domain, key)
+    path = _host_policy() if args.policy is None else args.policy
+    found = explain(_io.load_policy(path), domain, key)
     if args.json:
-        _io.emit(_to_dict(found))
+        _io.emit({**_to_dict(found), "policy_file": path})
     else:
-        _show(found)
+        _show(found, path if args.policy is None else None)
     return 0
+
+
+def _host_policy() -> str | None:
+    """Return the path of the policy of this host; None without one, or if this user cannot read it."""
+    import os
+
+    from nodeagent.settings.load import load
+    from nodeagent.settings.schema import Settings
+
+    try:
+        path = load().settings.policy
+    except InvalidInput:
+        path = Settings().policy
+    if not path or not os.path.lexists(path):
+        return None
+    if os.access(path, os.R_OK):
+        return path
+    _io.warn(f"only the built-in entries are used: root can read {path}, the policy of this host")
+    return None
 
 
 def _explain_reason(reason: Reason, *, as_json: bool) -> None:
@@ -101,8 +123,10 @@ def _to_dict(found: Explanation) -> dict[str, Any]:
     }
 
 
-def _show(found: Explanation) -> None:
+def _show(found: Explanation, path: str | None) -> None:
     rows = list(_rows(found))
+    if path is not None:
+        rows.append(("policy of", f"this host ({path})"))
     width = max(len(label) for label, _ in rows)
     print(paint(printable(found.key), STRONG))
     for label, text in rows:

@@ -10,6 +10,7 @@ import pytest
 
 from nodeagent.cli.main import main
 from nodeagent.reasons import documentation, hint
+from nodeagent.settings.load import load
 from tests.cli.conftest import write
 from tests.support.golden import Golden
 
@@ -33,6 +34,20 @@ def explained(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]
     data = json.loads(capsys.readouterr().out)
     assert data.pop("schema") == "nodeagent/explain/v1"
     return dict(data)
+
+
+def test_the_policy_of_this_host_is_the_default(
+    policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert explained(capsys, "foo.service")["policy_file"] is None
+    settings = tmp_path / "config.d"
+    settings.mkdir()
+    (settings / "10-test.yaml").write_text(f"policy: {policy}\n")
+    monkeypatch.setattr(load, "__defaults__", ((str(settings),),))
+    found = explained(capsys, "foo.service")
+    assert (found["policy"], found["policy_file"]) == ("user", policy)
+    assert main(["explain", "foo.service"]) == 0
+    assert policy in capsys.readouterr().out
 
 
 RESTART = {"type": "Restart", "unit": "chronyd.service"}
