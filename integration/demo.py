@@ -181,8 +181,8 @@ def first_start(node: Node) -> None:
 def change(node: Node) -> None:
     story = node.story
     story.chapter("A change: a registry mirror and a CA certificate")
-    story.say("   What would happen? TestHost offline, before anything is touched:")
-    node.show("nodeagent", "plan", "--from", f"{CONFIGS}/worker-1.yaml", "--to", f"{CONFIGS}/worker-2.yaml")
+    story.say("   What would happen on this host? Before anything is touched, with the changed lines:")
+    node.show("nodeagent", "plan", "--diff", f"{CONFIGS}/worker-2.yaml")
     story.say("   Apply it:")
     boot_id, starts = node.host.boot_id, node.starts("crio.service")
     node.show("nodeagent", "apply", "--wait", f"{CONFIGS}/worker-2.yaml")
@@ -198,9 +198,8 @@ def failure(node: Node) -> None:
     story, host = node.story, node.host
     story.chapter("A change whose restart fails")
     story.say("   flaky.service will not start with this config until the host was rebooted.")
-    story.say("   The policy of this host names the action for a change of its file, so the plan gets this policy:")
-    configs = ["--from", f"{CONFIGS}/worker-2.yaml", "--to", f"{CONFIGS}/worker-3.yaml"]
-    node.show("nodeagent", "plan", *configs, "--policy", agent.POLICY)
+    story.say("   The policy of this host names the action for a change of its file:")
+    node.show("nodeagent", "plan", f"{CONFIGS}/worker-3.yaml")
     first = host.boot_id
     # Not with --wait: the host goes down under it.
     with host.rebooting(timeout=UPDATE_TIMEOUT):
