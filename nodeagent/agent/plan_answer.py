@@ -38,7 +38,7 @@ async def plan_answer(ports: Ports, update: Update, *, diff: bool, private: bool
     if found is not None:
         answer["os"] = os_changes_to_dict(found)
     along = sorted(await taken_along(ports, update.acts))
-    notes = [*record.notes, *(f"{unit} restarts along with a unit that it requires" for unit in along)]
+    notes = [*record.notes, *(f"{unit} restarts as well: it requires a unit that restarts" for unit in along)]
     return {**answer, "notes": notes, "drifted": list(record.drifted), "drift": drift, "daemon": "running"}
 
 

@@ -16,6 +16,7 @@ from nodeagent.core.plan.layers import Key, Layer, is_leftover, key_changes, mer
 from nodeagent.core.plan.policy import DRAIN, NONE, REBOOT, reload, restart
 from nodeagent.core.plan.program import TREE, ProgramCheck, ProgramResult
 from nodeagent.core.plan.sides import Sides
+from nodeagent.domains.kubelet.unit import UNIT_DIRS, KubeletUnit, read_unit
 from nodeagent.errors import Problem
 
 __all__ = ["DOMAIN", "actions_of"]
@@ -35,8 +36,10 @@ RELOADED: Final = (
     *("runtime.log_level", "runtime.log_filter", "runtime.decryption_keys_path", "runtime.seccomp_profile"),
     *("runtime.privileged_seccomp_profile", "runtime.apparmor_profile", "runtime.blockio_config_file"),
     *("runtime.blockio_reload", "runtime.rdt_config_file", "runtime.runtimes.", "runtime.default_runtime"),
-    "runtime.cdi_spec_dirs",
+    *("runtime.cdi_spec_dirs", "runtime.seccomp_baseline_profile"),
 )
+# Flags that a reload replaces by the values of the files, or by defaults.
+DROPPED: Final = tuple(f"{name.rstrip('.').rpartition('.')[2].replace('_', '-')}" for name in RELOADED)
 RESTARTED: Final = (
     *("log_dir", "image.", "metrics.", "network.", "nri.", "stats.", "tracing."),
     *("api.grpc_max_recv_msg_size", "api.grpc_max_send_msg_size", "api.host_ip", "api.stream_address"),
@@ -97,6 +100,10 @@ def _changed(sides: Sides) -> list[str]:
     return sorted(changed, key=lambda path: (path != MAIN, path))
 
 
+def _unit(files: Mapping[str, bytes]) -> KubeletUnit:
+    return read_unit(files, UNIT, "crio")
+
+
 def _whole(key: Key) -> bool:
     return key[:-1] in _WHOLE
 
@@ -104,8 +111,10 @@ def _whole(key: Key) -> bool:
 class CrioDomain(Domain):
     """CRI-O's own document of crio.conf and its drop-ins."""
 
-    def reads(self, _sides: Sides) -> Collection[str]:
-        return (MAIN, f"{DROPINS}/")
+    def reads(self, sides: Sides) -> Collection[str]:
+        units = [path for directory in UNIT_DIRS for path in (f"{directory}/{UNIT}", f"{directory}/{UNIT}.d/")]
+        sources = [path for side in (sides.before, sides.after) for path in _unit(side).environment_files]
+        return (MAIN, f"{DROPINS}/", *units, *(path for path in sources if path.startswith("/")))
 
     def changes(self, sides: Sides) -> Sequence[KeyChange]:
         if not (changed := _changed(sides)):
@@ -129,6 +138,10 @@ class CrioDomain(Domain):
         for path in sorted(sides.after):
             if path.startswith(f"{DROPINS}/") and is_leftover(path):
                 yield Problem(path, "is read by CRI-O, which reads every file of the directory, whatever its name")
+        flags = [f"--{flag}" for flag in _unit(sides.after).flags if flag in DROPPED]
+        actions = {action for key in self.changes(sides) for action in key.actions}
+        if flags and RELOAD[0] in actions and RESTART[0] not in actions:
+            yield Problem(UNIT, f"loses {', '.join(flags)} of its command line with a reload, until its next start")
 
     def curable(self, failure: UnitFailure) -> bool:
         # It reads the same files after a boot, and then the kubelet does not start either.

@@ -120,6 +120,25 @@ def test_files_that_are_read_by_accident_are_named() -> None:
     assert [problem.path for problem in found] == ["/etc/crio/crio.conf.d/.a.swp", f"{A}.bak", f"{A}~"]
 
 
+UNIT = {
+    "/usr/lib/systemd/system/crio.service": b"[Service]\nEnvironmentFile=-/etc/sysconfig/crio\nExecStart=crio $OPTIONS",
+    "/etc/sysconfig/crio": b'OPTIONS="--log-level debug --enable-metrics=true --pause-image=x"\n',
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "named"), [("runtime.log_filter", True), ("runtime.pids_limit", False), ("internal_wipe", False)]
+)
+def test_a_reload_that_drops_flags_of_the_unit_is_named(key: str, named: bool) -> None:
+    table, _, name = f"crio.{key}".rpartition(".")
+    old, new = (config(a=f"[{table}]\n{name} = {value}\n") for value in (1, 2))
+    found = [(problem.path, problem.message) for problem in warnings(old, new, HostView(UNIT))]
+    text = "loses --log-level, --pause-image of its command line with a reload, until its next start"
+    assert found == ([("crio.service", text)] if named else [])
+    assert warnings(old, new, HostView()) == ()
+    assert set(UNIT) <= set(DOMAIN.reads(Sides(old, new, HostView(UNIT))))
+
+
 def test_the_installed_program_judges_the_whole_tree() -> None:
     sides = Sides(config(a="x = 1"), config(a="x = 2"), HostView({B: b"y = 1"}))
     (check,) = DOMAIN.programs(sides)

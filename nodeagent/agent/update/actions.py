@@ -123,7 +123,12 @@ def _clear_steps(run: Run) -> tuple[ClearState, ...]:
 async def act(run: Run, steps: tuple[ActStep, ...]) -> None:
     """Do the steps that are not done. Raise ``ActionFailed`` at the first that fails or is late."""
     ports, update = run.ports, run.update
-    for planned in await in_transactions(ports, steps):
+    left, ordered = list(steps), False
+    while left:
+        if isinstance(left[0], RestartUnit) and not ordered:
+            # After the daemon-reload, which may change what requires what.
+            left, ordered = await in_transactions(ports, left), True
+        planned = left.pop(0)
         ident = step_id(planned)
         update.index += 1
         if ident in run.record.written.done:

@@ -17,8 +17,8 @@ __all__ = ["along_before", "in_transactions", "mark", "taken_along"]
 async def taken_along(ports: Ports, steps: Sequence[ActStep]) -> frozenset[str]:
     """Return the services that are restarted along with those of ``steps``. Other units have no process."""
     restarts = [step.unit for step in steps if isinstance(step, RestartUnit)]
-    along = {other for unit in restarts for other in await ports.units.restarts_with(unit)}
-    return frozenset(unit for unit in along - set(restarts) if unit.endswith(".service"))
+    along = [await ports.units.restarts_with(unit) for unit in restarts]
+    return frozenset(unit for units in along for unit in units if unit.endswith(".service")) - frozenset(restarts)
 
 
 def along_before(run: Run) -> tuple[str, ...]:
@@ -27,7 +27,7 @@ def along_before(run: Run) -> tuple[str, ...]:
     return tuple(unit for unit in run.record.units_before.states if unit not in named)
 
 
-async def in_transactions(ports: Ports, steps: Sequence[ActStep]) -> Sequence[ActStep]:
+async def in_transactions(ports: Ports, steps: Sequence[ActStep]) -> list[ActStep]:
     """Return the steps with each restart after those of the units that take its unit along: systemd restarts them in
     one transaction, and the later step finds its unit restarted."""
     left = [step for step in steps if isinstance(step, RestartUnit)]

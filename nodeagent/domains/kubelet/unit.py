@@ -1,4 +1,4 @@
-"""The command line of the kubelet, from its unit, the drop-ins of that and their environment files.
+"""The command line of a program such as the kubelet, from its unit, the drop-ins of that and their environment files.
 
 systemd.exec(5), systemd.service(5). Specifiers and patterns in the names of environment files are not expanded.
 """
@@ -38,23 +38,23 @@ class KubeletUnit:
     environment_files: tuple[str, ...] = ()
 
 
-def unit_paths(files: Mapping[str, bytes]) -> Sequence[str]:
+def unit_paths(files: Mapping[str, bytes], unit: str = KUBELET) -> Sequence[str]:
     """Return the unit file that counts and its drop-ins, in the order in which systemd reads them."""
-    units = [path for directory in UNIT_DIRS if (path := f"{directory}/{KUBELET}") in files]
+    units = [path for directory in UNIT_DIRS if (path := f"{directory}/{unit}") in files]
     dropins: dict[str, str] = {}
     for directory in UNIT_DIRS:
-        prefix = f"{directory}/{KUBELET}.d/"
+        prefix = f"{directory}/{unit}.d/"
         found = (path for path in files if path.startswith(prefix) and path.endswith(".conf"))
         dropins |= {path.removeprefix(prefix): path for path in found}
     return [*units[-1:], *(path for _, path in sorted(dropins.items()))]
 
 
-def read_unit(files: Mapping[str, bytes]) -> KubeletUnit:
+def read_unit(files: Mapping[str, bytes], unit: str = KUBELET, program: str = "kubelet") -> KubeletUnit:
     commands: list[str] = []
     inline: dict[str, str] = {}
     sources: list[str] = []
     directives: dict[str, tuple[str, ...]] = {}
-    for path in unit_paths(files):
+    for path in unit_paths(files, unit):
         for section, key, value in assignments(files[path].decode(errors="replace")):
             match section, key:
                 case "Service", "ExecStart":
@@ -71,7 +71,7 @@ def read_unit(files: Mapping[str, bytes]) -> KubeletUnit:
     }
     for command in commands:
         words = _words(command.lstrip(PREFIXES))
-        place = next((index for index, word in enumerate(words) if word.rpartition("/")[2] == "kubelet"), None)
+        place = next((index for index, word in enumerate(words) if word.rpartition("/")[2] == program), None)
         if place is None:
             directives["[Service] ExecStart"] = (*directives.get("[Service] ExecStart", ()), command)
             continue

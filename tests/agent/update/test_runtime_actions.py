@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.core.config.file_tree import RegularFile
+from nodeagent.core.config.machineconfig import UnitEntry
 from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.update.events import RevertStarted, Warned
 from nodeagent.core.update.phase import Phase
@@ -72,6 +73,23 @@ async def test_the_unit_that_takes_another_along_is_restarted_first() -> None:
     assert host.actions() == ["restart app.service"]
     assert host.world.units["trust.service"].read["/etc/ca/x"] == RegularFile(b"2")
     assert host.world.history[-1].outcome == "done"
+
+
+async def test_a_requirement_that_comes_with_the_update_counts() -> None:
+    class Later(FakeUnit):
+        @property
+        def takes_along(self) -> tuple[str, ...]:
+            return ("trust.service",) if any("daemon-reload" in done for done in host.world.done) else ()
+
+        @takes_along.setter
+        def takes_along(self, value: tuple[str, ...]) -> None: ...
+
+    host = await started()
+    host.world.units["app.service"] = Later()
+    unit = UnitEntry("app.service", "[Unit]\nRequires=x\n", enabled=True)
+    host.want(config("b", {"/etc/web/x": "1", "/etc/ca/x": "2"}, units=[unit]))
+    await host.settle()
+    assert host.actions() == ["daemon-reload", "restart app.service"]
 
 
 async def test_units_that_require_each_other_are_restarted_once() -> None:
