@@ -28,6 +28,7 @@ DESIRED = "/etc/nodeagent/machineconfig.yaml"
 POLICY = "/etc/nodeagent/policy.yaml"
 SETTINGS = "/etc/nodeagent/config.d/50-ring.yaml"
 STORE = "/var/lib/nodeagent/state.db"
+BLOCKER = "backup.service"
 
 FAST: Mapping[str, Any] = {
     "actions": {"timeout": 8, "settle": 0.3},
@@ -218,6 +219,18 @@ def write_desired(host: TestHost, config: str) -> None:
 
 
 # Waiting
+
+
+def block_reboots(host: TestHost) -> None:
+    """Run a program that does not want a shutdown now, until `unblock_reboots`."""
+    inhibit = ["systemd-inhibit", "--what=shutdown", "--mode=block", "--who=backup", "--why=nightly backup"]
+    host.run(["systemd-run", f"--unit={BLOCKER}", *inhibit, "sleep", "infinity"])
+    listed = ["systemd-inhibit", "--list", "--no-legend"]
+    host.wait_for(lambda: "nightly backup" in host.run(listed).stdout, "the inhibitor is there")
+
+
+def unblock_reboots(host: TestHost) -> None:
+    host.run(["systemctl", "stop", BLOCKER])
 
 
 def wait_phase(

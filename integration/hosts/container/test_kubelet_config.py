@@ -61,3 +61,21 @@ def test_a_configuration_of_the_kubelet_by_key(node: Host) -> None:
             agent.apply(node, machine_config(name, files={CONF: document(**keys)}))
     assert json.loads(node.read_text(CONF))["cpuManagerPolicy"] == "static"
     assert node.reboots == 0
+
+
+def test_the_kubelet_runs_while_an_inhibitor_blocks_the_reboot(node: Host) -> None:
+    node.write("/usr/bin/kubelet", KUBELET, mode=0o755)
+    apply(node, "first", **RESERVED)
+    node.write(STATE, '{"policyName":"none"}')
+    agent.block_reboots(node)
+    files = {CONF: document(cpuManagerPolicy="static", **RESERVED), "/etc/kubernetes/unlisted.conf": "x\n"}
+    agent.apply(node, machine_config("static", files=files))
+    node.wait_for(lambda: agent.status(node)["reason"] == "RebootBlocked", "the reboot is blocked")
+    assert node.unit("kubelet.service", "ActiveState") == {"ActiveState": "active"}
+    assert node.exists(STATE)
+    with node.rebooting():
+        agent.unblock_reboots(node)
+    wait_done(node, "static")
+    assert not node.exists(STATE)
+    assert node.unit("kubelet.service", "ActiveState") == {"ActiveState": "active"}
+    assert node.reboots == 1

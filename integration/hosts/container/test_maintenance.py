@@ -66,16 +66,13 @@ def test_a_host_that_is_powered_off_stays_a_persons_until_they_give_it_back(node
 
 
 def test_a_power_off_waits_for_who_blocks_it_and_may_be_taken_back(node: Host) -> None:
-    inhibited = ["systemd-inhibit", "--what=shutdown", "--mode=block", "--who=backup", "--why=nightly backup"]
-    node.run(["systemd-run", "--unit=backup", *inhibited, "sleep", "infinity"])
-    listed = ["systemd-inhibit", "--list", "--no-legend"]
-    node.wait_for(lambda: "nightly backup" in node.run(listed).stdout, "the inhibitor is there")
+    agent.block_reboots(node)
     node.run(start(node, "--power-off"))
     node.wait_for(lambda: "nightly backup" in maintenance(node)["message"], "it says whom it waits for")
     assert maintenance(node)["state"] == "powering off"
     node.run(["nodeagent", "maintenance", "stop"])
     assert maintenance(node) == {}
-    node.run(["systemctl", "stop", "backup.service"])
+    agent.unblock_reboots(node)
     assert agent.status(node)["lease"] is None
     assert node.container.running
 

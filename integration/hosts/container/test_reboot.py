@@ -16,14 +16,6 @@ def start_update(host: Host, name: str = "rebooted") -> None:
     agent.apply(host, machine_config(name, files={UNLISTED: f"name: {name}\n"}))
 
 
-def inhibit(host: Host) -> None:
-    """A program that does not want a shutdown now."""
-    inhibited = ["systemd-inhibit", "--what=shutdown", "--mode=block", "--who=backup", "--why=nightly backup"]
-    host.run(["systemd-run", "--unit=backup", *inhibited, "sleep", "infinity"])
-    listed = ["systemd-inhibit", "--list", "--no-legend"]
-    host.wait_for(lambda: "nightly backup" in host.run(listed).stdout, "the inhibitor is there")
-
-
 def test_an_unlisted_file_reboots_the_host_once(node: Host) -> None:
     first = node.boot_id
     with node.rebooting():
@@ -44,7 +36,7 @@ def test_an_unlisted_file_reboots_the_host_once(node: Host) -> None:
 
 
 def test_a_reboot_waits_for_who_blocks_it(node: Host) -> None:
-    inhibit(node)
+    agent.block_reboots(node)
     start_update(node)
 
     def blocked() -> dict[str, object] | None:
@@ -60,14 +52,14 @@ def test_a_reboot_waits_for_who_blocks_it(node: Host) -> None:
     time.sleep(1)
     assert node.reboots == 0
     with node.rebooting():
-        node.run(["systemctl", "stop", "backup.service"])
+        agent.unblock_reboots(node)
     wait_done(node, "rebooted")
     assert node.reboots == 1
 
 
 def test_a_reboot_waits_for_as_long_as_set_and_no_longer(make_node: HostMaker) -> None:
     host = make_node(settings={"reboot": {"inhibitor_wait": 1, "inhibitor_override": True}})
-    inhibit(host)
+    agent.block_reboots(host)
     with host.rebooting():
         start_update(host)
     wait_done(host, "rebooted")
@@ -76,7 +68,7 @@ def test_a_reboot_waits_for_as_long_as_set_and_no_longer(make_node: HostMaker) -
 
 def test_a_reboot_that_stays_blocked_degrades_where_it_may_not_override(make_node: HostMaker) -> None:
     host = make_node(settings={"reboot": {"inhibitor_wait": 1, "inhibitor_override": False}})
-    inhibit(host)
+    agent.block_reboots(host)
     start_update(host)
     status = wait_phase(host, "Degraded")
     assert (status["reason"], host.reboots) == ("RebootBlocked", 0)

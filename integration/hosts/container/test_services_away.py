@@ -22,13 +22,6 @@ def pid_of(host: Host, unit: str) -> int:
     return int(host.read_text(f"/sys/fs/cgroup/system.slice/{unit}/cgroup.procs").split()[0])
 
 
-def block_reboots(host: Host) -> None:
-    inhibited = ["systemd-inhibit", "--what=shutdown", "--mode=block", "--who=backup", "--why=nightly", "sleep"]
-    host.run(["systemd-run", "--unit=backup", *inhibited, "infinity"])
-    listed = ["systemd-inhibit", "--list", "--no-legend"]
-    host.wait_for(lambda: "nightly" in host.run(listed).stdout, "the inhibitor is there")
-
-
 def wait_reason(host: Host, *reasons: str, timeout: float = agent.DONE_TIMEOUT) -> dict[str, Any]:
     def there() -> dict[str, Any] | None:
         status = agent.status(host)
@@ -46,7 +39,7 @@ def assert_rebooted_once(host: Host) -> None:
 
 def test_a_logind_that_hangs_and_is_killed_while_the_agent_waits_for_it(node: Host) -> None:
     """R3: the lost answer was Degraded at once, with the config rejected and the lease kept."""
-    block_reboots(node)
+    agent.block_reboots(node)
     agent.apply(node, machine_config("rebooted", files={UNLISTED: "name: rebooted\n"}))
     wait_reason(node, "RebootBlocked")
     logind = pid_of(node, "systemd-logind.service")
@@ -59,7 +52,7 @@ def test_a_logind_that_hangs_and_is_killed_while_the_agent_waits_for_it(node: Ho
     )
     assert agent.status(node)["phase"] == "Rebooting"
     with node.rebooting():
-        node.run(["systemctl", "stop", "backup.service"])
+        agent.unblock_reboots(node)
     assert_rebooted_once(node)
 
 
@@ -68,7 +61,7 @@ def test_a_logind_that_hangs_and_is_killed_while_the_agent_waits_for_it(node: Ho
 def test_a_logind_that_hangs_for_longer_than_a_call(node: Host) -> None:
     agent.apply(node, machine_config("first", files={UNLISTED: "name: first\n"}))
     wait_done(node, "first", agent.REBOOT_TIMEOUT)
-    block_reboots(node)
+    agent.block_reboots(node)
     agent.apply(node, machine_config("rebooted", files={UNLISTED: "name: rebooted\n"}))
     wait_reason(node, "RebootBlocked")
     logind = pid_of(node, "systemd-logind.service")
@@ -77,7 +70,7 @@ def test_a_logind_that_hangs_for_longer_than_a_call(node: Host) -> None:
     assert status["phase"] == "Rebooting"
     assert "systemd-logind" in status["message"]
     with node.rebooting(60):
-        node.run(["systemctl", "stop", "backup.service"])
+        agent.unblock_reboots(node)
         node.kill(logind, "SIGCONT")
     wait_done(node, "rebooted")
     assert outcomes(node) == [("first", "done"), ("rebooted", "done")]

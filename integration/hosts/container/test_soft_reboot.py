@@ -7,7 +7,7 @@ from integration.hosts.container.configs import POLICY_JSON, SIGNED
 from integration.hosts.container.conftest import HostMaker
 from integration.hosts.container.container_host import SOFT_REBOOT, Host
 from integration.hosts.container.test_lease import START
-from integration.hosts.container.test_reboot import UNLISTED, inhibit
+from integration.hosts.container.test_reboot import UNLISTED
 from integration.hosts.nodeagent_client import machine_config, outcomes, unit_events, wait_done, wait_phase
 
 SLOW = "[Service]\nExecReload=/bin/sh -c 'while [ -e /run/hold ]; do sleep 0.05; done'\n"
@@ -60,7 +60,7 @@ def test_while_it_waits_acts_and_verifies(make_node: HostMaker) -> None:
 
 def test_while_a_planned_reboot_is_blocked(node: Host) -> None:
     """The kernel did not start again, so the reboot is still to come."""
-    inhibit(node)
+    agent.block_reboots(node)
     agent.apply(node, machine_config("rebooted", files={UNLISTED: "name: rebooted\n"}))
 
     def blocked() -> bool:
