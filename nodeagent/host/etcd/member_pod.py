@@ -16,6 +16,7 @@ from nodeagent.core.plan.static_pods import is_etcd_container
 from nodeagent.core.update.ports.host import UnitState
 from nodeagent.core.validate.static_pod import StaticPod, check, load
 from nodeagent.errors import InvalidInput
+from nodeagent.host import config_file
 from nodeagent.host.etcd.member_config import MEMBER_FILE, MemberConfig
 from nodeagent.host.static_pods.directory import host_directory
 from nodeagent.host.static_pods.replacement import KubeletStaticPods
@@ -40,7 +41,7 @@ class MemberPod:
 
     async def state(self, unit: str) -> UnitState:
         """Active: containers run, or the kubelet may start them."""
-        path, pod, _ = await asyncio.to_thread(self._read)
+        path, pod, _ = await self._read()
         allowed = await asyncio.to_thread(
             lambda: (self._root / path.lstrip("/")).exists() and self._member_file.exists()
         )
@@ -48,27 +49,26 @@ class MemberPod:
         return UnitState(unit, "loaded", "active" if runs else "inactive", "", "", "", "", 0, "enabled")
 
     async def start(self, unit: str, deadline: float) -> None:  # noqa: ARG002
-        path, _, content = await asyncio.to_thread(self._read)
+        path, _, content = await self._read()
         await self._pods.replace(path, RegularFile(content, MODE), OPERATION)
 
     async def stop(self, unit: str, deadline: float) -> None:  # noqa: ARG002
-        path, pod, _ = await asyncio.to_thread(self._read)
+        path, pod, _ = await self._read()
         await self._pods.replace(path, None, OPERATION)
         await self._pods.ended(path, pod)
 
-    def _read(self) -> tuple[str, StaticPod, bytes]:
+    async def _read(self) -> tuple[str, StaticPod, bytes]:
         """Return the path of the copy, the pod and the manifest. Raises ``InvalidInput`` (``EtcdConfigInvalid``)."""
         source = self._config.settings.static_pod
-        try:
-            content = Path(source).read_bytes()
-        except OSError as error:
-            raise _invalid(source, str(error.strerror)) from error
-        pod = load(content)
+        content = await config_file.read(source)
+        if content is None:
+            raise _invalid(source, "there is no such file")
+        pod = await asyncio.to_thread(load, content)
         if pod is None:
             raise _invalid(source, next(check(content), "it is no pod"))
         if why := manifest_problem(pod, self._config.data, self._member_file):
             raise _invalid(source, why)
-        return f"{host_directory(self._root)}/{Path(source).name}", pod, content
+        return f"{await asyncio.to_thread(host_directory, self._root)}/{Path(source).name}", pod, content
 
 
 def manifest_problem(pod: StaticPod, data: Path, member_file: Path) -> str:

@@ -10,8 +10,15 @@ import pytest
 import yaml
 
 from nodeagent.core.validate.static_pod import StaticPod, load
-from nodeagent.host.etcd.member_config import forget_other_members, read_member_config, write_member_file
-from nodeagent.host.etcd.member_pod import manifest_problem
+from nodeagent.errors import InvalidInput
+from nodeagent.host.clock import SystemClock
+from nodeagent.host.etcd.lazy import LazyMemberProof
+from nodeagent.host.etcd.member_config import MemberConfig, forget_other_members, read_member_config, write_member_file
+from nodeagent.host.etcd.member_pod import MemberPod, manifest_problem
+from nodeagent.host.fs.files import HostFiles
+from nodeagent.host.static_pods.replacement import KubeletStaticPods
+from nodeagent.host.static_pods.runtime import Crictl
+from tests.host.static_pods.test_replacement import Notes
 
 FILE = "/run/nodeagent/etcd/member.json"
 DATA = "/var/lib/etcd"
@@ -56,15 +63,20 @@ def test_a_pod_that_the_kubelet_starts_only_by_permission(manifest: StaticPod, w
     assert bool(words) == bool(found)
 
 
-def test_a_member_with_data_has_no_others_in_its_config(tmp_path: Path) -> None:
+def member_config(tmp_path: Path) -> MemberConfig:
     config = tmp_path / "etcd.yaml"
     config.write_text(f"name: n\ndata-dir: {tmp_path}\ninitial-advertise-peer-urls: http://n:2380\n")
     settings = tmp_path / "member.yaml"
-    settings.write_text(f"config: {config}\nendpoints: [http://a:2379]\nstatic_pod: /etc/etcd/pod.yaml\n")
+    settings.write_text(f"config: {config}\nendpoints: [http://a:2379]\nstatic_pod: {tmp_path}/pod.yaml\n")
     for path in (config, settings):
         path.chmod(0o600)
     found = asyncio.run(read_member_config(str(settings)))
     assert found is not None
+    return found
+
+
+def test_a_member_with_data_has_no_others_in_its_config(tmp_path: Path) -> None:
+    found = member_config(tmp_path)
     written = tmp_path / "run/member.json"
     forget_other_members(found, written)
     assert not written.exists()
@@ -75,3 +87,23 @@ def test_a_member_with_data_has_no_others_in_its_config(tmp_path: Path) -> None:
     before = written.stat().st_ino
     forget_other_members(found, written)
     assert written.stat().st_ino == before
+
+
+def test_a_manifest_that_users_can_write_is_not_run(tmp_path: Path) -> None:
+    pods = KubeletStaticPods(
+        HostFiles(str(tmp_path)), Notes(), SystemClock(), Crictl(), LazyMemberProof(tmp_path / "db"), root=str(tmp_path)
+    )
+    member = MemberPod(member_config(tmp_path), pods, member_file=tmp_path / "member.json", root=tmp_path)
+    manifest = tmp_path / "pod.yaml"
+
+    def refused() -> str:
+        with pytest.raises(InvalidInput) as caught:
+            asyncio.run(member.start("etcd.service", 1.0))
+        return str(caught.value.reason)
+
+    assert refused() == "EtcdConfigInvalid"
+    manifest.write_text("kind: Pod")
+    assert refused() == "EtcdConfigInvalid"
+    manifest.chmod(0o666)
+    assert refused() == "UnsafeConfig"
+    assert not (tmp_path / "etc").exists()
