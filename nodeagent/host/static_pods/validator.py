@@ -24,7 +24,6 @@ from nodeagent.core.plan.static_pods import (
 from nodeagent.core.validate.static_pod import MAX_BYTES, StaticPod, is_visible, load
 from nodeagent.domains import kubelet, static_pods
 from nodeagent.errors import Problem, Refused, Unreconcilable
-from nodeagent.host.etcd.data_directory import read_data_directory
 from nodeagent.host.static_pods.replacement import MEMBER, EtcdOfHost, Notes
 from nodeagent.host.view import read_files
 from nodeagent.reasons import Reason
@@ -99,6 +98,9 @@ class StaticPodValidator:
         data = data_directory(new)
         if cluster or not known or not data:
             return
+        # Most hosts have no member.
+        from nodeagent.host.etcd.data_directory import read_data_directory
+
         if not (await asyncio.to_thread(read_data_directory, self._root / data.lstrip("/"))).present:
             raise Refused(
                 f"{path}: member {int(known):x} ran on this host, and {data} has no data of it",
