@@ -1,0 +1,75 @@
+"""The dashboard for Grafana: each metric and label exists, each query has the variables, and no panels overlap.
+
+Grafana's own schema (grafana-foundation-sdk, 11.6) and Prometheus' parser accept it; they are not installed for a test.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeagent.core.report.metrics import FAMILIES
+from nodeagent.core.update.phase import Phase
+
+DASHBOARD: dict[str, Any] = json.loads(
+    (Path(__file__).parents[3] / "docs/examples/dashboard.json").read_text(encoding="utf-8")
+)
+PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
+TYPES = {"stat", "timeseries", "state-timeline", "heatmap", "table"}
+UNITS = {"short", "s", "Bps"}
+KNOWN = {family.name: family for family in FAMILIES}
+SCRAPED = {"job", "instance", "le"}
+QUERIES = [(panel["title"], target["expr"]) for panel in PANELS for target in panel["targets"]]
+
+
+def test_panels_have_a_place_and_a_type() -> None:
+    assert len({panel["id"] for panel in PANELS}) == len(PANELS)
+    assert len({panel["title"] for panel in PANELS}) == len(PANELS)
+    for panel in PANELS:
+        place = panel["gridPos"]
+        assert panel["type"] in TYPES
+        assert panel["fieldConfig"]["defaults"]["unit"] in UNITS
+        assert all(type(value) is int for value in place.values())
+        assert place["x"] + place["w"] <= 24
+    for one, other in combinations((panel["gridPos"] for panel in PANELS), 2):
+        apart = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
+        assert apart or one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
+
+
+@pytest.mark.parametrize(("title", "query"), QUERIES, ids=[title for title, _ in QUERIES])
+def test_a_query_uses_what_exists(title: str, query: str) -> None:
+    used = re.findall(r"(nodeagent_\w+?)(?:_bucket|_sum|_count)?(?:\{([^}]*)\})?(?=[^\w{]|$)", query)
+    assert used
+    for name, matchers in used:
+        assert 'job=~"$job", instance=~"$instance"' in matchers
+        assert set(re.findall(r"(\w+)\s*[=!]~?", matchers)) <= {*KNOWN[name].labels, *SCRAPED}
+        for phase in re.findall(r'phase!?="(\w+)"', matchers):
+            assert phase in list(Phase)
+        # Counters are shown as increases, gauges as they are.
+        assert ("increase(" in query) is (KNOWN[name].kind != "gauge")
+    labels = {label for found in re.findall(r"by \(([^)]*)\)", query) for label in found.split(", ")}
+    assert labels <= {label for name, _ in used for label in KNOWN[name].labels} | SCRAPED
+    for opening, closing in ("()", "{}", "[]"):
+        assert query.count(opening) == query.count(closing)
+    assert query.count('"') % 2 == 0
+    # At rest most metrics are absent, and a number must be there all the same.
+    stats = {panel["title"] for panel in PANELS if panel["type"] == "stat"}
+    assert title not in stats or query.endswith(" or vector(0)")
+
+
+def test_legends_name_labels_of_their_query() -> None:
+    for panel in PANELS:
+        for target in panel["targets"]:
+            named = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+            grouped = {label for by in re.findall(r"by \(([^)]*)\)", target["expr"]) for label in by.split(", ")}
+            assert named <= (grouped or SCRAPED)
+
+
+def test_the_variables_are_those_of_the_queries() -> None:
+    assert [variable["name"] for variable in DASHBOARD["templating"]["list"]] == ["datasource", "job", "instance"]
+    assert {panel["datasource"]["uid"] for panel in PANELS} == {"${datasource}"}
