@@ -6,6 +6,7 @@ A function may be called again after a kill or a fault, so its work is idempoten
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
@@ -74,15 +75,23 @@ async def _acquire_lease(run: Run) -> Transition:
     # The staging took minutes or hours. Another config may be desired by now.
     if await run.newer():
         return await superseded(run)
-    # A reboot that a program blocks may take hours, and follows the writes.
-    if run.policy.safe_parts and admission.reboots(run.update) and (by := await run.ports.power.blockers()):
-        why = Refused(f"{by[0].who} ({by[0].process}) blocks the reboot: {by[0].why}", reason=Reason.REBOOT_BLOCKED)
-        if await run.safe_first(run.update, why):
-            return safe_parts_first(why)
+    if (blocked := await _blocked_reboot(run)) is not None and await run.safe_first(run.update, blocked):
+        return safe_parts_first(blocked)
     await admission.acquire_all(run)
     if run.update.plan.drain and run.ports.node is not None:
         return Transition(Phase.DRAINING)
     return await _begin_writing(run)
+
+
+async def _blocked_reboot(run: Run) -> AgentError | None:
+    """Return why the reboot of this update would wait, maybe for hours, after all files are written."""
+    if not (run.policy.safe_parts and admission.reboots(run.update)):
+        return None
+    # Without logind no program reports inhibitors, and the reboot has its own way.
+    with suppress(AgentError):
+        for by in await run.ports.power.blockers():
+            return Refused(f"{by.who} ({by.process}) blocks the reboot: {by.why}", reason=Reason.REBOOT_BLOCKED)
+    return None
 
 
 async def _drain(run: Run) -> Transition:

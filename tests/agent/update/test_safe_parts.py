@@ -24,6 +24,7 @@ from nodeagent.core.update.ports.store import ApplyRequest
 from nodeagent.core.update.ports.system import Inhibitor
 from nodeagent.core.update.record_codec import record_to_dict
 from nodeagent.errors import Terminal
+from tests.agent.update.test_outages import During, hung
 from tests.support.keys import ed25519
 from tests.world import FakeUnit, Fault, Killed, World, os_host
 from tests.world.os_host import NEW_FILES, on
@@ -417,3 +418,12 @@ async def test_a_request_is_answered_by_the_end_of_the_whole_config() -> None:
         await until(host, Phase.LEASING)
         finished = [e.entry for e in host.world.events if type(e).__name__ == "UpdateFinished"]
         assert [(entry.outcome, entry.to_digest == host.wanted) for entry in finished] == [("partial", False)]
+
+
+async def test_without_logind_the_update_begins_as_without_the_setting() -> None:
+    host = await at_old(SAFE)
+    host.world.outage = During(host.world, Phase.LEASING, hung, "systemd-logind")
+    host.want(MIXED)
+    await host.settle()
+    assert_whole(host)
+    assert [entry.outcome for entry in host.world.history[1:]] == ["done"]
