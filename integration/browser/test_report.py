@@ -7,13 +7,13 @@ import re
 import pytest
 
 from integration.browser.browser import Page
-from nodeagent.core.report.course.comparison import Reboot
+from nodeagent.core.report.course.comparison import MeasuredReboot
 from nodeagent.core.report.course.page import page
 from tests.core.report.course.samples import an_os, hostile, restarts
 
 PAGES = {
     "os": page(an_os(), host="worker-7.example", version="0.1.0"),
-    "restarts": page(restarts(), host="worker-7.example", version="0.1.0", other=Reboot(48.9, "b")),
+    "restarts": page(restarts(), host="worker-7.example", version="0.1.0", other=MeasuredReboot(48.9, "b")),
     "hostile": page(hostile(), host="<script>", version="<b>"),
 }
 LOOKS = [(1280, False), (1280, True), (390, False), (390, True)]

@@ -14,7 +14,7 @@ from nodeagent.errors import InvalidInput, Unreachable
 from nodeagent.reasons import Reason
 
 if TYPE_CHECKING:
-    from nodeagent.core.report.course.comparison import Reboot
+    from nodeagent.core.report.course.comparison import MeasuredReboot
 
 __all__ = ["add_arguments", "run"]
 
@@ -76,12 +76,12 @@ def _rebooted(updates: list[dict[str, Any]]) -> list[str]:
     return [update["update_id"] for update in updates if update["reboots"]][:CANDIDATES]
 
 
-def _reboot(updates: list[dict[str, Any]]) -> Reboot | None:
-    from nodeagent.core.report.course.comparison import Reboot
+def _reboot(updates: list[dict[str, Any]]) -> MeasuredReboot | None:
+    from nodeagent.core.report.course.comparison import MeasuredReboot
     from nodeagent.core.report.course.timeline import measured_reboot, timeline_of
 
     for update in updates:
         timeline = timeline_of(update)
         if timeline is not None and (seconds := measured_reboot(timeline)) is not None:
-            return Reboot(seconds, update["to_name"])
+            return MeasuredReboot(seconds, update["to_name"])
     return None

@@ -12,11 +12,11 @@ from nodeagent.core.report.course.marks import length
 from nodeagent.core.report.course.timeline import Timeline, measured_reboot
 from nodeagent.core.update.phase import Phase
 
-__all__ = ["Comparison", "Part", "Reboot", "comparison_of"]
+__all__ = ["Comparison", "MeasuredReboot", "Part", "comparison_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Reboot:
+class MeasuredReboot:
     """A reboot of this host that was measured in another update."""
 
     seconds: float
@@ -47,7 +47,7 @@ class Comparison:
         return _sum(self.this), _sum(self.usual)
 
 
-def comparison_of(timeline: Timeline, other: Reboot | None = None) -> Comparison | None:
+def comparison_of(timeline: Timeline, other: MeasuredReboot | None = None) -> Comparison | None:
     """Return the comparison. None without a measured reboot, or for an update that disrupted nothing.
 
     ``other`` is used if this update had no reboot.

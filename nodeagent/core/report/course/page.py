@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
-from nodeagent.core.report.course.comparison import Comparison, Part, Reboot, comparison_of
+from nodeagent.core.report.course.comparison import Comparison, MeasuredReboot, Part, comparison_of
 from nodeagent.core.report.course.drawing import DESK, PHONE, Look, draw
 from nodeagent.core.report.course.marks import fit, length, rect, text
 from nodeagent.core.report.course.style import STYLE
-from nodeagent.core.report.course.timeline import Bar, Kind, Timeline, timeline_of
+from nodeagent.core.report.course.timeline import Bar, PartKind, Timeline, timeline_of
 from nodeagent.core.report.history import UPDATE_UNDER_WAY
 
 __all__ = ["page"]
@@ -45,7 +45,7 @@ _HATCH: Final = (
 )
 
 
-def page(update: Mapping[str, Any], *, host: str, version: str, other: Reboot | None = None) -> str:
+def page(update: Mapping[str, Any], *, host: str, version: str, other: MeasuredReboot | None = None) -> str:
     """Return the page for a ``nodeagent/update/v1`` object. ``other`` is a reboot that was measured before."""
     timeline = timeline_of(update)
     title = f"{update['from_name'] or 'first config'} → {update['to_name']}"
@@ -194,7 +194,7 @@ def _steps(timeline: Timeline) -> str:
 
 
 def _result(bar: Bar) -> str:
-    return str(bar.kind) if bar.kind in (Kind.FAILED, Kind.SKIPPED) else "done"
+    return str(bar.kind) if bar.kind in (PartKind.FAILED, PartKind.SKIPPED) else "done"
 
 
 def _waits(timeline: Timeline) -> str:

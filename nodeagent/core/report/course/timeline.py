@@ -11,10 +11,10 @@ from nodeagent.core.report.times import with_times
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.trail import Result, Span, Trail, gap_before, trail_from_dict
 
-__all__ = ["Bar", "Down", "Kind", "Outage", "Point", "Timeline", "measured_reboot", "timeline_of"]
+__all__ = ["Bar", "Down", "PartKind", "Point", "ServiceOutage", "Timeline", "measured_reboot", "timeline_of"]
 
 
-class Kind(StrEnum):
+class PartKind(StrEnum):
     """How a part of an update affects the host. Also the class of its bar."""
 
     # All services run.
@@ -26,14 +26,14 @@ class Kind(StrEnum):
     SKIPPED = "skipped"
 
 
-_KINDS: Mapping[str, Kind] = {
-    Phase.LEASING: Kind.WAIT,
-    Phase.DRAINING: Kind.DISRUPT,
-    Phase.ACTING: Kind.DISRUPT,
-    Phase.REBOOTING: Kind.DISRUPT,
-    Phase.REVERTING: Kind.REVERT,
+_KINDS: Mapping[str, PartKind] = {
+    Phase.LEASING: PartKind.WAIT,
+    Phase.DRAINING: PartKind.DISRUPT,
+    Phase.ACTING: PartKind.DISRUPT,
+    Phase.REBOOTING: PartKind.DISRUPT,
+    Phase.REVERTING: PartKind.REVERT,
 }
-_RESULTS: Mapping[str, Kind] = {Result.FAILED: Kind.FAILED, Result.SKIPPED: Kind.SKIPPED}
+_RESULTS: Mapping[str, PartKind] = {Result.FAILED: PartKind.FAILED, Result.SKIPPED: PartKind.SKIPPED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Bar:
     boot."""
 
     name: str
-    kind: Kind
+    kind: PartKind
     start: float
     seconds: float
     at: str = ""
@@ -72,7 +72,7 @@ class Down:
 
 
 @dataclass(frozen=True, slots=True)
-class Outage:
+class ServiceOutage:
     """``whole``: the node was drained, or the host rebooted. Otherwise only the units of some actions were affected."""
 
     start: float
@@ -96,7 +96,7 @@ class Timeline:
     waits: tuple[Bar, ...]
     boots: tuple[Bar, ...]
     downs: tuple[Down, ...]
-    outage: Outage | None
+    outage: ServiceOutage | None
     fence: tuple[Point, ...] = ()
     # On the axis, and by how many seconds the wall clock was set.
     clock_steps: tuple[tuple[float, float], ...] = ()
@@ -111,7 +111,7 @@ def timeline_of(update: Mapping[str, Any]) -> Timeline | None:
     axis = _Axis(trail)
     phases = _joined([axis.bar(span, span.name, _phase_kind(span)) for span in trail.phases])
     steps = tuple(axis.bar(span, span.name, _step_kind(span)) for span in trail.steps)
-    waits = tuple(axis.bar(span, with_times(span.message, _time_of_day), Kind.WAIT) for span in trail.waits)
+    waits = tuple(axis.bar(span, with_times(span.message, _time_of_day), PartKind.WAIT) for span in trail.waits)
     fence = trail.fence
     points = () if fence is None else tuple((axis.at(fence.boot, fence.mono + s[0]), s[1], s[2]) for s in fence.samples)
     return Timeline(
@@ -152,14 +152,14 @@ class _Axis:
                 at += gap or 0.0
             self._starts.append(at - seen)
             length = max(0.0, boot.last - seen)
-            boots.append(Bar(boot.id, Kind.QUIET, at, length, boot=index))
+            boots.append(Bar(boot.id, PartKind.QUIET, at, length, boot=index))
             at += length
         self.boots, self.downs, self.total = tuple(boots), tuple(downs), at
 
     def at(self, boot: int, mono: float) -> float:
         return max(0.0, self._starts[boot] + mono)
 
-    def bar(self, span: Span, name: str, kind: Kind) -> Bar:
+    def bar(self, span: Span, name: str, kind: PartKind) -> Bar:
         start = self.at(span.boot, span.mono)
         seconds = self.boots[span.boot].end - start if span.seconds is None else span.seconds
         text = ": ".join(filter(None, (span.reason, span.message)))
@@ -183,31 +183,31 @@ def _time_of_day(stamp: str) -> str:
     return stamp[11:19]
 
 
-def _phase_kind(span: Span) -> Kind:
+def _phase_kind(span: Span) -> PartKind:
     # After a boot, services are verified that were not there before.
-    return Kind.DISRUPT if span.name == Phase.VERIFYING and span.boot else _KINDS.get(span.name, Kind.QUIET)
+    return PartKind.DISRUPT if span.name == Phase.VERIFYING and span.boot else _KINDS.get(span.name, PartKind.QUIET)
 
 
-def _step_kind(span: Span) -> Kind:
-    return _RESULTS.get(span.result, Kind.QUIET if span.phase == Phase.STAGING else Kind.DISRUPT)
+def _step_kind(span: Span) -> PartKind:
+    return _RESULTS.get(span.result, PartKind.QUIET if span.phase == Phase.STAGING else PartKind.DISRUPT)
 
 
-def _outage(axis: _Axis, phases: tuple[Bar, ...], steps: tuple[Bar, ...], *, drained: bool) -> Outage | None:
+def _outage(axis: _Axis, phases: tuple[Bar, ...], steps: tuple[Bar, ...], *, drained: bool) -> ServiceOutage | None:
     """Return the time out of service.
 
     With a drain, it is from the cordon to the release, which uncordons. With a reboot only, it is from the first action
     or the accepted reboot to the end of the last verification. Otherwise it is from the first action to the last one.
     """
-    acts = [step for step in steps if step.kind in (Kind.DISRUPT, Kind.FAILED) and step.name != "daemon-reload"]
+    acts = [step for step in steps if step.kind in (PartKind.DISRUPT, PartKind.FAILED) and step.name != "daemon-reload"]
     begins = [step.start for step in acts]
     if drained:
         starts = [phase.start for phase in phases if phase.name == Phase.DRAINING]
-        return Outage(min(starts), phases[-1].end, whole=True)
+        return ServiceOutage(min(starts), phases[-1].end, whole=True)
     if axis.downs:
         verified = [phase.end for phase in phases if phase.name == Phase.VERIFYING and phase.boot]
         begins += axis.accepted() or [axis.downs[0].start]
-        return Outage(min(begins), max(verified, default=axis.total), whole=True)
-    return Outage(min(begins), max(step.end for step in acts), whole=False) if acts else None
+        return ServiceOutage(min(begins), max(verified, default=axis.total), whole=True)
+    return ServiceOutage(min(begins), max(step.end for step in acts), whole=False) if acts else None
 
 
 def measured_reboot(timeline: Timeline) -> float | None:

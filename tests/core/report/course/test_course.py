@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.report.course.comparison import Reboot, comparison_of
+from nodeagent.core.report.course.comparison import MeasuredReboot, comparison_of
 from nodeagent.core.report.course.labels import hanging, stacked
 from nodeagent.core.report.course.marks import length, ticks
 from nodeagent.core.report.course.page import page
@@ -90,10 +90,10 @@ def test_the_comparison_is_made_of_measured_parts() -> None:
 
 def test_restarts_are_compared_with_a_reboot_that_was_measured_before() -> None:
     assert comparison_of(timeline(restarts())) is None
-    found = comparison_of(timeline(restarts()), Reboot(48.9, "b"))
+    found = comparison_of(timeline(restarts()), MeasuredReboot(48.9, "b"))
     assert found is not None
     assert [round(seconds, 1) for seconds in found.out] == [2.9, 49.1]
-    html = page(restarts(), host="h", version="1", other=Reboot(48.9, "b"))
+    html = page(restarts(), host="h", version="1", other=MeasuredReboot(48.9, "b"))
     assert "measured in the update to b" in html
     assert "No reboot of this host has been measured" in page(restarts(), host="h", version="1")
 
@@ -109,8 +109,8 @@ class _Elements(HTMLParser):
         self.attributes |= {name for name, _ in attrs}
 
 
-@pytest.mark.parametrize("other", [None, Reboot(3.0, '"><script>')])
-def test_no_text_becomes_markup(other: Reboot | None) -> None:
+@pytest.mark.parametrize("other", [None, MeasuredReboot(3.0, '"><script>')])
+def test_no_text_becomes_markup(other: MeasuredReboot | None) -> None:
     html = page(hostile(), host='"><script>alert(1)</script>', version="<b>", other=other)
     read = _Elements()
     read.feed(html)
