@@ -6,7 +6,6 @@ An upgrade does not restart the daemon, so they may differ.
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import nodeagent
 from nodeagent.cli._client import Client, ask
 from nodeagent.cli._io import emit
+from nodeagent.core.config.text import plain_json
 from nodeagent.errors import AgentError
 
 __all__ = ["add_arguments", "run"]
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 def _components() -> list[dict[str, str]]:
     """Return name, version and licence of each bundled component; nothing for an installation from a wheel."""
     try:
-        document = json.loads((Path(sys.prefix) / SBOM).read_bytes())
+        document = plain_json.loads((Path(sys.prefix) / SBOM).read_text())
     except FileNotFoundError:
         return []
     return [
