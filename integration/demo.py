@@ -194,6 +194,19 @@ def change(node: Node) -> None:
     story.expect("worker-2 is the current config", node.in_force("worker-2"), node.ask("status"))
 
 
+def cancelled(node: Node) -> None:
+    story = node.story
+    story.chapter("An update that an operator stops")
+    story.say("   The update is put off to the night, and then cancelled:")
+    node.show("nodeagent", "apply", "--at", "tomorrow 02:00", f"{CONFIGS}/worker-1.yaml")
+    node.host.wait_for(lambda: node.ask("status")["reason"] == "Scheduled", "the update waits for its time")
+    node.show("nodeagent", "status")
+    node.show("nodeagent", "cancel")
+    story.expect("worker-2 is still the current config", node.in_force("worker-2"), node.ask("status"))
+    newest = node.ask("history")["updates"][0]
+    story.expect("the update to worker-1 ended as cancelled", newest["outcome"] == "cancelled", newest)
+
+
 def failure(node: Node) -> None:
     story, host = node.story, node.host
     story.chapter("A change whose restart fails")
@@ -226,7 +239,8 @@ def history(node: Node) -> tuple[int, int]:
     """Return the number of updates without a reboot, and the number of reboots."""
     node.story.chapter("What happened here")
     node.show("nodeagent", "history")
-    updates = {update["to_name"]: update for update in node.ask("history")["updates"]}
+    ended = [update for update in node.ask("history")["updates"] if update["outcome"] != "cancelled"]
+    updates = {update["to_name"]: update for update in ended}
     outcomes = {name: update["outcome"] for name, update in updates.items()}
     expected = {"worker-1": "done", "worker-2": "done", "worker-3": "done-after-fallback"}
     node.story.expect("two updates without a reboot, one after a fallback reboot", outcomes == expected, outcomes)
@@ -253,6 +267,7 @@ def run(story: Story) -> None:
             configs(node)
             first_start(node)
             change(node)
+            cancelled(node)
             failure(node)
             quiet, reboots = history(node)
             save_report(story, "demo", lambda argv: host.run(argv, timeout=UPDATE_TIMEOUT).stdout)

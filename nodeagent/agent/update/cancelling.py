@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from nodeagent.agent.update.admission import reboots
 from nodeagent.agent.update.desired import DesiredReader
 from nodeagent.agent.update.finishing import cancelled_by, close_interrupted, finish, note_cancellation
 from nodeagent.agent.update.outcomes import take_back
@@ -50,11 +49,7 @@ async def request_cancellation(
     # The end of safe parts is reported with the digest of their own config, which is not the desired one.
     name, digest, ended = record.to_name, record.safe_for or record.to_digest, record.to_digest
     try:
-        effect = cancellation(
-            record,
-            planned_reboot=update is not None and reboots(update),
-            committed=update is not None and update.committed,
-        )
+        effect = cancellation(record, committed=update is not None and update.committed)
     except Refused as error:
         wanted = await desired.read() if error.reason == Reason.NO_UPDATE and not half_way(record) else None
         if wanted is None or wanted.source.digest == await ports.store.current():
@@ -95,7 +90,7 @@ async def taken_back(run: Run) -> Transition | None:
     if takeover is None or update.committed:
         return None
     try:
-        cancellation(run.record, planned_reboot=reboots(update), committed=False)
+        cancellation(run.record, committed=False)
     except Refused as error:
         if update.cancelled is not None:
             # The host went down between the request and its effect.

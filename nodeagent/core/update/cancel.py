@@ -11,6 +11,7 @@ from enum import StrEnum
 from nodeagent.core.update.legs import Abort, Apply, Fallback, Prepare, Rest, Revert
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import Record, interrupted
+from nodeagent.core.update.resume import needs_kernel_boot
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
 
@@ -26,10 +27,10 @@ class Cancellation(StrEnum):
     REVERTING = "reverting"
 
 
-def cancellation(record: Record, *, planned_reboot: bool, committed: bool) -> Cancellation:
+def cancellation(record: Record, *, committed: bool) -> Cancellation:
     """Return what follows. Raise ``Refused``: ``NoUpdate``, or ``CancelTooLate`` where only a reboot leads back.
 
-    ``planned_reboot``: the plan has a reboot. ``committed``: the reboot is requested.
+    ``committed``: the reboot is requested.
     """
     name = record.to_name
     match record.leg, record.phase:
@@ -47,7 +48,7 @@ def cancellation(record: Record, *, planned_reboot: bool, committed: bool) -> Ca
             raise Refused("no update is under way", reason=Reason.NO_UPDATE)
     if committed:
         raise Refused(f"the reboot into {name} is requested already", reason=Reason.CANCEL_TOO_LATE)
-    if record.written.reboots and (planned_reboot or record.os.target is not None):
+    if record.written.reboots and needs_kernel_boot(record):
         why = f"this host has rebooted into {name}, and the way back is another reboot"
         raise Refused(why, reason=Reason.CANCEL_TOO_LATE)
     return Cancellation.REVERT

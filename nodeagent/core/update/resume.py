@@ -16,7 +16,7 @@ from nodeagent.core.update.legs import Apply, Fallback, Prepare, Rest, Revert, U
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import Record
 
-__all__ = ["MAX_REBOOT_TRIES", "Decision", "resume"]
+__all__ = ["MAX_REBOOT_TRIES", "Decision", "needs_kernel_boot", "resume"]
 
 # Requests for a reboot without effect after which the host counts as unable to reboot.
 MAX_REBOOT_TRIES = 3
@@ -48,7 +48,7 @@ class Decision(StrEnum):
 def resume(record: Record, boot_id: str) -> Decision:
     """``boot_id`` is the identity of this boot, see ``core.boot``."""
     rebooted = record.boot_id != boot_id
-    if kernel_boot(record.boot_id) == kernel_boot(boot_id) and _needs_kernel_boot(record):
+    if kernel_boot(record.boot_id) == kernel_boot(boot_id) and needs_kernel_boot(record):
         rebooted = False
     match record.leg, record.phase:
         case Rest() | Unreleased(), Phase.IDLE | Phase.DEGRADED:
@@ -80,7 +80,7 @@ def resume(record: Record, boot_id: str) -> Decision:
             return Decision.RELEASE
 
 
-def _needs_kernel_boot(record: Record) -> bool:
+def needs_kernel_boot(record: Record) -> bool:
     """Return whether this update needs a boot of the kernel, forward or back."""
     actions = (record.plan or {}).get("actions", ())
     return record.os.target is not None or any(action.get("type") == "Reboot" for action in actions)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from nodeagent.core.update.cancel import Cancellation, cancellation
@@ -47,9 +49,9 @@ TABLE = {
 }
 
 
-def effect(record: Record, *, planned_reboot: bool = False, committed: bool = False) -> str:
+def effect(record: Record, *, committed: bool = False) -> str:
     try:
-        return cancellation(record, planned_reboot=planned_reboot, committed=committed)
+        return cancellation(record, committed=committed)
     except Refused as error:
         return str(error.reason)
 
@@ -70,8 +72,9 @@ def test_a_requested_reboot_is_too_late(state: tuple[type[Leg], Phase]) -> None:
 
 def test_after_a_planned_reboot_it_is_too_late() -> None:
     record = Record(Phase.VERIFYING, Apply("boot-1", reboots=1), to_name="b")
-    assert effect(record, planned_reboot=True) == "CancelTooLate"
-    assert effect(record) == "revert", "the host rebooted, but the plan does not need that"
+    assert effect(replace(record, plan={"actions": [{"type": "Reboot"}]})) == "CancelTooLate"
+    restarts = {"actions": [{"type": "Restart", "unit": "app.service"}]}
+    assert effect(replace(record, plan=restarts)) == "revert", "the host rebooted, but the plan does not need that"
 
 
 def test_in_another_deployment_it_is_too_late() -> None:
