@@ -66,7 +66,7 @@ golden: venv ## write the golden texts below tests/golden again; review the diff
 host: venv ## ring 2, without ostree, as `make test` runs it
 	@$(HOST_TESTS) -m "not long"
 
-long: venv ## ring 2, what `make test` has no time for: most of the kills, power cuts, the package made twice
+long: venv ## ring 2, what `make test` has no time for: most of the kills, power cuts, the report in a browser, RPM, aarch64
 	@$(HOST_TESTS) -m long
 
 ostree: venv ## ring 2, the part of it that boots from ostree: OS updates, power cuts

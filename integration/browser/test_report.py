@@ -11,6 +11,9 @@ from nodeagent.core.report.course.comparison import MeasuredReboot
 from nodeagent.core.report.course.page import page
 from tests.core.report.course.samples import an_os, hostile, restarts
 
+# They need a browser that is fetched once, and `make test` has six minutes.
+pytestmark = pytest.mark.long
+
 PAGES = {
     "os": page(an_os(), host="worker-7.example", version="0.1.0"),
     "restarts": page(restarts(), host="worker-7.example", version="0.1.0", other=MeasuredReboot(48.9, "b")),

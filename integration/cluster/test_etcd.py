@@ -183,7 +183,7 @@ def test_certificates_that_etcd_does_not_know(etcd: EtcdCluster, tmp_path: Path)
     certificate, key = Authority(tmp_path).client("mallory", "mallory")
     access = EtcdAccess((etcd.members[0].client,), str(etcd.authority.certificate), str(certificate), str(key))
     report = asyncio.run(QuorumCheck(SystemClock(), access=access, root=tmp_path, timeout=2.0).survey())
-    assert reasons(report) == ["EtcdUnreachable"]
+    assert reasons(report) == ["EtcdCredentials"]
     missing = EtcdAccess(access.endpoints, str(tmp_path / "none.crt"))
     report = asyncio.run(QuorumCheck(SystemClock(), access=missing, root=tmp_path).survey())
     assert reasons(report) == ["EtcdCredentials"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.container import events
 from integration.hosts.container.configs import HOLD, SLOW
@@ -85,6 +87,7 @@ def test_another_config_takes_back_a_blocked_reboot(node: Host) -> None:
     assert outcomes(node) == [("first", "done"), ("second", "superseded"), ("third", "done")]
 
 
+@pytest.mark.long
 def test_a_warning_of_users_is_cancelled(make_node: HostMaker) -> None:
     host = make_node(settings={"reboot": {"warn_users": 60}})
     first(host)
@@ -96,6 +99,7 @@ def test_a_warning_of_users_is_cancelled(make_node: HostMaker) -> None:
     assert (host.exists(scheduled), host.exists(UNLISTED), host.reboots) == (False, False, 0)
 
 
+@pytest.mark.long
 def test_restarted_services_get_their_files_back(make_node: HostMaker) -> None:
     host = make_node(
         files={agent.POLICY: POLICY, "/etc/systemd/system/slow.service": SLOW},
@@ -120,6 +124,7 @@ def test_restarted_services_get_their_files_back(make_node: HostMaker) -> None:
     assert outcomes(host)[1:] == [("acting", "cancelled"), ("verifying", "cancelled")]
 
 
+@pytest.mark.long
 def test_killed_while_it_is_taken_back(node: Host) -> None:
     first(node)
     agent.block_reboots(node)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 
+import pytest
+
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.container.conftest import HostMaker
 from integration.hosts.container.container_host import Host
@@ -60,6 +62,7 @@ cat /run/crio-running
 """
 
 
+@pytest.mark.long
 def test_the_running_configuration_proves_a_reload_that_is_not_logged(make_node: HostMaker) -> None:
     host = make_node()
     host.write("/usr/local/bin/crio", STATUS)
@@ -113,6 +116,7 @@ def test_a_kubelet_that_requires_crio_restarts_once(make_node: HostMaker) -> Non
     assert "kubelet.service" in agent.history(host)[0]["message"]
 
 
+@pytest.mark.long
 def test_a_unit_that_starts_while_its_files_change_is_restarted(make_node: HostMaker) -> None:
     host = make_node()
     agent.apply(host, config("first", 'log_level = "info"'))

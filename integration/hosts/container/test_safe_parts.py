@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.container.configs import ANCHOR, CERTIFICATE, HOLD, MIRRORED, REGISTRIES, SLOW, SSH_KEY
 from integration.hosts.container.conftest import HostMaker
@@ -71,7 +73,11 @@ def test_a_key_and_an_authority_arrive_and_the_reboot_waits_for_its_window(make_
     assert f"file:{UNLISTED}: Drain, Reboot" in shown
     (entry,) = host.journal(match={"MESSAGE_ID": MESSAGES[SafePartsApplied].id})
     assert (entry["NODEAGENT_REASON"], entry["NODEAGENT_WAITS"]) == ("WindowClosed", "1")
-    assert "nodeagent_waiting_changes 1" in host.read_text("/run/nodeagent/metrics.prom")
+    # The file of the metrics follows the status after a moment.
+    host.wait_for(
+        lambda: "nodeagent_waiting_changes 1" in host.read_text("/run/nodeagent/metrics.prom"),
+        "the metric of what waits",
+    )
 
     # What waits is no drift; an applied part that is changed manually is.
     verified = json.loads(host.run(["nodeagent", "verify", "--json"]).stdout)
@@ -92,6 +98,7 @@ def test_a_key_and_an_authority_arrive_and_the_reboot_waits_for_its_window(make_
     assert outcomes(host)[-2:] == [("new", "partial"), ("new", "done")]
 
 
+@pytest.mark.long
 def test_a_power_cut_while_the_safe_parts_are_applied(make_node: HostMaker) -> None:
     host = first(make_node)
     use(host, closed(host))
@@ -116,6 +123,7 @@ def test_a_power_cut_while_the_safe_parts_are_applied(make_node: HostMaker) -> N
     assert partial(host) is None
 
 
+@pytest.mark.long
 def test_registries_are_fixed_on_a_degraded_host(make_node: HostMaker) -> None:
     host = first(make_node)
     use(host, {"on_blocked": "apply-safe-parts", "reboot": {"allow": False}})
