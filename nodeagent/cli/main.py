@@ -33,7 +33,7 @@ class Command(NamedTuple):
 
 
 COMMANDS: Final = (
-    Command("plan", "show the actions of an update from one config to another"),
+    Command("plan", "show what a config changes on this host, or from another config"),
     Command("explain", "show the policy entry for a path or unit, or the remedy for a reason"),
     Command("apply", "make a MachineConfig the desired config"),
     Command("cancel", "end the update under way, or take it back before its reboot"),
