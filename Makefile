@@ -79,7 +79,7 @@ cluster: venv ## ring 3: a real API server, and nodes with a real kubelet
 	@$(PYTEST) -q -n 3 --dist load --maxschedchunk 1 integration/cluster
 	@$(NODE_TESTS) -m "not long"
 
-node-long: venv ## ring 3, the long part: changes and reboots of a control plane of three nodes
+node-long: venv ## ring 3, the long part: changes and reboots of a control plane of three nodes, static pods as members
 	@$(NODE_TESTS) -m long
 
 vm: venv ## ring 4: a booted ostree system in QEMU (the first run makes its disks, minutes)

@@ -67,6 +67,7 @@ def works(node: NodeHost) -> bool:
     return roles(node) == {"a": "", "b": "", "c": ""}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_static_pod_is_a_member_by_permission(node: NodeHost) -> None:

@@ -13,6 +13,7 @@ from integration.hosts import nodeagent_client as agent
 from integration.hosts.errors import CommandFailed
 from integration.hosts.node.conftest import NodeMaker
 from integration.hosts.node.node_host import KUBELET_CONF, MANIFESTS, NodeHost, kubelet_configuration
+from integration.hosts.node.node_programs import ETCD_NEXT
 from integration.hosts.node.workloads import etcd_pod
 from integration.hosts.nodeagent_client import machine_config, wait_done, wait_outcome
 
@@ -133,13 +134,13 @@ def test_a_changed_pod_is_replaced(node: NodeHost) -> None:
     assert uids(node) == after
 
     # Another image: the keyspace is saved before.
-    node.run(["ctr", "--namespace=k8s.io", "images", "tag", "localhost/etcd:1", "localhost/etcd:2"])
-    agent.apply(node, machine_config("image", files={PATH: manifest("--max-txn-ops=64", image="localhost/etcd:2")}))
+    agent.apply(node, machine_config("image", files={PATH: manifest("--max-txn-ops=64", image=ETCD_NEXT)}))
     wait_done(node, "image", 90)
     assert int(node.run(["stat", "-c", "%s", "/var/lib/nodeagent/etcd-before-change.db"]).stdout) > 10_000
     assert is_ready(node)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_another_directory_and_a_reboot(make_agent_node: NodeMaker) -> None:
@@ -159,7 +160,7 @@ def test_another_directory_and_a_reboot(make_agent_node: NodeMaker) -> None:
     assert (entry["outcome"], entry["reason"], entry["reboots"]) == ("reverted", "StaticPodUnhealthy", 0)
     assert is_ready(node)
 
-    both = {path: manifest("--max-txn-ops=64", image="localhost/etcd:2"), "/etc/unlisted": "1"}
+    both = {path: manifest("--max-txn-ops=64", image=ETCD_NEXT), "/etc/unlisted": "1"}
     agent.apply(node, machine_config("both", files=both))
     node.wait_for(lambda: "--max-txn-ops=64" in command_line(node), "the pod is replaced", 90)
     assert node.reboots == 0

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -111,12 +112,17 @@ class Pair:
 
 
 @pytest.fixture
-def pair(make_agent_node: NodeMaker, make_node: NodeMaker, controllers: Controllers, kubectl: Path) -> Pair:
-    theirs = make_node("theirs")
+def pair(make_agent_node: NodeMaker, make_node: NodeMaker, controllers: Controllers, kubectl: Path) -> Iterator[Pair]:
+    # The control plane serves all tests of a worker: pods of another test must not come to these nodes.
+    suffix = secrets.token_hex(2)
+    theirs = make_node(f"theirs-{suffix}")
     theirs.boot()
-    ours = make_agent_node("ours")
+    ours = make_agent_node(f"ours-{suffix}")
     theirs.wait_ready()
-    return Pair(ours, theirs, kubectl)
+    made = Pair(ours, theirs, kubectl)
+    yield made
+    for scene in (made.ours, made.theirs):
+        scene.admin.delete(f"/api/v1/namespaces/{scene.namespace}")
 
 
 def ended(scene: Scene, name: str) -> tuple[int, float] | None:
