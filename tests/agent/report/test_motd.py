@@ -103,5 +103,6 @@ async def test_typed_properties(host: WholeDaemon, private_bus: PrivateBus) -> N
             assert values["LeaseHolder"].value
         finally:
             bus.disconnect()
-            # dbus-next leaves it to the garbage collector.
+            # dbus-next leaves both to the garbage collector, and the socket stays open until its stream is closed.
+            bus._stream.close()
             bus._sock.close()
