@@ -23,6 +23,9 @@ from integration.hosts.container.package import install, installed_image
 from integration.hosts.errors import CommandFailed, HostGone, HostTimeout, Unavailable
 from integration.hosts.snapshot import difference
 
+# `make test` has six minutes, and the stories of nodeagent come first there.
+pytestmark = pytest.mark.long
+
 AS_CORE = ["busctl", "--system", "--expect-reply=yes", "call", "org.freedesktop.systemd1", "/org/freedesktop/systemd1"]
 
 
