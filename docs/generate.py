@@ -295,12 +295,11 @@ DBUS: Mapping[str, tuple[str, str]] = {
     "Apply": (
         "apply",
         "Options: `max_disruption` `s` (none, reload, restart, drain, reboot; more is refused), `not_before` `s` (RFC "
-        "3339), `window` `s` (as in `windows.open`), `no_reboot` `b`. Unknown options are ignored.",
+        "3339), `window` `s` (as in `windows.open`), `no_reboot` `b`.",
     ),
     "Plan": (
         "verify, or diff for `diff`",
-        "Returns the JSON of `nodeagent plan FILE --json`. Changes nothing. Option: `diff` `b` adds the changed texts. "
-        "Unknown options are ignored.",
+        "Returns the JSON of `nodeagent plan FILE --json`. Changes nothing. Option: `diff` `b` adds the changed texts.",
     ),
     "Cancel": (
         "cancel",

@@ -86,11 +86,13 @@ class _Manager:
     async def apply(self, message: Message) -> Sequence[Any]:
         await authorize(self._bus, message, f"{ACTIONS}.apply")
         text, options = message.body
+        _known(options, "max_disruption", "not_before", "window", "no_reboot")
         hold = _hold(options, await caller_name(self._bus, message))
         return (await self._api.apply(text, _max_disruption(options), hold),)
 
     async def plan(self, message: Message) -> Sequence[Any]:
         text, options = message.body
+        _known(options, "diff")
         diff = _diff(options)
         await authorize(self._bus, message, f"{ACTIONS}.{'diff' if diff else 'verify'}")
         private = await is_root(self._bus, message)
@@ -162,8 +164,6 @@ class _Manager:
         return Interface(
             MANAGER,
             methods={
-                # Unknown options are ignored, as in other D-Bus services of this field, so that a newer client can
-                # call an older daemon.
                 "Apply": Method(
                     self.apply,
                     "sa{sv}",
@@ -203,6 +203,16 @@ class _Manager:
 _OPTIONS: Mapping[str, type] = {"requester": str, "seconds": int, "drain": bool, "power_off": bool, "wait": bool}
 
 
+def _known(options: Mapping[str, Any], *names: str) -> None:
+    """Raise ``InvalidInput`` (``BadOption``) for an option that this daemon does not know.
+
+    Options limit what a call may do. A daemon that ignored ``no_reboot`` because of its age, or a client's misspelled
+    option, would reboot the host.
+    """
+    if unknown := sorted(options.keys() - set(names)):
+        raise InvalidInput(f"the option {unknown[0]} is unknown", reason=Reason.BAD_OPTION)
+
+
 def _max_disruption(options: Mapping[str, Any]) -> str:
     word = options.get("max_disruption", "")
     if word not in ("", *DISRUPTION_WORDS):
@@ -228,12 +238,11 @@ def _hold(options: Mapping[str, Any], requester: str) -> Hold | None:
 
 
 def _config_options(which: str, options: Mapping[str, Any]) -> tuple[str, bool]:
-    """Return the name and whether secrets are requested. An unknown option is an error, as it may hide something."""
+    """Return the name and whether secrets are requested."""
+    _known(options, "name", "secrets")
     name, secrets = options.get("name", ""), options.get("secrets", False)
     if which not in ("current", "desired", "named") or not isinstance(name, str) or not isinstance(secrets, bool):
         raise InvalidInput("which must be current, desired or named", reason=Reason.BAD_OPTION)
-    if unknown := sorted(options.keys() - {"name", "secrets"}):
-        raise InvalidInput(f"the option {unknown[0]} is unknown", reason=Reason.BAD_OPTION)
     return name, secrets
 
 
@@ -246,8 +255,7 @@ def _diff(options: Mapping[str, Any]) -> bool:
 
 def _request(reason: str, options: Mapping[str, Any]) -> MaintenanceRequest:
     """Return the request of a call. Raises ``InvalidInput`` (``BadOption``)."""
-    # Unlike in Apply, an unknown option is an error: a client that requests a step before the host is powered off must
-    # not get a success from a daemon that does not know this step.
+    # A client that requests a step before the power-off must not get a success from a daemon that does not know it.
     for name, value in options.items():
         if type(value) is not _OPTIONS.get(name):
             raise InvalidInput(f"the option {name} is unknown, or of the wrong type", reason=Reason.BAD_OPTION)

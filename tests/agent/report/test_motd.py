@@ -11,6 +11,7 @@ from dbus_next import Message, Variant
 from dbus_next.aio import MessageBus
 
 from nodeagent.core.report.properties import PROPERTIES
+from nodeagent.errors import AgentError
 from nodeagent.host import boot
 from tests.agent.whole_daemon import WholeDaemon, source
 from tests.support.fixtures import PrivateBus, private_bus
@@ -106,3 +107,12 @@ async def test_typed_properties(host: WholeDaemon, private_bus: PrivateBus) -> N
             # dbus-next leaves both to the garbage collector, and the socket stays open until its stream is closed.
             bus._stream.close()
             bus._sock.close()
+
+
+async def test_an_unknown_option_of_apply_is_refused_and_changes_nothing(host: WholeDaemon) -> None:
+    """Options limit what happens: a daemon that ignored a misspelled one would reboot."""
+    async with host.running() as client, asyncio.timeout(20):
+        with pytest.raises(AgentError) as unknown:
+            await client.apply(source("a").text.decode(), {"noreboot": True})
+        assert unknown.value.reason == "BadOption"
+        assert not (await client.status())["desired"]
