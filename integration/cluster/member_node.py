@@ -63,7 +63,9 @@ class Unit:
         return UnitState(unit, "loaded", active, "", "notify", "", "", 0, "enabled")
 
     async def start(self, unit: str, deadline: float) -> None:
-        await self._node.start_unit()
+        # systemd does nothing for a unit that is active.
+        if not self._node.runs:
+            await self._node.start_unit()
 
     async def stop(self, unit: str, deadline: float) -> None:
         self._node.server.kill()
@@ -226,8 +228,9 @@ class MemberNode:
 
     def lose_disk(self) -> None:
         """A kubelet starts etcd again, on the empty disk."""
-        self.server.kill()
-        shutil.rmtree(self.data)
+        with self.server.lock:
+            self.server.kill()
+            shutil.rmtree(self.data)
 
     async def note(self) -> MemberNote:
         async with self._store_for_reading() as text:

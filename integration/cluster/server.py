@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -34,6 +35,8 @@ class Server:
         self._argv = argv
         self._ready = ready
         self._process: subprocess.Popen[bytes] | None = None
+        # A stand-in of the kubelet starts servers in its own thread, while a test kills them in another one.
+        self.lock = threading.RLock()
 
     @property
     def pid(self) -> int:
@@ -45,7 +48,9 @@ class Server:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        with self.log.open("ab") as log:
+        with self.lock, self.log.open("ab") as log:
+            if self.alive:
+                raise ServerFailed(f"{self.name} runs already")
             # The parent-death signal: a pytest that is killed cannot stop what it started.
             self._process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", *self._argv],
@@ -80,16 +85,17 @@ class Server:
         self._end(signal.SIGKILL)
 
     def _end(self, number: signal.Signals) -> None:
-        if self._process is None:
-            return
-        self._process.send_signal(number)
-        self._process.send_signal(signal.SIGCONT)
-        try:
-            self._process.wait(STOP_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
+        with self.lock:
+            if self._process is None:
+                return
+            self._process.send_signal(number)
+            self._process.send_signal(signal.SIGCONT)
+            try:
+                self._process.wait(STOP_TIMEOUT)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
 
     def _tail(self) -> str:
         return self.log.read_text(errors="replace")[-TAIL:]

@@ -38,7 +38,7 @@ from typing import Any
 import pytest
 import yaml
 
-from integration.cluster.etcd import EtcdCluster
+from integration.cluster.etcd import EtcdCluster, EtcdMember
 from integration.cluster.member_node import MemberNode
 from integration.cluster.pki import Authority
 from integration.cluster.programs import Binaries
@@ -243,14 +243,14 @@ def test_the_start_with_data_of_another_member(make_cluster: MakeCluster, make_n
 def test_one_is_dead_and_another_one_is_sick(make_cluster: MakeCluster, make_node: MakeNode) -> None:
     cluster = make_cluster("a", "b", "c")
     node = make_node(cluster)
-    a, b, c = cluster.members
+    _, b, c = cluster.members
     c.server.kill()
     sick = {"memberID": b.id, "alarm": "NOSPACE"}
-    a.ask("/v3/maintenance/alarm", {"action": "ACTIVATE", **sick})
+    set_alarm(cluster.members[:2], "ACTIVATE", sick)
     assert refusal(node, OperationKind.REPLACE, "c") == "EtcdAlarm"
     assert refusal(node, OperationKind.JOIN) in ("EtcdAlarm", "EtcdQuorumAtRisk")
     assert set(members(cluster)) == {"a", "b", "c"}
-    a.ask("/v3/maintenance/alarm", {"action": "DEACTIVATE", **sick})
+    set_alarm(cluster.members[:2], "DEACTIVATE", sick)
     assert node.change(OperationKind.REPLACE, "c").ended == "done"
     assert members(cluster) == {"a": False, "b": False, node.name: False}
 
@@ -365,6 +365,16 @@ def wait_until_accepted(cluster: EtcdCluster, what: str, body: dict[str, Any]) -
     while "members" not in cluster.members[0].ask(f"/v3/cluster/member/{what}", body):
         assert time.monotonic() < deadline
         time.sleep(0.2)
+
+
+def set_alarm(members: list[EtcdMember], action: str, alarm: dict[str, Any]) -> None:
+    """Until each of these members knows it: they may have to elect a leader first, and a follower learns it later."""
+    deadline = time.monotonic() + 20
+    for member in members:
+        while bool(member.ask("/v3/maintenance/alarm", {"action": "GET"}).get("alarms")) != (action == "ACTIVATE"):
+            assert time.monotonic() < deadline
+            members[0].ask("/v3/maintenance/alarm", {"action": action, **alarm})
+            time.sleep(0.2)
 
 
 def killed_around(node: MemberNode) -> set[str]:

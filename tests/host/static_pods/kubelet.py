@@ -62,7 +62,7 @@ class StandInKubelet:
             yield self
         finally:
             stop.set()
-            thread.join(5)
+            thread.join(30)
 
     def wait_running(self, count: int = 1, seconds: float = 10.0) -> list[str]:
         deadline = time.monotonic() + seconds
