@@ -16,7 +16,6 @@ from nodeagent.core.plan.deployment import OsTarget, staged, unmet
 from nodeagent.core.plan.os_changes import os_changes_to_dict
 from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.plan.safe_parts import divide, parts_to_dict
-from nodeagent.core.report.plan_diff import diffs
 from nodeagent.core.report.plan_values import with_values
 from nodeagent.core.update.drift import entries_by_path
 from nodeagent.domains import group_of
@@ -70,6 +69,9 @@ def _plan(
     answer = plan_to_dict(plan)
     answer |= parts_to_dict(divide(plan, group_of))
     if diff:
+        # The daemon needs difflib for nothing else.
+        from nodeagent.core.report.plan_diff import diffs
+
         texts = diffs(plan, basis.config, update.new, disk)
         for change in answer["changes"]:
             if text := texts.get(f"{change['domain']}:{change['key']}"):

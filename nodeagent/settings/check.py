@@ -8,7 +8,6 @@ setting is needed.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -122,6 +121,9 @@ def _settings(values: Mapping[str, Any]) -> Settings:
 def _unknown(key: str) -> str:
     if key in GROUPS:
         return f"{key} is a group: its keys go below it, indented"
+    # Only for a misspelt key: the daemon and each command check settings at their start.
+    import difflib
+
     near = difflib.get_close_matches(key, [*KEYS, *sorted(GROUPS)], n=1, cutoff=0.6)
     if not near:
         # The right key in the wrong group, or outside of any group.

@@ -191,6 +191,15 @@ def test_nothing_of_kubernetes_is_loaded_without_a_cluster() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_the_daemon_does_not_load_modules_of_rare_work() -> None:
+    code = (
+        "import sys; import nodeagent.agent.daemon; import nodeagent.host.rpmostree.adapter;"
+        "print([m for m in ('difflib', 'tarfile', 'nodeagent.core.report.plan_diff') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"
+
+
 async def test_everything_is_acquired_in_order_and_released_in_reverse() -> None:
     host = fresh()
     coordination, update = host.ports().coordination, Operation("u1", "nodeagent", "update")

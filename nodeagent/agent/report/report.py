@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from nodeagent import log
 from nodeagent.core.report.display import displayable
-from nodeagent.core.report.status import Status, fold
+from nodeagent.core.report.status import Status
+from nodeagent.core.report.status_fold import fold
 from nodeagent.core.update.events import Event, LeaseChanged, ProblemSolved, StatusProblem
 from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.errors import AgentError, full_text

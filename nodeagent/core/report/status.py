@@ -1,31 +1,35 @@
-"""The status: the events so far, folded into one object of the contract."""
+"""The status, as one object of the contract and as a line.
+
+`nodeagent status` without a daemon fills it from the store. Modules of parts that the store does not have are imported
+where they are used, which is half of the time that the command takes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, assert_never
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from nodeagent.core.boot import kernel_boot, soft_reboots
-from nodeagent.core.coordination.drain import Remaining, is_blocked, remedy
-from nodeagent.core.coordination.maintenance import MAINTENANCE, Maintenance, MaintenanceState, is_maintenance
-from nodeagent.core.plan.deployment import Deployment
-from nodeagent.core.plan.os_changes import OsChanges, os_changes_to_dict
-from nodeagent.core.update import events
-from nodeagent.core.update.drift import Drift, describe_drift
-from nodeagent.core.update.events import Event, StatusProblem, StepProgress, UpdateContext, UpdateEvent
-from nodeagent.core.update.fence_view import FenceView, fence_to_dict
-from nodeagent.core.update.lasting import Partial
+from nodeagent.core.coordination.maintenance import MAINTENANCE, is_maintenance
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports.coordination import Holder
-from nodeagent.core.update.record import FailedUnit
 from nodeagent.reasons import Reason, documentation
 
-__all__ = ["SCHEMA", "Status", "fold", "line", "status_to_dict"]
+if TYPE_CHECKING:
+    from nodeagent.core.coordination.drain import Remaining
+    from nodeagent.core.coordination.maintenance import Maintenance
+    from nodeagent.core.plan.deployment import Deployment
+    from nodeagent.core.plan.os_changes import OsChanges
+    from nodeagent.core.update.drift import Drift
+    from nodeagent.core.update.events import MemberProgress, StatusProblem, StepProgress
+    from nodeagent.core.update.fence_view import FenceView
+    from nodeagent.core.update.lasting import Partial
+    from nodeagent.core.update.ports.coordination import Holder
+    from nodeagent.core.update.record import FailedUnit
+
+__all__ = ["SCHEMA", "Status", "line", "status_to_dict"]
 
 SCHEMA = "nodeagent/status/v1"
-
-_UNDRAINED = frozenset({Phase.IDLE, Phase.DEGRADED, Phase.LEASING, Phase.DRAINING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ class Status:
     drift: Drift = ()
     # The safe parts of the desired config that are applied, and what waits.
     partial: Partial | None = None
-    etcd_member: events.MemberProgress | None = None
+    etcd_member: MemberProgress | None = None
     problems: Sequence[StatusProblem] = ()
     # The unit that ``reason`` is about.
     failed_unit: FailedUnit | None = None
@@ -80,120 +84,6 @@ class Status:
         """Whether the host is about to reboot, or a staged deployment or an update waits for a reboot by an admin."""
         asked = self.phase is Phase.REBOOTING or self.reason == Reason.REBOOT_REQUIRED
         return asked or any(found.staged and not found.locked for found in self.deployments)
-
-
-def fold(status: Status, event: Event) -> Status:
-    """Return the status after an event. An event without an update keeps the names of the last one."""
-    match event:
-        case events.DaemonStarted() | events.DaemonStopped() | events.UpdateFinished():
-            return status
-        case events.LeaseChanged(holder=holder):
-            return replace(status, lease=holder)
-        case events.MaintenanceChanged(maintenance=note, waits=waits):
-            drains = note is not None and note.state(status.boot_id) is MaintenanceState.DRAINING
-            # Remaining pods belong to the current drain. They disappear with its end.
-            remaining = status.remaining if drains or status.phase is Phase.DRAINING else None
-            return replace(status, maintenance=note, maintenance_waits=waits, remaining=remaining)
-        case events.DrainAdvanced():
-            return replace(status, remaining=tuple(event.remaining), drain_by=event.deadline, drain_then=event.then)
-        case events.EtcdMemberChanged(progress=progress):
-            return replace(status, etcd_member=progress)
-        case events.DriftChanged(drift=drift):
-            return replace(status, drift=tuple(drift))
-        case events.FenceChanged(view=view):
-            return replace(status, fence=view)
-        case events.DeploymentsChanged(deployments=deployments):
-            staged = {found.id for found in deployments if found.staged}
-            changes = status.os_changes if status.os_changes and status.os_changes.staged in staged else None
-            return replace(status, deployments=tuple(deployments), os_changes=changes)
-        case events.StagedInspected(changes=changes):
-            return replace(status, os_changes=changes)
-        case events.DesiredChanged(name=name, digest=digest):
-            # Without a desired config the host stays as it is.
-            return replace(status, desired=name or status.current, desired_digest=digest)
-        case StatusProblem(topic=topic):
-            return replace(status, problems=(*_other_problems(status, topic), event))
-        case events.ProblemSolved(topic=topic):
-            return replace(status, problems=_other_problems(status, topic))
-        case events.Warned() | events.UpdateResumed() | events.UpdateCancelled():
-            return _named(status, event)
-        case events.UpdateDone():
-            # A problem with the config was about the previous one.
-            current, others = event.about.desired or status.goal, _other_problems(status, "config")
-            named = _named(status, event)
-            done = replace(named, current=current, current_digest=event.digest, step=None, problems=others)
-            return replace(done, partial=None)
-        case events.SafePartsApplied(partial=partial):
-            return replace(_named(status, event), step=None, partial=partial)
-        case events.ConfigRefused():
-            since, named = event.about.since or status.since, _named(status, event)
-            refused = replace(named, phase=Phase.DEGRADED, since=since, reason=event.reason, message=event.message)
-            return replace(refused, step=None, target="", failed_unit=None)
-        case events.StepEvent():
-            # A step that is tried while a service of the host does not answer takes nothing back.
-            about, named = event.about, _named(status, event)
-            stuck = status.phase is Phase.DEGRADED and status.update_id == about.update_id
-            phase, target = status.phase if stuck else about.phase, _target(status, about)
-            return replace(named, phase=phase, update_id=about.update_id, target=target, step=event.step)
-        case events.UpdateStarted(actions=actions):
-            return _entered(status, event, "", f"plan: {actions}")
-        case events.PhaseEntered() | events.CauseEvent():
-            return _entered(status, event, event.reason, event.message)
-        case _:
-            assert_never(event)
-
-
-def _named(status: Status, event: UpdateEvent) -> Status:
-    """Return the status with the names of the event.
-
-    The start of an update, a refusal and ``Degraded`` name the desired config, or the config that is the reason. Other
-    events of an update name its target, which may not be desired any more.
-    """
-    about = event.about
-    names = isinstance(event, events.UpdateStarted | events.ConfigRefused | events.HostDegraded)
-    desired = (about.desired if names or not about.update_id else "") or status.desired or about.desired
-    return replace(
-        status,
-        current=about.current or status.current,
-        desired=desired,
-        desired_digest=status.desired_digest if desired == status.desired else "",
-        boot_id=about.boot_id or status.boot_id,
-    )
-
-
-def _entered(status: Status, event: UpdateEvent, reason: str, message: str) -> Status:
-    about = event.about
-    same = about.phase is status.phase
-    return replace(
-        _named(status, event),
-        phase=about.phase,
-        reason=reason,
-        message=message,
-        since=about.since or status.since,
-        update_id=about.update_id,
-        target=_target(status, about),
-        step=status.step if same and about.phase in (Phase.WRITING, Phase.ACTING) else None,
-        remaining=status.remaining if same and about.phase is Phase.DRAINING else None,
-        failed_unit=about.failed_unit if reason else None,
-        drained=_drained(status, about.phase),
-    )
-
-
-def _other_problems(status: Status, topic: str) -> Sequence[StatusProblem]:
-    return tuple(problem for problem in status.problems if problem.topic != topic)
-
-
-def _target(status: Status, about: UpdateContext) -> str:
-    if about.phase in (Phase.IDLE, Phase.DEGRADED) or not about.update_id:
-        return ""
-    return about.desired or status.target
-
-
-def _drained(status: Status, phase: Phase) -> bool:
-    """Return whether the node is drained: from the end of a complete drain until its update or maintenance ends."""
-    if phase in _UNDRAINED:
-        return False
-    return status.drained or (status.phase is Phase.DRAINING and status.reason != Reason.DRAIN_TIMED_OUT)
 
 
 def line(status: Status) -> str:
@@ -215,6 +105,8 @@ def line(status: Status) -> str:
         count, name = len(status.partial.waits), status.partial.name
         parts.append(f"{count} changes of {name} wait" if count > 1 else f"1 change of {name} waits")
     if status.drift:
+        from nodeagent.core.update.drift import describe_drift
+
         parts.append(f"drift: {describe_drift(status.drift)}")
     if status.problems:
         parts.append("problem: " + "; ".join(f"{found.reason}: {found.message}" for found in status.problems))
@@ -245,6 +137,12 @@ def _drain(status: Status) -> Mapping[str, Any] | None:
     """Return the drain as JSON data: requester, reason, times, and remaining pods, blocked ones first."""
     if status.remaining is None:
         return None
+    from nodeagent.core.coordination.drain import is_blocked, remedy
+
+    def pod_to_dict(pod: Remaining) -> Mapping[str, Any]:
+        about = {"namespace": pod.namespace, "name": pod.name, "why": pod.why}
+        return {**about, "blocked": is_blocked(pod), "hint": remedy(pod)}
+
     note = status.maintenance if status.phase is not Phase.DRAINING else None
     pods = sorted(status.remaining, key=lambda pod: not is_blocked(pod))
     return {
@@ -253,13 +151,8 @@ def _drain(status: Status) -> Mapping[str, Any] | None:
         "since": (note.began if note is not None else status.since),
         "deadline": status.drain_by,
         "then": status.drain_then,
-        "remaining": [_remaining(pod) for pod in pods],
+        "remaining": [pod_to_dict(pod) for pod in pods],
     }
-
-
-def _remaining(pod: Remaining) -> Mapping[str, Any]:
-    about = {"namespace": pod.namespace, "name": pod.name, "why": pod.why}
-    return {**about, "blocked": is_blocked(pod), "hint": remedy(pod)}
 
 
 def _partial(partial: Partial | None) -> Mapping[str, Any] | None:
@@ -276,6 +169,22 @@ def _partial(partial: Partial | None) -> Mapping[str, Any] | None:
         "applied": list(partial.applied),
         "waits": [{"change": change, "for": why} for change, why in partial.waits],
     }
+
+
+def _os_changes(changes: OsChanges | None) -> Mapping[str, Any] | None:
+    if changes is None:
+        return None
+    from nodeagent.core.plan.os_changes import os_changes_to_dict
+
+    return os_changes_to_dict(changes)
+
+
+def _fence(view: FenceView | None) -> Mapping[str, Any] | None:
+    if view is None:
+        return None
+    from nodeagent.core.update.fence_view import fence_to_dict
+
+    return fence_to_dict(view)
 
 
 def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
@@ -325,10 +234,10 @@ def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
             }
             for found in status.deployments
         ],
-        "os_changes": None if status.os_changes is None else os_changes_to_dict(status.os_changes),
+        "os_changes": _os_changes(status.os_changes),
         "lease": lease,
         "drain": _drain(status),
-        "fence": None if status.fence is None else fence_to_dict(status.fence),
+        "fence": _fence(status.fence),
         "maintenance": _maintenance(status),
         "drift": [asdict(found) for found in status.drift],
         "partial": _partial(status.partial),

@@ -23,7 +23,6 @@ from nodeagent.core.config.image import ContainerImage
 from nodeagent.core.update.ports.system import FencedUnit
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.host.fs.os_errors import translated
-from nodeagent.host.rpmostree.extensions_image import FetchRequest
 from nodeagent.host.rpmostree.failures import failure, one_line
 from nodeagent.reasons import Reason
 
@@ -131,6 +130,9 @@ class ExtensionsRepository:
                 self._write("auth.json", credentials)
             else:
                 auth = next((str(path) for path in self._host_credentials if path.exists()), "")
+            # Only here: with what unpacks the image in the unit's process, it would be in the memory of each daemon.
+            from nodeagent.host.rpmostree.extensions_image import FetchRequest
+
             request = FetchRequest(f"{image.name}@{image.digest}", auth, str(self._target(image)))
             self._write("request.json", request.to_json())
 

@@ -16,7 +16,6 @@ from nodeagent.core.config.file_tree import RegularFile, SymbolicLink
 from nodeagent.core.config.text import plain_json
 from nodeagent.core.coordination.maintenance import Maintenance, is_maintenance
 from nodeagent.core.coordination.maintenance import from_dict as maintenance_from_dict
-from nodeagent.core.etcd.member_record import LEASE_PREFIX
 from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.core.update.ports.store import ApplyRequest, HistoryEntry, Snapshot
 from nodeagent.core.update.record import UNKNOWN_UPDATE, Record
@@ -128,6 +127,9 @@ def _object(text: str) -> dict[str, Any]:
 
 def salvage_record(text: str, lease: object) -> Record:
     """Return the record that is recovered from an unreadable text, and from the lease, which may name its update."""
+    # Only for a damaged record: the modules of etcd take as long to load as the rest of the store.
+    from nodeagent.core.etcd.member_record import LEASE_PREFIX
+
     data: dict[str, Any] = {}
     holder: Holder | None = None
     with suppress(ValueError, TypeError):

@@ -12,7 +12,8 @@ import pytest
 from nodeagent.agent.update.phases import PHASES, Work
 from nodeagent.agent.update.run import Run, Transition
 from nodeagent.core.config.file_tree import RegularFile
-from nodeagent.core.report.status import Status, fold
+from nodeagent.core.report.status import Status
+from nodeagent.core.report.status_fold import fold
 from nodeagent.core.update.events import UpdateCancelled
 from nodeagent.core.update.legs import Apply, Leg, Prepare
 from nodeagent.core.update.phase import Phase

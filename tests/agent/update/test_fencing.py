@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from nodeagent.core.report.status import Status, fold, status_to_dict
+from nodeagent.core.report.status import Status, status_to_dict
+from nodeagent.core.report.status_fold import fold
 from nodeagent.core.update.events import FenceChanged, StagingAdvanced, UpdateContext
 from nodeagent.core.update.fence_view import FenceEvent, FenceView
 from nodeagent.core.update.ports.system import FencedUnit

@@ -15,7 +15,8 @@ from nodeagent.agent.update.phases import PHASES
 from nodeagent.agent.update.run import Run, Transition
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import UnitEntry
-from nodeagent.core.report.status import Status, fold, status_to_dict
+from nodeagent.core.report.status import Status, status_to_dict
+from nodeagent.core.report.status_fold import fold
 from nodeagent.core.update.events import (
     DesiredChanged,
     Event,

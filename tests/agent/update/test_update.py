@@ -9,7 +9,8 @@ import pytest
 
 from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.config.machineconfig import UnitEntry
-from nodeagent.core.report.status import Status, fold
+from nodeagent.core.report.status import Status
+from nodeagent.core.report.status_fold import fold
 from nodeagent.core.update.events import (
     ConfigRefused,
     DesiredChanged,

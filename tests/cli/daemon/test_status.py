@@ -305,6 +305,40 @@ print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
     assert done.stderr.strip() == "[]"
 
 
+# What a status of the store does not need: the events, plans, drains and etcd.
+NOT_FOR_THE_STORE = (
+    "difflib",
+    "structlog._base",
+    "nodeagent.agent",
+    "nodeagent.core.coordination.drain",
+    "nodeagent.core.etcd",
+    "nodeagent.core.plan",
+    "nodeagent.core.report.status_fold",
+    "nodeagent.core.update.drift",
+    "nodeagent.core.update.events",
+    "nodeagent.core.update.fence_view",
+    "nodeagent.domains",
+)
+
+
+def test_the_status_of_the_store_imports_nothing_that_it_does_not_need(
+    monkeypatch: pytest.MonkeyPatch, store: Path, no_settings: Path, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", f"unix:path={tmp_path}/none")
+    code = f"""
+import sys
+from nodeagent.settings.load import load
+load.__defaults__ = ((sys.argv[1],),)
+from nodeagent.cli.main import main
+assert main(["status", "--json"]) == 0
+print([name for name in {NOT_FOR_THE_STORE!r} if name in sys.modules], file=sys.stderr)
+"""
+    words = [sys.executable, "-c", code, str(no_settings)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=True)
+    assert json.loads(done.stdout)["daemon"] == "stopped"
+    assert done.stderr.strip() == "[]"
+
+
 @pytest.mark.parametrize(
     "words", [["status", "--help"], ["apply", "--help"], ["history", "--help"], ["config", "--help"]]
 )

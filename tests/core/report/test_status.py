@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.os_changes import OsChanges, PackageChange, PackageChangeKind
-from nodeagent.core.report.status import Status, fold, line, status_to_dict
+from nodeagent.core.report.status import Status, line, status_to_dict
+from nodeagent.core.report.status_fold import fold
 from nodeagent.core.update.events import (
     DeploymentsChanged,
     Event,

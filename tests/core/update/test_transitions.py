@@ -161,8 +161,8 @@ def phase_writers() -> Iterator[str]:
 
 def test_advance_is_the_only_writer_of_the_phase() -> None:
     assert set(phase_writers()) == {
-        "core/report/status.py:_entered",  # the status, not a record
-        "core/report/status.py:fold",
+        "core/report/status_fold.py:_entered",  # the status, not a record
+        "core/report/status_fold.py:fold",
         "core/update/record.py:advance",
         "core/update/record.py:degraded_record",  # a record of which nothing else is known
         "core/update/record_codec.py:record_from_dict",
