@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,15 +14,16 @@ from typing import Any
 import pytest
 
 from integration.cluster.cluster import Cluster
-from integration.cluster.other_holders import client_of
+from integration.cluster.other_holders import client_of, seconds
 from integration.cluster.webhook import denying
 from nodeagent.core.coordination import drain as decisions
 from nodeagent.core.coordination.drain import Cause, DrainPolicy, Remaining, cause_of, eviction
+from nodeagent.core.coordination.drain_order import DrainOrder
 from nodeagent.errors import Refused
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube import drain as module
 from nodeagent.kube.client import KubeClient
-from nodeagent.kube.drain import CORDONED_BY, KubeNode
+from nodeagent.kube.drain import CORDONED_BY, DRAIN_BEGINS, KubeNode
 from nodeagent.kube.errors import Conflict
 from nodeagent.reasons import Reason
 
@@ -339,3 +341,83 @@ async def test_another_pod_of_the_same_name_is_not_touched(scene: Scene) -> None
     assert cause_of(caught.value.status, caught.value.detail)[0] is Cause.GONE
     (pod,) = scene.cluster.admin.get(scene.pods)["items"]
     assert "deletionTimestamp" not in pod["metadata"]
+
+
+def evicted(scene: Scene) -> list[tuple[str, float]]:
+    """The pods of which the API server accepted an eviction, by its audit log, with its time."""
+    return [
+        (what["name"], seconds(event["requestReceivedTimestamp"]))
+        for event in scene.cluster.audit()
+        if (what := event.get("objectRef") or {}).get("subresource") == "eviction"
+        and what.get("namespace") == scene.namespace
+        and event["responseStatus"]["code"] < 300
+    ]
+
+
+async def test_each_step_is_over_before_the_next_one_begins(scene: Scene) -> None:
+    """A kill between two steps changes nothing: the step follows from the pods that are left."""
+    scene.policy = DrainPolicy(order=DrainOrder(("app=proxy",), ("app=storage",)))
+    for name in ("storage", "web", "other", "proxy"):
+        scene.pod(name)
+    scene.budget("web-budget", "web", allowed=0)
+    first = asyncio.create_task(scene.port().drain(OP, 60))
+    await scene.why("storage", f"evicted after the pods of an earlier step: {scene.namespace}/")
+    await scene.why("web", "web-budget")
+    async with asyncio.timeout(20):
+        while sorted(scene.names()) != ["storage", "web"]:
+            await asyncio.sleep(0.1)
+    first.cancel()
+    with suppress(asyncio.CancelledError):
+        await first
+    again = asyncio.create_task(scene.port().drain(OP, 60))
+    await asyncio.sleep(2)
+    assert [name for name, _ in evicted(scene) if name == "storage"] == []
+    scene.budget("web-budget", "web", allowed=1)
+    await ending(again)
+    order = list(dict.fromkeys(name for name, _ in evicted(scene)))
+    assert (order[0], order[-1]) == ("proxy", "storage")
+    assert scene.names() == []
+
+
+async def test_the_lead_time_is_between_cordon_and_eviction_and_a_kill_does_not_begin_it_again(scene: Scene) -> None:
+    scene.policy = DrainPolicy(lead_time=6)
+    scene.pod("web")
+    first = asyncio.create_task(scene.port().drain(OP, 60))
+    await scene.why("web", "evicted after the lead time: from ")
+    note = scene.cluster.admin.get(scene.path)["metadata"]["annotations"][DRAIN_BEGINS]
+    assert scene.cluster.admin.get(scene.path)["spec"]["unschedulable"] is True
+    await asyncio.sleep(2)
+    first.cancel()
+    with suppress(asyncio.CancelledError):
+        await first
+    again = scene.port()
+    await asyncio.wait_for(again.drain(OP, 60), 60)
+    writes = [
+        (seconds(event["stageTimestamp"]), notes[DRAIN_BEGINS])
+        for event in scene.cluster.audit()
+        if event["verb"] == "patch" and (event.get("objectRef") or {}).get("name") == scene.node
+        if DRAIN_BEGINS in (notes := event["responseObject"]["metadata"].get("annotations") or {})
+    ]
+    assert {written for _, written in writes} == {note}, "the second process found the time of the first one"
+    (began,) = [at for _, at in evicted(scene)]
+    assert began - min(at for at, _ in writes) >= 6 - 0.05
+    assert began >= seconds(note.partition(" ")[0])
+    await again.uncordon(OP)
+    node = scene.cluster.admin.get(scene.path)
+    assert DRAIN_BEGINS not in node["metadata"].get("annotations", {})
+    assert "unschedulable" not in node["spec"]
+
+
+async def test_the_lead_time_under_a_cordon_of_an_admin(scene: Scene) -> None:
+    """Its time is not known, so it is given in full, and the cordon stays that of the admin."""
+    scene.policy = DrainPolicy(lead_time=3)
+    scene.cluster.admin.patch(scene.path, {"spec": {"unschedulable": True}})
+    scene.pod("web")
+    began = time.time()  # noqa: TID251 - compared with the audit log
+    port = scene.port()
+    await port.drain(OP, 60)
+    assert [at - began >= 3 for _, at in evicted(scene)] == [True]
+    await port.uncordon(OP)
+    node = scene.cluster.admin.get(scene.path)
+    assert node["spec"]["unschedulable"] is True
+    assert DRAIN_BEGINS not in node["metadata"].get("annotations", {})

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nodeagent.core.coordination.drain import DrainPolicy, Remaining
+from nodeagent.core.coordination.drain_order import DrainOrder
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.core.coordination.slots import SlotKind, SlotPool
 from nodeagent.core.update.ports.coordination import NodeDrainer
@@ -99,4 +100,9 @@ def drained_by_controller(settings: DrainSettings) -> bool | None:
 
 
 def drain_policy(settings: DrainSettings) -> DrainPolicy:
-    return DrainPolicy(unmanaged=settings.unmanaged, local_data=settings.local_data)
+    return DrainPolicy(
+        unmanaged=settings.unmanaged,
+        local_data=settings.local_data,
+        lead_time=settings.lead_time,
+        order=DrainOrder(settings.first, settings.last),
+    )

@@ -1,7 +1,8 @@
 """Cordons this node, evicts its pods, and uncordons it. Implements ``ports.NodeDrainer``.
 
 The cordon carries the operation as an annotation in the same write, so that a cordon of another actor is never undone.
-All pods are evicted at once. A refused eviction is repeated after a pause of its own, and reported with its cause
+All pods of a step are evicted at once, after the lead time (``core/coordination/drain_order.py``); by default there is
+one step and no lead time. A refused eviction is repeated after a pause of its own, and reported with its cause
 (``core/coordination/drain.py``). The node is drained when two lists of its pods some seconds apart are empty: the pods
 are gone, not only accepted for deletion. No pod is deleted by force.
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -31,19 +32,24 @@ from nodeagent.core.coordination.drain import (
     protected_pod,
     remaining_pod,
 )
+from nodeagent.core.coordination.drain_order import begins_at, is_note_of, lead_left, lead_note, present_step
 from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import Refused, Retryable, Terminal, Unreachable
 from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.errors import Conflict, KubeFault, NotFound
 from nodeagent.reasons import Reason
 
-__all__ = ["CORDONED_BY", "DrainRounds", "KubeNode", "pods_of"]
+__all__ = ["CORDONED_BY", "DRAIN_BEGINS", "DrainRounds", "KubeNode", "pods_of"]
 
 # Annotation of the Node: the operation that cordoned it.
 CORDONED_BY: Final = "nodeagent.org/cordoned-by"
+# Annotation of the Node: when the evictions begin, and the operation. It announces the drain to other programs.
+DRAIN_BEGINS: Final = "nodeagent.org/drain-begins"
 
 # Seconds between two lists of the pods while there are some.
 POLL: Final = 3.0
+# The same during the lead time, in which nothing is evicted.
+LEAD_POLL: Final = 15.0
 # Seconds between the two lists that must be empty.
 SETTLE: Final = 5.0
 
@@ -56,6 +62,9 @@ MOST_CORDONS: Final = 2
 
 # DaemonSets that are read in one drain; a node runs some dozens. The pods of further ones stay.
 MOST_DAEMON_SETS: Final = 500
+
+# Pods in a message.
+SHOWN: Final = 3
 
 # Requests in flight.
 READS_TOGETHER: Final = 10
@@ -105,8 +114,9 @@ class KubeNode:
         the policy protects a pod, ``DrainCanceled`` if the node is uncordoned twice, ``NodeUnknown``; and what
         ``check_lease`` raises.
         """
-        work = DrainRounds(self._client, self._node, self._clock, self.policy)
-        cordons = 0
+        policy = self.policy
+        work = DrainRounds(self._client, self._node, self._clock, policy)
+        cordons, wait = 0, 0.0
         try:
             # The deadline counts through outages: the operator who set it wants the node back by then.
             async with asyncio.timeout(deadline):
@@ -115,9 +125,11 @@ class KubeNode:
                         # The lease is checked before each round. A thief of the lease may rely on the pods that are
                         # still there.
                         await self._check_lease(operation)
-                        made = await self._cordon(operation, may=cordons < MOST_CORDONS)
+                        made, note = await self._cordon(operation, policy.lead_time, may=cordons < MOST_CORDONS)
                         cordons = max(1, cordons + made)
-                        done = await work.round(partial(self._check_lease, operation))
+                        wait = self._lead_left(note, operation, policy.lead_time)
+                        begins = begins_at(note) if wait > 0 else ""
+                        done = await work.round(partial(self._check_lease, operation), begins)
                         self._report(work.remaining)
                     except (Unreachable, Retryable):
                         # The API server is down: the requests wait, the deadline does not.
@@ -126,7 +138,7 @@ class KubeNode:
                         return
                     # Two empty lists are needed, because a controller may create a pod between the cordon and the first
                     # list.
-                    pause = POLL if work.remaining else SETTLE
+                    pause = min(wait, LEAD_POLL) if wait > 0 else POLL if work.remaining else SETTLE
                     await asyncio.sleep(jittered(pause, random.random()))  # noqa: S311
         except TimeoutError:
             left = "; ".join(f"{pod.namespace}/{pod.name}: {pod.why}" for pod in work.remaining)
@@ -137,33 +149,55 @@ class KubeNode:
         """Undo the cordon of this operation, and no other one."""
         for _ in range(WRITES):
             node = await self._client.node(self._node)
-            if (node["metadata"].get("annotations") or {}).get(CORDONED_BY) != operation:
-                return
-            if await self._write(node, unschedulable=None, operation=None):
+            notes = _notes(node)
+            ours = notes.get(CORDONED_BY) == operation
+            undone: Object = {CORDONED_BY: None} if ours else {}
+            if is_note_of(str(notes.get(DRAIN_BEGINS, "")), operation):
+                undone[DRAIN_BEGINS] = None
+            if not undone or await self._write(node, undone, {"unschedulable": None} if ours else {}):
                 return
         raise self._contended()
 
     async def advice(self) -> str:
         return ""
 
-    async def _cordon(self, operation: str, *, may: bool) -> bool:
-        """Return whether it was necessary. One uncordon may be a mistake or come from another tool; two are a request
-        to stop."""
+    async def _cordon(self, operation: str, lead_time: float, *, may: bool) -> tuple[bool, str]:
+        """Return whether it was necessary, and when the evictions begin, as an annotation ("": at once).
+
+        One uncordon may be a mistake or come from another tool; two are a request to stop. A cordon of an earlier
+        attempt, or of another actor, which undoes it, stays as it is.
+        """
         for _ in range(WRITES):
             node = await self._client.node(self._node)
-            if node["spec"].get("unschedulable"):
-                # From an earlier attempt, or of another actor, which undoes it.
-                return False
-            if not may:
+            cordoned = bool(node["spec"].get("unschedulable"))
+            note = str(_notes(node).get(DRAIN_BEGINS, "")) if lead_time else ""
+            known = not lead_time or self._known_lead(note, operation, lead_time) is not None
+            if cordoned and known:
+                return False, note
+            if not (cordoned or may):
                 raise Refused(f"node {self._node} was uncordoned twice", reason=Reason.DRAIN_CANCELED)
-            if await self._write(node, unschedulable=True, operation=operation):
-                return True
+            wanted: Object = {} if cordoned else {CORDONED_BY: operation}
+            if not known:
+                latest = self._client.server_clock.latest(self._clock.monotonic())
+                wanted[DRAIN_BEGINS] = note = lead_note(operation, latest, lead_time)
+            if await self._write(node, wanted, {} if cordoned else {"unschedulable": True}):
+                return not cordoned, note
         raise self._contended()
 
-    async def _write(self, node: Object, *, unschedulable: bool | None, operation: str | None) -> bool:
-        meta = {"resourceVersion": node["metadata"]["resourceVersion"], "annotations": {CORDONED_BY: operation}}
+    def _lead_left(self, note: str, operation: str, lead_time: float) -> float:
+        if not note:
+            return 0.0
+        left = self._known_lead(note, operation, lead_time)
+        return lead_time if left is None else left
+
+    def _known_lead(self, note: str, operation: str, lead_time: float) -> float | None:
+        clock, now = self._client.server_clock, self._clock.monotonic()
+        return lead_left(note, operation, clock.earliest(now), clock.latest(now), lead_time)
+
+    async def _write(self, node: Object, annotations: Object, spec: Object) -> bool:
+        meta = {"resourceVersion": node["metadata"]["resourceVersion"], "annotations": annotations}
         try:
-            await self._client.patch(self._path, {"metadata": meta, "spec": {"unschedulable": unschedulable}})
+            await self._client.patch(self._path, {"metadata": meta, **({"spec": spec} if spec else {})})
         except Conflict:
             # Kubelets write their Node every few seconds.
             return False
@@ -171,6 +205,10 @@ class KubeNode:
 
     def _contended(self) -> Retryable:
         return Retryable(f"node {self._node} changes faster than it can be read", reason=Reason.NODE_CONTENDED)
+
+
+def _notes(node: Object) -> Object:
+    return node["metadata"].get("annotations") or {}
 
 
 class DrainRounds:
@@ -188,10 +226,11 @@ class DrainRounds:
         self._empty_since: float | None = None
         self._daemon_sets = DaemonSets(client)
 
-    async def round(self, check_lease: Callable[[], Awaitable[None]]) -> bool:
+    async def round(self, check_lease: Callable[[], Awaitable[None]], begins: str = "") -> bool:
         """List the pods once and evict those that are due. Return True if this list and the previous one are empty.
 
-        ``check_lease`` is called between two groups of evictions; what it raises ends the round.
+        ``begins`` is the end of the lead time, before which nothing is evicted and the node is not drained; "" after
+        it. ``check_lease`` is called between two groups of evictions; what it raises ends the round.
         """
         pods = await pods_of(self._client, self._node)
         # A pod whose DaemonSet is gone is not created again, so it is evicted like any other.
@@ -200,30 +239,51 @@ class DrainRounds:
         going = [pod for pod, found in classes if found is not EvictionClass.STAYS]
         evicted = (EvictionClass.STAYS, EvictionClass.GOES)
         protected = {pod["metadata"]["uid"]: found for pod, found in classes if found not in evicted}
-        self.remaining = sorted(self._remaining(pod, protected.get(pod["metadata"]["uid"])) for pod in going)
+        later = self._later(going, begins)
+
+        def remaining() -> Sequence[Remaining]:
+            uids = ((pod, pod["metadata"]["uid"]) for pod in going)
+            return sorted(self._remaining(pod, protected.get(uid), later.get(uid)) for pod, uid in uids)
+
+        self.remaining = remaining()
         # The policy decides before the first eviction only. A pod that it protects later is reported and left alone.
         if protected and not self._started:
-            left = [self._remaining(pod, found) for pod, found in classes if pod["metadata"]["uid"] in protected]
+            left = [protected_pod(pod, found) for pod, found in classes if pod["metadata"]["uid"] in protected]
             names = "; ".join(f"{pod.namespace}/{pod.name}: {pod.why}" for pod in sorted(left))
             raise Refused(f"the policy protects pods of this node: {names}", reason=Reason.DRAIN_REFUSED)
-        self._started = True
+        self._started = not begins
         # Tries of pods that are gone are dropped. A new pod with the same name has another uid.
         alive = {pod["metadata"]["uid"] for pod in going}
         self._tries = {uid: one for uid, one in self._tries.items() if uid in alive}
+        if begins:
+            self._empty_since = None
+            return False
         now = self._clock.monotonic()
         if not going:
             first, self._empty_since = self._empty_since, now if self._empty_since is None else self._empty_since
             return first is not None and now - first >= SETTLE
         self._empty_since = None
-        free = [pod for pod in going if pod["metadata"]["uid"] not in protected]
+        free = [pod for pod in going if pod["metadata"]["uid"] not in protected.keys() | later.keys()]
         due = [pod for pod in free if not pod["metadata"].get("deletionTimestamp") and self._of(pod).due <= now]
         for first in range(0, len(due), TOGETHER):
             # A round may take long, so the first check is not enough.
             if first:
                 await check_lease()
             await asyncio.gather(*(self._evict(pod) for pod in due[first : first + TOGETHER]))
-        self.remaining = sorted(self._remaining(pod, protected.get(pod["metadata"]["uid"])) for pod in going)
+        self.remaining = remaining()
         return False
+
+    def _later(self, going: Sequence[Object], begins: str) -> Mapping[str, tuple[Cause, str]]:
+        """Return the pods whose turn has not come, by uid, with what they wait for."""
+        if begins:
+            return {pod["metadata"]["uid"]: (Cause.LEAD_TIME, f"from {begins} on") for pod in going}
+        order = self._policy.order
+        step = present_step(order, going)
+        now = sorted(
+            f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in going if order.step(pod) == step
+        )
+        words = ", ".join(now[:SHOWN]) + (f" and {len(now) - SHOWN} more" if len(now) > SHOWN else "")
+        return {pod["metadata"]["uid"]: (Cause.LATER, words) for pod in going if order.step(pod) > step}
 
     def _of(self, pod: Object) -> _Try:
         return self._tries.setdefault(pod["metadata"]["uid"], _Try())
@@ -245,9 +305,11 @@ class DrainRounds:
             pause = pause_after(one.count, None)
         one.due = self._clock.monotonic() + jittered(pause, random.random())  # noqa: S311
 
-    def _remaining(self, pod: Object, protected: EvictionClass | None) -> Remaining:
+    def _remaining(self, pod: Object, protected: EvictionClass | None, later: tuple[Cause, str] | None) -> Remaining:
+        if protected is not None:
+            return protected_pod(pod, protected)
         one = self._of(pod)
-        return remaining_pod(pod, one.cause, one.words) if protected is None else protected_pod(pod, protected)
+        return remaining_pod(pod, *(later or (one.cause, one.words)))
 
 
 class DaemonSets:

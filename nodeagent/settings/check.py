@@ -95,6 +95,12 @@ def check_consistency(settings: Settings) -> None:
         raise _contradiction("slots.pool needs a cluster (cluster.kubeconfig); without one there is slots.fleetlock")
     if slots.fleetlock and cluster.configured:
         raise _contradiction("slots.fleetlock is for hosts without a cluster; in one there is slots.pool")
+    drain = settings.drain
+    if drain.lead_time >= drain.timeout:
+        raise _contradiction("drain.lead_time is part of drain.timeout, so it must be less")
+    if cluster.source == "cluster" and drain.by != "self" and (drain.lead_time or drain.first or drain.last):
+        # A machine-config-controller has an order of its own, which would silently replace this one.
+        raise _contradiction("drain.lead_time, drain.first and drain.last need drain.by: self")
     window_schedule(settings.windows)
 
 

@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from nodeagent.core.coordination.drain_order import SELECTOR
+
 __all__ = ["ClusterSettings", "DrainSettings", "EtcdSettings", "SlotSettings", "WindowSettings"]
 
 PATH = r"^(/[^\x00-\x1f]*)?$"
@@ -40,6 +42,14 @@ WindowText = Annotated[
 ]
 ZoneName = Annotated[
     str, Meta(pattern=r"^[A-Za-z0-9_+/-]+$", max_length=128, description="a time zone as in Europe/Prague")
+]
+LabelSelector = Annotated[
+    str,
+    Meta(
+        pattern=SELECTOR,
+        max_length=1024,
+        description="a label selector, as in app=db or app=db,tier!=test (=, !=, KEY and !KEY; no spaces)",
+    ),
 ]
 Nodes = Annotated[int, Meta(ge=1, le=10000, description="a whole number of nodes")]
 NodesOrNone = Annotated[int, Meta(ge=0, le=10000, description="a whole number of nodes")]
@@ -91,6 +101,16 @@ class DrainSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     ``local_data``: whether to evict pods that lose the data of their emptyDir volumes. True, as the
     machine-config-operator does. False: the drain is refused while there is such a pod.
+
+    ``lead_time``: seconds between the cordon and the first eviction, for programs that prepare for the drain. They are
+    part of ``drain.timeout``; a restart of the agent does not begin them again. 0: evict at once. Only if nodeagent
+    drains.
+
+    ``first``: label selectors of pods that are evicted before all others. The others are evicted when these are gone.
+    An empty list: none. Only if nodeagent drains.
+
+    ``last``: label selectors of pods that are evicted when all others are gone, for storage that others need. An empty
+    list: none. Only if nodeagent drains.
     """
 
     by: Literal["auto", "self", "controller"] = "auto"
@@ -98,6 +118,9 @@ class DrainSettings(Struct, frozen=True, forbid_unknown_fields=True):
     on_deadline: Literal["reboot", "abort"] = "reboot"
     unmanaged: bool = True
     local_data: bool = True
+    lead_time: Annotated[float, Meta(ge=0, le=86400)] = 0
+    first: tuple[LabelSelector, ...] = ()
+    last: tuple[LabelSelector, ...] = ()
 
 
 class SlotSettings(Struct, frozen=True, forbid_unknown_fields=True):

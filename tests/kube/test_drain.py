@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from nodeagent.core.coordination.drain import DrainPolicy, is_blocked
+from nodeagent.core.coordination.drain_order import DrainOrder
 from nodeagent.errors import Refused
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
-from nodeagent.kube.drain import TOGETHER, KubeNode
+from nodeagent.kube.drain import DRAIN_BEGINS, TOGETHER, KubeNode
 from nodeagent.reasons import Reason
 from tests.kube.server import Answer, Request, serving
 from tests.kube.test_client import Clock, kubeconfig
@@ -45,14 +47,14 @@ def pod(name: str, kind: str = "ReplicaSet", owner: str = "o") -> dict[str, Any]
     return {"metadata": {"namespace": "ns", "name": name, "uid": name, "ownerReferences": owners}, "spec": {}}
 
 
-async def drain(directory: Path, api: Api, check_lease: Any, deadline: float = 20.0) -> str:
+async def drain(directory: Path, api: Api, check_lease: Any, deadline: float = 20.0, **options: Any) -> str:
     """The reason with which it ended."""
     async with serving(None) as server:
         server.answer = api
         path = kubeconfig(directory, f"http://127.0.0.1:{server.port}", token="t")
         async with KubeClient(ClusterAccess(str(path), private=str(directory)), Clock(), timeout=2.0) as client:
             with pytest.raises(Refused) as caught:
-                await KubeNode(client, "n", Clock(), check_lease=check_lease).drain("op", deadline)
+                await KubeNode(client, "n", Clock(), check_lease=check_lease, **options).drain("op", deadline)
     return caught.value.reason
 
 
@@ -77,3 +79,63 @@ async def test_a_daemon_set_is_read_once(tmp_path: Path) -> None:
     api = Api([*pods, pod("b", "DaemonSet", "gone")], sets=("there",))
     assert await drain(tmp_path, api, check_lease, deadline=1.0) == "DrainTimedOut"
     assert (sorted(api.asked), api.evicted) == (["gone", "there"], ["b"])
+
+
+class Leading(Api):
+    """A node that stores its annotations. ``forget`` are answers to patches that are conflicts."""
+
+    def __init__(self, pods: list[dict[str, Any]], notes: dict[str, str]) -> None:
+        super().__init__(pods)
+        self.notes = notes
+        self.patches: list[dict[str, Any]] = []
+
+    def __call__(self, request: Request) -> Answer:
+        path = request.target.partition("?")[0]
+        if path == "/api/v1/nodes/n":
+            if request.method == "PATCH":
+                body = request.body
+                self.patches.append(body)
+                for key, value in body["metadata"]["annotations"].items():
+                    self.notes = (
+                        {**self.notes, key: value} if value else {k: v for k, v in self.notes.items() if k != key}
+                    )
+            meta = {**NODE["metadata"], "annotations": self.notes}
+            return Answer(body={"metadata": meta, "spec": {"unschedulable": True}})
+        return super().__call__(request)
+
+
+@pytest.mark.parametrize("note", ["", "2026-11-24T02:00:00Z other", "tomorrow 0p", "2999-01-01T00:00:00Z op"])
+async def test_a_lead_time_that_is_not_known_is_waited_for(tmp_path: Path, note: str) -> None:
+    async def check_lease(_: str) -> None: ...
+
+    api = Leading([pod("a")], {DRAIN_BEGINS: note} if note else {})
+    policy = DrainPolicy(lead_time=3600)
+    assert await drain(tmp_path, api, check_lease, deadline=1.0, policy=policy) == "DrainTimedOut"
+    assert api.evicted == []
+    (patch,) = api.patches
+    assert list(patch["metadata"]["annotations"]) == [DRAIN_BEGINS], "the cordon is that of another actor"
+    assert api.notes[DRAIN_BEGINS].endswith("Z op")
+
+
+async def test_a_lead_time_that_is_over_is_not_begun_again(tmp_path: Path) -> None:
+    async def check_lease(_: str) -> None: ...
+
+    api = Leading([pod("a")], {DRAIN_BEGINS: "2026-01-01T00:00:00Z op"})
+    policy = DrainPolicy(lead_time=3600)
+    assert await drain(tmp_path, api, check_lease, deadline=1.0, policy=policy) == "DrainTimedOut"
+    assert (api.evicted, api.patches) == (["a"], [])
+
+
+async def test_the_steps_of_a_drain(tmp_path: Path) -> None:
+    async def check_lease(_: str) -> None: ...
+
+    pods = [pod("a"), pod("b"), pod("c")]
+    pods[0]["metadata"]["labels"], pods[2]["metadata"]["labels"] = {"last": "yes"}, {"first": "yes"}
+    api = Api(pods)
+    policy = DrainPolicy(order=DrainOrder(("first",), ("last",)))
+    seen: list[Any] = []
+    assert await drain(tmp_path, api, check_lease, deadline=1.0, policy=policy, report=seen.append) == "DrainTimedOut"
+    assert api.evicted == ["c"]
+    why = {one.name: one.why for one in seen[-1]}
+    assert why == dict.fromkeys("ab", "evicted after the pods of an earlier step: ns/c") | {"c": "eviction requested"}
+    assert not any(is_blocked(one) for one in seen[-1])

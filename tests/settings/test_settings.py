@@ -114,6 +114,11 @@ TABLE = [
         "without days for every day",
     ),
     (
+        "drain: {last: ['app in (a, b)']}",
+        "/50-x.yaml:1: drain.last must be a list, each a label selector, as in app=db or app=db,tier!=test "
+        "(=, !=, KEY and !KEY; no spaces)",
+    ),
+    (
         "slots: {fleetlock: 'https://me@lock'}",
         '/50-x.yaml:1: slots.fleetlock must be an address as in https://host/path, or ""',
     ),
@@ -190,7 +195,7 @@ def test_every_key_of_0_1_is_still_accepted(tmp_path: Path) -> None:
 
 def test_an_obsolete_key_is_no_setting() -> None:
     assert not IGNORED.keys() & KEYS.keys()
-    assert len(KEYS) <= 36
+    assert len(KEYS) <= 39
 
 
 keys = st.one_of(st.sampled_from(sorted(KEYS)), st.text(max_size=10))

@@ -8,9 +8,11 @@ controller, the policy decides between eviction and a refused drain.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import Any, Final
+
+from nodeagent.core.coordination.drain_order import DrainOrder
 
 __all__ = [
     "Cause",
@@ -46,11 +48,13 @@ class DrainPolicy:
     """The defaults are the machine-config-operator's.
 
     ``unmanaged``: evict pods without a controller. ``local_data``: evict pods whose emptyDir volumes are deleted with
-    them.
+    them. ``lead_time``: seconds between the cordon and the first eviction.
     """
 
     unmanaged: bool = True
     local_data: bool = True
+    lead_time: float = 0.0
+    order: DrainOrder = field(default_factory=DrainOrder)
 
 
 class EvictionClass(Enum):
@@ -68,6 +72,9 @@ class Cause(StrEnum):
     FINALIZERS = "terminating, waits for"
     TERMINATING = "terminating"
     CONTROLLER = "the machine-config-controller has not evicted it yet"
+    # The order of the drain.
+    LEAD_TIME = "evicted after the lead time"
+    LATER = "evicted after the pods of an earlier step"
     # The policy protects the pod.
     UNMANAGED = "not managed by a controller"
     LOCAL_DATA = "its emptyDir volumes would be lost"
@@ -221,8 +228,8 @@ def blocking_reason(pod: Object, failure: Cause | None, words: str) -> tuple[Cau
 
 
 def is_blocked(pod: Remaining) -> bool:
-    """Return whether something keeps the pod on the node; otherwise it is terminating."""
-    return pod.cause not in (Cause.REQUESTED, Cause.GRACE_PERIOD)
+    """Return whether something keeps the pod on the node; otherwise it is terminating, or its turn comes later."""
+    return pod.cause not in (Cause.REQUESTED, Cause.GRACE_PERIOD, Cause.LEAD_TIME, Cause.LATER)
 
 
 def remedy(pod: Remaining) -> str:
