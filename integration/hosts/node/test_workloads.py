@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import secrets
@@ -52,6 +53,27 @@ class Scene:
     def budget(self, app: str, least: int) -> None:
         spec = {"minAvailable": least, "selector": {"matchLabels": {"app": app}}}
         self.create("apis/policy/v1", "poddisruptionbudgets", {"metadata": {"name": app}, "spec": spec})
+
+    def cordon(self) -> None:
+        """Cordon the node, and return when the scheduler knows it: it may be behind by a pod or two."""
+        self.admin.patch(f"/api/v1/nodes/{self.node.node}", {"spec": {"unschedulable": True}})
+        refused = map(self._is_refused, itertools.count())
+        self.node.wait_for(lambda: next(refused), "the scheduler refuses a pod", ENOUGH)
+
+    def _is_refused(self, number: int) -> bool:
+        name = f"refused-{number}"
+        spec = workload(nodeSelector={"kubernetes.io/hostname": self.node.node})
+        self.create("api/v1", "pods", pod(name, spec))
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{name}"
+
+        def scheduled() -> list[str]:
+            conditions = self.admin.get(path)["status"].get("conditions", [])
+            return [each["status"] for each in conditions if each["type"] == "PodScheduled"]
+
+        answer: list[str] = self.node.wait_for(scheduled, f"the scheduler has looked at {name}", ENOUGH)
+        self.admin.delete(path)
+        self.node.wait_for(lambda: name not in self.node.pods(), f"{name} is gone", ENOUGH)
+        return answer == ["False"]
 
     def static_pod(self) -> None:
         manifest = {"apiVersion": "v1", "kind": "Pod", **pod("static", workload(hostNetwork=True))}
@@ -181,6 +203,8 @@ def test_a_budget_keeps_the_same_pods_as_with_kubectl_until_it_allows_more(pair:
         scene.budget("web", 1)
 
     pair.make(pods, ready=3)
+    for scene in (pair.ours, pair.theirs):
+        scene.cordon()
     drain = pair.begin()
     pair.wait_left(["web"])
     # The pod in place of the evicted one has nowhere to run, so the budget stays used up.
