@@ -143,7 +143,9 @@ def test_install_upgrade_downgrade_and_remove(package: Package, built: dict[str,
     assert rpm(host, "--verify", "nodeagent") == ""
     host.boot()
     host.wait_for(lambda: host.is_active("nodeagent.service"), "the preset enabled the agent, and the boot started it")
-    host.run(["nodeagent", "status"])
+    # On a host with RPM, the file triggers of systemd do this.
+    host.run(["journalctl", "--update-catalog"])
+    host.run(["nodeagent", "selfcheck"])
     settings = host.root / "etc/nodeagent/config.d/50-site.yaml"
     settings.parent.mkdir(parents=True, exist_ok=True)
     settings.write_text("log:\n  level: debug\n")
@@ -155,6 +157,7 @@ def test_install_upgrade_downgrade_and_remove(package: Package, built: dict[str,
     assert (host.root / WANTS).is_symlink()
     host.boot()
     host.wait_for(lambda: host.is_active("nodeagent.service"), "the agent runs after the upgrade")
+    host.run(["nodeagent", "selfcheck"])
     host.run(["systemctl", "disable", "nodeagent.service"])
     host.power_off()
 

@@ -79,10 +79,11 @@ def test_an_enabled_agent_runs_after_a_reboot_and_a_disabled_one_does_not(packag
         host.boot()
         assert started(host) == (False, False)
         host.run(["systemctl", "enable", "nodeagent.service"])
+        host.run(["journalctl", "--update-catalog"])
         with host.rebooting():
             host.run(["systemctl", "reboot"])
         host.wait_for(lambda: started(host) == (True, True), "the agent was started by the boot")
-        host.run(["nodeagent", "status"])
+        host.run(["nodeagent", "selfcheck"])
         host.run(["systemctl", "disable", "nodeagent.service"])
         with host.rebooting():
             host.run(["systemctl", "reboot"])

@@ -50,6 +50,7 @@ COMMANDS: Final = (
     Command("fleet", "show rollout status of all pools"),
     Command("config", "print the current or the desired MachineConfig"),
     Command("settings", "show and check the settings of nodeagent"),
+    Command("selfcheck", "check the installation of nodeagent on this host"),
     Command("daemon", "run the daemon; for nodeagent.service"),
     Command("fetch-extensions", "unpack an extensions image; for nodeagent-extensions.service"),
     Command("version", "show client and daemon versions"),

@@ -1,0 +1,198 @@
+"""Read the facts of `nodeagent selfcheck` side by side, each within a deadline, and judge them.
+
+A reader that fails makes its own checks fail, and no other. Nothing is changed on the host or on a server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, TypeVar
+
+import nodeagent
+from nodeagent.cli import _offline
+from nodeagent.cli._client import Client
+from nodeagent.core.selfcheck.bus import NameFacts, bus_checks
+from nodeagent.core.selfcheck.files import (
+    DIRECTORIES,
+    LABELLED,
+    FileFacts,
+    catalog_check,
+    file_checks,
+    label_check,
+)
+from nodeagent.core.selfcheck.reach import REACH_CHECKS, ReachFacts, reach_check, registry_of
+from nodeagent.core.selfcheck.result import NotRead, SelfCheck, failed, ok
+from nodeagent.core.selfcheck.unit import UnitFacts, unit_checks
+from nodeagent.core.selfcheck.versions import RunningFacts, version_checks
+from nodeagent.errors import AgentError, InvalidInput, Unreachable, full_text
+from nodeagent.host.dbus.client import Bus
+from nodeagent.host.selfcheck import bus as bus_facts
+from nodeagent.host.selfcheck import files, servers, unit, versions
+from nodeagent.log.messages import MESSAGES
+from nodeagent.reasons import hint
+from nodeagent.settings.schema import Settings
+
+__all__ = ["survey"]
+
+# Seconds for each reader. They run side by side in three rounds, so the command takes at most three times as long.
+DEADLINE: Final = 20.0
+# Seconds to connect to the bus of a host without spare processor time.
+PATIENCE: Final = 10.0
+NO_SYSTEMD: Final = NotRead("systemd does not run here, as in the build of an image", "run it on the booted host")
+NOT_CONFIGURED: Final = NotRead("not configured")
+AS_ROOT: Final = "run it as root"
+MESSAGE_IDS: Final = tuple(message.id for message in MESSAGES.values())
+
+Fact = TypeVar("Fact")
+
+
+async def survey() -> Sequence[SelfCheck]:
+    """Return the results in the order of the documentation."""
+    settings, checked = await asyncio.to_thread(_settings)
+    booted = await asyncio.to_thread(unit.is_booted)
+    async with Bus(connect_for=0.0, patience=PATIENCE) as bus:
+        owner: Awaitable[NameFacts | NotRead] = bus_facts.read_name(bus) if booted else _known(NO_SYSTEMD)
+        own_unit, name, polkit, systemd = await asyncio.gather(
+            _bounded(unit.read_unit(bus) if booted else asyncio.to_thread(unit.read_unit_files)),
+            _bounded(owner),
+            _bounded(bus_facts.read_polkit(bus) if booted else _known(NO_SYSTEMD)),
+            _bounded(unit.read_systemd_version(bus) if booted else _known("")),
+        )
+        version = systemd if isinstance(systemd, str) else ""
+        policy, paths, catalog, labels, found, running = await asyncio.gather(
+            _bounded(asyncio.to_thread(bus_facts.is_bus_policy)),
+            _bounded(asyncio.to_thread(_files, settings.state_dir)),
+            _bounded(files.read_catalog(MESSAGE_IDS)),
+            _bounded(asyncio.to_thread(files.read_labels, (*LABELLED, settings.state_dir))),
+            _bounded(asyncio.to_thread(versions.read_versions, version)),
+            _bounded(asyncio.to_thread(_running, name)),
+        )
+        reached = await _reach(bus, settings, booted=booted)
+    return [
+        checked,
+        *unit_checks(own_unit),
+        *bus_checks(policy, name, polkit, own_unit, root=os.geteuid() == 0),
+        *file_checks(paths, booted=booted, running=isinstance(own_unit, UnitFacts) and own_unit.running),
+        label_check(labels),
+        catalog_check(catalog, MESSAGE_IDS),
+        *version_checks(nodeagent.__version__, found, running),
+        *(reach_check(each, reached[each]) for each in REACH_CHECKS),
+    ]
+
+
+async def _bounded(reading: Awaitable[Fact]) -> Fact | NotRead:
+    """Return the fact, or why it was not read."""
+    try:
+        async with asyncio.timeout(DEADLINE):
+            return await reading
+    except TimeoutError:
+        return NotRead(f"no answer within {DEADLINE:.0f} s", "run it again; the host may be busy", fault=True)
+    except AgentError as error:
+        return NotRead(error.message, error.hint or hint(error.reason), fault=True)
+    except OSError as error:
+        return NotRead(error.strerror or str(error), "check the file system", fault=True)
+
+
+async def _known(fact: Fact) -> Fact:
+    return fact
+
+
+def _settings() -> tuple[Settings, SelfCheck]:
+    """Return the settings of the host, or the defaults beside a check that failed."""
+    from nodeagent.settings.check import check_consistency
+    from nodeagent.settings.load import load
+
+    try:
+        loaded = load()
+        check_consistency(loaded.settings)
+    except InvalidInput as error:
+        return Settings(), failed("settings", full_text(error, 1), "nodeagent settings check")
+    return loaded.settings, ok("settings", f"valid, from {len(loaded.files)} files")
+
+
+def _files(state_dir: str) -> FileFacts:
+    store = f"{state_dir}/state.db"
+    return FileFacts(
+        files.read_manifest(),
+        {path: files.read_path(path) for path in DIRECTORIES},
+        (state_dir, files.read_path(state_dir)),
+        (store, files.read_path(store)),
+    )
+
+
+def _running(name: NameFacts | NotRead) -> RunningFacts | NotRead:
+    if isinstance(name, NotRead):
+        return NotRead(name.why, name.remedy)
+    if not name.version:
+        return NotRead("the daemon does not run", "systemctl start nodeagent")
+    return RunningFacts(name.version, versions.replaced_file(name.pid))
+
+
+async def _reach(bus: Bus, settings: Settings, *, booted: bool) -> Mapping[str, ReachFacts | NotRead]:
+    slots = settings.slots
+    cluster, fleetlock, registry = await asyncio.gather(
+        _cluster(settings),
+        _bounded(servers.reach_fleetlock(slots.fleetlock, slots.fleetlock_ca) if slots.fleetlock else _unset()),
+        _bounded(_registry(bus, booted=booted)),
+    )
+    return dict(zip(REACH_CHECKS, (*cluster, fleetlock, registry), strict=True))
+
+
+async def _unset() -> ReachFacts | NotRead:
+    return NOT_CONFIGURED
+
+
+async def _cluster(settings: Settings) -> tuple[ReachFacts | NotRead, ReachFacts | NotRead]:
+    """Return whether the API server answers, and whether it allows the lease."""
+    about, name = settings.cluster, settings.node_name
+    if not about.configured:
+        return NOT_CONFIGURED, NOT_CONFIGURED
+    if not os.access(about.kubeconfig or about.service_account, os.R_OK) and os.geteuid() != 0:
+        hidden = NotRead("the credentials of the agent are for root", AS_ROOT)
+        return hidden, hidden
+    # The library of the cluster takes half a second to load, so only hosts of a cluster do.
+    from nodeagent.host.clock import SystemClock
+    from nodeagent.kube.client import KubeClient
+    from nodeagent.kube.credentials import ClusterAccess
+    from nodeagent.kube.selfcheck import reach_api_server, reach_lease
+
+    # The library needs the keys of the kubeconfig as files, which must not replace those of the daemon.
+    with TemporaryDirectory(prefix="nodeagent-selfcheck-", dir=os.environ.get("XDG_RUNTIME_DIR")) as private:
+        access = ClusterAccess(about.kubeconfig, private=private)
+        if about.service_account:
+            access = ClusterAccess(private=private, service_account=Path(about.service_account))
+        async with KubeClient(access, SystemClock(), timeout=DEADLINE / 4) as client:
+            server = await _bounded(reach_api_server(client, name))
+            if isinstance(server, NotRead):
+                return server, NotRead("the API server does not answer", "see reach.api-server")
+            return server, await _bounded(reach_lease(client, name, about.lease_namespace))
+
+
+async def _registry(bus: Bus, *, booted: bool) -> ReachFacts | NotRead:
+    """Return whether the registry of the desired OS image answers."""
+    try:
+        document = await Client(bus).config("desired", "", secrets=False)
+    except AgentError as why:
+        # Without the daemon, its store and the file of the desired config are for root.
+        if os.geteuid() != 0:
+            return NotRead("the desired config is for root while the daemon does not run", AS_ROOT)
+        try:
+            down = why if isinstance(why, Unreachable) else Unreachable(why.message, reason=why.reason)
+            document = await asyncio.to_thread(_offline.config, down, "desired", "", secrets=False)
+        except (AgentError, OSError):
+            return NotRead("there is no desired config")
+    registry = registry_of(_image(document))
+    if not registry:
+        return NotRead("the desired config names no image of a registry")
+    if booted and await unit.proxies(bus):
+        return NotRead(f"a proxy is configured, which OS updates use for {registry}")
+    return await servers.reach_registry(registry)
+
+
+def _image(document: Any) -> str:
+    spec = document["config"].get("spec") if isinstance(document.get("config"), dict) else None
+    return str(spec.get("osImageURL") or "") if isinstance(spec, dict) else ""

@@ -1,0 +1,63 @@
+"""`nodeagent selfcheck`: check the installation of nodeagent on this host.
+
+Each way of installing ends with it. It needs neither the daemon nor root; what it cannot check is skipped with the
+reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import nodeagent
+from nodeagent.cli._io import emit, printable
+from nodeagent.cli._render import BAD, DIM, GOOD, counted, paint, table
+
+if TYPE_CHECKING:
+    from nodeagent.core.selfcheck.result import SelfCheck
+
+__all__ = ["add_arguments", "run"]
+
+SCHEMA: Final = "nodeagent/selfcheck/v1"
+STYLES: Final = {"ok": GOOD, "failed": BAD, "skipped": DIM}
+FAILED: Final = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help=f"one JSON object ({SCHEMA})")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Return 0; 1 if a check failed, after showing all of them."""
+    import asyncio
+
+    from nodeagent.cli._selfcheck import survey
+
+    checks = asyncio.run(survey())
+    bad = [check for check in checks if check.result == "failed"]
+    if args.json:
+        listed = [
+            {"id": check.id, "result": check.result, "message": check.message, "remedy": check.remedy}
+            for check in checks
+        ]
+        emit({"schema": SCHEMA, "version": nodeagent.__version__, "ok": not bad, "checks": listed})
+    else:
+        _print(checks)
+    return FAILED if bad else 0
+
+
+def _print(checks: Sequence[SelfCheck]) -> None:
+    rows = [[check.id, paint(check.result, STYLES[check.result]), printable(check.message)] for check in checks]
+    table(["CHECK", "RESULT", "DETAILS"], rows, below=[_below(check) for check in checks])
+    numbers = {result: sum(check.result == result for check in checks) for result in STYLES}
+    print()
+    if numbers["failed"]:
+        print(paint(f"{numbers['failed']} of {counted(len(checks), 'check')} failed", BAD))
+    else:
+        print(f"nodeagent is installed correctly: {numbers['ok']} ok, {numbers['skipped']} skipped")
+
+
+def _below(check: SelfCheck) -> Sequence[str]:
+    # A check that does not apply needs nothing to be done.
+    return [printable(f"what now: {check.remedy}")] if check.remedy else []

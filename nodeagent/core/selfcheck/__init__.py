@@ -1,0 +1,1 @@
+"""Judge whether nodeagent is installed as it has to be. Adapters read the facts (``host.selfcheck``)."""

@@ -1,0 +1,136 @@
+"""Judge the name of the daemon on the bus and its actions in polkit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from nodeagent.core.selfcheck.result import NotRead, SelfCheck, enumerated, failed, ok, skipped, unread
+from nodeagent.core.selfcheck.unit import UNIT, UnitFacts
+
+__all__ = [
+    "ACTIONS",
+    "BUS_NAME",
+    "BUS_POLICY",
+    "POLKIT_ACTIONS",
+    "NameFacts",
+    "PolkitDecision",
+    "PolkitFacts",
+    "bus_checks",
+]
+
+BUS_NAME: Final = "org.nodeagent.Agent1"
+BUS_POLICY: Final = f"/usr/share/dbus-1/system.d/{BUS_NAME}.conf"
+POLKIT_ACTIONS: Final = "/usr/share/polkit-1/actions/org.nodeagent.agent1.policy"
+ACTIONS: Final = frozenset(
+    f"org.nodeagent.agent1.{word}"
+    for word in (
+        "apply", "cancel", "diff", "etcd-member", "maintenance", "power-off", "read-secrets", "reboot", "reload",
+        "rollback", "verify",
+    )
+)  # fmt: skip
+
+# For callers without a session, in an inactive one, and in an active one.
+Defaults = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class NameFacts:
+    """``pid`` and ``uid`` are those of the owner; the pid is 0 if the name has none. ``version`` is the answer of the
+    daemon, "" if there is none."""
+
+    pid: int = 0
+    uid: int = 0
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PolkitDecision:
+    """The decision about an action of this user. ``challenge``: a password is needed."""
+
+    allowed: bool
+    challenge: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PolkitFacts:
+    """``installed`` is the content of the file of the package, ``known`` what polkit has read."""
+
+    installed: Mapping[str, Defaults]
+    known: Mapping[str, Defaults]
+    decisions: Mapping[str, PolkitDecision]
+
+
+def bus_checks(
+    policy: bool | NotRead,
+    name: NameFacts | NotRead,
+    polkit: PolkitFacts | NotRead,
+    unit: UnitFacts | NotRead,
+    *,
+    root: bool,
+) -> Iterator[SelfCheck]:
+    """``policy``: whether the policy file of the bus is in place and is the package's."""
+    yield _policy(policy)
+    yield unread("dbus.name", name) if isinstance(name, NotRead) else _name(name, unit)
+    if isinstance(polkit, NotRead):
+        yield from (unread(each, polkit) for each in ("polkit.actions", "polkit.decisions"))
+    else:
+        yield _actions(polkit)
+        yield _decisions(polkit, root=root)
+
+
+def _policy(found: bool | NotRead) -> SelfCheck:
+    name = "dbus.policy"
+    if isinstance(found, NotRead):
+        return unread(name, found)
+    if not found:
+        return failed(name, f"{BUS_POLICY} does not let root own {BUS_NAME}", "install the package again")
+    return ok(name, BUS_POLICY)
+
+
+def _name(found: NameFacts, unit: UnitFacts | NotRead) -> SelfCheck:
+    name = "dbus.name"
+    if not found.pid:
+        if isinstance(unit, UnitFacts) and unit.running:
+            remedy = f"systemctl reload dbus && systemctl restart {UNIT}"
+            return failed(name, f"the daemon runs without the name {BUS_NAME}: the bus has not read its policy", remedy)
+        return skipped(name, "the daemon does not run", f"systemctl start {UNIT}")
+    if found.uid != 0:
+        return failed(name, f"process {found.pid} of user {found.uid} has the name {BUS_NAME}", "stop that process")
+    if isinstance(unit, UnitFacts) and unit.running and unit.pid not in (0, found.pid):
+        return failed(name, f"process {found.pid}, not {UNIT}, has the name {BUS_NAME}", "stop that process")
+    if not found.version:
+        return failed(name, "the daemon does not answer", f"systemctl status {UNIT}")
+    return ok(name, f"{BUS_NAME} answers")
+
+
+def _actions(found: PolkitFacts) -> SelfCheck:
+    name = "polkit.actions"
+    if missing := sorted(ACTIONS - found.installed.keys()):
+        return failed(name, f"{POLKIT_ACTIONS} lacks {enumerated(missing)}", "install the package again")
+    if missing := sorted(found.installed.keys() - found.known.keys()):
+        return failed(name, f"polkit does not know {enumerated(missing)}", "systemctl restart polkit")
+    if other := sorted(key for key, defaults in found.installed.items() if found.known[key] != defaults):
+        message = f"polkit has other defaults than {POLKIT_ACTIONS} for {enumerated(other)}"
+        return failed(name, message, "systemctl restart polkit")
+    return ok(name, f"polkit knows {len(found.installed)} actions")
+
+
+def _decisions(found: PolkitFacts, *, root: bool) -> SelfCheck:
+    name = "polkit.decisions"
+    asked = ACTIONS & found.known.keys()
+    if missing := sorted(asked - found.decisions.keys()):
+        return failed(name, f"polkit makes no decision about {enumerated(missing)}", "journalctl -u polkit")
+    allowed = sorted(key for key in asked if found.decisions[key].allowed)
+    if root:
+        if refused := sorted(asked - set(allowed)):
+            return failed(name, f"polkit refuses root {enumerated(refused)}", "check /etc/polkit-1/rules.d")
+        return ok(name, "root may do everything")
+    challenged = [key for key in asked if not found.decisions[key].allowed and found.decisions[key].challenge]
+    refused_count = len(asked) - len(allowed) - len(challenged)
+    # Rules of the host may grant or refuse more than the defaults; both are decisions of its admin.
+    return ok(
+        name,
+        f"this user: {len(allowed)} allowed, {len(challenged)} with a password of an admin, {refused_count} refused",
+    )

@@ -1,0 +1,169 @@
+"""Judge the files of the package, the directories that it needs, their labels, and the message catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from nodeagent.core.selfcheck.result import NotRead, SelfCheck, enumerated, failed, ok, skipped, unread
+
+__all__ = [
+    "DIRECTORIES",
+    "FILE_CHECKS",
+    "LABELLED",
+    "FileFacts",
+    "FileKind",
+    "PathFacts",
+    "catalog_check",
+    "file_checks",
+    "label_check",
+]
+
+FILE_CHECKS: Final = ("files.package", "files.directories", "state.directory", "state.store")
+# systemd-tmpfiles makes these; the agent watches them, and admins write to them.
+DIRECTORIES: Final = (
+    "/etc/nodeagent",
+    "/etc/nodeagent/config.d",
+    "/run/nodeagent",
+    "/run/nodeagent/config.d",
+    "/run/motd.d",
+)
+# Paths whose label decides whether an enforcing host starts the agent, and lets it keep its state.
+LABELLED: Final = (
+    "/usr/bin/nodeagent",
+    "/usr/lib/nodeagent",
+    "/usr/lib/nodeagent/bin/python3",
+    "/usr/lib/systemd/system/nodeagent.service",
+    "/etc/nodeagent",
+)
+
+_WRITABLE_BY_OTHERS: Final = 0o022
+_TMPFILES: Final = "systemd-tmpfiles --create"
+
+
+class FileKind:
+    """Values of ``PathFacts.kind``."""
+
+    FILE: Final = "file"
+    DIRECTORY: Final = "directory"
+    LINK: Final = "link"
+    OTHER: Final = "special file"
+
+
+@dataclass(frozen=True, slots=True)
+class PathFacts:
+    """A path of the host, not followed if it is a link. ``label`` is "" without one; ``wanted`` is the label that the
+    policy assigns, "" if it assigns none."""
+
+    path: str
+    kind: str
+    uid: int = 0
+    gid: int = 0
+    mode: int = 0o755
+    label: str = ""
+    wanted: str = ""
+
+
+# A path that does not exist, and a path that cannot be read.
+Found = PathFacts | NotRead | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """``package`` has each file of the package, with None for a missing one. ``state`` is the directory of the store,
+    and both have their path with them, because a setting names it."""
+
+    package: Mapping[str, PathFacts | None] | NotRead
+    directories: Mapping[str, Found]
+    state: tuple[str, Found]
+    store: tuple[str, Found]
+
+
+def file_checks(facts: FileFacts | NotRead, *, booted: bool, running: bool) -> Iterator[SelfCheck]:
+    """``booted``: systemd runs, so that the directories in memory must exist. ``running``: the daemon runs, so that its
+    state must exist."""
+    if isinstance(facts, NotRead):
+        yield from (unread(name, facts) for name in FILE_CHECKS)
+        return
+    yield unread("files.package", facts.package) if isinstance(facts.package, NotRead) else _package(facts.package)
+    yield _directories(facts.directories, booted=booted)
+    yield _private("state.directory", *facts.state, FileKind.DIRECTORY, 0o700, running=running)
+    yield _private("state.store", *facts.store, FileKind.FILE, 0o600, running=running)
+
+
+def _package(listed: Mapping[str, PathFacts | None]) -> SelfCheck:
+    name, again = "files.package", "install the package again"
+    if missing := [path for path, found in listed.items() if found is None]:
+        return failed(name, f"missing: {enumerated(missing)}", again)
+    present = [found for found in listed.values() if found is not None]
+    # Links have no mode of their own.
+    if unsafe := [
+        found.path
+        for found in present
+        if found.uid != 0 or (found.kind != FileKind.LINK and found.mode & _WRITABLE_BY_OTHERS)
+    ]:
+        return failed(name, f"users other than root can change {enumerated(unsafe)}", again)
+    return ok(name, f"{len(listed)} files are in place")
+
+
+def _directories(found: Mapping[str, Found], *, booted: bool) -> SelfCheck:
+    name = "files.directories"
+    needed = {path: each for path, each in found.items() if booted or not path.startswith("/run/")}
+    if faults := [each for each in needed.values() if isinstance(each, NotRead)]:
+        return unread(name, faults[0])
+    if missing := [path for path, each in needed.items() if each is None]:
+        return failed(name, f"missing: {enumerated(missing)}", _TMPFILES)
+    present = [each for each in needed.values() if isinstance(each, PathFacts)]
+    for each in present:
+        if each.kind != FileKind.DIRECTORY:
+            return failed(name, f"{each.path} is a {each.kind}, not a directory", f"remove it, then {_TMPFILES}")
+        if each.uid != 0 or each.mode & _WRITABLE_BY_OTHERS:
+            message = f"users other than root can change {each.path} (owner {each.uid}, mode {each.mode:04o})"
+            return failed(name, message, f"chown root:root {each.path} && chmod 0755 {each.path}")
+    return ok(name, f"{len(present)} directories are in place")
+
+
+def _private(name: str, path: str, found: Found, kind: str, mode: int, *, running: bool) -> SelfCheck:
+    if isinstance(found, NotRead):
+        return unread(name, found)
+    if found is None:
+        if running:
+            return failed(name, f"{path} does not exist although the daemon runs", "systemctl restart nodeagent")
+        return skipped(name, f"{path} does not exist: the first start makes it", "systemctl start nodeagent")
+    if found.kind != kind:
+        return failed(name, f"{path} is a {found.kind}, not a {kind}", "move it away, then restart nodeagent")
+    if (found.uid, found.gid) != (0, 0):
+        return failed(name, f"{path} belongs to {found.uid}:{found.gid}, not to root", f"chown root:root {path}")
+    if found.mode & ~mode:
+        return failed(name, f"{path} has mode {found.mode:04o}: it is for root only", f"chmod {mode:04o} {path}")
+    return ok(name, f"{path} is for root only")
+
+
+def label_check(paths: Sequence[PathFacts] | NotRead) -> SelfCheck:
+    """Compare the types only: user, role and range differ between policies, and a relabelling leaves them."""
+    name = "selinux.labels"
+    if isinstance(paths, NotRead):
+        return unread(name, paths)
+    wrong = [found for found in paths if found.wanted and _type(found.label) != _type(found.wanted)]
+    if not wrong:
+        return ok(name, f"{len(paths)} paths have the labels of the policy")
+    shown = enumerated(f"{each.path} ({_type(each.label) or 'none'}, not {_type(each.wanted)})" for each in wrong)
+    remedy = f"restorecon -RF {' '.join(each.path for each in wrong)}; files of an image get theirs in its build"
+    return failed(name, f"labels differ from the policy: {shown}", remedy)
+
+
+def _type(label: str) -> str:
+    parts = label.split(":")
+    return parts[2] if len(parts) > 2 else ""
+
+
+def catalog_check(listed: Collection[str] | NotRead, known: Collection[str]) -> SelfCheck:
+    """``listed`` are the message ids of nodeagent that journalctl finds in the catalog."""
+    name = "journal.catalog"
+    if isinstance(listed, NotRead):
+        return unread(name, listed)
+    if missing := sorted(set(known) - set(listed)):
+        message = f"journalctl finds {len(known) - len(missing)} of {len(known)} entries, not {missing[0]}"
+        return failed(name, message, "journalctl --update-catalog")
+    return ok(name, f"journalctl explains {len(known)} messages")

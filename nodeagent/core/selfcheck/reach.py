@@ -1,0 +1,63 @@
+"""Judge whether the servers that the settings and the desired config name can be reached from this host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nodeagent.core.config.image import ContainerImage, parse_image
+from nodeagent.core.selfcheck.result import NotRead, SelfCheck, failed, ok, unread
+from nodeagent.errors import InvalidInput
+
+__all__ = ["REACH_CHECKS", "ReachFacts", "denied", "is_redirected", "reach_check", "registry_of"]
+
+REACH_CHECKS: Final = ("reach.api-server", "reach.lease", "reach.fleetlock", "reach.registry")
+
+
+@dataclass(frozen=True, slots=True)
+class ReachFacts:
+    """``target`` names the server. ``error`` is "" if it answered as it has to."""
+
+    target: str
+    error: str = ""
+    remedy: str = ""
+
+
+def reach_check(name: str, found: ReachFacts | NotRead) -> SelfCheck:
+    if isinstance(found, NotRead):
+        return unread(name, found)
+    if found.error:
+        return failed(name, f"{found.target}: {found.error}", found.remedy or "check address, network and firewall")
+    return ok(name, found.target)
+
+
+def denied(verbs: Iterable[str], allowed: Mapping[str, bool]) -> str:
+    """Return the verbs that the cluster does not allow, as words of an error."""
+    refused = [verb for verb in verbs if not allowed.get(verb, False)]
+    return f"the cluster does not allow to {', '.join(refused)} leases there" if refused else ""
+
+
+def registry_of(image: str) -> str:
+    """Return the host of the registry of an ``osImageURL``; "" for an image that names none."""
+    try:
+        parsed = parse_image(image)
+    except InvalidInput:
+        return ""
+    if not isinstance(parsed, ContainerImage):
+        return ""
+    host, slash, _ = parsed.name.partition("/")
+    # As in the references of container images: the first part is a host if it looks like one.
+    return host if slash and ("." in host or ":" in host or host == "localhost") else ""
+
+
+def is_redirected(registry: str, documents: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether a registries.conf lets other servers, or other protocols, answer for this registry."""
+    for document in documents:
+        entries = document.get("registry")
+        for entry in entries if isinstance(entries, list) else ():
+            scope = str(entry.get("prefix") or entry.get("location") or "") if isinstance(entry, dict) else ""
+            wildcard = scope.startswith("*.") and registry.endswith(scope.partition("/")[0][1:])
+            if scope and (wildcard or scope.partition("/")[0] == registry):
+                return True
+    return False

@@ -1,0 +1,61 @@
+"""The result of one check of the installation, and facts that could not be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["CheckResult", "NotRead", "SelfCheck", "enumerated", "failed", "ok", "skipped", "unread"]
+
+# Names in one message. The way out leads to the rest.
+SHOWN = 3
+
+
+class CheckResult(StrEnum):
+    OK = "ok"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class SelfCheck:
+    """``id`` is stable. ``remedy`` is the next step for an admin, "" for a check that passed."""
+
+    id: str
+    result: CheckResult
+    message: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NotRead:
+    """A fact that was not read. ``fault``: it should have been readable. Otherwise it does not apply to this host, or
+    is not for this user."""
+
+    why: str
+    remedy: str = ""
+    fault: bool = False
+
+
+def ok(name: str, message: str) -> SelfCheck:
+    return SelfCheck(name, CheckResult.OK, message)
+
+
+def failed(name: str, message: str, remedy: str) -> SelfCheck:
+    return SelfCheck(name, CheckResult.FAILED, message, remedy)
+
+
+def skipped(name: str, why: str, remedy: str = "") -> SelfCheck:
+    return SelfCheck(name, CheckResult.SKIPPED, why, remedy)
+
+
+def unread(name: str, fact: NotRead) -> SelfCheck:
+    return SelfCheck(name, CheckResult.FAILED if fact.fault else CheckResult.SKIPPED, fact.why, fact.remedy)
+
+
+def enumerated(names: Iterable[str]) -> str:
+    """Return the first names and the number of the others."""
+    listed = list(names)
+    more = len(listed) - SHOWN
+    return ", ".join(listed[:SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,83 @@
+"""Judge the versions: of the package and its libraries, of the host, and of the running daemon."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from nodeagent.core.selfcheck.result import NotRead, SelfCheck, failed, ok, skipped, unread
+from nodeagent.core.selfcheck.unit import UNIT
+
+__all__ = ["RunningFacts", "VersionFacts", "version_checks"]
+
+# As the RPM requires them. The package is built for this glibc, and the unit needs this systemd.
+OLDEST: Final = {"systemd": (250,), "glibc": (2, 34)}
+
+
+@dataclass(frozen=True, slots=True)
+class VersionFacts:
+    """``listed`` are the versions of the package's list of components; ``loaded`` are those that this process uses.
+    ``host`` are the versions of the host, without those that are not known."""
+
+    listed: Mapping[str, str] | NotRead
+    loaded: Mapping[str, str]
+    host: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RunningFacts:
+    """``replaced``: a file of the package that the daemon uses and that has been replaced since, "" if none is
+    known."""
+
+    version: str
+    replaced: str = ""
+
+
+def version_checks(program: str, found: VersionFacts | NotRead, running: RunningFacts | NotRead) -> Iterator[SelfCheck]:
+    """``program`` is the version of this program."""
+    if isinstance(found, NotRead):
+        yield from (unread(name, found) for name in ("versions.package", "versions.host"))
+    else:
+        yield _package(found)
+        yield _host(found.host)
+    yield unread("versions.daemon", running) if isinstance(running, NotRead) else _daemon(program, running)
+
+
+def _package(found: VersionFacts) -> SelfCheck:
+    name = "versions.package"
+    if isinstance(found.listed, NotRead):
+        return unread(name, found.listed)
+    for component, version in found.loaded.items():
+        if (expected := found.listed.get(component, "")) != version:
+            message = f"{component} is {version}, and the package lists {expected or 'none'}: files of two packages"
+            return failed(name, message, "install the package again")
+    shown = ", ".join(f"{component} {version}" for component, version in found.loaded.items())
+    return ok(name, shown)
+
+
+def _host(found: Mapping[str, str]) -> SelfCheck:
+    name = "versions.host"
+    for component, oldest in OLDEST.items():
+        if component in found and _numbers(found[component]) < oldest:
+            needed = ".".join(map(str, oldest))
+            return failed(name, f"{component} is {found[component]}, and {needed} is needed", "update the host")
+    if not found:
+        return skipped(name, "the versions of this host are not known", "run it on the booted host")
+    return ok(name, ", ".join(f"{component} {version}" for component, version in found.items()))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version such as ``257 (257.7-1)`` or ``2.36``."""
+    leading = re.match(r"[0-9]+(\.[0-9]+)*", version)
+    return tuple(map(int, leading[0].split("."))) if leading else ()
+
+
+def _daemon(program: str, running: RunningFacts) -> SelfCheck:
+    name, restart = "versions.daemon", f"systemctl restart {UNIT}; an update under way is resumed"
+    if running.version != program:
+        return failed(name, f"the running daemon is {running.version}, and {program} is installed", restart)
+    if running.replaced:
+        return failed(name, f"the running daemon uses a file that was replaced: {running.replaced}", restart)
+    return ok(name, f"the running daemon is {program}")

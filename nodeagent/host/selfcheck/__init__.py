@@ -1,0 +1,1 @@
+"""Read the facts that ``core.selfcheck`` judges. Nothing is changed on the host."""

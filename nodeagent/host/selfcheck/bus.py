@@ -1,0 +1,123 @@
+"""The name of the daemon on the bus, and its actions as polkit knows and decides them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from nodeagent.core.selfcheck.bus import (
+    ACTIONS,
+    BUS_NAME,
+    BUS_POLICY,
+    POLKIT_ACTIONS,
+    NameFacts,
+    PolkitDecision,
+    PolkitFacts,
+)
+from nodeagent.core.selfcheck.result import NotRead
+from nodeagent.errors import AgentError
+from nodeagent.host.dbus.client import Bus
+from nodeagent.host.dbus.codec import a_sv
+from nodeagent.host.dbus.errors import BusFault
+from nodeagent.reasons import Reason
+
+__all__ = ["is_bus_policy", "read_name", "read_polkit"]
+
+_POLKIT: Final = "org.freedesktop.PolicyKit1"
+_AUTHORITY_PATH: Final = "/org/freedesktop/PolicyKit1/Authority"
+_AUTHORITY: Final = "org.freedesktop.PolicyKit1.Authority"
+# Bytes of a file of the package.
+_MAX_FILE: Final = 1 << 20
+# The numbers of PolkitImplicitAuthorization, and the words of the file.
+_WORDS: Final = ("no", "auth_self", "auth_admin", "auth_self_keep", "auth_admin_keep", "yes")
+
+
+def is_bus_policy(root: Path = Path("/")) -> bool | NotRead:
+    """Return whether the policy file lets root own the name. Blocks."""
+    from xml.etree import ElementTree as ET
+
+    try:
+        with (root / BUS_POLICY[1:]).open("rb") as file:
+            tree = ET.fromstring(file.read(_MAX_FILE))  # noqa: S314 - only root writes this file
+    except FileNotFoundError:
+        return NotRead(f"{BUS_POLICY} does not exist", "install the package again", fault=True)
+    except (OSError, ET.ParseError) as error:
+        return NotRead(f"{BUS_POLICY} cannot be read: {error}", "install the package again", fault=True)
+    return tree.find(f"./policy[@user='root']/allow[@own='{BUS_NAME}']") is not None
+
+
+async def read_name(bus: Bus) -> NameFacts:
+    """Raises ``AgentError`` if the bus does not answer."""
+    try:
+        (owner,) = await bus.call_bus("GetNameOwner", "s", (BUS_NAME,))
+    except BusFault:
+        # The bus answers; the name has no owner.
+        await bus.call_bus("GetId")
+        return NameFacts()
+    (pid,) = await bus.call_bus("GetConnectionUnixProcessID", "s", (owner,))
+    (uid,) = await bus.call_bus("GetConnectionUnixUser", "s", (owner,))
+    try:
+        version = str(await bus.get(BUS_NAME, f"/{BUS_NAME.replace('.', '/')}", f"{BUS_NAME}.Status", "Version"))
+    except AgentError:
+        version = ""
+    return NameFacts(int(pid), int(uid), version)
+
+
+async def read_polkit(bus: Bus, root: Path = Path("/")) -> PolkitFacts | NotRead:
+    """Raises ``AgentError`` if polkit does not answer in time."""
+    installed = await asyncio.to_thread(_installed, root)
+    if isinstance(installed, NotRead):
+        return installed
+    try:
+        (listed,) = await bus.call(_POLKIT, _AUTHORITY_PATH, _AUTHORITY, "EnumerateActions", "s", ("",))
+    except BusFault as error:
+        if error.reason != Reason.SERVICE_UNKNOWN:
+            raise
+        return NotRead(
+            "polkit is not installed: only root can change this host", "install polkit if other users have to"
+        )
+    known = {str(row[0]): (_word(row[6]), _word(row[7]), _word(row[8])) for row in listed if str(row[0]) in installed}
+    found = await asyncio.gather(*(_decision(bus, action) for action in sorted(ACTIONS & known.keys())))
+    return PolkitFacts(installed, known, {action: decision for action, decision in found if decision is not None})
+
+
+async def _decision(bus: Bus, action: str) -> tuple[str, PolkitDecision | None]:
+    """Return the decision about this process, without a prompt."""
+    body: Any = (["system-bus-name", a_sv({"name": ("s", bus.unique_name)})], action, {}, 0, "")
+    try:
+        ((allowed, challenge, _details),) = await bus.call(
+            _POLKIT, _AUTHORITY_PATH, _AUTHORITY, "CheckAuthorization", "(sa{sv})sa{ss}us", body
+        )
+    except BusFault:
+        return action, None
+    return action, PolkitDecision(bool(allowed), bool(challenge))
+
+
+def _word(number: int) -> str:
+    return _WORDS[number] if number < len(_WORDS) else str(number)
+
+
+def _installed(root: Path) -> Mapping[str, tuple[str, str, str]] | NotRead:
+    from xml.etree import ElementTree as ET
+
+    try:
+        with (root / POLKIT_ACTIONS[1:]).open("rb") as file:
+            tree = ET.fromstring(file.read(_MAX_FILE))  # noqa: S314 - only root writes this file
+    except (OSError, ET.ParseError) as error:
+        why = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
+        return NotRead(f"{POLKIT_ACTIONS} {why}", "install the package again", fault=True)
+
+    def default(action: Any, name: str) -> str:
+        # polkit's value for a default that the file omits.
+        return str(action.findtext(f"defaults/{name}") or "no").strip()
+
+    return {
+        str(action.get("id")): (
+            default(action, "allow_any"),
+            default(action, "allow_inactive"),
+            default(action, "allow_active"),
+        )
+        for action in tree.iterfind("action")
+    }

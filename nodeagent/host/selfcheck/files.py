@@ -1,0 +1,100 @@
+"""Files of the package and of the agent, their labels, and the message catalog. All functions but ``read_catalog``
+block."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from nodeagent.core.selfcheck.files import FileKind, PathFacts
+from nodeagent.core.selfcheck.result import NotRead
+from nodeagent.host.checkers.job import CheckerLate, run_program
+from nodeagent.host.fs.selinux import Labels, policy_label
+
+__all__ = ["read_catalog", "read_labels", "read_manifest", "read_path"]
+
+MANIFEST: Final = "/usr/lib/nodeagent/manifest"
+# Bytes. The manifest has 200 KB.
+_MAX_MANIFEST: Final = 4 << 20
+# Seconds. journalctl reads one file.
+_CATALOG_TIMEOUT: Final = 20.0
+_MESSAGE_ID: Final = re.compile(r"[0-9a-f]{32}")
+_KINDS: Final = ((stat.S_ISREG, FileKind.FILE), (stat.S_ISDIR, FileKind.DIRECTORY), (stat.S_ISLNK, FileKind.LINK))
+
+
+def read_path(path: str, root: Path = Path("/")) -> PathFacts | NotRead | None:
+    """Return None for a path that does not exist. Links are not followed."""
+    try:
+        found = os.lstat(root / path.lstrip("/"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except PermissionError:
+        return NotRead(f"only root may read {path}", "run it as root")
+    except OSError as error:
+        return NotRead(f"{path}: {error.strerror}", "check the file system", fault=True)
+    kind = next((kind for is_kind, kind in _KINDS if is_kind(found.st_mode)), FileKind.OTHER)
+    return PathFacts(path, kind, found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode))
+
+
+def read_manifest(root: Path = Path("/")) -> Mapping[str, PathFacts | None] | NotRead:
+    """Return the files of the package, with None for those that are missing."""
+    try:
+        with (root / MANIFEST[1:]).open("rb") as file:
+            names = file.read(_MAX_MANIFEST).decode().splitlines()
+    except FileNotFoundError:
+        # rpm keeps its own list, and a wheel has none.
+        return NotRead("the package has no list of its files", "rpm --verify nodeagent, if it is an RPM")
+    except (OSError, UnicodeDecodeError) as error:
+        return NotRead(f"{MANIFEST} cannot be read: {error}", "install the package again", fault=True)
+    listed: dict[str, PathFacts | None] = {}
+    for name in names:
+        found = read_path(f"/{name}", root)
+        if isinstance(found, NotRead):
+            return found
+        listed[f"/{name}"] = found
+    return listed
+
+
+def read_labels(paths: Sequence[str], *, enabled: bool | None = None) -> Sequence[PathFacts] | NotRead:
+    """Return the paths that exist, with their labels and those of the policy."""
+    labels = Labels(enabled)
+    if not labels.enabled:
+        return NotRead("not applicable: SELinux is not enabled on this host")
+    found: list[PathFacts] = []
+    for path in paths:
+        try:
+            descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            return NotRead(f"{path}: {error.strerror}", "run it as root")
+        try:
+            mode = os.fstat(descriptor).st_mode
+            label = labels.read(descriptor) or ""
+        except OSError as error:
+            return NotRead(f"the label of {path}: {error.strerror}", "run it as root")
+        finally:
+            os.close(descriptor)
+        found.append(PathFacts(path, "", label=label, wanted=policy_label(path, mode) or ""))
+    if not any(each.wanted for each in found):
+        return NotRead("the policy names no label: libselinux or its file contexts are missing")
+    return found
+
+
+async def read_catalog(ids: Collection[str], program: str = "journalctl") -> Collection[str] | NotRead:
+    """Return those of the message ids that journalctl finds."""
+    try:
+        # It prints a line for each id that it finds, and fails if one is missing.
+        _, lines = await run_program(program, ["--list-catalog", *ids], Path("/"), _CATALOG_TIMEOUT)
+    except FileNotFoundError:
+        return NotRead("journalctl is not installed")
+    except CheckerLate as error:
+        return NotRead(f"journalctl: {error}", "journalctl --update-catalog", fault=True)
+    except OSError as error:
+        return NotRead(f"journalctl: {error.strerror}", "journalctl --update-catalog", fault=True)
+    found = {line.partition(" ")[0] for line in lines}
+    return {each for each in found if _MESSAGE_ID.fullmatch(each)}

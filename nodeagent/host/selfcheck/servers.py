@@ -1,0 +1,64 @@
+"""Whether a FleetLock server and a registry answer. Requests only read, and take no slot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from nodeagent.core.selfcheck.reach import ReachFacts, is_redirected
+from nodeagent.core.selfcheck.result import NotRead
+from nodeagent.host.http import HttpFault, request, tls_context
+
+__all__ = ["reach_fleetlock", "reach_registry"]
+
+# Seconds for one request.
+TIMEOUT: Final = 10.0
+_REGISTRIES: Final = "etc/containers/registries.conf"
+_MAX_FILE: Final = 1 << 20
+# Certificates for single registries: containers-certs.d(5).
+_CERTIFICATES: Final = ("etc/containers/certs.d", "etc/docker/certs.d")
+
+
+async def reach_fleetlock(address: str, ca: str, *, timeout: float = TIMEOUT) -> ReachFacts:
+    """Any answer will do: the protocol has no call that neither takes nor releases a slot."""
+    return await _reach(address, address, ca, timeout)
+
+
+async def reach_registry(
+    registry: str, *, root: Path = Path("/"), scheme: str = "https", timeout: float = TIMEOUT
+) -> ReachFacts | NotRead:
+    """Request the endpoint that each registry has. An answer that demands a login is an answer."""
+    if await asyncio.to_thread(_is_special, registry, root):
+        return NotRead(f"registries.conf or certs.d of this host has its own rules for {registry}")
+    return await _reach(registry, f"{scheme}://{registry}/v2/", "", timeout)
+
+
+async def _reach(target: str, url: str, ca: str, timeout: float) -> ReachFacts:
+    try:
+        tls = await asyncio.to_thread(tls_context, ca) if url.startswith("https:") else None
+        answer = await request("GET", url, tls=tls, timeout=timeout)
+    except HttpFault as fault:
+        return ReachFacts(target, str(fault))
+    except OSError as error:
+        return ReachFacts(target, f"the authority {ca}: {error.strerror or error}", "correct slots.fleetlock_ca")
+    return ReachFacts(target, f"status {answer.status}" if answer.status >= 500 else "")
+
+
+def _is_special(registry: str, root: Path) -> bool:
+    if any((root / place / registry).is_dir() for place in _CERTIFICATES):
+        return True
+    return is_redirected(registry, _documents(root))
+
+
+def _documents(root: Path) -> Iterator[Mapping[str, Any]]:
+    import tomllib
+
+    for path in (root / _REGISTRIES, *sorted((root / f"{_REGISTRIES}.d").glob("*.conf"))):
+        try:
+            with path.open("rb") as file:
+                yield tomllib.loads(file.read(_MAX_FILE).decode())
+        except (OSError, ValueError, RecursionError):
+            # ``settings check`` and the pre-flight report a bad file. TOMLDecodeError is a ValueError.
+            continue

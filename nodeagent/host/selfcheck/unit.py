@@ -1,0 +1,68 @@
+"""The unit of the daemon: from systemd, and from its files where systemd does not run."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+from nodeagent.core.selfcheck.unit import UNIT, UNIT_FILE, UnitFacts
+from nodeagent.host.dbus.client import Bus
+from nodeagent.host.systemd_jobs import MANAGER, NAME, PATH, SERVICE
+
+__all__ = ["is_booted", "proxies", "read_systemd_version", "read_unit", "read_unit_files"]
+
+_UNIT: Final = "org.freedesktop.systemd1.Unit"
+# Directories of systemd.unit(5) that replace files of the package, in their order.
+_BEFORE: Final = (
+    "etc/systemd/system.control",
+    "run/systemd/system.control",
+    "etc/systemd/system",
+    "run/systemd/system",
+)
+_OS_UPDATES: Final = "rpm-ostreed.service"
+
+
+def is_booted(root: Path = Path("/")) -> bool:
+    """Return whether systemd runs here, as sd_booted(3) does."""
+    return (root / "run/systemd/system").is_dir()
+
+
+async def read_unit(bus: Bus) -> UnitFacts:
+    """Raises ``AgentError``."""
+    # LoadUnit returns a path for a unit that does not exist as well.
+    (path,) = await bus.call(NAME, PATH, MANAGER, "LoadUnit", "s", (UNIT,))
+    wanted = ("LoadState", "FragmentPath", "UnitFileState", "UnitFilePreset", "ActiveState", "NeedDaemonReload")
+    load, fragment, enabled, preset, active, outdated = await asyncio.gather(
+        *(bus.get(NAME, path, _UNIT, name) for name in wanted)
+    )
+    if load == "not-found":
+        return UnitFacts("", "")
+    pid = await bus.get(NAME, path, SERVICE, "MainPID") if load == "loaded" else 0
+    masked = load == "masked"
+    return UnitFacts(fragment or UNIT, enabled, preset, active, bool(outdated), int(pid), masked)
+
+
+def read_unit_files(root: Path = Path("/")) -> UnitFacts:
+    """Return what the files of a host say that is not booted. Blocks."""
+    places = [*(root / place / UNIT for place in _BEFORE), root / UNIT_FILE[1:]]
+    found = next((path for path in places if path.is_symlink() or path.exists()), None)
+    if found is None:
+        return UnitFacts("", "")
+    masked = found.is_symlink() and str(found.readlink()) == "/dev/null"
+    # The link leads out of a root that is another host's.
+    enabled = any((wants / UNIT).is_symlink() for wants in (root / "etc/systemd/system").glob("*.wants"))
+    return UnitFacts(f"/{found.relative_to(root)}", "enabled" if enabled else "disabled", masked=masked)
+
+
+async def read_systemd_version(bus: Bus) -> str:
+    return str(await bus.get(NAME, PATH, MANAGER, "Version"))
+
+
+async def proxies(bus: Bus) -> bool:
+    """Return whether OS updates use a proxy, which is in the environment of the manager or of rpm-ostreed."""
+    (path,) = await bus.call(NAME, PATH, MANAGER, "LoadUnit", "s", (_OS_UPDATES,))
+    everywhere, own = await asyncio.gather(
+        bus.get(NAME, PATH, MANAGER, "Environment"), bus.get(NAME, path, SERVICE, "Environment")
+    )
+    return any(entry.partition("=")[0].lower().endswith("_proxy") for entry in (*everywhere, *own))

@@ -1,0 +1,81 @@
+"""Versions of the package, of its libraries, of the host and of the running daemon. All functions block."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import nodeagent
+from nodeagent.core.config.text import plain_json
+from nodeagent.core.selfcheck.result import NotRead
+from nodeagent.core.selfcheck.versions import VersionFacts
+
+__all__ = ["read_versions", "replaced_file"]
+
+SBOM: Final = "sbom.cdx.json"
+PACKAGE: Final = "/usr/lib/nodeagent/"
+_MAX_SBOM: Final = 4 << 20
+_MAX_MAPS: Final = 4 << 20
+_DELETED: Final = " (deleted)"
+
+
+def read_versions(systemd: str, prefix: Path | None = None) -> VersionFacts:
+    """``systemd`` is the version of the manager, "" if it is not known. ``prefix`` is the directory of the package."""
+    import sqlite3
+    import ssl
+    import zlib
+
+    import msgspec
+    import yaml
+
+    loaded = {
+        "nodeagent": nodeagent.__version__,
+        "python": platform.python_version(),
+        "openssl": ssl.OPENSSL_VERSION.split()[1],
+        "sqlite": sqlite3.sqlite_version,
+        "zlib": zlib.ZLIB_RUNTIME_VERSION,
+        "msgspec": msgspec.__version__,
+        "pyyaml": yaml.__version__,
+    }
+    host = {"systemd": systemd, "glibc": _glibc()}
+    known = {name: version for name, version in host.items() if version}
+    return VersionFacts(_listed(prefix or Path(sys.prefix)), loaded, known)
+
+
+def replaced_file(pid: int, proc: Path = Path("/proc")) -> str:
+    """Return a file of the package that a process uses and that was replaced since; "" if none is known."""
+    try:
+        with (proc / str(pid) / "maps").open("rb") as file:
+            lines = file.read(_MAX_MAPS).decode(errors="replace").splitlines()
+    except OSError:
+        # It belongs to another user, or it has ended.
+        return ""
+    for line in lines:
+        path = line.partition("/")
+        if line.endswith(_DELETED) and f"/{path[2]}".startswith(PACKAGE):
+            return f"/{path[2]}".removesuffix(_DELETED)
+    return ""
+
+
+def _glibc() -> str:
+    try:
+        return (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")[2]
+    except (ValueError, OSError):
+        return ""
+
+
+def _listed(prefix: Path) -> Mapping[str, str] | NotRead:
+    try:
+        with (prefix / SBOM).open("rb") as file:
+            document = plain_json.loads(file.read(_MAX_SBOM))
+        entries = [document["metadata"]["component"], *document["components"]]
+        return {str(entry["name"]): str(entry.get("version", "")) for entry in entries}
+    except FileNotFoundError:
+        return NotRead("not the self-contained package: its libraries are those of this Python")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        why = f"{prefix / SBOM} cannot be read: {type(error).__name__}"
+        return NotRead(why, "install the package again", fault=True)
