@@ -33,6 +33,7 @@ from nodeagent.agent.supervise import keep_running, run_until, stop_signals, wat
 from nodeagent.agent.update.preflight import Desired, Preflight, read_source
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.parse import parse, parse_stored
+from nodeagent.core.plan.policy_files import drop_in_directory, is_drop_in
 from nodeagent.core.plan.steps import ActStep, ReloadUnit, describe
 from nodeagent.core.update.events import DaemonStarted, DaemonStopped
 from nodeagent.core.update.ports.store import ApplyRequest
@@ -290,6 +291,9 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
         notifier.ready()
         watched = [path for path in (daemon.desired_path, daemon.settings.policy) if path]
         watches = [config_file.watch(path, daemon.loop.look_again) for path in watched]
+        if daemon.settings.policy:
+            directory = drop_in_directory(daemon.settings.policy)
+            watches.append(config_file.watch_directory(directory, is_drop_in, daemon.loop.look_again))
         # After the daemon is ready: its peers may start later.
         beside: list[tuple[str, Callable[[], Awaitable[None]]]] = [
             ("metrics", daemon.metrics.run),

@@ -14,6 +14,7 @@ from typing import Final
 
 from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.plan.policy_files import is_policy_file
 from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.domains.nodeagent import SETTINGS
 from nodeagent.errors import InvalidInput, Problem
@@ -42,12 +43,14 @@ class OwnConfig:
         if had != wants:
             yield from self._settings_problems(set(had) - set(wants), wants)
         policy = self._settings.policy
-        entry = new.files.get(policy) if policy else None
-        if entry is not None and old.files.get(policy) != entry:
+        for path in sorted(each for each in new.files if is_policy_file(policy, each)):
+            entry = new.files[path]
+            if old.files.get(path) == entry:
+                continue
             try:
-                parse_policy(entry.content, policy)
+                parse_policy(entry.content, path)
             except InvalidInput as error:
-                yield from error.problems or [Problem(policy, error.message)]
+                yield from error.problems or [Problem(path, error.message)]
 
     def _settings_problems(self, removed: set[str], wants: dict[str, bytes]) -> Iterator[Problem]:
         there = {path.name: path for path in find(self._directories)}

@@ -1,24 +1,26 @@
-"""The policy that an update is planned with: the one that the new config brings, or the one of the host.
+"""The policy that an update is planned with: the files that the new config brings, and those of the host.
 
-If the policy of the host cannot be read, that is a problem in the status, and the last valid one is used. A config that
-contains a policy, or removes the one of its predecessor, solves the problem.
+If a policy file of the host cannot be read, that is a problem in the status, and its last valid content is used. A
+config that contains the file, or removes the one of its predecessor, solves the problem.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from nodeagent.agent.last_good_settings import SettingsStore
 from nodeagent.agent.report.report import Report
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.plan.policy import Policy, merge
+from nodeagent.core.config.text import plain_json
+from nodeagent.core.plan.policy import Policy
+from nodeagent.core.plan.policy_files import is_policy_file, layered, merge_order
 from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.domains import default_policy
-from nodeagent.errors import AgentError, InvalidInput
-from nodeagent.host import config_file
-from nodeagent.reasons import Reason
+from nodeagent.errors import AgentError
+from nodeagent.host.policy_files import read_policy_files
 from nodeagent.settings.schema import Settings
 
 __all__ = ["HostPolicy"]
@@ -37,51 +39,58 @@ class HostPolicy:
     async def __call__(self, old: MachineConfig, new: MachineConfig) -> Policy:
         """Return the policy for the update from ``old`` to ``new``. Raises ``InvalidInput`` if none is valid."""
         path = self._settings().policy
-        if path in new.files:
-            return await _parsed(new.files[path].content, path)
-        try:
-            return await self.of_host()
-        except AgentError as error:
-            self._report.problem("policy", error)
-            if (kept := await self._kept(path)) is not None:
-                return kept
-            if path in old.files:
-                return default_policy()
-            raise
+        brought = {each: new.files[each].content for each in new.files if is_policy_file(path, each)}
+        layers = {each: await _parsed(text, each) for each, text in brought.items()}
+        texts = await asyncio.to_thread(read_policy_files, path, brought)
+        broken: dict[str, AgentError] = {}
+        kept: Mapping[str, Policy] = {}
+        for each, text in texts.items():
+            try:
+                layers[each] = await _parsed(text, each)
+            except AgentError as error:
+                broken[each] = error
+        if broken:
+            self._report.problem("policy", next(iter(broken.values())))
+            kept = await self._kept()
+        elif not brought:
+            await self._save(texts)
+        for each, failure in broken.items():
+            # Without the directory, no drop-in could be read.
+            usable = {name: layer for name, layer in kept.items() if name == each or name.startswith(f"{each}/")}
+            if not usable and each not in old.files:
+                raise failure
+            layers = {**usable, **layers}
+        return layered(default_policy(), (layers[each] for each in merge_order(path, layers)))
 
     async def look(self) -> None:
         """Reports a policy that cannot be read before an update needs it."""
         try:
-            await self.of_host()
+            await self(MachineConfig(""), MachineConfig(""))
         except AgentError as error:
             self._report.problem("policy", error)
 
-    async def of_host(self) -> Policy:
-        """Return the policy of the host, and save it for a time when the file cannot be read."""
-        path = self._settings().policy
-        text = await config_file.read(path) if path else None
-        if text is None:
-            if path and path != Settings().policy:
-                raise InvalidInput(f"{path} does not exist", reason=Reason.NO_POLICY)
-            found, text = default_policy(), b""
-        else:
-            found = await _parsed(text, path)
+    async def _save(self, texts: Mapping[str, bytes | AgentError]) -> None:
+        """Save a valid policy for a time when a file cannot be read."""
         self._report.solved("policy", "the policy is valid again")
-        kept = text.decode(errors="replace")
+        plain = {path: text.decode(errors="replace") for path, text in texts.items() if isinstance(text, bytes)}
+        kept = json.dumps(plain, sort_keys=True) if plain else ""
         try:
             if kept != await self._notes.note(NOTE):
                 await self._notes.keep_note(NOTE, kept)
         except AgentError as error:
             self._report.problem("store", error)
-        return found
 
-    async def _kept(self, path: str) -> Policy | None:
+    async def _kept(self) -> Mapping[str, Policy]:
+        """Return the files that were valid last. {} if there are none, or if the store fails."""
         try:
-            text = await self._notes.note(NOTE)
-            return await _parsed(text.encode(), path) if text else None
-        except AgentError:
-            return None
+            found: Any = plain_json.loads(await self._notes.note(NOTE) or "{}")
+            texts = {str(path): str(text) for path, text in found.items()}
+            return {path: await _parsed(text.encode(), path) for path, text in texts.items()}
+        except (AgentError, ValueError, AttributeError):
+            return {}
 
 
-async def _parsed(text: bytes, path: str) -> Policy:
-    return merge(default_policy(), await asyncio.to_thread(parse_policy, text, path))
+async def _parsed(text: bytes | AgentError, path: str) -> Policy:
+    if isinstance(text, AgentError):
+        raise text
+    return await asyncio.to_thread(parse_policy, text, path)

@@ -11,7 +11,7 @@ from nodeagent.cli._io import printable
 from nodeagent.cli._render import STRONG, paint
 from nodeagent.cli.plan import POLICY, actions_text
 from nodeagent.core.config.paths import UNIT_DIR
-from nodeagent.core.plan.policy import SSHKEY, Entry
+from nodeagent.core.plan.policy import SSHKEY, Entry, Policy
 from nodeagent.core.plan.policy_explain import Explanation, explain
 from nodeagent.errors import InvalidInput
 from nodeagent.reasons import Reason, documentation
@@ -49,8 +49,11 @@ def run(args: argparse.Namespace) -> int:
         _explain_reason(Reason(args.target), as_json=args.json)
         return 0
     domain, key = _target(args.target)
-    path = _host_policy() if args.policy is None else args.policy
-    found = explain(_io.load_policy(path), domain, key)
+    if args.policy is None:
+        policy, path = _host_policy()
+    else:
+        policy, path = _io.load_policy(args.policy), args.policy
+    found = explain(policy, domain, key)
     if args.json:
         _io.emit({**_to_dict(found), "policy_file": path})
     else:
@@ -58,10 +61,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _host_policy() -> str | None:
-    """Return the path of the policy of this host; None without one, or if this user cannot read it."""
-    import os
-
+def _host_policy() -> tuple[Policy, str | None]:
+    """Return the policy of this host and the path of its file; files that this user cannot read are left out."""
+    from nodeagent.core.plan.policy_files import layered
+    from nodeagent.core.plan.policy_parse import parse_policy
+    from nodeagent.domains import default_policy
+    from nodeagent.host.policy_files import read_policy_files
     from nodeagent.settings.load import load
     from nodeagent.settings.schema import Settings
 
@@ -69,12 +74,16 @@ def _host_policy() -> str | None:
         path = load().settings.policy
     except InvalidInput:
         path = Settings().policy
-    if not path or not os.path.lexists(path):
-        return None
-    if os.access(path, os.R_OK):
-        return path
-    _io.warn(f"only the built-in entries are used: root can read {path}, the policy of this host")
-    return None
+    texts: dict[str, bytes] = {}
+    for each, text in read_policy_files(path).items():
+        if isinstance(text, bytes):
+            texts[each] = text
+        elif text.reason == Reason.CONFIG_UNREADABLE:
+            _io.warn(f"its entries are left out: root can read {each}, a part of the policy of this host")
+        elif text.reason != Reason.NO_POLICY:
+            raise text
+    layers = [parse_policy(text, each) for each, text in texts.items()]
+    return layered(default_policy(), layers), path if path in texts else next(iter(texts), None)
 
 
 def _explain_reason(reason: Reason, *, as_json: bool) -> None:
@@ -115,6 +124,7 @@ def _to_dict(found: Explanation) -> dict[str, Any]:
         "policy": str(found.source),
         "entry": found.entry.key if found.entry else None,
         "match": found.match,
+        "file": (found.entry.origin if found.entry else "") or None,
         "actions": None if found.actions is None else [action_to_dict(action) for action in found.actions],
         "rule": found.entry.summary if found.entry and found.entry.rule else None,
         "replaces": found.replaced is not None,
@@ -126,7 +136,8 @@ def _to_dict(found: Explanation) -> dict[str, Any]:
 def _show(found: Explanation, path: str | None) -> None:
     rows = list(_rows(found))
     if path is not None:
-        rows.append(("policy of", f"this host ({path})"))
+        file = found.entry.origin if found.entry is not None else ""
+        rows.append(("policy of", f"this host ({file or path})"))
     width = max(len(label) for label, _ in rows)
     print(paint(printable(found.key), STRONG))
     for label, text in rows:

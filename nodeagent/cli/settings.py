@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nodeagent.cli._io import emit
 from nodeagent.cli._render import BAD, DIM, GOOD, paint, table
-from nodeagent.errors import InvalidInput, Problem
+from nodeagent.errors import AgentError, InvalidInput, Problem
 
 if TYPE_CHECKING:
     from nodeagent.settings.schema import Settings
@@ -98,6 +98,7 @@ def _checked_files() -> list[dict[str, Any]]:
     if values.policy:
         optional = values.policy == schema.Settings().policy
         files.append(_check_file(values.policy, "policy", optional=optional))
+        files += _check_drop_ins(values.policy)
     return [*files, _check_file(values.desired_config, "desired config", optional=True)]
 
 
@@ -131,6 +132,18 @@ def _check_file(path: str, what: str, *, optional: bool) -> dict[str, Any]:
     return _result(title, problems, notes=notes)
 
 
+def _check_drop_ins(policy: str) -> list[dict[str, Any]]:
+    from nodeagent.core.plan.policy_files import drop_in_directory, is_policy_file
+    from nodeagent.host.config_file import names_in
+
+    directory = drop_in_directory(policy)
+    try:
+        paths = [f"{directory}/{name}" for name in sorted(names_in(directory))]
+    except AgentError as error:
+        return [_result(f"policy {directory}", [Problem(directory, error.message)])]
+    return [_check_file(path, "policy", optional=True) for path in paths if is_policy_file(policy, path)]
+
+
 def _config(text: bytes) -> tuple[Sequence[Problem], Sequence[Problem]]:
     from nodeagent.core.config.machineconfig import MachineConfig
     from nodeagent.core.config.parse import parse
@@ -145,7 +158,12 @@ def _policy(text: bytes) -> tuple[Sequence[Problem], Sequence[Problem]]:
     from nodeagent.core.plan.policy_parse import parse_policy
 
     policy = parse_policy(text)
-    entries = [*policy.files.values(), *policy.units.values(), *([policy.sshkey] if policy.sshkey else [])]
+    entries = [
+        *policy.files.values(),
+        *policy.patterns.values(),
+        *policy.units.values(),
+        *([policy.sshkey] if policy.sshkey else []),
+    ]
     named = {action.unit for entry in entries for action in entry.actions if action.unit}
     known = _units_of_host()
     why = "is not on this host: an update that needs it is refused"

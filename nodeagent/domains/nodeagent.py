@@ -20,10 +20,11 @@ from nodeagent.core.plan.sides import Sides
 from nodeagent.core.validate.unit_file import assignments
 from nodeagent.errors import Problem
 
-__all__ = ["BUS_NAME", "DOMAIN", "POLICY", "SETTINGS"]
+__all__ = ["BUS_NAME", "DOMAIN", "POLICY", "POLICY_DIR", "SETTINGS"]
 
 SETTINGS: Final = "/etc/nodeagent/config.d"
 POLICY: Final = "/etc/nodeagent/policy.yaml"
+POLICY_DIR: Final = "/etc/nodeagent/policy.d"
 BUS_NAME: Final = "org.nodeagent.Agent1"
 
 # Units that the agent needs to start or to be reached.
@@ -63,6 +64,7 @@ DOMAIN: Final = NodeagentDomain(
         SETTINGS: (reload(OWN_UNIT),),
         # Read for each plan.
         POLICY: (NONE,),
+        POLICY_DIR: (NONE,),
     },
     units={OWN_UNIT: (DAEMON_RELOAD, restart(OWN_UNIT))},
     joined=(OWN_UNIT,),

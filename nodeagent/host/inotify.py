@@ -12,11 +12,14 @@ import struct
 from collections.abc import Collection, Iterator
 from typing import Self
 
-__all__ = ["CHANGED", "GONE", "OVERFLOW", "DirectoryWatches", "Watch"]
+__all__ = ["CHANGED", "CREATED", "GONE", "OVERFLOW", "DirectoryWatches", "Watch"]
 
 # linux/inotify.h
 # A change of an entry: IN_CLOSE_WRITE, IN_MOVED_FROM, IN_MOVED_TO, IN_DELETE.
 CHANGED = 0x8 | 0x40 | 0x80 | 0x200
+
+# IN_CREATE: also a directory, or a link, which have no IN_CLOSE_WRITE.
+CREATED = 0x100
 
 # IN_IGNORED, IN_MOVE_SELF: the directory was removed, unmounted or moved.
 GONE = 0x8000 | 0x800
@@ -24,8 +27,8 @@ GONE = 0x8000 | 0x800
 # IN_Q_OVERFLOW: events were lost.
 OVERFLOW = 0x4000
 
-# IN_ATTRIB, IN_CREATE: another mode or owner; a link, which has no IN_CLOSE_WRITE.
-_TOUCHED = 0x4 | 0x100
+# IN_ATTRIB, IN_CREATE: another mode or owner; a new entry.
+_TOUCHED = 0x4 | CREATED
 _MOVE_SELF = 0x800
 _ONLYDIR = 0x1000000
 
@@ -35,13 +38,13 @@ _BUFFER = 64 * 1024
 
 
 class Watch:
-    """A watch for changes of all entries. A context manager closes it. ``fileno()`` is readable if events wait."""
+    """A watch of all entries. A context manager closes it. ``fileno()`` is readable if events wait."""
 
-    def __init__(self, directory: str) -> None:
-        """Begin to watch. Raises ``OSError`` if the directory is missing or no inotify instance is free."""
+    def __init__(self, directory: str, mask: int = CHANGED) -> None:
+        """Begin to watch for ``mask``. Raises ``OSError`` if the directory is missing, or without a free instance."""
         self._instance = _Instance()
         try:
-            self._instance.add(directory, CHANGED)
+            self._instance.add(directory, mask)
         except OSError:
             self.close()
             raise

@@ -122,7 +122,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     ``desired_config``: the MachineConfig to apply if it does not come from a cluster. Watched; may be missing.
 
     ``policy``: a ``MachineConfiguration`` whose node disruption policy replaces built-in entries; "" for none. The file
-    at the default path may be missing; a file at any other path must exist.
+    at the default path may be missing; a file at any other path must exist. Drop-ins beside it, for the default path
+    /etc/nodeagent/policy.d/*.yaml, are merged over it.
 
     ``state_dir``: directory of the store. It must be on a disk that survives reboots; otherwise an update is not
     resumed after a crash.

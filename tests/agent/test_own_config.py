@@ -14,6 +14,7 @@ from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
 from nodeagent.core.plan.change import ChangeKind
 from nodeagent.core.plan.plan import Change
 from nodeagent.core.plan.policy import DAEMON_RELOAD, Entry, Policy, match, restart
+from nodeagent.core.plan.policy_files import MAX_DROP_INS
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import InvalidInput, Problem
@@ -76,8 +77,8 @@ class TestSettings:
         assert await self.refused({}, {f"{CONFIG_D}/60-x.yaml": "log: {level: debug}\n"}) == []
         assert await self.refused({}, {f"{CONFIG_D}/50-bad.yaml": "log: {level: debug}\n"}) == []
 
-    async def test_a_policy_that_does_not_parse_is_refused(self) -> None:
-        path = Settings().policy
+    @pytest.mark.parametrize("path", ["/etc/nodeagent/policy.yaml", "/etc/nodeagent/policy.d/10-site.yaml"])
+    async def test_a_policy_that_does_not_parse_is_refused(self, path: str) -> None:
         (problem,) = await self.refused({}, {path: "files: 5"})
         assert "must be a list" in problem.message
         assert await self.refused({path: "files: 5"}, {path: "files: 5"}) == []
@@ -133,6 +134,74 @@ class TestPolicy:
         self.write("files: []")
         assert await self.verb({}, {}) == ""
         assert self.report.status.problems == ()
+
+    def drop_in(self, name: str, text: str) -> Path:
+        path = self.path.with_name("policy.d") / name
+        path.parent.mkdir(mode=0o755, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o600)
+        return path
+
+    async def test_drop_ins_in_the_order_of_their_names(self) -> None:
+        self.write("files: []")
+        self.drop_in("20-b.yaml", "files: [{path: /etc/x, actions: [{type: Reboot}]}]")
+        assert await self.verb({}, {}) == "Reboot"
+        self.drop_in("10-a.yaml", "files: [{path: /etc/x, actions: [{type: None}]}]")
+        for ignored in (".30-c.yaml", "30-c.yaml~", "30-c.yml"):
+            self.drop_in(ignored, "files: 5")
+        self.write("files: [{path: /etc/x, actions: [{type: None}]}]")
+        assert await self.verb({}, {}) == "Reboot"
+        last = self.drop_in("30-c.yaml", "files: [{path: /etc/x, actions: [{type: DaemonReload}]}]")
+        assert await self.verb({}, {}) == "DaemonReload"
+        assert await self.verb({}, {str(last): "files: [{path: /etc/x, actions: [{type: Drain}]}]"}) == "Drain"
+
+    async def test_of_drop_ins_only_the_invalid_one_is_replaced_by_its_last_valid_content(self) -> None:
+        self.write("files: []")
+        first = self.drop_in("10-a.yaml", "files: [{path: /etc/x, actions: [{type: None}]}]")
+        assert await self.verb({}, {}) == "None"
+        first.write_text("files: 5")
+        assert await self.verb({}, {}) == "None"
+        second = self.drop_in("20-b.yaml", "files: [{path: /etc/x, actions: [{type: Reboot}]}]")
+        assert await self.verb({}, {}) == "Reboot"
+        second.write_text("files: 5")
+        with pytest.raises(InvalidInput):
+            await self.verb({}, {})
+        # A config that removes it, or replaces it.
+        assert await self.verb({str(second): "files: 5"}, {}) == "None"
+        good = {str(second): "files: [{path: /etc/x, actions: [{type: Drain}]}]"}
+        assert await self.verb({}, good) == "Drain"
+        assert [problem.topic for problem in self.report.status.problems] == ["policy"]
+        first.unlink()
+        second.unlink()
+        assert await self.verb({}, {}) == ""
+        assert self.report.status.problems == ()
+
+    async def test_a_directory_that_others_can_write_to(self) -> None:
+        self.write("files: []")
+        directory = self.drop_in("10-a.yaml", "files: [{path: /etc/x, actions: [{type: None}]}]").parent
+        assert await self.verb({}, {}) == "None"
+        directory.chmod(0o777)
+        assert await self.verb({}, {}) == "None"
+        (problem,) = self.report.status.problems
+        assert (problem.topic, problem.reason) == ("policy", "UnsafeConfig")
+        await self.notes.keep_note("policy", "")
+        with pytest.raises(InvalidInput):
+            await self.verb({}, {})
+
+    async def test_too_many_drop_ins(self) -> None:
+        self.write("files: []")
+        for number in range(MAX_DROP_INS + 1):
+            self.drop_in(f"{number}.yaml", "files: []")
+        with pytest.raises(InvalidInput) as caught:
+            await self.verb({}, {})
+        assert caught.value.reason == "TooLarge"
+
+    async def test_a_note_of_an_earlier_version_is_left_out(self) -> None:
+        self.write("files: 5")
+        for text in ("files: []\n", '{"files": []}', "[]", "["):
+            await self.notes.keep_note("policy", text)
+            with pytest.raises(InvalidInput):
+                await self.verb({}, {})
 
 
 class OwnPolicy(Host):

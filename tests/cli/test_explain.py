@@ -50,6 +50,32 @@ def test_the_policy_of_this_host_is_the_default(
     assert policy in capsys.readouterr().out
 
 
+def test_drop_ins_of_this_host(
+    policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (settings := tmp_path / "config.d").mkdir()
+    (settings / "10-test.yaml").write_text(f"policy: {policy}\n")
+    monkeypatch.setattr(load, "__defaults__", ((str(settings),),))
+    (tmp_path / "policy.d").mkdir()
+    dropin = tmp_path / "policy.d/10-a.yaml"
+    dropin.write_text("files: [{path: /etc/rsyslog.d/*.conf, actions: [{type: None}]}]")
+    found = explained(capsys, "/etc/rsyslog.d/a.conf")
+    assert (found["policy"], found["match"], found["entry"]) == ("user", "pattern", "/etc/rsyslog.d/*.conf")
+    assert found["file"] == str(dropin)
+    assert main(["explain", "/etc/rsyslog.d/a.conf"]) == 0
+    assert f"this host ({dropin})" in capsys.readouterr().out
+    assert main(["settings", "check"]) in (0, 2)
+    assert f"policy {dropin}: good" in capsys.readouterr().out
+    dropin.write_text("files: 5")
+    assert main(["settings", "check"]) == 2
+    assert f"policy {dropin}: bad" in capsys.readouterr().out
+    assert main(["explain", "/etc/rsyslog.d/a.conf"]) == 2
+    dropin.write_text("files: [{path: /etc/rsyslog.d/a.conf, actions: [{type: Reboot}]}]")
+    (tmp_path / "policy.d/05-b.yaml").write_text("files: [{path: /etc/rsyslog.d/*, actions: [{type: None}]}]")
+    found = explained(capsys, "/etc/rsyslog.d/a.conf")
+    assert (found["match"], found["shadowed"]) == ("exact", [{"entry": "/etc/rsyslog.d/*", "policy": "user"}])
+
+
 RESTART = {"type": "Restart", "unit": "chronyd.service"}
 BOTH = [{"type": "Drain"}, {"type": "Reboot"}]
 

@@ -38,6 +38,7 @@ FILES = {
     "/etc/crio/crio.conf": "special",
     "/etc/crio/crio.conf.d": "special",
     "/etc/nodeagent/config.d": ["Reload nodeagent.service"],
+    "/etc/nodeagent/policy.d": ["None"],
     "/etc/nodeagent/policy.yaml": ["None"],
     "/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt": [
         "Restart coreos-update-ca-trust.service",

@@ -96,3 +96,64 @@ async def test_the_directory_comes_and_goes(tmp_path: Path, monkeypatch: pytest.
             await asyncio.wait_for(changes.get(), 5)
             path.unlink()
             path.parent.rmdir()
+
+
+async def test_a_directory_of_files_that_is_made_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config_file, "SETTLE", 0.01)
+    directory = tmp_path / "policy.d"
+    changes: asyncio.Queue[None] = asyncio.Queue()
+    watch = config_file.watch_directory(
+        str(directory), lambda name: name.endswith(".yaml"), lambda: changes.put_nowait(None)
+    )
+    task = asyncio.create_task(watch)
+    try:
+        for _ in range(2):
+            await asyncio.sleep(0.1)
+            assert changes.empty(), "a directory that is missing is not polled"
+            directory.mkdir()
+            await asyncio.wait_for(changes.get(), 5)
+            (directory / "10-a.yaml.swp").write_text("an editor's")
+            await asyncio.sleep(0.05)
+            assert changes.empty(), "of another file"
+            (directory / "10-a.yaml").write_text("1")
+            await asyncio.wait_for(changes.get(), 5)
+            (directory / "10-a.yaml").unlink()
+            await asyncio.wait_for(changes.get(), 5)
+            (directory / "10-a.yaml.swp").unlink()
+            directory.rmdir()
+            await asyncio.wait_for(changes.get(), 5)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_file_in_place_of_the_directory_is_polled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config_file, "NO_WATCH_POLL", 0.01)
+    (tmp_path / "policy.d").write_text("")
+    changes: asyncio.Queue[None] = asyncio.Queue()
+    watch = config_file.watch_directory(str(tmp_path / "policy.d"), lambda _: True, lambda: changes.put_nowait(None))
+    task = asyncio.create_task(watch)
+    try:
+        for _ in range(3):
+            await asyncio.wait_for(changes.get(), 5)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda path: path.symlink_to("/etc"), "UnsafeConfig"),
+        (lambda path: path.write_text(""), "UnsafeConfig"),
+        (lambda path: path.mkdir() or path.chmod(0o777), "UnsafeConfig"),
+    ],
+    ids=["a link", "a file", "writable by others"],
+)
+def test_an_unsafe_directory(tmp_path: Path, make: Callable[[Path], object], reason: str) -> None:
+    path = tmp_path / "policy.d"
+    assert config_file.names_in(str(path)) == []
+    make(path)
+    with pytest.raises(InvalidInput) as caught:
+        config_file.names_in(str(path))
+    assert caught.value.reason == reason

@@ -1,8 +1,9 @@
 """The node disruption policy: the actions that a change to a path, a unit or the users of a host requests.
 
-A policy is a lookup table. Paths match exactly or by the longest directory above them, units by their exact name, and
-all changes to users by the single ``sshkey`` entry. A change without a matching entry is unlisted, and the caller
-assumes the strongest actions. Each entry has its source, so that an admin sees whether it is built in.
+A policy is a lookup table. A path matches its own entry, else the most specific pattern (``path_pattern``), else the
+longest directory above it; units match by their exact name, and all changes to users by the single ``sshkey`` entry. A
+change without a matching entry is unlisted, and the caller assumes the strongest actions. Each entry has its source, so
+that an admin sees whether it is built in.
 
 The rules are those of ``spec.nodeDisruptionPolicy`` of operator.openshift.io/v1 MachineConfiguration; ``policy_parse``
 reads one.
@@ -12,8 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 from nodeagent.core.plan.change import Action, ActionType, Change, KeyChange, PolicySource
+from nodeagent.core.plan.path_pattern import matches, specificity
 from nodeagent.core.plan.sides import Sides
 
 __all__ = [
@@ -25,6 +28,7 @@ __all__ = [
     "UNLISTED",
     "USER_DOMAINS",
     "Entry",
+    "MatchKind",
     "Policy",
     "PolicyMatch",
     "Rule",
@@ -86,9 +90,11 @@ Rule = Callable[[Change, Sides], Verdict]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry. ``key`` is a path without trailing slash, a unit name, ``sshkey`` or a field of the MachineConfig.
+    """An entry. ``key`` is a path without trailing slash, a pattern of paths, a unit name, ``sshkey`` or a field of the
+    MachineConfig.
 
-    If ``rule`` is set, it decides instead of ``actions``, and ``summary`` describes it.
+    If ``rule`` is set, it decides instead of ``actions``, and ``summary`` describes it. ``origin`` is the file of an
+    entry of the user.
     """
 
     key: str
@@ -96,6 +102,7 @@ class Entry:
     source: PolicySource = PolicySource.DEFAULT
     rule: Rule | None = None
     summary: str = ""
+    origin: str = field(default="", compare=False)
 
     def decide(self, change: Change, sides: Sides) -> Verdict:
         return self.rule(change, sides) if self.rule else Verdict(self.actions, "")
@@ -105,11 +112,13 @@ class Entry:
 class Policy:
     """A policy. ``fields`` are the other parts of a MachineConfig, which a user policy cannot set.
 
+    ``patterns`` are the entries of files whose path has a ``*``; of equally specific ones the last is the strongest.
     ``replaced`` has the built-in entries that entries of the user replace, for explanations. ``unlisted`` are rules for
     files without an entry: a file of the host may name their directory.
     """
 
     files: Mapping[str, Entry] = field(default_factory=dict)
+    patterns: Mapping[str, Entry] = field(default_factory=dict)
     units: Mapping[str, Entry] = field(default_factory=dict)
     sshkey: Entry | None = None
     fields: Mapping[str, Entry] = field(default_factory=dict)
@@ -117,12 +126,20 @@ class Policy:
     unlisted: tuple[Rule, ...] = ()
 
 
+class MatchKind(StrEnum):
+    """How an entry matches, the strongest first."""
+
+    EXACT = "exact"
+    PATTERN = "pattern"
+    DIRECTORY = "directory"
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyMatch:
-    """A matching entry. ``exact`` is false for a directory above the path."""
+    """A matching entry."""
 
     entry: Entry
-    exact: bool
+    kind: MatchKind
 
 
 def clean_path(path: str) -> str:
@@ -133,24 +150,27 @@ def clean_path(path: str) -> str:
 def match(policy: Policy, change: Change) -> PolicyMatch | None:
     """Return the entry that matches ``change``, None if it is unlisted."""
     if change.domain == "file":
-        return _match_path(policy.files, change.key)
+        return _match_path(policy.files, policy.patterns, change.key)
     if change.domain == "unit":
         entry = policy.units.get(change.key)
     elif change.domain in USER_DOMAINS:
         entry = policy.sshkey
     else:
         entry = policy.fields.get(change.domain)
-    return PolicyMatch(entry, exact=True) if entry else None
+    return PolicyMatch(entry, MatchKind.EXACT) if entry else None
 
 
-def _match_path(files: Mapping[str, Entry], path: str) -> PolicyMatch | None:
+def _match_path(files: Mapping[str, Entry], patterns: Mapping[str, Entry], path: str) -> PolicyMatch | None:
     if (entry := files.get(path)) is not None:
-        return PolicyMatch(entry, exact=True)
+        return PolicyMatch(entry, MatchKind.EXACT)
+    if found := [entry for entry in patterns.values() if matches(entry.key, path)]:
+        # ``max`` returns the first of equals, and the last entry is the strongest.
+        return PolicyMatch(max(reversed(found), key=lambda each: specificity(each.key)), MatchKind.PATTERN)
     above = path
     while (end := above.rfind("/")) > 0:
         above = above[:end]
         if (entry := files.get(above)) is not None:
-            return PolicyMatch(entry, exact=False)
+            return PolicyMatch(entry, MatchKind.DIRECTORY)
     return None
 
 
@@ -162,20 +182,24 @@ def only_by_user(policy: Policy, change: Change) -> bool:
     built_in = {entry.key: entry for entry in policy.replaced}
     if change.domain == "file":
         listed = {key: entry for key, entry in policy.files.items() if entry.source is not PolicySource.USER}
-        return _match_path({**built_in, **listed}, change.key) is None
+        # No built-in entry is a pattern.
+        return _match_path({**built_in, **listed}, {}, change.key) is None
     return found.entry.key not in built_in
 
 
-def merge(default: Policy, user: Policy) -> Policy:
-    """Return ``default``, with each entry replaced for which ``user`` has one with the same key."""
-    hidden = [default.files[key] for key in user.files if key in default.files]
-    hidden += [default.units[key] for key in user.units if key in default.units]
-    if user.sshkey and default.sshkey:
-        hidden.append(default.sshkey)
+def merge(weaker: Policy, user: Policy) -> Policy:
+    """Return ``weaker``, with each entry replaced for which ``user`` has one with the same key."""
+    hidden = [weaker.files[key] for key in user.files if key in weaker.files]
+    hidden += [weaker.units[key] for key in user.units if key in weaker.units]
+    if user.sshkey and weaker.sshkey:
+        hidden.append(weaker.sshkey)
+    built_in = [entry for entry in hidden if entry.source is PolicySource.DEFAULT]
+    patterns = {key: entry for key, entry in weaker.patterns.items() if key not in user.patterns}
     return replace(
-        default,
-        files={**default.files, **user.files},
-        units={**default.units, **user.units},
-        sshkey=user.sshkey or default.sshkey,
-        replaced=(*default.replaced, *hidden),
+        weaker,
+        files={**weaker.files, **user.files},
+        patterns={**patterns, **user.patterns},
+        units={**weaker.units, **user.units},
+        sshkey=user.sshkey or weaker.sshkey,
+        replaced=(*weaker.replaced, *built_in),
     )

@@ -6,18 +6,19 @@ from dataclasses import dataclass, replace
 
 from nodeagent.core.config.paths import managed_path_problem
 from nodeagent.core.plan.change import Action, Change, ChangeKind, PolicySource
+from nodeagent.core.plan.path_pattern import matches, specificity
 from nodeagent.core.plan.plan import combine, widen
-from nodeagent.core.plan.policy import UNLISTED, Entry, Policy, PolicyMatch, match
+from nodeagent.core.plan.policy import UNLISTED, Entry, MatchKind, Policy, PolicyMatch, match
 
 __all__ = ["Explanation", "explain"]
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """An explanation. ``match`` is exact, directory or none.
+    """An explanation. ``match`` is exact, pattern, directory or none.
 
     ``actions`` are those of a change of this entry alone, in order; None if they depend on the content. ``replaced`` is
-    the built-in entry that the entry of the user replaces, ``shadowed`` are entries of directories further up.
+    the built-in entry that the entry of the user replaces, ``shadowed`` are weaker patterns and directories.
     ``reason`` is a summary in a sentence.
     """
 
@@ -47,7 +48,7 @@ def explain(policy: Policy, domain: str, key: str) -> Explanation:
         key,
         entry.source,
         entry,
-        "exact" if found.exact else "directory",
+        str(found.kind),
         None if entry.rule else _alone(entry),
         replaced,
         shadowed,
@@ -69,15 +70,18 @@ def _alone(entry: Entry) -> tuple[Action, ...]:
 
 
 def _shadowed(policy: Policy, path: str, entry: Entry) -> tuple[Entry, ...]:
-    """Return the entries of directories above ``path`` that a longer one overrides, the longest first."""
+    """Return the entries that match ``path`` as well and lose: patterns, then directories, the strongest first."""
+    patterns = [each for each in policy.patterns.values() if each is not entry and matches(each.key, path)]
+    # Of equally specific patterns the last one is the strongest.
+    patterns = sorted(patterns, key=lambda each: specificity(each.key))[::-1]
     others = [other for other in policy.files.values() if other is not entry and path.startswith(f"{other.key}/")]
-    return tuple(sorted(others, key=lambda other: -len(other.key)))
+    return (*patterns, *sorted(others, key=lambda other: -len(other.key)))
 
 
 def _unlisted(domain: str) -> str:
     match domain:
         case "file":
-            return "no entry for this path or a directory above it"
+            return "no entry for this path or a directory above it, and no pattern that matches it"
         case "unit":
             return "no entry for this unit; names are compared exactly"
         case _:
@@ -88,10 +92,12 @@ def _reason(found: PolicyMatch, replaced: Entry | None, shadowed: tuple[Entry, .
     entry = found.entry
     whose = "the user's" if entry.source is PolicySource.USER else "the built-in"
     text = f"{whose} entry for {entry.key}"
-    if not found.exact:
+    if found.kind is MatchKind.DIRECTORY:
         text += ", the longest directory above it" if shadowed else ", a directory above it"
+    elif found.kind is MatchKind.PATTERN:
+        text += ", the most specific pattern that matches it" if shadowed else ", a pattern that matches it"
     elif shadowed:
-        text += ", which is closer than any directory"
+        text += ", which is closer than any pattern or directory"
     if replaced is not None:
         text += "; it replaces the built-in entry of the same key"
     return text

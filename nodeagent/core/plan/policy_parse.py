@@ -3,6 +3,7 @@
 Accepted are a whole ``MachineConfiguration`` object (operator.openshift.io/v1), of which only
 ``spec.nodeDisruptionPolicy`` is read, or just that mapping. Bounds and rules are those of the CRD, so that a policy
 that passes here also passes in a cluster; unknown keys are errors here, where the API server would drop them silently.
+A ``*`` in a path is an extension (``path_pattern``).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from nodeagent.core.config.fields import Fields
 from nodeagent.core.config.problems import Problems, shown
 from nodeagent.core.config.text import document
 from nodeagent.core.plan.change import Action, ActionType, PolicySource
+from nodeagent.core.plan.path_pattern import is_pattern, overlap, pattern_problem, specificity
 from nodeagent.core.plan.policy import SSHKEY, Entry, Policy, clean_path
 
 __all__ = ["MAX_ACTIONS", "MAX_ENTRIES", "parse_policy"]
@@ -53,7 +55,7 @@ def parse_policy(text: bytes, what: str = "the policy") -> Policy:
     problems = Problems()
     root = Fields(document.load(text, what), "", problems)
     body = _body(root)
-    policy = _policy(body)
+    policy = _policy(body, what)
     body.finish()
     problems.check(what)
     return policy
@@ -75,19 +77,21 @@ def _body(root: Fields) -> Fields:
     return root.child("spec").child("nodeDisruptionPolicy")
 
 
-def _policy(body: Fields) -> Policy:
+def _policy(body: Fields, origin: str) -> Policy:
     sshkey = body.child(SSHKEY)
     actions = _actions(sshkey, required=False)
     sshkey.finish()
+    files = _entries(body, "files", "path", origin)
     return Policy(
-        files=_entries(body, "files", "path"),
-        units=_entries(body, "units", "name"),
+        files={key: entry for key, entry in files.items() if not is_pattern(key)},
+        patterns={key: entry for key, entry in files.items() if is_pattern(key)},
+        units=_entries(body, "units", "name", origin),
         # The API server replaces a missing sshkey by an empty list, so an empty list means the built-in entry.
-        sshkey=Entry(SSHKEY, actions, PolicySource.USER) if actions else None,
+        sshkey=Entry(SSHKEY, actions, PolicySource.USER, origin=origin) if actions else None,
     )
 
 
-def _entries(body: Fields, section: str, key_name: str) -> dict[str, Entry]:
+def _entries(body: Fields, section: str, key_name: str, origin: str) -> dict[str, Entry]:
     entries: dict[str, Entry] = {}
     items = body.items(section)
     if len(items) > MAX_ENTRIES:
@@ -101,8 +105,21 @@ def _entries(body: Fields, section: str, key_name: str) -> dict[str, Entry]:
             continue
         if key in entries:
             item.bad(key_name, f"{shown(key)} is there twice")
-        entries[key] = Entry(key, actions, PolicySource.USER)
+        elif key_name == "path" and (rival := _rival(entries, key, actions)):
+            item.bad(key_name, f"{shown(key)} and {shown(rival)} match the same paths, but have other actions")
+        entries[key] = Entry(key, actions, PolicySource.USER, origin=origin)
     return entries
+
+
+def _rival(entries: dict[str, Entry], key: str, actions: tuple[Action, ...]) -> str:
+    """Return the pattern that contradicts ``key`` for a path, where neither is more specific; "" if there is none."""
+    if not is_pattern(key):
+        return ""
+    for other, entry in entries.items():
+        equal = is_pattern(other) and specificity(other) == specificity(key)
+        if equal and entry.actions != actions and overlap(key, other):
+            return other
+    return ""
 
 
 def _key(item: Fields, name: str) -> str | None:
@@ -130,7 +147,7 @@ def _path_problem(path: str) -> str:
         return "must not have empty, . or .. components"
     if any(ord(c) < 0x20 or ord(c) == 0x7F for c in path):
         return "must not have control characters"
-    return ""
+    return pattern_problem(path)
 
 
 def _actions(owner: Fields, *, required: bool) -> tuple[Action, ...]:

@@ -258,3 +258,30 @@ def test_user_entries_replace_by_key() -> None:
 def test_clean_path() -> None:
     assert clean_path("/etc/x/") == clean_path("/etc/x") == "/etc/x"
     assert clean_path("/") == "/"
+
+
+def test_patterns() -> None:
+    policy = parse({"files": [{"path": "/etc/x/*.conf", "actions": [NONE_DICT]}]})
+    assert not policy.files
+    found = match(merge(default_policy(), policy), Change("file", "/etc/x/a.conf", ChangeKind.ADDED))
+    assert found is not None
+    assert (found.entry.actions, found.kind) == ((NONE,), "pattern")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "refused"),
+    [("/etc/a*", "/etc/*a", True), ("/etc/a*", "/etc/b*", False), ("/etc/a*", "/etc/ab*", False)],
+)
+def test_two_patterns_that_contradict_each_other(one: str, other: str, refused: bool) -> None:
+    data = {"files": [{"path": one, "actions": [NONE_DICT]}, {"path": other, "actions": [{"type": "Reboot"}]}]}
+    if refused:
+        (problem,) = problems(data)
+        assert "match the same paths" in problem
+    else:
+        assert list(parse(data).patterns) == [one, other]
+    same = {"files": [{"path": path, "actions": [NONE_DICT]} for path in (one, other)]}
+    assert list(parse(same).patterns) == [one, other]
+
+
+def test_a_name_with_two_stars() -> None:
+    assert "more than one *" in problems(a_file(NONE_DICT, path="/etc/**"))[0]

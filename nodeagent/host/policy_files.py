@@ -1,0 +1,44 @@
+"""Read the policy files of this host."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from nodeagent.core.plan.policy_files import MAX_BYTES, MAX_DROP_INS, drop_in_directory, is_drop_in
+from nodeagent.errors import AgentError, InvalidInput
+from nodeagent.host.config_file import names_in, read_now
+from nodeagent.reasons import Reason
+from nodeagent.settings.schema import Settings
+
+__all__ = ["read_policy_files"]
+
+
+def read_policy_files(policy: str, without: Collection[str] = ()) -> Mapping[str, bytes | AgentError]:
+    """Return the content of each policy file, or why it cannot be read; those of ``without`` are not read. Blocks.
+
+    ``policy`` is the value of the setting. A directory that cannot be read has an error under its own path.
+    """
+    found: dict[str, bytes | AgentError] = {}
+    if not policy:
+        return found
+    directory = drop_in_directory(policy)
+    try:
+        names = [name for name in names_in(directory) if is_drop_in(name)]
+        if len(names) > MAX_DROP_INS:
+            raise InvalidInput(f"{directory} has {len(names)} files, more than {MAX_DROP_INS}", reason=Reason.TOO_LARGE)
+    except AgentError as error:
+        names, found[directory] = [], error
+    for path in (policy, *(f"{directory}/{name}" for name in sorted(names))):
+        if path in without:
+            continue
+        try:
+            text = read_now(path, MAX_BYTES)
+            if text is None and path == policy != Settings().policy:
+                raise InvalidInput(f"{path} does not exist", reason=Reason.NO_POLICY)
+        except AgentError as error:
+            found[path] = error
+        else:
+            # A drop-in may have been removed since it was listed.
+            if text is not None:
+                found[path] = text
+    return found
