@@ -339,6 +339,7 @@ class Reason(StrEnum):
     BAD_TIME = "BadTime", Kind.INPUT, "write 02:00, 'tomorrow 02:00', 'sat 02:00', 2026-11-24T02:00, or a window: 'sat,sun 02:00 60'"
     WINDOW_CLOSED = "WindowClosed", Kind.REFUSED, "wait for the next window, or change windows.open; nodeagent settings show lists them"
     SLOT_HELD = "SlotHeld", Kind.REFUSED, "wait for the hosts that have the slots; free the slot of a host that is gone permanently"
+    SLOT_PAUSED = "SlotPaused", Kind.REFUSED, "none: the update continues at the named time; slots.pause sets it, and deleting the free slots ends it"
     SLOT_LOST = "SlotLost", Kind.REFUSED, "the slot of this node was freed (kubectl get lease -n nodeagent); apply the config again"
     SLOT_CONTENDED = "SlotContended", Kind.RETRY, "kubectl get lease -n nodeagent -w shows which client keeps writing the slots"
     FLEET_LOCK_UNREACHABLE = "FleetLockUnreachable", Kind.UNREACHABLE, "check address, network and the FleetLock server; the agent retries"

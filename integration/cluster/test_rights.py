@@ -165,6 +165,11 @@ async def everything(client: KubeClient, node: str) -> None:
     gates = Gates(client, node, controls_node=True)
     await gates.check()
     slots = KubeSlots(client, HostIdentity(node, "host-a"), SlotPool(node, SlotKind.DISRUPT, 1), SystemClock())
+    paused = KubeSlots(
+        client, HostIdentity(node, "host-a"), SlotPool(f"{node}-p", SlotKind.DISRUPT, 1, 1), SystemClock()
+    )
+    await paused.acquire("nodeagent", OP, "update")
+    await paused.release(OP)
     await slots.acquire("nodeagent", "given-up", "update")
     await slots.acquire("nodeagent", OP, "update")
     agent = Agent(client, HostIdentity(node, "host-a"))
@@ -379,6 +384,17 @@ async def test_a_slot_is_not_taken_from_another_node_nor_for_it(installed: Clust
         with pytest.raises(Forbidden, match="may not write leases"):
             await stranger.acquire("x", OP, "for another")
         assert installed.admin.get(f"{leases}/{name}") == held
+        # A slot that rests after its release is neither deleted nor changed by another agent.
+        pausing = SlotPool(node, SlotKind.DISRUPT, 1, 3600)
+        await KubeSlots(theirs, HostIdentity(other, "host-b"), pausing, SystemClock()).release(OP)
+        rests = installed.admin.get(f"{leases}/{name}")
+        for agent in (client, theirs):
+            with pytest.raises(Forbidden, match="may not write leases"):
+                await agent.delete(f"{leases}/{name}", uid=held["metadata"]["uid"])
+            with pytest.raises(Forbidden, match="may not write leases"):
+                note = {"nodeagent.org/released": "2999-01-01T00:00:00Z n"}
+                await agent.patch(f"{leases}/{name}", {"metadata": {"annotations": note}})
+        assert installed.admin.get(f"{leases}/{name}") == rests
 
 
 @pytest.mark.parametrize("connect", [by_token, by_certificate])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
 from integration.cluster.cluster import LEASE_PATH, LEASES, Cluster
-from integration.cluster.other_holders import client_of, written
+from integration.cluster.other_holders import client_of, seconds, written
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.core.coordination.slots import SlotKind, SlotPool
 from nodeagent.errors import Refused, Retryable
@@ -40,10 +41,11 @@ def pool() -> str:
 
 @pytest.fixture
 def slots_of(client: KubeClient, pool: str) -> MakeSlots:
-    def make(node: str, count: int = 1, kind: SlotKind = SlotKind.DISRUPT, instance: str = "host-a") -> KubeSlots:
-        return KubeSlots(
-            client, HostIdentity(node, instance), SlotPool(pool, kind, count), SystemClock(), namespace=LEASES
-        )
+    def make(
+        node: str, count: int = 1, kind: SlotKind = SlotKind.DISRUPT, instance: str = "host-a", pause: float = 0.0
+    ) -> KubeSlots:
+        about = SlotPool(pool, kind, count, pause)
+        return KubeSlots(client, HostIdentity(node, instance), about, SystemClock(), namespace=LEASES)
 
     return make
 
@@ -175,3 +177,97 @@ async def test_a_write_without_an_answer_leaves_no_second_slot(
 async def test_a_node_that_is_not_in_the_cluster(slots_of: MakeSlots) -> None:
     await refused(slots_of("node-none").acquire("nodeagent", OP, WHY), "NodeUnknown")
     await slots_of("node-none").release(OP)
+
+
+PAUSE = 4.0
+
+
+def begun_too_early(cluster: Cluster, prefix: str, pause: float) -> list[str]:
+    """Return the acquisitions that came less than ``pause`` seconds after a release, by the audit log."""
+    held: dict[str, str] = {}
+    last, found = float("-inf"), []
+    for name, event in written(cluster):
+        if not name.startswith(prefix):
+            continue
+        before = held.get(name, "")
+        holder = held[name] = (event.get("responseObject") or {}).get("spec", {}).get("holderIdentity") or ""
+        if before and not holder:
+            last = max(last, seconds(event["requestReceivedTimestamp"]))
+        elif holder and not before and (at := seconds(event["stageTimestamp"])) < last + pause:
+            found.append(f"{holder} took {name} {last + pause - at:.3f} s too early")
+    return found
+
+
+async def until_taken(slots: KubeSlots, operation: str = OP) -> float:
+    """Try without end, and return the seconds until the slot was taken."""
+    began = time.monotonic()
+    while True:
+        try:
+            await slots.acquire("nodeagent", operation, WHY)
+        except (Refused, Retryable):
+            await asyncio.sleep(0.05)
+        else:
+            return time.monotonic() - began
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_the_pool_pauses_between_two_nodes(
+    cluster: Cluster, make_node: Callable[[], str], slots_of: MakeSlots, pool: str, count: int
+) -> None:
+    nodes = [make_node() for _ in range(3)]
+
+    async def update(node: str) -> None:
+        await until_taken(slots_of(node, count, pause=PAUSE))
+        # Another process goes on, as after a reboot.
+        await slots_of(node, count, pause=PAUSE).check(OP)
+        await slots_of(node, count, pause=PAUSE).release(OP)
+
+    # With two slots, nodes that begin together do not wait for each other.
+    await asyncio.wait_for(asyncio.gather(*map(update, nodes[:count])), 60)
+    await asyncio.wait_for(asyncio.gather(*map(update, nodes[count:])), 120)
+    assert most_held(cluster, f"slot-disrupt-{pool}-") >= 1
+    if count == 1:
+        assert begun_too_early(cluster, f"slot-disrupt-{pool}-", PAUSE) == []
+
+
+async def test_a_pause_is_named_and_survives_its_node_and_the_agents(
+    cluster: Cluster, make_node: Callable[[], str], slots_of: MakeSlots, pool: str
+) -> None:
+    one, other = make_node(), make_node()
+    name = await slots_of(one, pause=3600).acquire("nodeagent", OP, WHY)
+    await slots_of(one, pause=3600).release(OP)
+    lease = cluster.admin.get(f"{LEASE_PATH}/{name}")
+    assert "ownerReferences" not in lease["metadata"]
+    assert "holderIdentity" not in lease["spec"]
+    cluster.admin.delete(f"/api/v1/nodes/{one}")
+    for _ in range(2):
+        message = await refused(slots_of(other, pause=3600).acquire("nodeagent", OP, WHY), "SlotPaused")
+        assert message.startswith(f"pool {pool} pauses until 20")
+        assert f", because {one} released its slot at 20" in message
+    # The way out of an operator.
+    cluster.admin.delete(f"{LEASE_PATH}/{name}")
+    await slots_of(other, pause=3600).acquire("nodeagent", OP, WHY)
+
+
+async def test_the_node_with_the_slot_does_not_pause(node: str, slots_of: MakeSlots, make_node: Any) -> None:
+    """Its update goes on after the release of another node, also under another operation."""
+    other = make_node()
+    await slots_of(node, 2, pause=3600).acquire("nodeagent", OP, WHY)
+    await slots_of(other, 2, pause=3600).acquire("nodeagent", OP, WHY)
+    await slots_of(other, 2, pause=3600).release(OP)
+    await slots_of(node, 2, pause=3600).acquire("nodeagent", OP, WHY)
+    await slots_of(node, 2, pause=3600).acquire("nodeagent", "9c1d", WHY)
+    await refused(slots_of(other, 2, pause=3600).acquire("nodeagent", OP, WHY), "SlotPaused")
+
+
+@pytest.mark.parametrize("note", [None, "no time", "2999-01-01T00:00:00Z n"])
+async def test_a_slot_that_was_freed_at_an_unknown_time(
+    cluster: Cluster, make_node: Callable[[], str], slots_of: MakeSlots, note: str | None
+) -> None:
+    one, other = make_node(), make_node()
+    name = await slots_of(one, pause=2).acquire("nodeagent", OP, WHY)
+    patch = {"metadata": {"annotations": {"nodeagent.org/released": note}}, "spec": {"holderIdentity": None}}
+    cluster.admin.patch(f"{LEASE_PATH}/{name}", patch)
+    message = await refused(slots_of(other, pause=2).acquire("nodeagent", OP, WHY), "SlotPaused")
+    assert "for 2 s, because a slot was freed at a time that is not known" in message
+    assert await asyncio.wait_for(until_taken(slots_of(other, pause=2)), 60) >= 2

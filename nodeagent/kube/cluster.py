@@ -71,7 +71,7 @@ class Cluster:
             if controls_node
             else None
         )
-        self.slot = self._slots(settings, SlotKind.DISRUPT, settings.slots.max_unavailable)
+        self.slot = self._slots(settings, SlotKind.DISRUPT, settings.slots.max_unavailable, settings.slots.pause)
         self.staging_slot = self._slots(settings, SlotKind.STAGE, settings.slots.max_staging)
 
     @property
@@ -87,11 +87,11 @@ class Cluster:
     async def close(self) -> None:
         await self.client.close()
 
-    def _slots(self, settings: Settings, kind: SlotKind, count: int) -> KubeSlots | None:
+    def _slots(self, settings: Settings, kind: SlotKind, count: int, pause: float = 0.0) -> KubeSlots | None:
         slots = settings.slots
         if not slots.pool or not count:
             return None
-        return KubeSlots(self.client, self._host, SlotPool(slots.pool, kind, count), self._clock)
+        return KubeSlots(self.client, self._host, SlotPool(slots.pool, kind, count, pause), self._clock)
 
 
 def drained_by_controller(settings: DrainSettings) -> bool | None:

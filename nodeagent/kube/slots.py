@@ -1,7 +1,9 @@
 """Slots of a pool on an API server (``core/coordination/slots.py``). Implements ``ports.Slots``.
 
-Taking one needs two requests, checking one, releasing two; there is none in between, since a slot does not expire. A
-write without an answer is found by the uid of the node at the next ``acquire`` or ``release``: no slot is left behind.
+A slot is deleted when it is released, or stays with the time of the release if the pool has a pause
+(``core/coordination/pool_pause.py``). Taking one needs two requests, checking one, releasing two; there is none in
+between, since a slot does not expire. A write without an answer is found by the uid of the node at the next ``acquire``
+or ``release``: no slot is left behind.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Final
 
 from nodeagent.core.coordination.kube_time import Uncertain
 from nodeagent.core.coordination.lease import Claim, HostIdentity
+from nodeagent.core.coordination.pool_pause import pool_pause, released
 from nodeagent.core.coordination.slots import Slot, SlotPool, free_indices, held_by, new_slot, read_slots, taken
 from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import Refused, Retryable, Terminal
@@ -38,13 +41,15 @@ class KubeSlots:
         self._host = host
         self._pool = pool
         self._clock = clock
+        # By uid and version of a free slot: when this agent saw it first, on the steady clock.
+        self._seen: dict[tuple[str, str], float] = {}
         self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 
     async def acquire(self, holder: str, operation: str, reason: str) -> str:
         """Take a slot, or keep the one that this node has, and return its name.
 
-        Raises ``Refused`` (``SlotHeld``, ``NodeUnknown``), ``Retryable`` (``SlotContended``), and what the client
-        raises.
+        Raises ``Refused`` (``SlotHeld``, ``SlotPaused``, ``NodeUnknown``), ``Retryable`` (``SlotContended``), and what
+        the client raises.
         """
         claim = Claim(holder, operation, reason, self._host.instance)
         uid = await self._node_uid()
@@ -60,6 +65,7 @@ class KubeSlots:
             free = free_indices(self._pool, slots, random.randrange(1 << 16))  # noqa: S311 - spreads nodes
             if not free:
                 raise Refused(self._describe(slots), reason=Reason.SLOT_HELD)
+            self._check_pause(slots)
             known = {slot.index: slot for slot in slots}
             for index in free:
                 if await self._took(index, known.get(index), claim, uid):
@@ -90,7 +96,11 @@ class KubeSlots:
                 path = f"{self._leases}/{self._pool.lease(slot.index)}"
                 # The slot changed since it was read, so the next round reads it again.
                 with suppress(Conflict, NotFound):
-                    await self._client.delete(path, uid=slot.lease.uid, resource_version=slot.lease.version)
+                    if self._pool.pause:
+                        latest = self._client.server_clock.latest(self._clock.monotonic())
+                        await self._client.patch(path, released(slot, self._host.node, latest))
+                    else:
+                        await self._client.delete(path, uid=slot.lease.uid, resource_version=slot.lease.version)
         raise Retryable(
             f"the slot of {self._host.node} changes faster than it can be read", reason=Reason.SLOT_CONTENDED
         )
@@ -99,6 +109,30 @@ class KubeSlots:
         """Return all slots of the pool, held or not."""
         pool = self._pool
         return read_slots(pool, await self._client.items(self._leases, labelSelector=pool.selector))
+
+    def _check_pause(self, slots: Sequence[Slot]) -> None:
+        """Raise ``Refused`` (``SlotPaused``) after a release.
+
+        A node that releases its slot after ``slots`` were read is not waited for: the one that asks could have begun
+        while it held the slot.
+        """
+        pool, now = self._pool, self._clock.monotonic()
+        if not pool.pause:
+            return
+        known = {(slot.lease.uid, slot.lease.version): now for slot in slots if not slot.held}
+        self._seen = {key: self._seen.get(key, at) for key, at in known.items()}
+
+        def seen(slot: Slot) -> float:
+            return now - self._seen[slot.lease.uid, slot.lease.version]
+
+        clock = self._client.server_clock
+        found = pool_pause(slots, pool.pause, clock.earliest(now), clock.latest(now), seen)
+        if found is None:
+            return
+        why = f"for {pool.pause:g} s, because a slot was freed at a time that is not known"
+        if found.until:
+            why = f"until {found.until}, because {found.node or 'a node'} released its slot at {found.since}"
+        raise Refused(f"pool {pool.name} pauses {why}", reason=Reason.SLOT_PAUSED)
 
     async def _took(self, index: int, slot: Slot | None, claim: Claim, uid: str) -> bool:
         pool, node = self._pool, self._host.node

@@ -93,6 +93,8 @@ def check_consistency(settings: Settings) -> None:
         raise _contradiction("cluster.source: cluster needs a cluster (cluster.kubeconfig or cluster.service_account)")
     if slots.pool and not cluster.configured:
         raise _contradiction("slots.pool needs a cluster (cluster.kubeconfig); without one there is slots.fleetlock")
+    if slots.pause and not slots.pool:
+        raise _contradiction("slots.pause needs slots.pool: a FleetLock server knows no pause")
     if slots.fleetlock and cluster.configured:
         raise _contradiction("slots.fleetlock is for hosts without a cluster; in one there is slots.pool")
     drain = settings.drain

@@ -133,6 +133,9 @@ class SlotSettings(Struct, frozen=True, forbid_unknown_fields=True):
     ``max_staging``: how many nodes of the pool may pull an image at once; 0 for any number. 0: many registries can
     serve a whole fleet.
 
+    ``pause``: seconds after a node of the pool has released its slot, in which no other node takes one: time to see
+    whether the node works. 0: none. All nodes of a pool must have the same number here.
+
     ``fleetlock``: address of a FleetLock server, as used by Zincati; "" for none.
 
     ``fleetlock_group``: FleetLock group of this host, for a server that gives each group of hosts its own slots (as
@@ -145,6 +148,7 @@ class SlotSettings(Struct, frozen=True, forbid_unknown_fields=True):
     pool: Pool = ""
     max_unavailable: Nodes = 1
     max_staging: NodesOrNone = 0
+    pause: Annotated[float, Meta(ge=0, le=7 * 86400)] = 0
     fleetlock: Url = ""
     fleetlock_group: Group = "default"
     fleetlock_ca: OptionalPath = ""

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import pytest
 
 from nodeagent.agent import compose
@@ -103,12 +104,32 @@ def test_a_controller_may_drain_where_the_cluster_is_the_source(
         (ClusterSettings(), SlotSettings(pool="workers"), "needs a cluster"),
         (ClusterSettings(source="cluster"), SlotSettings(), "needs a cluster"),
         (ClusterSettings(kubeconfig="/a"), SlotSettings(fleetlock="https://l"), "without a cluster"),
+        (ClusterSettings(), SlotSettings(fleetlock="https://l", pause=60), "knows no pause"),
     ],
 )
 def test_contradictions(cluster: ClusterSettings, slots: SlotSettings, words: str) -> None:
     with pytest.raises(InvalidInput, match=words) as caught:
         check_consistency(Settings(cluster=cluster, slots=slots))
     assert caught.value.reason == "SettingsInvalid"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "drain", "words"),
+    [
+        (ClusterSettings(kubeconfig="/a"), DrainSettings(lead_time=60, timeout=60), "part of drain.timeout"),
+        (ClusterSettings(kubeconfig="/a", source="cluster"), DrainSettings(lead_time=60), "need drain.by: self"),
+        (ClusterSettings(kubeconfig="/a", source="cluster"), DrainSettings(first=("a",)), "need drain.by: self"),
+        (
+            ClusterSettings(kubeconfig="/a", source="cluster"),
+            DrainSettings(by="controller", last=("a",)),
+            "need drain.by: self",
+        ),
+    ],
+)
+def test_a_drain_that_contradicts_itself(cluster: ClusterSettings, drain: DrainSettings, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        check_consistency(Settings(cluster=cluster, drain=drain))
+    check_consistency(Settings(cluster=cluster, drain=msgspec.structs.replace(drain, by="self", lead_time=0)))
 
 
 def test_a_host_without_a_machine_id_joins_no_fleet(tmp_path: Path, machine_id: Path) -> None:

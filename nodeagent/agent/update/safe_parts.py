@@ -48,6 +48,7 @@ _NO_BLOCK: Final = LOST | {
     Reason.LEASE_HELD,
     Reason.LEASE_EXPIRED,
     Reason.SLOT_HELD,
+    Reason.SLOT_PAUSED,
     Reason.DRAIN_CANCELED,
     Reason.CANCELLED,
     Reason.SCHEDULED,

@@ -12,14 +12,29 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from nodeagent.core.coordination.kube_time import micro_time
 from nodeagent.core.coordination.lease import PREFIX, Claim, NodeLease, read_lease
 
-__all__ = ["Object", "Slot", "SlotKind", "SlotPool", "free_indices", "held_by", "new_slot", "read_slots", "taken"]
+__all__ = [
+    "NOTES",
+    "RELEASED",
+    "Object",
+    "Slot",
+    "SlotKind",
+    "SlotPool",
+    "free_indices",
+    "held_by",
+    "new_slot",
+    "read_slots",
+    "taken",
+]
 
 Object = dict[str, Any]
+# Annotations of a slot: those of its holder, and the time and the node of its last release (``pool_pause``).
+NOTES: Final = ("requester", "operation", "reason", "instance")
+RELEASED: Final = "released"
 POOL = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 
 
@@ -32,11 +47,15 @@ class SlotKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SlotPool:
-    """``count`` is the number of slots. Raises ``ValueError`` for an invalid name or count."""
+    """``count`` is the number of slots, ``pause`` the seconds after a release in which none is taken.
+
+    Raises ``ValueError`` for an invalid name or count.
+    """
 
     name: str
     kind: SlotKind
     count: int
+    pause: float = 0.0
 
     def __post_init__(self) -> None:
         if not POOL.fullmatch(self.name):
@@ -113,7 +132,10 @@ def new_slot(pool: SlotPool, index: int, claim: Claim, node: str, node_uid: str,
 
 def taken(slot: Slot, claim: Claim, node: str, node_uid: str, now: float | None) -> Object:
     """Return a merge patch that takes a free slot or changes its operation. It fails if the slot has changed."""
-    meta = {"resourceVersion": slot.lease.version, **_meta(claim, node, node_uid)}
+    meta = _meta(claim, node, node_uid)
+    if RELEASED in slot.lease.notes:
+        meta["annotations"][PREFIX + RELEASED] = None
+    meta["resourceVersion"] = slot.lease.version
     return {"metadata": meta, "spec": _spec(claim, node, now)}
 
 
@@ -123,13 +145,8 @@ def _spec(claim: Claim, node: str, now: float | None) -> Object:
 
 
 def _meta(claim: Claim, node: str, node_uid: str) -> Object:
-    notes = {
-        "requester": claim.holder,
-        "operation": claim.operation,
-        "reason": claim.reason,
-        "instance": claim.instance,
-    }
+    notes = (claim.holder, claim.operation, claim.reason, claim.instance)
     return {
-        "annotations": {PREFIX + key: value for key, value in notes.items()},
+        "annotations": {PREFIX + key: value for key, value in zip(NOTES, notes, strict=True)},
         "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid}],
     }

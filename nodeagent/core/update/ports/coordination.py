@@ -90,7 +90,7 @@ class Slots(Protocol):
     """The slots of a pool. Re-entrant. A slot does not expire: a host that failed during an update keeps it."""
 
     async def acquire(self, holder: str, operation: str, reason: str) -> object:
-        """Acquire a slot. Raises ``Refused`` (``SlotHeld``) if none is free."""
+        """Acquire a slot. Raises ``Refused`` (``SlotHeld``, ``SlotPaused``) if none is free, or the pool pauses."""
         ...
 
     async def check(self, operation: str) -> None:
