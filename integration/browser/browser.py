@@ -108,6 +108,21 @@ class Page:
         """Return the result of a function body; a promise is awaited."""
         return self._ask("/execute/sync", {"script": script, "args": list(arguments)})
 
+    def wait(self, script: str, what: str, timeout: float = 30.0) -> Any:
+        """Return the first true result of a function body. A page that is being loaded counts as no result."""
+        until = time.monotonic() + timeout
+        last = ""
+        while time.monotonic() < until:
+            try:
+                if found := self.run(script):
+                    return found
+                last = ""
+            except HostRingError as error:
+                last = f" ({error})"
+            time.sleep(0.1)
+        shown = self.run("return document.body?.innerText ?? ''")
+        raise HostRingError(f"{what}: not so after {timeout:g} s{last}\n--- the page shows:\n{shown}")
+
     def log(self) -> list[str]:
         """Return the messages of the console since the last call."""
         return [f"{entry['level']}: {entry['message']}" for entry in self._ask("/se/log", {"type": "browser"})]

@@ -110,6 +110,11 @@ def test_holds_everything_of_the_systemd_tree(package: Package) -> None:
     assert {path.name for path in top.iterdir()} <= TOP
 
 
+def test_holds_the_cockpit_page(package: Package) -> None:
+    found = {path.name: path.read_bytes() for path in (package.tree / "usr/share/cockpit/nodeagent").iterdir()}
+    assert found == {path.name: path.read_bytes() for path in (package.source / "packaging/cockpit").iterdir()}
+
+
 def test_no_folder_of_a_build_machine_is_left_in_any_file(package: Package) -> None:
     folders = [str(package.source.parent), str(Path.home() / ".cache"), "/home/runner", "/opt/python/"]
     for path in package.tree.rglob("*"):

@@ -1,4 +1,4 @@
-"""Assemble the installed tree: interpreter, packages, nodeagent, and the files of systemd/.
+"""Assemble the installed tree: interpreter, packages, nodeagent, the files of systemd/ and the Cockpit page.
 
 All private files are under /usr/lib/nodeagent. Nothing is installed to /etc or /var: those belong to the host.
 """
@@ -65,6 +65,8 @@ def assemble(source: Path, version: str, parts: Parts, target: Path) -> None:
     manual = target / "usr" / "share" / "man" / "man8"
     manual.mkdir(parents=True)
     shutil.copyfile(source / "packaging" / "man" / "nodeagent.8", manual / "nodeagent.8")
+    # Cockpit finds the page where it is installed; elsewhere these are a few unused kilobytes.
+    shutil.copytree(source / "packaging" / "cockpit", target / "usr" / "share" / "cockpit" / "nodeagent")
     licenses = target / "usr" / "share" / "licenses" / "nodeagent"
     licenses.mkdir(parents=True)
     shutil.copyfile(source / "LICENSE", licenses / "LICENSE")

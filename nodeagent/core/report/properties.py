@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from nodeagent.core.report.status import Status
+from nodeagent.reasons import hint
 
 __all__ = ["PROPERTIES", "TypedProperty", "properties_of"]
 
@@ -21,6 +22,7 @@ PROPERTIES: Final[Mapping[str, TypedProperty]] = {
     "Phase": TypedProperty("s", "a phase of `nodeagent status`"),
     "Reason": TypedProperty("s", "the reason of a wait or a failure, or empty"),
     "Message": TypedProperty("s", "the text for admins, or empty"),
+    "Hint": TypedProperty("s", "what to do about the reason, or empty"),
     "Since": TypedProperty("s", "since when the phase lasts (RFC 3339)"),
     "Current": TypedProperty("s", "the name of the config that was applied and verified last, or empty"),
     "Desired": TypedProperty("s", "the name of the config that the host should have, or empty"),
@@ -43,6 +45,7 @@ def properties_of(status: Status) -> dict[str, Any]:
         "Phase": str(status.phase),
         "Reason": status.reason,
         "Message": status.message,
+        "Hint": hint(status.reason, status.failed_unit.name if status.failed_unit is not None else ""),
         "Since": status.since,
         "Current": status.current,
         "Desired": status.desired,

@@ -24,7 +24,7 @@ from nodeagent.errors import (
     Unreachable,
     Unreconcilable,
 )
-from nodeagent.reasons import Reason
+from nodeagent.reasons import Reason, hint
 
 __all__ = [
     "BUS_SERVICE",
@@ -157,7 +157,7 @@ def to_bus(error: AgentError) -> tuple[str, tuple[str, str]]:
     kind = next(cls.__name__ for cls in type(error).__mro__ if cls.__name__ in _OWN_KINDS)
     details = {
         "kind": kind,
-        "hint": error.hint,
+        "hint": error.hint or hint(error.reason),
         "problems": [{"path": p.path, "message": p.message} for p in error.problems],
     }
     return OWN_PREFIX + error.reason, (error.message, json.dumps(details))
