@@ -109,6 +109,8 @@ class Reason(StrEnum):
     UPDATE_UNDER_WAY = "UpdateUnderWay", Kind.REFUSED, "wait until the update has ended (nodeagent status --watch), then retry"
     NO_SUCH_UPDATE = "NoSuchUpdate", Kind.INPUT, "nodeagent history shows the ids of the updates; the beginning of one is enough"
     NO_PREVIOUS = "NoPrevious", Kind.REFUSED, "apply the config you want: nodeagent apply FILE"
+    CHECK_FAILED = "CheckFailed", Kind.REFUSED, "repair what the check reports, or move it from required.d to wanted.d below /etc/nodeagent/checks"
+    CHECK_UNSAFE = "CheckUnsafe", Kind.REFUSED, "correct the named file: owned by root, writable by root only, executable, in required.d or wanted.d"
 
     # The operating system
     NO_DEPLOYMENTS = "NoDeployments", Kind.UNRECONCILABLE, "remove the change of the operating system: this host is not image-based"

@@ -38,6 +38,7 @@ from nodeagent.domains import health_of, kept_back, reload_proof_of
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.fence.host_fence import HostFence
 from nodeagent.host import boot
+from nodeagent.host.admin_checks import HostAdminChecks
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.fs.files import HostFiles
@@ -100,6 +101,7 @@ class Adapters:
         self.cluster = connect(settings, store, clock, remaining)
         self._units = units
         self._fence = fence
+        self._checks = HostAdminChecks(settings.checks.timeout)
         self.ports = Ports(
             store=store,
             files=HostFiles(),
@@ -115,6 +117,7 @@ class Adapters:
             fence=fence,
             readiness=self.cluster.readiness if self.cluster is not None else None,
             static_pods=static_pods,
+            checks=self._checks,
         )
 
     @property
@@ -133,6 +136,7 @@ class Adapters:
         if self.cluster is not None:
             self.cluster.use(settings)
         self._fence.use(settings.fence)
+        self._checks.use(settings.checks.timeout)
         self.settings, self.windows, self.zone = settings, windows, zone
 
     async def open_etcd_member(self) -> MemberHost | None:

@@ -88,10 +88,11 @@ class Coordination:
         """
         self._reserved_for, self._refusal = operation, refusal
 
-    async def acquire(self, operation: Operation) -> None:
+    async def acquire(self, operation: Operation, permit: Callable[[], Awaitable[None]] | None = None) -> None:
         """Acquire everything. After ``Refused`` nothing is held, except by an operation that keeps it.
 
-        Raises ``Refused`` and what the ports raise. Acquiring it again is harmless.
+        ``permit`` raises ``Refused`` as well. It runs when nothing else refuses the operation, and before a slot is
+        taken: it may last minutes. Raises ``Refused`` and what the ports raise. Acquiring it again is harmless.
         """
         # The window is checked first, because it costs no request.
         self._check_window(operation)
@@ -100,9 +101,11 @@ class Coordination:
             raise Refused(self._refusal, reason=Reason.LEASE_HELD)
         if operation.queued:
             # Nothing is taken yet: a slot that waits for something else is lost to other nodes.
-            if self._slot is not None or self._gates is not None:
+            if self._slot is not None or self._gates is not None or permit is not None:
                 await self.check_free(operation.id)
             await self.check_others(stops_node=operation.stops_node)
+            if permit is not None:
+                await permit()
         try:
             if operation.queued and self._slot is not None:
                 await self._slot.acquire(operation.holder, operation.id, operation.reason)

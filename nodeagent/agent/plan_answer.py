@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+from nodeagent.agent.update.admin_checks import stages_of
+from nodeagent.agent.update.admission import operation_of, reboots
 from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.agent.update.restarts import taken_along
 from nodeagent.agent.update.run import Basis, Ports, Update
@@ -38,7 +40,25 @@ async def plan_answer(ports: Ports, update: Update, *, diff: bool, private: bool
         answer["os"] = os_changes_to_dict(found)
     along = sorted(await taken_along(ports, update.acts))
     notes = [*record.notes, *(f"{unit} restarts as well: it requires a unit that restarts" for unit in along)]
+    notes += await _check_notes(ports, update)
     return {**answer, "notes": notes, "drifted": list(record.drifted), "drift": drift, "daemon": "running"}
+
+
+async def _check_notes(ports: Ports, update: Update) -> list[str]:
+    """Return the checks of the admin that the update runs, by stage."""
+    if ports.checks is None or not (update.writes or update.acts or update.target):
+        return []
+    notes: list[str] = []
+    for stage in stages_of(stops_node=operation_of(update).stops_node, reboots=reboots(update)):
+        try:
+            found = await ports.checks.found(stage)
+        except AgentError as error:
+            notes.append(f"checks {stage}: {error.message}")
+            continue
+        names = [check.name + ("" if check.required else " (wanted)") for check in found]
+        if names:
+            notes.append(f"checks {stage}: {', '.join(names)}")
+    return notes
 
 
 async def _is_staged(os: HostDeployments, target: OsTarget) -> bool:

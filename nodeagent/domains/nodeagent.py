@@ -7,6 +7,7 @@ policy, merged with those of the host.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Final
 from xml.parsers import expat
 
@@ -17,11 +18,13 @@ from nodeagent.core.config.units import OWN_UNIT
 from nodeagent.core.plan.domain import Domain
 from nodeagent.core.plan.policy import DAEMON_RELOAD, NONE, reload, restart
 from nodeagent.core.plan.sides import Sides
+from nodeagent.core.update.ports.checks import CheckStage
 from nodeagent.core.validate.unit_file import assignments
 from nodeagent.errors import Problem
 
 __all__ = ["BUS_NAME", "DOMAIN", "POLICY", "POLICY_DIR", "SETTINGS"]
 
+CHECKS: Final = "/etc/nodeagent/checks"
 SETTINGS: Final = "/etc/nodeagent/config.d"
 POLICY: Final = "/etc/nodeagent/policy.yaml"
 POLICY_DIR: Final = "/etc/nodeagent/policy.d"
@@ -65,6 +68,8 @@ DOMAIN: Final = NodeagentDomain(
         # Read for each plan.
         POLICY: (NONE,),
         POLICY_DIR: (NONE,),
+        # Read for each update.
+        CHECKS: (NONE,),
     },
     units={OWN_UNIT: (DAEMON_RELOAD, restart(OWN_UNIT))},
     joined=(OWN_UNIT,),
@@ -87,6 +92,8 @@ def _problems_of(old: MachineConfig, new: MachineConfig) -> Iterator[Problem]:
 
 def _check_of(path: str) -> Callable[[RegularFile | SymbolicLink], Iterator[str]] | None:
     directory, _, name = path.rpartition("/")
+    if path.startswith(f"{CHECKS}/"):
+        return partial(_admin_check, directory)
     if directory == UNIT_DIR and name == OWN_UNIT:
         return _own_unit
     if directory == UNIT_DIR and name in ESSENTIAL:
@@ -96,6 +103,15 @@ def _check_of(path: str) -> Callable[[RegularFile | SymbolicLink], Iterator[str]
     if directory.startswith(f"{UNIT_DIR}/") and directory.endswith(".wants") and name == OWN_UNIT:
         return _enablement
     return _bus_policy if path.startswith(_BUS_DIRS) else None
+
+
+def _admin_check(directory: str, node: RegularFile | SymbolicLink) -> Iterator[str]:
+    """Yield why nodeagent would refuse to run a check: its update would be held, or reverted."""
+    stages = [f"{CHECKS}/{stage}.d/{folder}" for stage in CheckStage for folder in ("required.d", "wanted.d")]
+    if directory not in stages:
+        yield f"is in none of the directories {CHECKS}/STAGE.d/required.d and wanted.d; STAGE: {', '.join(CheckStage)}"
+    elif isinstance(node, RegularFile) and (not node.mode & 0o100 or node.mode & 0o022):
+        yield "must be executable, and writable for root only (mode: 493, which is 0755)"
 
 
 def _enablement(_node: RegularFile | SymbolicLink) -> Iterator[str]:

@@ -24,6 +24,7 @@ __all__ = [
     "GROUPS",
     "KEYS",
     "Actions",
+    "CheckSettings",
     "FenceSettings",
     "Log",
     "MetricsSettings",
@@ -94,6 +95,13 @@ class Verify(Struct, frozen=True, forbid_unknown_fields=True):
     timeout: Annotated[float, Meta(ge=1, le=900)] = 300
 
 
+class CheckSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """``timeout``: longest time for one check of the admin in /etc/nodeagent/checks, in seconds. After that all of its
+    processes are killed, and it has failed. 60: a check that waits for a service of its own has time to do so."""
+
+    timeout: Annotated[float, Meta(ge=1, le=600)] = 60
+
+
 class OsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """``free_space``: MiB that must be free in /sysroot before a staging. 2048: about the size of the new layers of an
     RHCOS image that shares most of its layers; libostree reserves another 3 % of the disk."""
@@ -153,6 +161,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     actions: Actions = Actions()
     reboot: RebootSettings = RebootSettings()
     verify: Verify = Verify()
+    checks: CheckSettings = CheckSettings()
     os: OsSettings = OsSettings()
     metrics: MetricsSettings = MetricsSettings()
     log: Log = Log()

@@ -37,6 +37,7 @@ FILES = {
     "/etc/containerd/config.toml": "special",
     "/etc/crio/crio.conf": "special",
     "/etc/crio/crio.conf.d": "special",
+    "/etc/nodeagent/checks": ["None"],
     "/etc/nodeagent/config.d": ["Reload nodeagent.service"],
     "/etc/nodeagent/policy.d": ["None"],
     "/etc/nodeagent/policy.yaml": ["None"],

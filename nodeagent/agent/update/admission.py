@@ -13,10 +13,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from nodeagent.agent.coordination import EXPIRED, LOST, Operation
 from nodeagent.agent.tasks import pause
+from nodeagent.agent.update import admin_checks
 from nodeagent.agent.update.run import HOLDER, Run, Update
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.coordination.hold import waits
@@ -24,6 +26,7 @@ from nodeagent.core.coordination.windows import Schedule
 from nodeagent.core.once import Once
 from nodeagent.core.plan.steps import Reboot
 from nodeagent.core.update.events import UpdateWaiting, Warned
+from nodeagent.core.update.ports.checks import CheckStage
 from nodeagent.errors import AgentError, Refused, Retryable, Unreachable
 from nodeagent.reasons import Reason
 
@@ -98,15 +101,20 @@ class Waiting:
     def __init__(self, random: Callable[[], float]) -> None:
         self._random = random
         self._reported = Once[tuple[str, str]]()
+        self._subject = Once[tuple[str, str]]()
         self._pauses: Iterator[float] = iter(())
 
     async def pause(self, run: Run, error: AgentError) -> None:
         """Report ``error`` and sleep. ``run.wake`` ends the pause early."""
         # The message of a fault differs with each attempt; a refusal names the holder, which is worth a line.
-        words = error.message if isinstance(error.__cause__ or error, Refused | NotNow) else ""
+        cause = error.__cause__ or error
+        words = error.message if isinstance(cause, Refused | NotNow) else ""
         if self._reported.is_new((error.reason, words)):
             then = "" if error.reason in _HELD else "; the update continues when that is over"
             run.narrate(UpdateWaiting, error.message + then, error.reason)
+        # The output of a check may differ each time, and it fails nevertheless as before.
+        subject = cause.subject if isinstance(cause, admin_checks.CheckFailed) else words
+        if self._subject.is_new((error.reason, subject)):
             self._pauses = delays(run.policy.lease_retry, max(LONGEST_PAUSE, run.policy.lease_retry))
         seconds = jittered(next(self._pauses), self._random())
         after = error.after if isinstance(error, NotNow) else None
@@ -175,8 +183,12 @@ def check_hold(run: Run) -> None:
 async def acquire_all(run: Run) -> None:
     """Acquire the right to disrupt this node. Raises ``NotNow``, and ``Refused`` (``LOST``)."""
     check_hold(run)
+    operation = operation_of(run.update, run.policy.windows)
+    # A check may take minutes. While it runs, or fails, other nodes can have the slot.
+    checks = partial(admin_checks.check_before, run, CheckStage.BEFORE_DRAIN)
+    permit = checks if operation.stops_node and run.ports.checks is not None else None
     with retry_on_refusal():
-        await run.ports.coordination.acquire(operation_of(run.update, run.policy.windows))
+        await run.ports.coordination.acquire(operation, permit)
     _checked(run)
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from nodeagent.agent.update import (
     actions,
+    admin_checks,
     admission,
     after_boot,
     boot_health,
@@ -45,6 +46,7 @@ from nodeagent.core.update.legs import (
 )
 from nodeagent.core.update.outcome import UpdateOutcome
 from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports.checks import CheckStage
 from nodeagent.core.update.transitions import State
 from nodeagent.errors import AgentError, Refused, Terminal
 from nodeagent.reasons import Reason
@@ -171,6 +173,8 @@ async def _stage_again(run: Run) -> Transition:
 
 async def _drain_before_fallback(run: Run) -> Transition:
     record = run.record
+    # A refusal leads back to the previous config, as that of etcd does: the host is half-way and cannot wait.
+    await admin_checks.check_before(run, CheckStage.BEFORE_DRAIN)
     left = await draining.drain_before_fallback(run)
     return Transition(Phase.REBOOTING, reason=record.reason, message=left or record.message)
 
@@ -201,6 +205,7 @@ async def _verify(run: Run) -> Transition:
         # The history is read by people, so five entries are enough; nodeagent verify shows all.
         some = "; ".join(f"{entry}: {why}" for entry, why in sorted(wrong.items())[:5])
         raise verification.VerifyFailed(f"{len(wrong)} not as desired: {some}")
+    await admin_checks.verify(run, progress)
     return Transition(Phase.RELEASING, commit=_good_end(run))
 
 
@@ -253,6 +258,8 @@ async def _verify_reverted(run: Run) -> Transition:
         await after_boot.still_old(run, os)
     await actions.clear_after_reboot(run)
     await _watch_units(run, progress)
+    await admin_checks.verify(run, progress)
+    record = run.record
     outcome = OUTCOMES.get(leg.reason, UpdateOutcome.REVERTED)
     entry = entry_of(record, run.update.plan, run.ports.clock.now(), outcome, leg.reason, _why(run, leg))
     return Transition(Phase.RELEASING, commit=Close(entry))

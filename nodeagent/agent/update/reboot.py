@@ -10,7 +10,8 @@ from typing import Final
 
 from nodeagent.agent.coordination import LOST, Coordination
 from nodeagent.agent.update.actions import clear_before_reboot
-from nodeagent.agent.update.admission import NotNow, recheck_before_reboot
+from nodeagent.agent.update.admin_checks import check_before
+from nodeagent.agent.update.admission import NotNow, recheck_before_reboot, retry_on_refusal
 from nodeagent.agent.update.after_boot import stage_again
 from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.agent.update.outcomes import degraded, failed
@@ -20,6 +21,7 @@ from nodeagent.core.once import Once
 from nodeagent.core.plan.deployment import unmet
 from nodeagent.core.update.events import UpdateWaiting, Warned
 from nodeagent.core.update.legs import Apply, Fallback
+from nodeagent.core.update.ports.checks import CheckStage
 from nodeagent.core.update.resume import MAX_REBOOT_TRIES
 from nodeagent.core.update.trail_fold import leaving
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
@@ -150,6 +152,9 @@ async def _reboot(run: Run, *, direct: bool) -> None:
         nonlocal allowed
         # The check costs several requests, and permit runs twice in quick succession without a warning.
         if ports.clock.monotonic() > allowed + STILL_VALID:
+            # The checks come first: they may take minutes, and the lease must last from now.
+            with retry_on_refusal():
+                await check_before(run, CheckStage.BEFORE_REBOOT)
             await recheck_before_reboot(run)
             allowed = ports.clock.monotonic()
 

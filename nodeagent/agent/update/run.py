@@ -34,6 +34,7 @@ from nodeagent.core.update import trail_fold
 from nodeagent.core.update.events import Event, PhaseEntered, StepProgress, UpdateContext, UpdateEvent
 from nodeagent.core.update.legs import Leg, Unreleased
 from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports.checks import AdminChecks
 from nodeagent.core.update.ports.coordination import NodeDrainer, NodeReadiness
 from nodeagent.core.update.ports.host import Clock, Files, HealthChecks, Reporter, Units, Users
 from nodeagent.core.update.ports.static_pods import StaticPods
@@ -91,6 +92,8 @@ class Ports:
     readiness: NodeReadiness | None = None
     # None: manifests are files as any other.
     static_pods: StaticPods | None = None
+    # None: the admin has no checks here.
+    checks: AdminChecks | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +208,9 @@ class Update:
     reboot_accepted: bool = False
     # None for an update that is resumed.
     basis: Basis | None = None
+    # Checks of the admin that were reported: those that ran before a disruption, and failures that stopped nothing.
+    checks_shown: set[str] = field(default_factory=set)
+    checks_failed: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.digest = self.record.to_digest

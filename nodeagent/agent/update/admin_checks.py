@@ -1,0 +1,110 @@
+"""Run the checks of the admin at their places in an update.
+
+A required check that fails before a disruption holds the update: that is no verdict on the config. After the config
+took effect it is one, unless the check passes within the time for verification. After a revert, checks are reported
+only, because the host has no other way back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from nodeagent.agent.update.run import Progress, Run
+from nodeagent.core.update.events import PhaseEntered, Warned
+from nodeagent.core.update.ports.checks import AdminCheck, CheckStage
+from nodeagent.errors import AgentError, Refused
+from nodeagent.reasons import Reason
+
+__all__ = ["CheckFailed", "check_before", "stages_of", "verify"]
+
+# Seconds between two attempts of a check that fails after the config took effect.
+PERIOD: Final = 5.0
+
+
+class CheckFailed(Refused):
+    """A required check failed. ``subject`` is its id. ``curable``: a reboot may help."""
+
+    default_reason = Reason.CHECK_FAILED
+    curable = True
+
+    def __init__(self, check: AdminCheck, message: str) -> None:
+        super().__init__(message)
+        self.subject = check.id
+
+
+def stages_of(*, stops_node: bool, reboots: bool) -> tuple[CheckStage, ...]:
+    """Return the stages of an update, in order. ``stops_node``: it drains or stops the node."""
+    before = (CheckStage.BEFORE_DRAIN,) if stops_node else ()
+    boots = (CheckStage.BEFORE_REBOOT, CheckStage.AFTER_BOOT) if reboots else ()
+    return (*before, *boots, CheckStage.AFTER_APPLY)
+
+
+async def check_before(run: Run, stage: CheckStage) -> None:
+    """Run the checks of a stage before a disruption. Raises ``Refused`` (``CheckFailed``, ``CheckUnsafe``)."""
+    if (checks := run.ports.checks) is None:
+        return
+    try:
+        found = await checks.found(stage)
+    except Refused as error:
+        if not run.record.reverting:
+            raise
+        _report(run, stage, error.message)
+        return
+    for check in found:
+        # Once for each update: a check that is repeated must not hide what the update waits for.
+        if check.id not in run.update.checks_shown:
+            run.update.checks_shown.add(check.id)
+            run.narrate(PhaseEntered, f"running the check {check.id}")
+        if not (why := await checks.run(check, run.record.to_name)):
+            continue
+        if check.required and not run.record.reverting:
+            raise CheckFailed(check, why)
+        _report(run, check.id, why)
+
+
+async def verify(run: Run, progress: Progress) -> None:
+    """Run the checks after a reboot of this update, if it had one, and those after each update.
+
+    Raises ``CheckFailed``, and ``Refused`` (``CheckUnsafe``).
+    """
+    if (checks := run.ports.checks) is None:
+        return
+    clock = run.ports.clock.monotonic
+    deadline = clock() + run.policy.verify_timeout
+    for stage in _stages_after(run):
+        try:
+            found = await checks.found(stage)
+        except AgentError as error:
+            if not run.record.reverting:
+                raise
+            _report(run, stage, error.message)
+            continue
+        for check in found:
+            progress(f"running the check {check.id}", deadline)
+            while why := await checks.run(check, run.record.to_name):
+                if run.record.reverting or not check.required:
+                    _report(run, check.id, why)
+                    break
+                if clock() >= deadline:
+                    raise CheckFailed(check, why)
+                progress(f"{why}; it is repeated", deadline)
+                await asyncio.sleep(PERIOD)
+
+
+def _stages_after(run: Run) -> Iterator[CheckStage]:
+    if run.record.written.reboots:
+        yield CheckStage.AFTER_BOOT
+    yield CheckStage.AFTER_APPLY
+
+
+def _report(run: Run, subject: str, why: str) -> None:
+    """Report a failure that stops nothing: once for each subject in the journal, the last one in the history."""
+    known = run.update.checks_failed
+    if subject not in known:
+        run.narrate(Warned, why, Reason.CHECK_FAILED)
+    others = [note for note in run.record.notes if note != known.get(subject)]
+    known[subject] = why
+    run.update.record = replace(run.record, notes=(*dict.fromkeys(others), why))

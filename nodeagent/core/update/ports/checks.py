@@ -1,0 +1,51 @@
+"""The port for checks of the admin: programs that decide whether an update may go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+__all__ = ["AdminCheck", "AdminChecks", "CheckStage"]
+
+
+class CheckStage(StrEnum):
+    """When a check runs. The values are the names of its directory."""
+
+    BEFORE_DRAIN = "before-drain"
+    BEFORE_REBOOT = "before-reboot"
+    AFTER_BOOT = "after-boot"
+    AFTER_APPLY = "after-apply"
+
+
+@dataclass(frozen=True, slots=True)
+class AdminCheck:
+    """A program of the admin. The failure of one that is not ``required`` is reported only."""
+
+    stage: CheckStage
+    name: str
+    required: bool
+    path: str
+
+    @property
+    def id(self) -> str:
+        return f"{self.stage}/{self.name}"
+
+
+class AdminChecks(Protocol):
+    """The checks of this host. A check may run again after a kill, so it must be repeatable."""
+
+    async def found(self, stage: CheckStage) -> Sequence[AdminCheck]:
+        """Return the checks in the order in which they run: the required ones first.
+
+        Raises ``Refused`` (``CheckUnsafe``) for a program that users other than root could replace.
+        """
+        ...
+
+    async def run(self, check: AdminCheck, config: str) -> str:
+        """Return why the check failed, with the end of its output, or "" if it passed.
+
+        ``config`` is the name of the config that the host is updated to. Takes at most the time of the settings.
+        """
+        ...

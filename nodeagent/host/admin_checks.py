@@ -1,0 +1,192 @@
+"""Checks of the admin in /etc/nodeagent/checks: find them, and run them as transient units of systemd.
+
+A check needs the rights of a program of the host, which nodeagent.service drops. The unit of a check contains all of
+its processes, so that none is left after the deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from nodeagent.core.report.redact import redact
+from nodeagent.core.update.ports.checks import AdminCheck, CheckStage
+from nodeagent.errors import Problem, Refused
+from nodeagent.host.checkers.job import CheckerLate, run_program
+from nodeagent.host.fs.os_errors import translated
+from nodeagent.reasons import Reason
+
+__all__ = ["CHECKS", "HostAdminChecks"]
+
+CHECKS: Final = Path("/etc/nodeagent/checks")
+SEARCH_PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
+
+# Required checks run first.
+FOLDERS: Final = (("required.d", True), ("wanted.d", False))
+
+# The name becomes a part of the name of a unit, which has at most 255 characters.
+NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+
+# Checks of one stage. Each may take the time of the settings.
+MAX_CHECKS: Final = 50
+
+# Characters of the output in a message. The end of the output contains the error.
+MAX_SHOWN: Final = 400
+
+# Seconds after which systemd kills a check that nodeagent did not stop, because it was killed itself.
+GRACE: Final = 30.0
+
+# Seconds between SIGTERM and SIGKILL, and for one call of systemctl.
+STOP: Final = 2
+STOP_CALL: Final = 15.0
+
+
+@dataclass(slots=True)
+class HostAdminChecks:
+    """Implements ``ports.AdminChecks``. ``timeout`` is the longest time for one check, in seconds.
+
+    ``root`` is the directory of the stages, whose owner must be root or this user. ``search_path`` has systemd-run.
+    """
+
+    timeout: float
+    root: Path = CHECKS
+    search_path: str = SEARCH_PATH
+
+    def use(self, timeout: float) -> None:
+        self.timeout = timeout
+
+    async def found(self, stage: CheckStage) -> Sequence[AdminCheck]:
+        return await asyncio.to_thread(_find, self.root, stage)
+
+    async def run(self, check: AdminCheck, config: str) -> str:
+        about = f"the check {check.id}"
+        systemd_run = await asyncio.to_thread(shutil.which, "systemd-run", path=self.search_path)
+        if systemd_run is None:
+            return f"{about} cannot run: this host has no systemd-run"
+        unit = f"nodeagent-check-{check.stage}-{check.name}.service"
+        # A check that runs again after a kill of the agent must not run beside itself.
+        await self._stop(unit)
+        ended = False
+        try:
+            status, lines = await run_program(
+                systemd_run, self._arguments(check, unit, config), Path("/"), self.timeout
+            )
+            ended = True
+        except CheckerLate:
+            return f"{about} did not end within {self.timeout:g} s"
+        except OSError as error:
+            return f"{about} cannot run: {error.strerror or error}"
+        finally:
+            # Also if the update is cancelled. The end of systemd-run does not end the unit.
+            if not ended:
+                await asyncio.shield(self._stop(unit))
+        return "" if status == 0 else f"{about} failed with exit status {status}{_shown(lines)}"
+
+    def _arguments(self, check: AdminCheck, unit: str, config: str) -> Sequence[str]:
+        return (
+            "--quiet",
+            "--wait",
+            "--pipe",
+            "--collect",
+            "--service-type=exec",
+            f"--unit={unit}",
+            f"--description=Check {check.id} of nodeagent",
+            f"--property=RuntimeMaxSec={self.timeout + GRACE:.0f}",
+            f"--property=TimeoutStopSec={STOP}",
+            f"--setenv=NODEAGENT_STAGE={check.stage}",
+            f"--setenv=NODEAGENT_CONFIG={config}",
+            "--",
+            check.path,
+        )
+
+    async def _stop(self, unit: str) -> None:
+        """End the processes of a check. A unit that is not loaded is no error: systemctl reports it, with a status."""
+        systemctl = await asyncio.to_thread(shutil.which, "systemctl", path=self.search_path)
+        if systemctl is not None:
+            with contextlib.suppress(OSError, CheckerLate):
+                await run_program(systemctl, ("stop", "--quiet", unit), Path("/"), STOP_CALL)
+
+
+def _shown(lines: Sequence[str]) -> str:
+    """Return the end of the output. A secret is removed before the text is cut, because a part of it looks harmless."""
+    text = "; ".join(line.strip() for line in redact("\n".join(lines)).splitlines() if line.strip())
+    if not text:
+        return ""
+    return f": {text}" if len(text) <= MAX_SHOWN else f": …{text[-MAX_SHOWN:]}"
+
+
+def _find(root: Path, stage: CheckStage) -> Sequence[AdminCheck]:
+    directory = root / f"{stage}.d"
+    checks: list[AdminCheck] = []
+    problems: list[Problem] = []
+    with translated("read", str(directory)):
+        if not directory.exists():
+            return ()
+        for path in (root, directory):
+            problems += _unsafe_directory(path)
+        folders = dict(FOLDERS)
+        problems += [
+            Problem(str(path), "must be in required.d or in wanted.d")
+            for path in _visible(directory)
+            if path.name not in folders
+        ]
+        for name, required in FOLDERS:
+            folder = directory / name
+            if not folder.exists():
+                continue
+            problems += _unsafe_directory(folder)
+            for path in _visible(folder):
+                problems += [Problem(str(path), why) for why in _unsafe_program(path, directory)]
+                checks.append(AdminCheck(stage, path.name, required, str(path)))
+    if len(checks) > MAX_CHECKS:
+        problems.append(Problem(str(directory), f"has {len(checks)} checks, more than {MAX_CHECKS}"))
+    if problems:
+        raise Refused(f"{problems[0].path} {problems[0].message}", reason=Reason.CHECK_UNSAFE, problems=problems)
+    return tuple(checks)
+
+
+def _visible(directory: Path) -> Iterator[Path]:
+    """Yield the entries in the order of their names, without hidden ones and backups of editors."""
+    for path in sorted(directory.iterdir()):
+        if not path.name.startswith(".") and not path.name.endswith("~"):
+            yield path
+
+
+def _unsafe_directory(path: Path) -> Iterator[Problem]:
+    about = path.lstat()
+    if not stat.S_ISDIR(about.st_mode):
+        yield Problem(str(path), "must be a directory, and no link")
+    elif _writable(about):
+        yield Problem(str(path), "is writable for users other than root")
+
+
+def _unsafe_program(path: Path, directory: Path) -> Iterator[str]:
+    """Yield why a program is not run. A link may only point to a program of the same stage."""
+    if NAME.fullmatch(path.name) is None:
+        yield "has a name with other characters than letters, digits, dots, dashes and underscores"
+    if path.is_symlink() and path.resolve().parent not in [directory.resolve() / name for name, _ in FOLDERS]:
+        yield "is a link to a file outside of its directory"
+        return
+    try:
+        about = path.stat()
+    except FileNotFoundError:
+        yield "is a link to no file"
+        return
+    if not stat.S_ISREG(about.st_mode):
+        yield "is no regular file"
+    elif _writable(about):
+        yield "is writable for users other than root"
+    elif not about.st_mode & stat.S_IXUSR:
+        yield "is not executable"
+
+
+def _writable(about: os.stat_result) -> bool:
+    return about.st_uid not in (0, os.geteuid()) or bool(about.st_mode & 0o022)

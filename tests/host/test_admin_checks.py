@@ -1,0 +1,192 @@
+"""Checks of the admin: which of them run, in which order, and what is kept of their output.
+
+A stand-in for systemd-run starts the program itself. The ring of the hosts has the real one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from nodeagent.core.update.ports.checks import AdminCheck, CheckStage
+from nodeagent.errors import Refused
+from nodeagent.host.admin_checks import MAX_CHECKS, MAX_SHOWN, HostAdminChecks
+from nodeagent.reasons import Reason
+
+SYSTEMD_RUN = """#!/bin/sh
+echo "run $*" >> "$(dirname "$0")/calls"
+while [ "$1" != -- ]; do
+    case "$1" in --setenv=*) export "${1#--setenv=}" ;; esac
+    shift
+done
+shift
+exec "$@"
+"""
+SYSTEMCTL = '#!/bin/sh\necho "systemctl $*" >> "$(dirname "$0")/calls"\n'
+STAGE = CheckStage.BEFORE_DRAIN
+
+
+@dataclass
+class Checks:
+    """A host with checks below ``root``."""
+
+    tmp: Path
+    timeout: float = 60.0
+
+    @property
+    def root(self) -> Path:
+        return self.tmp / "checks"
+
+    @property
+    def port(self) -> HostAdminChecks:
+        return HostAdminChecks(self.timeout, self.root, str(self.tmp / "bin"))
+
+    def add(self, name: str, script: str = "", *, mode: int = 0o755, folder: str = "required.d") -> Path:
+        path = self.root / f"{STAGE}.d" / folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for parent in (path.parent, path.parent.parent, self.root):
+            parent.chmod(0o755)
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(mode)
+        return path
+
+    async def found(self) -> list[str]:
+        return [check.name for check in await self.port.found(STAGE)]
+
+    async def run(self, name: str = "a") -> str:
+        (check,) = [check for check in await self.port.found(STAGE) if check.name == name]
+        return await self.port.run(check, "worker-2")
+
+    async def refused(self) -> str:
+        with pytest.raises(Refused) as caught:
+            await self.port.found(STAGE)
+        assert caught.value.reason == Reason.CHECK_UNSAFE
+        return caught.value.message.removeprefix(f"{self.root}/{STAGE}.d/")
+
+    def calls(self) -> list[str]:
+        return (self.tmp / "bin/calls").read_text().splitlines()
+
+
+@pytest.fixture
+def checks(tmp_path: Path) -> Checks:
+    (tmp_path / "bin").mkdir()
+    for name, script in (("systemd-run", SYSTEMD_RUN), ("systemctl", SYSTEMCTL)):
+        (tmp_path / "bin" / name).write_text(script)
+        (tmp_path / "bin" / name).chmod(0o755)
+    return Checks(tmp_path)
+
+
+async def test_a_host_without_checks_has_none(checks: Checks) -> None:
+    assert await checks.found() == []
+    (checks.root / f"{STAGE}.d").mkdir(parents=True)
+    assert await checks.found() == []
+
+
+async def test_required_checks_come_first_each_in_the_order_of_names(checks: Checks) -> None:
+    for name, folder in (("20-b", "required.d"), ("10-a", "required.d"), ("05-w", "wanted.d"), (".x", "required.d")):
+        checks.add(name, folder=folder)
+    checks.add("10-a~")
+    found = await checks.port.found(STAGE)
+    assert [(check.name, check.required) for check in found] == [("10-a", True), ("20-b", True), ("05-w", False)]
+    assert await checks.port.found(CheckStage.AFTER_BOOT) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "why"),
+    [
+        ("a", 0o775, "required.d/a is writable for users other than root"),
+        ("a", 0o757, "required.d/a is writable for users other than root"),
+        ("a", 0o644, "required.d/a is not executable"),
+        ("a b", 0o755, "required.d/a b has a name with other characters than letters"),
+        ("a$b", 0o755, "required.d/a$b has a name with other characters than letters"),
+    ],
+)
+async def test_an_unsafe_program_is_refused(checks: Checks, name: str, mode: int, why: str) -> None:
+    checks.add(name, mode=mode)
+    assert (await checks.refused()).startswith(why)
+
+
+async def test_a_program_outside_of_both_directories_is_refused(checks: Checks) -> None:
+    checks.add("a", folder=".")
+    assert await checks.refused() == "a must be in required.d or in wanted.d"
+
+
+async def test_a_directory_that_others_can_write_is_refused(checks: Checks) -> None:
+    path = checks.add("a")
+    path.parent.chmod(0o777)
+    assert await checks.refused() == "required.d is writable for users other than root"
+    path.parent.chmod(0o755)
+    checks.root.chmod(0o777)
+    assert "checks is writable" in await checks.refused()
+
+
+async def test_links_stay_in_their_stage(checks: Checks) -> None:
+    path = checks.add("a")
+    link = path.with_name("b")
+    link.symlink_to("a")
+    assert await checks.found() == ["a", "b"]
+    link.unlink()
+    link.symlink_to("/bin/true")
+    assert await checks.refused() == "required.d/b is a link to a file outside of its directory"
+    link.unlink()
+    link.symlink_to("gone")
+    assert await checks.refused() == "required.d/b is a link to no file"
+    link.unlink()
+    (path.parent.parent / "wanted.d").symlink_to("/tmp")
+    assert await checks.refused() == "wanted.d must be a directory, and no link"
+
+
+async def test_a_directory_is_no_program_and_too_many_are_refused(checks: Checks) -> None:
+    checks.add("a")
+    (checks.root / f"{STAGE}.d/required.d/dir").mkdir()
+    assert await checks.refused() == "required.d/dir is no regular file"
+    (checks.root / f"{STAGE}.d/required.d/dir").rmdir()
+    for number in range(MAX_CHECKS):
+        checks.add(f"n{number}")
+    assert f"more than {MAX_CHECKS}" in await checks.refused()
+
+
+async def test_a_check_that_passes_says_nothing(checks: Checks) -> None:
+    checks.add("a", 'test "$NODEAGENT_STAGE $NODEAGENT_CONFIG" = "before-drain worker-2" && echo fine')
+    assert await checks.run() == ""
+    stop, run = checks.calls()
+    unit = "nodeagent-check-before-drain-a.service"
+    assert stop == f"systemctl stop --quiet {unit}", "of a check that a killed agent left"
+    assert f"--unit={unit}" in run
+
+
+async def test_the_end_of_the_output_is_kept_without_secrets(checks: Checks) -> None:
+    checks.add("a", "echo one; echo password=hunter2 >&2; exit 3")
+    assert await checks.run() == "the check before-drain/a failed with exit status 3: one; password=[redacted]"
+    checks.add("a", "seq 1 200000; echo END; exit 1")
+    # Only the first part of an output is read.
+    assert len(await checks.run()) < MAX_SHOWN + 100
+    checks.add("a", "exit 1")
+    assert await checks.run() == "the check before-drain/a failed with exit status 1"
+
+
+async def test_a_late_check_is_ended(checks: Checks) -> None:
+    checks.add("a", "exec sleep 600")
+    checks.timeout = 0.3
+    assert await checks.run() == "the check before-drain/a did not end within 0.3 s"
+    assert [call.split()[0] for call in checks.calls()] == ["systemctl", "run", "systemctl"]
+
+
+async def test_a_cancelled_check_is_ended(checks: Checks, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    checks.add("a", f"touch {started}; exec sleep 600")
+    task = asyncio.create_task(checks.run())
+    while not started.exists():
+        await asyncio.sleep(0.01)
+    task.cancel()
+    assert await asyncio.gather(task, return_exceptions=True)
+    assert [call.split()[0] for call in checks.calls()] == ["systemctl", "run", "systemctl"]
+
+
+async def test_a_host_without_systemd_run_has_failing_checks(checks: Checks) -> None:
+    (checks.tmp / "bin/systemd-run").unlink()
+    check = AdminCheck(STAGE, "a", True, "/bin/true")
+    assert await checks.port.run(check, "x") == "the check before-drain/a cannot run: this host has no systemd-run"
