@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,6 +11,7 @@ from datetime import UTC
 
 import pytest
 
+from nodeagent.agent.update.run import Run, Transition
 from nodeagent.agent.update.verification import mismatches
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig
@@ -18,12 +20,14 @@ from nodeagent.core.coordination.windows import Schedule, parse_windows
 from nodeagent.core.plan.deployment import staged
 from nodeagent.core.update.events import SafePartsApplied, UpdateDone
 from nodeagent.core.update.lasting import Rejection
+from nodeagent.core.update.legs import Apply, Leg, Prepare
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.core.update.ports.store import ApplyRequest
 from nodeagent.core.update.ports.system import Inhibitor
 from nodeagent.core.update.record_codec import record_to_dict
 from nodeagent.errors import Terminal
+from tests.agent.test_api import DESIRED, api
 from tests.agent.update.test_outages import During, hung
 from tests.support.keys import ed25519
 from tests.world import FakeUnit, Fault, Killed, World, os_host
@@ -427,3 +431,49 @@ async def test_without_logind_the_update_begins_as_without_the_setting() -> None
     await host.settle()
     assert_whole(host)
     assert [entry.outcome for entry in host.world.history[1:]] == ["done"]
+
+
+SAFE_STATES: list[tuple[type[Leg], Phase]] = [
+    (Prepare, Phase.LEASING),
+    (Apply, Phase.WRITING),
+    (Apply, Phase.ACTING),
+    (Apply, Phase.VERIFYING),
+]
+
+
+@pytest.mark.parametrize("state", SAFE_STATES, ids=lambda state: str(state[1]))
+async def test_a_cancellation_during_the_safe_parts_is_about_the_whole_config(state: tuple[type[Leg], Phase]) -> None:
+    """An operator cancels a config, not the parts of it that happen to be applied first: nothing of it stays."""
+    host = await at_old()
+    host.want(MIXED)
+    wanted, build, said = host.wanted, host.build, list[str]()
+
+    def hooked(*_: object) -> object:
+        loop = build()
+        work = loop.executor.phases[state]
+
+        async def first(run: Run) -> Transition | None:
+            if run.record.safe_for and not said:
+                answer = json.loads(await api(host, host.phase, loop=loop).cancel("root"))
+                said.extend((answer["config"], answer["effect"]))
+            return await work(run)
+
+        loop.executor.phases[state] = first
+        return loop
+
+    host.build = hooked  # type: ignore[method-assign,assignment]
+    await live(host)
+    assert said == ["mixed", "end" if state[0] is Prepare else "revert"]
+    assert disk(host).keys() - {DESIRED} == expand(OLD).keys()
+    assert {path: disk(host)[path] for path in expand(OLD)} == expand(OLD)
+    assert host.record.lasting.partial is None
+    assert [(found.digest, found.reason) for found in host.record.lasting.rejections] == [(wanted, "Cancelled")]
+    assert (host.world.holder, host.world.request) == (None, None)
+    host.world.disk.pop(DESIRED, None)
+
+    # Also later, and with an open window, nothing of it is applied without a request.
+    host.limits = SAFE
+    await host.settle()
+    assert (disk(host), host.record.reason) == (expand(OLD), "Cancelled")
+    await host.ask()
+    assert_whole(host)
