@@ -298,8 +298,10 @@ DBUS: Mapping[str, tuple[str, str]] = {
         "3339), `window` `s` (as in `windows.open`), `no_reboot` `b`.",
     ),
     "Plan": (
-        "verify, or diff for `diff`",
-        "Returns the JSON of `nodeagent plan FILE --json`. Changes nothing. Option: `diff` `b` adds the changed texts.",
+        "verify, diff for `diff`, and apply for `stage`",
+        "Returns the JSON of `nodeagent plan FILE --json`. Options: `diff` `b` adds the changed texts; `stage` `b` "
+        "stages the OS of the config, locked, which takes minutes and ends with the connection of the caller. Without "
+        "`stage`, nothing is changed.",
     ),
     "Cancel": (
         "cancel",

@@ -75,15 +75,17 @@ class Api:
     def status(self) -> str:
         return json.dumps(status_to_dict(self._report.status, daemon="running"))
 
-    async def plan(self, text: str, *, diff: bool = False, private: bool = False) -> str:
-        """Return the plan of an update of this host to a config, with the checks of ``apply``. Changes nothing.
+    async def plan(self, text: str, *, diff: bool = False, private: bool = False, stage: bool = False) -> str:
+        """Return the plan of an update of this host to a config, with the checks of ``apply``.
 
-        ``diff`` adds the changed texts, ``private`` the numbers of lines of files that not all users can read.
+        ``diff`` adds the changed texts, ``private`` the numbers of lines of files that not all users can read. With
+        ``stage``, the OS of the config is staged, and stays locked; otherwise nothing is changed.
         """
         desired = await self._parse(text.encode())
         self._refuse_during_update()
-        update = await self._loop.check(desired)
-        return json.dumps(await plan_answer(self._ports, update, diff=diff, private=private or diff))
+        update = await (self._loop.stage(desired) if stage else self._loop.check(desired))
+        answer = await plan_answer(self._ports, update, diff=diff, private=private or diff)
+        return json.dumps({**answer, "staged": update.target is not None} if stage else answer)
 
     async def apply(self, text: str, max_disruption: str = "", hold: Hold | None = None) -> str:
         """Check the config, make it the desired one, and return its digest. The update begins afterwards.

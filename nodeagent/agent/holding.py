@@ -91,7 +91,7 @@ class Held:
     async def reload(self) -> None:
         self._again.set()
 
-    async def plan(self, text: str, *, diff: bool, private: bool) -> str:  # noqa: ARG002 - the interface's
+    async def plan(self, text: str, *, diff: bool, private: bool, stage: bool) -> str:  # noqa: ARG002 - the interface's
         self._refuse()
 
     async def apply(self, text: str, max_disruption: str, hold: Hold | None) -> str:  # noqa: ARG002 - the interface's

@@ -23,6 +23,7 @@ from nodeagent.agent.update.preflight import Desired, Preflight
 from nodeagent.agent.update.resuming import resumed
 from nodeagent.agent.update.run import Ports, Transition, Update, UpdatePolicy, narrate
 from nodeagent.agent.update.safe_parts import Compose, SafeUpdates, composed
+from nodeagent.agent.update.staged_plan import PlanStaging
 from nodeagent.agent.update.unreadable import is_unreadable, rebuild, set_aside
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.plan.steps import ActStep
@@ -89,6 +90,7 @@ class Loop:
         self._next_update = NextUpdate(ports, preflight, self.desired, load=load, adopted=adopted, safe=self._safe)
         newer, safe_first = self.desired.superseded, self._next_update.safe_first
         self.executor = Executor(ports, policy, newer, self._update_wake, random, safe_first)
+        self._plans = PlanStaging(ports, self.desired, self._next_update.check, lambda: self.policy, self._update_wake)
         self._load = load
         self._random = random
         self._wake = asyncio.Event()
@@ -197,9 +199,21 @@ class Loop:
         """Return the update to this config, or raise why it would be refused. Changes nothing on the host."""
         return await self._next_update.check(desired)
 
+    async def stage(self, desired: Desired) -> Update:
+        """Stage the OS of the update to this config without beginning it, as ``PlanStaging.stage`` describes."""
+        try:
+            return await self._plans.stage(desired)
+        finally:
+            # A staging that is not complete is discarded in the next turn.
+            self.wake()
+
     async def turn(self) -> float | None:
         """Seconds after which to look again; None: only when something changes."""
-        record = self._outage.record = await self.ports.store.load()
+        async with self._plans.alone:
+            return await self._turn()
+
+    async def _turn(self) -> float | None:
+        record = self._outage.record = await self._plans.tidy(await self.ports.store.load())
         if isinstance(record.leg, Unreleased):
             return await self._release(record)
         self._outage.begin()

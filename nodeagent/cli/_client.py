@@ -41,6 +41,9 @@ QUICK = 10.0
 # Seconds for calls that read all managed files, run checkers, or prompt for a password.
 THOROUGH = 300.0
 
+# Seconds for a staging, which the daemon ends after three hours.
+STAGING = 4 * 3600.0
+
 # Seconds for a survey of etcd: a few requests to each member, of which each may take five.
 ETCD = 60.0
 
@@ -70,12 +73,15 @@ class Client:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
-    async def plan(self, text: str, *, diff: bool = False) -> dict[str, Any]:
-        """Return the plan of an update of this host to the config ``text``, with the changed texts if ``diff``."""
+    async def plan(self, text: str, *, diff: bool = False, stage: bool = False) -> dict[str, Any]:
+        """Return the plan of an update of this host to the config ``text``, with the changed texts if ``diff``.
+
+        ``stage`` stages its OS as well, until this client disconnects.
+        """
         from nodeagent.host.dbus.codec import variant
 
-        options = {"diff": variant("b", diff)} if diff else {}
-        return _object(await self._call("Plan", "sa{sv}", (text, options), THOROUGH))
+        options = {name: variant("b", True) for name, wanted in (("diff", diff), ("stage", stage)) if wanted}
+        return _object(await self._call("Plan", "sa{sv}", (text, options), STAGING if stage else THOROUGH))
 
     async def apply(self, text: str, wanted: Mapping[str, str | bool] | None = None) -> str:
         """Make ``text`` the desired config and return its digest. Does not wait for the update.

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         from nodeagent.cli import plan
 
-        return plan.run(argparse.Namespace(old=None, new=None, policy=None, diff=False, **vars(args)))
+        return plan.run(argparse.Namespace(old=None, new=None, policy=None, diff=False, stage=False, **vars(args)))
     name, text = read_config(args.file)
     not_before, window = _start(args.at) if args.at else ("", "")
     options: Options = {"not_before": not_before, "window": window, "no_reboot": args.no_reboot}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -55,6 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--diff", action="store_true", help="show the changed lines of files and units, without secrets"
     )
+    parser.add_argument(
+        "--stage", action="store_true", help="stage the OS of FILE, locked, and show what is inside; nothing is applied"
+    )
     _io.add_max_disruption(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object (nodeagent/plan/v1)")
 
@@ -69,9 +73,14 @@ def run(args: argparse.Namespace) -> int:
         raise InvalidInput("FILE is missing, or --from and --to", reason=Reason.USAGE, hint=hint)
     if args.file is not None and any(each is not None for each in offline):
         raise InvalidInput("FILE cannot be given with --from, --to and --policy", reason=Reason.USAGE)
+    if args.file is None and args.stage:
+        raise InvalidInput("--stage needs a host: nodeagent plan --stage FILE", reason=Reason.USAGE)
     if offline.count(_io.STDIN) > 1:
         raise InvalidInput("only one input can be standard input", reason=Reason.USAGE)
-    plan = _offline(args) if args.file is None else plan_here(args.file, as_json=args.json, diff=args.diff)
+    if args.file is None:
+        plan = _offline(args)
+    else:
+        plan = plan_here(args.file, as_json=args.json, diff=args.diff, stage=args.stage)
     if args.max_disruption:
         from nodeagent.core.plan.plan import check_disruption
 
@@ -80,20 +89,20 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def plan_here(path: str, *, as_json: bool, diff: bool = False) -> Plan:
-    """Show the plan of an update of this host to the config at ``path``, and return it."""
+def plan_here(path: str, *, as_json: bool, diff: bool = False, stage: bool = False) -> Plan:
+    """Show the plan of an update of this host to the config at ``path``, and return it. ``stage`` stages its OS."""
     from nodeagent.cli.apply import read_config
     from nodeagent.core.plan.plan_json import plan_from_dict
 
     _, text = read_config(path)
-    answer = _ask(text, diff=diff, as_json=as_json)
+    answer = _ask(text, diff=diff, stage=stage, as_json=as_json)
     try:
         plan = plan_from_dict(answer)
         changes = zip(plan.changes, answer["changes"], strict=True)
         diffs = {planned.change.id: str(data["diff"]) for planned, data in changes if "diff" in data}
         notes = [str(each) for each in answer.get("notes", [])]
         drift = [Drifted(**each) for each in answer.get("drift", [])]
-        os = str(answer["os"]["summary"]) if "os" in answer else ""
+        os = _os_lines(answer, stage=stage)
         problems = [f"{each['reason']}: {each['message']}" for each in answer.get("problems", [])]
     except (TypeError, ValueError, KeyError) as error:
         raise Terminal(f"unexpected reply from the daemon: {error}", reason=Reason.UNEXPECTED_REPLY) from error
@@ -103,8 +112,8 @@ def plan_here(path: str, *, as_json: bool, diff: bool = False) -> Plan:
         _io.emit(answer)
         return plan
     _show(plan, notes, diffs, "nothing to do: this host has it all")
-    if os:
-        print(printable(f"staged OS: {os}"))
+    for line in os:
+        print(printable(line))
     if drift:
         print(f"\n{paint(f'{len(drift)} of the managed entries differ from {plan.from_name}:', WARN)}")
     for each in drift:
@@ -119,13 +128,40 @@ class Drifted(NamedTuple):
     then: str
 
 
-def _ask(text: str, *, diff: bool, as_json: bool) -> dict[str, Any]:
+def _os_lines(answer: Mapping[str, Any], *, stage: bool) -> list[str]:
+    """Return what the staged OS changes as lines; with ``stage``, each package and each file that the merge replaces.
+
+    Raises ``KeyError``, ``TypeError`` or ``ValueError`` for an unexpected reply.
+    """
+    os = answer.get("os")
+    if not stage:
+        return [f"staged OS: {os['summary']}"] if os else []
+    if not answer["staged"]:
+        return ["staged OS: none, because the update leaves the OS as it is"]
+    if os is None:
+        return ["staged OS: it could not be compared with the booted one"]
+    lines = [f"staged OS: {os['summary']}"]
+    for each in os["packages"] or ():
+        versions = " -> ".join(version for version in (each["before"], each["after"]) if version)
+        lines.append(f"  {each['kind']} {each['name']} {versions}")
+    if (more := sum((os["counts"] or {}).values()) - len(os["packages"] or ())) > 0:
+        lines.append(f"  and {more} more packages")
+    lines += [f"  the merge of /etc replaces {path}" for path in os["merged"] or ()]
+    if (more := (os["merged_count"] or 0) - len(os["merged"] or ())) > 0:
+        lines.append(f"  and {more} more files of /etc")
+    lines.append("the deployment is locked: a reboot does not boot it, and nodeagent apply of the same config uses it")
+    return lines
+
+
+def _ask(text: str, *, diff: bool, stage: bool, as_json: bool) -> dict[str, Any]:
     from nodeagent.cli._client import ask
 
+    if stage and not as_json:
+        print("staging the OS; nodeagent status --watch shows the progress, Ctrl-C ends it", file=sys.stderr)
     try:
-        return ask(lambda client: client.plan(text, diff=diff))
+        return ask(lambda client: client.plan(text, diff=diff, stage=stage))
     except Unreachable as error:
-        if error.reason not in (Reason.SERVICE_UNKNOWN, Reason.BUS_UNREACHABLE):
+        if stage or error.reason not in (Reason.SERVICE_UNKNOWN, Reason.BUS_UNREACHABLE):
             raise
         from nodeagent.cli import _offline
 

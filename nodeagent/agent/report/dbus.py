@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from nodeagent import __version__
 from nodeagent.agent.report.report import Report
+from nodeagent.agent.tasks import running
 from nodeagent.core.coordination.hold import Hold, start_of
 from nodeagent.core.coordination.maintenance import MaintenanceRequest
 from nodeagent.core.coordination.windows import parse_windows
@@ -20,14 +21,17 @@ from nodeagent.core.report.history import entry_to_dict
 from nodeagent.core.report.properties import PROPERTIES, properties_of
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import Event, UpdateFinished
-from nodeagent.errors import InvalidInput
+from nodeagent.errors import InvalidInput, Refused
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import Message
 from nodeagent.host.dbus.exporter import Exporter, Interface, Method, Property, Signal
 from nodeagent.host.dbus.polkit import authorize, caller_name, is_root
+from nodeagent.host.dbus.signals import BUS_NAME, Match
 from nodeagent.reasons import Reason
 
-__all__ = ["NAME", "PATH", "Served", "serve"]
+__all__ = ["NAME", "PATH", "Served", "serve", "while_connected"]
+
+T = TypeVar("T")
 
 NAME = "org.nodeagent.Agent1"
 PATH = "/org/nodeagent/Agent1"
@@ -47,7 +51,7 @@ class Served(Protocol):
 
     def status(self) -> str: ...
 
-    async def plan(self, text: str, *, diff: bool, private: bool) -> str: ...
+    async def plan(self, text: str, *, diff: bool, private: bool, stage: bool) -> str: ...
 
     async def apply(self, text: str, max_disruption: str, hold: Hold | None) -> str: ...
 
@@ -92,12 +96,17 @@ class _Manager:
 
     async def plan(self, message: Message) -> Sequence[Any]:
         text, options = message.body
-        _known(options, "diff")
-        diff = _diff(options)
+        _known(options, "diff", "stage")
+        diff, stage = _flag(options, "diff"), _flag(options, "stage")
         await authorize(self._bus, message, f"{ACTIONS}.{'diff' if diff else 'verify'}")
         private = await is_root(self._bus, message)
+        if stage:
+            # It pulls an image and writes it to the disk. It takes minutes, and a verification need not wait for it.
+            await authorize(self._bus, message, f"{ACTIONS}.apply")
+            work = partial(self._api.plan, text, diff=diff, private=private, stage=True)
+            return (await while_connected(self._bus, message.sender, work),)
         async with self._verifying:
-            return (await self._api.plan(text, diff=diff, private=private),)
+            return (await self._api.plan(text, diff=diff, private=private, stage=False),)
 
     async def rollback(self, message: Message) -> Sequence[Any]:
         await authorize(self._bus, message, f"{ACTIONS}.rollback")
@@ -200,6 +209,24 @@ class _Manager:
         )
 
 
+async def while_connected(bus: Bus, caller: str, work: Callable[[], Awaitable[T]]) -> T:
+    """Return the result of ``work``, which is cancelled as soon as the caller disconnects, as a client on Ctrl-C does.
+
+    Raises ``Refused`` (``Cancelled``) for a caller that has left.
+    """
+    left = Refused("the caller has disconnected", reason=Reason.CANCELLED)
+    async with bus.signals(Match(BUS_NAME, "NameOwnerChanged", sender=BUS_NAME, arg0=caller)) as changes:
+        # A caller that left before the subscription causes no signal.
+        if not (await bus.call_bus("NameHasOwner", "s", (caller,)))[0]:
+            raise left
+        async with running(work()) as task, running(changes.next()) as gone:
+            first: set[asyncio.Future[Any]] = {task, gone}
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise left
+            return task.result()
+
+
 _OPTIONS: Mapping[str, type] = {"requester": str, "seconds": int, "drain": bool, "power_off": bool, "wait": bool}
 
 
@@ -246,10 +273,10 @@ def _config_options(which: str, options: Mapping[str, Any]) -> tuple[str, bool]:
     return name, secrets
 
 
-def _diff(options: Mapping[str, Any]) -> bool:
-    found = options.get("diff", False)
+def _flag(options: Mapping[str, Any], name: str) -> bool:
+    found = options.get(name, False)
     if not isinstance(found, bool):
-        raise InvalidInput("diff must be true or false", reason=Reason.BAD_OPTION)
+        raise InvalidInput(f"{name} must be true or false", reason=Reason.BAD_OPTION)
     return found
 
 

@@ -70,6 +70,10 @@ async def discard_unwanted(ports: Ports, record: Record) -> Record:
     """Discard an owned staged deployment that no config requests. A failure is reported, and the next turn retries."""
     if ports.os is None or (record.os.target is None and not record.os.staged):
         return record
+    planned = record.os.kept is not None and record.os.target is None and not record.update_id
+    if planned and record.os.staged_boot_id == ports.power.boot_id():
+        # It was staged for a plan, and the next update may use it. A locked deployment does not outlive its boot.
+        return record
     try:
         await discard_own(ports.os, record)
     except AgentError as error:

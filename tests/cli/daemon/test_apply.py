@@ -421,6 +421,55 @@ def test_a_plan_with_diffs(cli: Cli, daemon: FakeDaemon, config: str, golden: Go
     golden("commands", "plan FILE --diff", answer.out)
 
 
+STAGED_OS: dict[str, Any] = {
+    "staged": "os-bbbb.1",
+    "summary": "packages 1 upgraded, 1 added; the merge of /etc replaces /etc/os; 1.0 MB pulled",
+    "counts": {"added": 1, "removed": 0, "upgraded": 201, "downgraded": 0},
+    "packages": [
+        {"name": "crun", "kind": "added", "before": "", "after": "1.8-1"},
+        {"name": "bash\x1b", "kind": "upgraded", "before": "5.1-2", "after": "5.2-1"},
+    ],
+    "merged": ["/etc/os"],
+    "merged_count": 3,
+}
+UNREAD = {"packages": None, "counts": None, "merged": None, "merged_count": None}
+
+
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [
+        ({"staged": True, "os": STAGED_OS}, ""),
+        ({"staged": True, "os": {**STAGED_OS, **UNREAD}}, " without packages"),
+        ({"staged": True}, " that cannot be compared"),
+        ({"staged": False}, " without an OS"),
+    ],
+)
+def test_a_plan_that_stages(
+    cli: Cli, daemon: FakeDaemon, config: str, golden: Golden, more: dict[str, Any], name: str
+) -> None:
+    daemon.answers["Plan"] = json.dumps({**PLAN, **more})
+    answer = cli("plan", config, "--stage")
+    ((_, (_, options)),) = daemon.calls
+    assert (answer.code, {name: option.value for name, option in options.items()}) == (0, {"stage": True})
+    assert answer.err == "staging the OS; nodeagent status --watch shows the progress, Ctrl-C ends it\n"
+    golden("commands", f"plan --stage{name}", answer.out[answer.out.index("staged OS") :])
+    assert cli("plan", config, "--stage", "--json").json == {**PLAN, **more}
+
+
+def test_a_plan_that_stages_and_cannot_be_read(cli: Cli, daemon: FakeDaemon, config: str) -> None:
+    daemon.answers["Plan"] = json.dumps({**PLAN, "staged": True, "os": {"summary": "x"}})
+    answer = cli("plan", config, "--stage", "--json")
+    assert (answer.code, answer.error["reason"]) == (1, "UnexpectedReply")
+
+
+def test_a_staging_needs_a_host_and_its_daemon(cli: Cli, daemon: FakeDaemon, config: str) -> None:
+    answer = cli("plan", "--from", config, "--to", config, "--stage", "--json")
+    assert (answer.code, answer.error["reason"]) == (2, "Usage")
+    daemon.stop()
+    answer = cli("plan", config, "--stage", "--json")
+    assert (answer.code, answer.error["reason"]) == (5, "ServiceUnknown")
+
+
 def test_a_plan_that_cannot_be_read(cli: Cli, daemon: FakeDaemon, config: str) -> None:
     daemon.answers["Plan"] = json.dumps({**PLAN, "schema": "nodeagent/plan/v9"})
     answer = cli("plan", config, "--json")

@@ -1,0 +1,154 @@
+"""Stage the OS of a config for a plan: locked, for inspection only, while no update runs.
+
+The config is not applied. Nothing is disrupted, so no lease and no slot is acquired. The result stays locked, so that
+no reboot by any program boots it, and is kept in this boot: an update to the same target uses it, any other one
+replaces or discards it. An update that is requested in the meantime ends the staging.
+
+The record has ``OsProgress.target`` and ``kept`` while the staging is under way, and ``kept`` alone when it is
+complete. The next turn of the loop discards the result of one that failed, was cancelled or was killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from nodeagent.agent.update.admission import NotNow
+from nodeagent.agent.update.desired import DesiredReader
+from nodeagent.agent.update.os_deployments import HostDeployments, discard_own, find_own
+from nodeagent.agent.update.preflight import Desired
+from nodeagent.agent.update.run import Ports, Run, Update, UpdatePolicy, narrate
+from nodeagent.agent.update.staging import stage_unless_newer
+from nodeagent.agent.update.unreadable import load_or_half_way
+from nodeagent.core.update.events import PhaseEntered, Warned
+from nodeagent.core.update.legs import Rest
+from nodeagent.core.update.phase import DEADLINE, Phase
+from nodeagent.core.update.record import OsProgress, Record, half_way, interrupted
+from nodeagent.errors import AgentError, Refused, Retryable
+from nodeagent.reasons import Reason
+
+__all__ = ["PlanStaging"]
+
+# Seconds for a turn of the loop that begins no update.
+TURN = 10.0
+
+
+class PlanStaging:
+    """``check`` is that of the loop, and ``wake`` is set when the desired config may have changed.
+
+    ``alone`` is held by each turn of the loop, and by a staging.
+    """
+
+    def __init__(
+        self,
+        ports: Ports,
+        desired: DesiredReader,
+        check: Callable[[Desired], Awaitable[Update]],
+        policy: Callable[[], UpdatePolicy],
+        wake: asyncio.Event,
+    ) -> None:
+        self.alone = asyncio.Lock()
+        self._ports = ports
+        self._desired = desired
+        self._check = check
+        self._policy = policy
+        self._wake = wake
+
+    async def stage(self, desired: Desired) -> Update:
+        """Stage what the update to ``desired`` needs of the OS, and return that update, which does not begin.
+
+        Raises as the check of an update and as a staging, and ``Refused`` while an update is under way, if one is
+        requested, and while another holder has the lease.
+        """
+        try:
+            async with asyncio.timeout(TURN):
+                await self.alone.acquire()
+        except TimeoutError:
+            message = "an update is under way, or the OS is staged for another plan"
+            raise Refused(message, reason=Reason.UPDATE_UNDER_WAY) from None
+        try:
+            record = await load_or_half_way(self._ports)
+            _check_rest(record)
+            update = await self._check(desired)
+            if self._ports.os is not None and update.target is not None:
+                await self._stage(self._ports.os, record, update)
+            return update
+        finally:
+            self.alone.release()
+
+    async def _stage(self, os: HostDeployments, record: Record, update: Update) -> None:
+        target = update.target
+        assert target is not None
+        asked = update.record.os.target
+        # Saved first: after a kill, the next turn finds the result by it.
+        record = replace(record, os=OsProgress(target=asked, kept=asked, staged=await find_own(os, record)))
+        await self._ports.store.save(record)
+        # Events show the host at rest, as it is, with the progress of the staging.
+        shown = Update(record, update.new, update.plan)
+        run = Run(self._ports, self._policy(), shown, self._wake, await self._requested(), _never)
+        limit = asyncio.timeout(DEADLINE[Phase.STAGING])
+        try:
+            async with limit:
+                complete = await stage_unless_newer(run, os, target)
+        except NotNow as error:
+            raise Refused(error.message, reason=error.reason) from error
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            message = f"the staging took more than {DEADLINE[Phase.STAGING]} s"
+            raise Retryable(message, reason=Reason.PHASE_LATE) from None
+        finally:
+            # The progress is over, whatever the end was.
+            narrate(self._ports, record, PhaseEntered, record.message, record.reason)
+        if not complete:
+            raise Refused("an update is requested in the meantime", reason=Reason.UPDATE_UNDER_WAY)
+        done = OsProgress(kept=asked, staged=shown.record.os.staged, staged_boot_id=self._ports.power.boot_id())
+        await self._ports.store.save(replace(record, os=done))
+
+    async def _requested(self) -> Callable[[Update], Awaitable[bool]]:
+        """Return a function that returns whether an update was requested since then."""
+        first = await self._digest()
+
+        async def requested(_update: Update) -> bool:
+            return await self._ports.store.request() is not None or await self._digest() != first
+
+        return requested
+
+    async def _digest(self) -> str:
+        """Return the digest of the desired config, "" if there is none, or none that can be read."""
+        try:
+            # Without the effects of a read by the loop on pending requests.
+            desired = await self._desired.source()
+        except AgentError:
+            return ""
+        return desired.source.digest if desired is not None else ""
+
+    async def tidy(self, record: Record) -> Record:
+        """Discard the result of a staging that is not complete. A failure is reported, and the next turn retries."""
+        if not isinstance(record.leg, Rest) or record.os.kept is None or record.os.target is None:
+            return record
+        try:
+            if self._ports.os is not None:
+                await discard_own(self._ports.os, record)
+        except AgentError as error:
+            narrate(self._ports, record, Warned, str(error), error.reason)
+            return record
+        record = replace(record, os=OsProgress())
+        await self._ports.store.save(record)
+        return record
+
+
+def _check_rest(record: Record) -> None:
+    if half_way(record):
+        raise Refused(
+            "the last update ended half-way, and its deployments are needed to repair it",
+            reason=Reason.UPDATE_UNDER_WAY,
+            hint="apply a config, or run nodeagent rollback, then plan again",
+        )
+    if not isinstance(record.leg, Rest) or interrupted(record):
+        raise Refused(f"an update is under way ({record.phase})", reason=Reason.UPDATE_UNDER_WAY)
+
+
+async def _never(_update: Update, _error: AgentError) -> bool:
+    return False

@@ -1,0 +1,117 @@
+"""Work of the daemon that belongs to a caller on the bus, and the options of ``Plan``."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from nodeagent.agent.report.dbus import NAME, PATH, serve, while_connected
+from nodeagent.agent.report.report import Report
+from nodeagent.core.report.status import Status
+from nodeagent.errors import AgentError, Refused
+from nodeagent.host.dbus.client import Bus
+from nodeagent.host.dbus.codec import variant
+from tests.support.fixtures import PrivateBus, private_bus
+
+__all__ = ["private_bus"]
+
+PATIENCE = 30.0
+MANAGER = f"{NAME}.Manager"
+
+
+class Work:
+    """Work without an end, unless it is allowed."""
+
+    def __init__(self) -> None:
+        self.began = asyncio.Event()
+        self.may_end = asyncio.Event()
+        self.ended = ""
+
+    async def __call__(self) -> str:
+        self.began.set()
+        try:
+            await self.may_end.wait()
+        except asyncio.CancelledError:
+            self.ended = "cancelled"
+            raise
+        self.ended = "done"
+        return "answer"
+
+
+async def test_work_ends_with_its_caller(private_bus: PrivateBus) -> None:
+    async with Bus(private_bus.address) as bus, asyncio.timeout(PATIENCE):
+        async with Bus(private_bus.address) as caller:
+            await caller.call_bus("GetId")
+            name, work = caller.unique_name, Work()
+            running = asyncio.create_task(while_connected(bus, name, work))
+            await work.began.wait()
+        with pytest.raises(Refused) as caught:
+            await running
+        assert (caught.value.reason, work.ended) == ("Cancelled", "cancelled")
+        late = Work()
+        with pytest.raises(Refused):
+            await while_connected(bus, name, late)
+        assert not late.began.is_set(), "the caller has left before"
+
+
+async def test_work_of_a_caller_that_stays_is_done(private_bus: PrivateBus) -> None:
+    async with Bus(private_bus.address) as bus, Bus(private_bus.address) as caller, asyncio.timeout(PATIENCE):
+        await caller.call_bus("GetId")
+        work = Work()
+        running = asyncio.create_task(while_connected(bus, caller.unique_name, work))
+        await work.began.wait()
+        work.may_end.set()
+        assert (await running, work.ended) == ("answer", "done")
+
+
+async def test_a_bus_that_is_gone_ends_the_work(private_bus: PrivateBus) -> None:
+    async with Bus(private_bus.address) as bus, Bus(private_bus.address) as caller, asyncio.timeout(PATIENCE):
+        await caller.call_bus("GetId")
+        work = Work()
+        running = asyncio.create_task(while_connected(bus, caller.unique_name, work))
+        await work.began.wait()
+        private_bus.stop()
+        with pytest.raises(AgentError):
+            await running
+        assert work.ended == "cancelled"
+
+
+class Planner:
+    """The part of ``Served`` for plans. A plan that stages takes until ``may_end``."""
+
+    def __init__(self) -> None:
+        self.work = Work()
+        self.calls: list[dict[str, Any]] = []
+
+    def status(self) -> str:
+        return "{}"
+
+    async def plan(self, text: str, **options: bool) -> str:
+        self.calls.append(options)
+        return await self.work() if options["stage"] else text
+
+
+async def test_a_plan_that_stages_delays_no_other_plan(private_bus: PrivateBus) -> None:
+    api = Planner()
+
+    async def plan(bus: Bus, **options: object) -> Any:
+        given = {name: variant("b" if isinstance(value, bool) else "s", value) for name, value in options.items()}
+        return (await bus.call(NAME, PATH, MANAGER, "Plan", "sa{sv}", ("config", given)))[0]
+
+    async with (
+        asyncio.timeout(PATIENCE),
+        Bus(private_bus.address) as bus,
+        Bus(private_bus.address) as client,
+        serve(bus, api, Report(Status())),  # type: ignore[arg-type]
+    ):
+        staging = asyncio.create_task(plan(client, stage=True))
+        await api.work.began.wait()
+        assert await plan(client) == "config"
+        api.work.may_end.set()
+        assert await staging == "answer"
+        assert [call["stage"] for call in api.calls] == [True, False]
+        with pytest.raises(AgentError) as caught:
+            await plan(client, stage="yes")
+        assert caught.value.reason == "BadOption"
