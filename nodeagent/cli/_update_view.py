@@ -20,6 +20,8 @@ from nodeagent.cli._render import (
     local_times,
     paint,
 )
+from nodeagent.cli.plan import detail_text
+from nodeagent.core.plan.change import Detail
 from nodeagent.core.update.trail import Span, Trail, elapsed, gap_before, trail_from_dict
 from nodeagent.reasons import hint
 
@@ -66,10 +68,19 @@ def _facts(update: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
             "change",
             printable(f"{change['change']} {change['domain']}:{change['key']} ({change['policy']}): {actions}"),
         )
+        for detail in change.get("details", ()):
+            yield "", f"  {detail_text(_detail(detail))}"
     if (more := len(update["plan"].get("changes", ())[SHOWN:]) + update["plan"].get("more", 0)) > 0:
         yield "change", f"{more} more (--json has them)"
+    if update["plan"].get("os"):
+        yield "OS", printable(update["plan"]["os"])
     for name, spans in (update.get("etcd_disk") or {}).items():
         yield "etcd", f"{name.replace('_', ' ')}: " + "; ".join(_etcd(span, found) for span, found in spans.items())
+
+
+def _detail(found: dict[str, Any]) -> Detail:
+    lines = found.get("added"), found.get("removed")
+    return Detail(found["what"], found.get("before", ""), found.get("after", ""), *lines)
 
 
 def _reboots(update: dict[str, Any]) -> str:

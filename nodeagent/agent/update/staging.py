@@ -16,6 +16,7 @@ from nodeagent.agent.update.run import Run
 from nodeagent.core.backoff import delays
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress
+from nodeagent.core.plan.os_changes import summary
 from nodeagent.core.update.events import FenceChanged, StagingAdvanced, StepProgress, Warned
 from nodeagent.core.update.fence_view import FenceEvent
 from nodeagent.core.update.ports.system import FencedUnit
@@ -62,7 +63,8 @@ async def _note(run: Run, os: HostDeployments, staged: Deployment) -> None:
     # A staging that is repeated in a later boot must not take another deployment for the origin.
     origin = run.record.os.origin or (await os.booted()).id
     run.update.change_os(staged=staged.id, staged_boot_id=run.ports.power.boot_id(), origin=origin)
-    await os.inspect(expand(run.update.new))
+    changes = await os.inspect(expand(run.update.new))
+    run.update.change_os(summary=summary(changes) if changes is not None else "")
 
 
 async def _try(run: Run, os: HostDeployments, target: OsTarget) -> Deployment:

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any, Final
 
-from nodeagent.core.plan.change import Action, Plan
+from nodeagent.core.plan.change import Action, Detail, Plan
 from nodeagent.core.plan.plan import disruption
 from nodeagent.core.report.display import text
 from nodeagent.core.update.ports.store import HistoryEntry
@@ -37,6 +37,8 @@ UPDATE_UNDER_WAY: Final = "under-way"
 
 # Changes and actions of the plan that an entry keeps, and characters of each text.
 MAX_PLANNED, MAX_TEXT = 100, 200
+# Values of one change, and characters of what an OS changes.
+MAX_DETAILS, MAX_OS = 5, 1000
 
 
 def seconds_between(started: str, finished: str) -> float:
@@ -69,7 +71,7 @@ def entry_of(
         failed_unit=record.failed_unit.name if record.failed_unit is not None else "",
         successor=record.aborted.successor if record.aborted else successor,
         etcd_disk=record.os.etcd_disk,
-        plan=plan_summary(plan),
+        plan=plan_summary(plan, record.os.summary),
         trail=trail_to_dict(record.trail),
     )
 
@@ -85,8 +87,11 @@ def under_way(record: Record, plan: Plan, now: str) -> HistoryEntry:
     return with_trail(entry_of(record, plan, now, UPDATE_UNDER_WAY, record.reason, record.message), record.trail)
 
 
-def plan_summary(plan: Plan) -> dict[str, Any]:
-    """Return the plan for the history: the changed keys of a file are left out, and there is a bound."""
+def plan_summary(plan: Plan, os: str = "") -> dict[str, Any]:
+    """Return the plan for the history: the changed keys of a file are left out, and there is a bound.
+
+    ``os`` is what the staged deployment changes, "" if that is not known.
+    """
     changes = [
         {
             "domain": text(planned.change.domain, MAX_TEXT),
@@ -94,12 +99,20 @@ def plan_summary(plan: Plan) -> dict[str, Any]:
             "change": str(planned.change.kind),
             "policy": str(planned.policy),
             "actions": [_action(action) for action in planned.actions[:MAX_PLANNED]],
+            **({"details": [_detail(each) for each in planned.details[:MAX_DETAILS]]} if planned.details else {}),
         }
         for planned in plan.changes[:MAX_PLANNED]
     ]
     more = max(0, len(plan.changes) - MAX_PLANNED)
     actions = [_action(action) for action in plan.actions[:MAX_PLANNED]]
-    return {"changes": changes, "more": more, "actions": actions, "drain": plan.drain}
+    found = {"changes": changes, "more": more, "actions": actions, "drain": plan.drain}
+    return {**found, "os": text(os, MAX_OS)} if os else found
+
+
+def _detail(detail: Detail) -> dict[str, Any]:
+    values = {key: text(value, MAX_TEXT) for key in ("what", "before", "after") if (value := getattr(detail, key))}
+    lines = {key: value for key in ("added", "removed") if (value := getattr(detail, key)) is not None}
+    return {**values, **lines}
 
 
 def _action(action: Action) -> str:

@@ -102,6 +102,7 @@ class _Stored:
     next_partial: Partial | None = None
     partial: Partial | None = None
     os_kept: dict[str, Any] | None = None
+    os_summary: str = ""
 
 
 def record_to_dict(record: Record) -> dict[str, Any]:
@@ -164,6 +165,7 @@ def record_to_dict(record: Record) -> dict[str, Any]:
         next_partial=record.partial,
         partial=lasting.partial,
         os_kept=dict(os.kept) if os.kept is not None else None,
+        os_summary=os.summary,
         unreleased=isinstance(record.leg, Unreleased),
         **_flags(record.last_leg, record.phase),
     )
@@ -246,6 +248,7 @@ def record_from_dict(data: Mapping[str, Any]) -> Record:
             stored.left_boot,
             stored.etcd_disk,
             stored.os_kept,
+            stored.os_summary,
         ),
         unfinished=stored.unfinished,
         held=stored.held,

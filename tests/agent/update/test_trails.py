@@ -74,6 +74,16 @@ async def test_an_update_of_the_os_has_both_boots_and_the_fence() -> None:
     assert found.phases[0].seconds == 40.0
 
 
+async def test_an_update_of_the_os_keeps_what_it_changed_over_the_boot() -> None:
+    host = await os_hosts.at_old()
+    host.want(os_hosts.NEW)
+    await host.settle()
+    plan = host.world.history[-1].plan
+    assert plan["os"] == "kernel arguments same"
+    changes = {change["key"]: change for change in plan["changes"]}
+    assert [detail["what"] for detail in changes["osImageURL"]["details"]] == ["image"]
+
+
 async def test_a_blocked_reboot_is_a_wait_with_its_holder() -> None:
     host = await at_old()
     host.world.blockers.append(Inhibitor("backup", "nightly", "backup (7)"))

@@ -50,9 +50,21 @@ TRAIL = Trail(
 )
 PLAN = {
     "changes": [
-        {"domain": "file", "key": "/etc/a", "change": "modified", "policy": "user", "actions": ["Restart a.service"]}
+        {
+            "domain": "file",
+            "key": "/etc/a",
+            "change": "modified",
+            "policy": "user",
+            "actions": ["Restart a.service"],
+            "details": [
+                {"what": "content", "added": 2, "removed": 1},
+                {"what": "mode", "before": "0644", "after": "0600"},
+            ],
+        },
+        {"domain": "osImageURL", "key": "osImageURL", "change": "modified", "policy": "none", "actions": ["Reboot"]},
     ],
     "more": 2,
+    "os": "packages 2 upgraded, 1 added; kernel 6.1.0-30 same; 12.5 MB pulled",
     "actions": ["DaemonReload", "Restart a.service"],
     "drain": False,
 }

@@ -77,7 +77,9 @@ def legs(kind: type[Leg], phase: Phase) -> st.SearchStrategy[Leg]:
 def records(draw: st.DrawFn) -> Record:
     kind, phase = draw(st.sampled_from(list(NEXT)))
     target = st.none() if kind is Fallback else mappings
-    os = st.builds(OsProgress, target, text, text, text, counts, counts, text, st.dictionaries(text, text), mappings)
+    os = st.builds(
+        OsProgress, target, text, text, text, counts, counts, text, st.dictionaries(text, text), mappings, text
+    )
     return Record(phase, draw(legs(kind, phase)), **draw(st.fixed_dictionaries(OTHERS)), os=draw(os))
 
 
