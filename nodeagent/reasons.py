@@ -342,6 +342,8 @@ class Reason(StrEnum):
     WINDOW_CLOSED = "WindowClosed", Kind.REFUSED, "wait for the next window, or change windows.open; nodeagent settings show lists them"
     SLOT_HELD = "SlotHeld", Kind.REFUSED, "wait for the hosts that have the slots; free the slot of a host that is gone permanently"
     SLOT_PAUSED = "SlotPaused", Kind.REFUSED, "none: the update continues at the named time; slots.pause sets it, and deleting the free slots ends it"
+    POOL_HALTED = "PoolHalted", Kind.REFUSED, "repair the degraded nodes (nodeagent fleet status), give them another config, or raise slots.halt_degraded"
+    POOL_ORDER = "PoolOrder", Kind.REFUSED, "wait for the named pool; nodeagent fleet status shows its nodes; slots.order sets the order"
     SLOT_LOST = "SlotLost", Kind.REFUSED, "the slot of this node was freed (kubectl get lease -n nodeagent); apply the config again"
     SLOT_CONTENDED = "SlotContended", Kind.RETRY, "kubectl get lease -n nodeagent -w shows which client keeps writing the slots"
     FLEET_LOCK_UNREACHABLE = "FleetLockUnreachable", Kind.UNREACHABLE, "check address, network and the FleetLock server; the agent retries"

@@ -13,6 +13,7 @@ from nodeagent.core.coordination.drain import DrainPolicy, Remaining
 from nodeagent.core.coordination.drain_order import DrainOrder
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.core.coordination.slots import SlotKind, SlotPool
+from nodeagent.core.report.rollout_order import RolloutOrder
 from nodeagent.core.update.ports.coordination import NodeDrainer
 from nodeagent.core.update.ports.host import Clock
 from nodeagent.kube.client import KubeClient
@@ -24,7 +25,8 @@ from nodeagent.kube.lease import KubeLease, TokenStore
 from nodeagent.kube.mco_drain import ControllerDrain, EitherDrain
 from nodeagent.kube.node import KubeReadiness, NodeConditions
 from nodeagent.kube.slots import KubeSlots
-from nodeagent.settings.cluster import DrainSettings
+from nodeagent.kube.turn import KubeTurn
+from nodeagent.settings.cluster import DrainSettings, SlotSettings
 from nodeagent.settings.schema import Settings
 
 __all__ = ["Cluster"]
@@ -71,8 +73,11 @@ class Cluster:
             if controls_node
             else None
         )
-        self.slot = self._slots(settings, SlotKind.DISRUPT, settings.slots.max_unavailable, settings.slots.pause)
-        self.staging_slot = self._slots(settings, SlotKind.STAGE, settings.slots.max_staging)
+        slots = settings.slots
+        order = RolloutOrder(slots.order, slots.halt_degraded)
+        turn = KubeTurn(self.client, name, order) if order.given else None
+        self.slot = self._slots(slots, SlotKind.DISRUPT, slots.max_unavailable, slots.pause, turn)
+        self.staging_slot = self._slots(slots, SlotKind.STAGE, slots.max_staging)
 
     @property
     def drainer(self) -> NodeDrainer:
@@ -87,11 +92,12 @@ class Cluster:
     async def close(self) -> None:
         await self.client.close()
 
-    def _slots(self, settings: Settings, kind: SlotKind, count: int, pause: float = 0.0) -> KubeSlots | None:
-        slots = settings.slots
+    def _slots(
+        self, slots: SlotSettings, kind: SlotKind, count: int, pause: float = 0.0, turn: KubeTurn | None = None
+    ) -> KubeSlots | None:
         if not slots.pool or not count:
             return None
-        return KubeSlots(self.client, self._host, SlotPool(slots.pool, kind, count, pause), self._clock)
+        return KubeSlots(self.client, self._host, SlotPool(slots.pool, kind, count, pause), self._clock, turn=turn)
 
 
 def drained_by_controller(settings: DrainSettings) -> bool | None:

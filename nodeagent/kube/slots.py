@@ -21,6 +21,7 @@ from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import Refused, Retryable, Terminal
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Conflict, NotFound
+from nodeagent.kube.turn import KubeTurn
 from nodeagent.reasons import Reason
 
 __all__ = ["KubeSlots"]
@@ -32,15 +33,23 @@ SHOWN: Final = 3
 
 
 class KubeSlots:
-    """All nodes of a pool must be configured with the same ``pool``."""
+    """All nodes of a pool must be configured with the same ``pool``. ``turn`` is checked before a slot is taken."""
 
     def __init__(
-        self, client: KubeClient, host: HostIdentity, pool: SlotPool, clock: Clock, *, namespace: str = "nodeagent"
+        self,
+        client: KubeClient,
+        host: HostIdentity,
+        pool: SlotPool,
+        clock: Clock,
+        *,
+        namespace: str = "nodeagent",
+        turn: KubeTurn | None = None,
     ) -> None:
         self._client = client
         self._host = host
         self._pool = pool
         self._clock = clock
+        self._turn = turn
         # By uid and version of a free slot: when this agent saw it first, on the steady clock.
         self._seen: dict[tuple[str, str], float] = {}
         self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
@@ -48,8 +57,8 @@ class KubeSlots:
     async def acquire(self, holder: str, operation: str, reason: str) -> str:
         """Take a slot, or keep the one that this node has, and return its name.
 
-        Raises ``Refused`` (``SlotHeld``, ``SlotPaused``, ``NodeUnknown``), ``Retryable`` (``SlotContended``), and what
-        the client raises.
+        Raises ``Refused`` (``SlotHeld``, ``SlotPaused``, ``PoolHalted``, ``PoolOrder``, ``NodeUnknown``), ``Retryable``
+        (``SlotContended``), and what the client raises.
         """
         claim = Claim(holder, operation, reason, self._host.instance)
         uid = await self._node_uid()
@@ -66,6 +75,8 @@ class KubeSlots:
             if not free:
                 raise Refused(self._describe(slots), reason=Reason.SLOT_HELD)
             self._check_pause(slots)
+            if self._turn is not None:
+                await self._turn.check()
             known = {slot.index: slot for slot in slots}
             for index in free:
                 if await self._took(index, known.get(index), claim, uid):

@@ -95,6 +95,12 @@ def check_consistency(settings: Settings) -> None:
         raise _contradiction("slots.pool needs a cluster (cluster.kubeconfig); without one there is slots.fleetlock")
     if slots.pause and not slots.pool:
         raise _contradiction("slots.pause needs slots.pool: a FleetLock server knows no pause")
+    if slots.order or slots.halt_degraded:
+        if not (slots.pool and cluster.source == "cluster"):
+            # Otherwise the agents do not report on their Nodes what they run.
+            raise _contradiction("slots.order and slots.halt_degraded need slots.pool and cluster.source: cluster")
+        if slots.halt_degraded and not slots.pause:
+            raise _contradiction("slots.halt_degraded needs slots.pause: a node may report after it released its slot")
     if slots.fleetlock and cluster.configured:
         raise _contradiction("slots.fleetlock is for hosts without a cluster; in one there is slots.pool")
     drain = settings.drain

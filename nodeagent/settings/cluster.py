@@ -26,6 +26,14 @@ Pool = Annotated[
         description='a pool\'s name (lower case letters, digits, -; 40 at most) or ""',
     ),
 ]
+PoolName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[a-z0-9A-Z]([-a-z0-9A-Z_.]*[a-z0-9A-Z])?$",
+        max_length=253,
+        description="a pool's name, as in nodeagent fleet status",
+    ),
+]
 Group = Annotated[
     str, Meta(pattern=r"^[a-zA-Z0-9.-]+$", max_length=128, description="a group: letters, digits, . and -")
 ]
@@ -136,6 +144,13 @@ class SlotSettings(Struct, frozen=True, forbid_unknown_fields=True):
     ``pause``: seconds after a node of the pool has released its slot, in which no other node takes one: time to see
     whether the node works. 0: none. All nodes of a pool must have the same number here.
 
+    ``order``: pools of the cluster in the order in which they are updated, as in [control-plane, worker]. A node takes
+    no slot before all nodes of the pools before its own are updated; a pool that is not listed comes after all of them.
+    The names are those of ``nodeagent fleet status``. An empty list: no order.
+
+    ``halt_degraded``: how many other degraded nodes of its pool, as in ``nodeagent fleet status``, keep a node from
+    taking a slot, so that a bad config stops spreading. 0: any number.
+
     ``fleetlock``: address of a FleetLock server, as used by Zincati; "" for none.
 
     ``fleetlock_group``: FleetLock group of this host, for a server that gives each group of hosts its own slots (as
@@ -149,6 +164,8 @@ class SlotSettings(Struct, frozen=True, forbid_unknown_fields=True):
     max_unavailable: Nodes = 1
     max_staging: NodesOrNone = 0
     pause: Annotated[float, Meta(ge=0, le=7 * 86400)] = 0
+    order: tuple[PoolName, ...] = ()
+    halt_degraded: NodesOrNone = 0
     fleetlock: Url = ""
     fleetlock_group: Group = "default"
     fleetlock_ca: OptionalPath = ""

@@ -105,6 +105,13 @@ def test_a_controller_may_drain_where_the_cluster_is_the_source(
         (ClusterSettings(source="cluster"), SlotSettings(), "needs a cluster"),
         (ClusterSettings(kubeconfig="/a"), SlotSettings(fleetlock="https://l"), "without a cluster"),
         (ClusterSettings(), SlotSettings(fleetlock="https://l", pause=60), "knows no pause"),
+        (ClusterSettings(kubeconfig="/a"), SlotSettings(pool="p", order=("a",)), "need slots.pool and cluster.source"),
+        (ClusterSettings(kubeconfig="/a", source="cluster"), SlotSettings(order=("a",)), "need slots.pool"),
+        (
+            ClusterSettings(kubeconfig="/a", source="cluster"),
+            SlotSettings(pool="p", halt_degraded=1),
+            "needs slots.pause",
+        ),
     ],
 )
 def test_contradictions(cluster: ClusterSettings, slots: SlotSettings, words: str) -> None:

@@ -49,6 +49,8 @@ _NO_BLOCK: Final = LOST | {
     Reason.LEASE_EXPIRED,
     Reason.SLOT_HELD,
     Reason.SLOT_PAUSED,
+    Reason.POOL_HALTED,
+    Reason.POOL_ORDER,
     Reason.DRAIN_CANCELED,
     Reason.CANCELLED,
     Reason.SCHEDULED,

@@ -120,14 +120,15 @@ class Rollout:
         return any(pool.having(NodeProgress.DEGRADED) for pool in self.pools)
 
 
-def rollout_of(objects: ClusterObjects) -> Rollout:
+def rollout_of(objects: ClusterObjects, *, silent: bool = False) -> Rollout:
+    """``silent``: nodes without a desired config are members of their group, as ``PENDING``."""
     if objects.pools:
         return _by_pools(objects)
     members: dict[str, list[NodeRollout]] = {}
     unmanaged = []
     for node in objects.nodes:
         desired = read_request(node).desired
-        if desired:
+        if desired or silent:
             members.setdefault(_group(node), []).append(_member(node, desired, objects))
         else:
             unmanaged.append(_name(node))
