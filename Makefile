@@ -25,7 +25,7 @@ NODE_TESTS = $(PYTEST) -q --durations 10 -n 2 --dist load --maxschedchunk 1 inte
 HOST_TESTS = $(PYTEST) -q -n $(HOSTS) --dist load --maxschedchunk 1 $(RING2)
 SUDO_NOTE = $(if $(filter 0,$(shell id -u)),,(not root: the rings that boot hosts will say what is missing))
 
-.PHONY: help venv demo demo-shell demo-vm demo-node test versions check format unit golden host long ostree integration cluster cluster-tools node-long vm package rpm wheel bench bench-rest bench-rollout bench-fence docs clean
+.PHONY: help venv demo demo-shell demo-vm demo-node test versions check format unit golden host long ostree integration cluster cluster-tools node-long vm package rpm wheel release bench bench-rest bench-rollout bench-fence docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -114,6 +114,9 @@ rpm: venv ## the package as an RPM, in dist/, checked by rpmlint
 wheel: venv ## an ordinary wheel, in dist/
 	@$(BIN)/uv build --wheel --out-dir dist --quiet
 	@echo "make wheel: see dist/"
+
+release: venv ## all artefacts of the last commit, built twice and compared, in dist/release
+	@$(BIN)/python packaging/release.py --out dist/release$(if $(MACHINE),-$(MACHINE) --machine $(MACHINE))
 
 bench: venv ## benchmarks; each prints JSON and judges by ratios
 	@for b in integration/bench/[a-z]*.py; do $(BIN)/python $$b; done

@@ -21,7 +21,7 @@ from integration.hosts.container.image import cache_directory
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parent.parent
-INPUTS = ("nodeagent", "systemd", "packaging", "LICENSE", "README.md", "pyproject.toml", "uv.lock")
+INPUTS = ("nodeagent", "systemd", "packaging", "LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "uv.lock")
 EPOCH = 1_700_000_000
 BUILD_TIMEOUT = 600.0  # seconds; the first build on a machine fetches 150 MB
 

@@ -29,12 +29,26 @@ def log(message: str) -> None:
 
 
 def run(
-    argv: Sequence[str | Path], *, timeout: float, stdin: bytes = b"", env: Mapping[str, str] | None = None
+    argv: Sequence[str | Path],
+    *,
+    timeout: float,
+    stdin: bytes = b"",
+    env: Mapping[str, str] | None = None,
+    umask: int = 0o022,
 ) -> bytes:
-    """Run `argv` and return its standard output. `timeout` in seconds. Raises BuildError with its messages."""
+    """Run `argv` and return its standard output. `timeout` in seconds. Raises BuildError with its messages.
+
+    Programs put the modes of the files that they write into archives, so `umask` is not that of the user.
+    """
     try:
         done = subprocess.run(
-            argv, input=stdin, capture_output=True, timeout=timeout, check=False, env=dict(env) if env else None
+            argv,
+            input=stdin,
+            capture_output=True,
+            timeout=timeout,
+            check=False,
+            env=dict(env) if env else None,
+            umask=umask,
         )
     except FileNotFoundError as error:
         raise BuildError(f"{argv[0]} is not on this machine") from error

@@ -95,7 +95,9 @@ def check(target: Path, lock: InterpreterLock) -> None:
 def write_manifest(target: Path) -> None:
     """List every file of the tree, so that an upgrade can remove files that the next version does not have."""
     manifest = target / MANIFEST[1:]
-    manifest.touch(mode=0o644)
+    # It lists itself. The mode of touch() would depend on the umask.
+    manifest.touch()
+    manifest.chmod(0o644)
     manifest.write_text("".join(f"{path.relative_to(target)}\n" for path in _files(target)))
 
 

@@ -1,0 +1,209 @@
+"""Build all artefacts of a release: `python packaging/release.py --out dist/release`.
+
+Everything is built twice from the commit, in different folders, with other modes and times of the sources, another
+time zone, another umask, and without the parts that an earlier build left in the cache. The release is written only if
+both builds have the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import io
+import os
+import platform
+import re
+import shutil
+import sys
+import tarfile
+import tempfile
+import time
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+import build as package
+from bundle import cache, tools
+from bundle.errors import BuildError
+
+CHANGES, LICENSES = "CHANGES.md", "LICENSES.txt"
+INPUTS = (*package.INPUTS, "README.md", "CHANGELOG.md")
+TIMEOUT = 1800.0  # seconds for one program of a build; Fedora's compression of the RPM takes minutes
+TEXTS = "usr/share/licenses/nodeagent/"
+# What is fetched has a locked hash, so the second build takes it from the cache of the first.
+FETCHED = ("maven-*", "wheel-*")
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="packaging/release.py", description=__doc__)
+    out = package.SOURCE / "dist" / "release"
+    parser.add_argument(
+        "--out", type=Path, default=out, help="directory for the results, which is replaced (%(default)s)"
+    )
+    parser.add_argument("--machine", default=platform.machine(), help="as by uname: x86_64 or aarch64 (%(default)s)")
+    parser.add_argument("--fast", action="store_true", help="compress the RPM less, for tests")
+    options = parser.parse_args(arguments)
+    try:
+        release(options.out.resolve(), options.machine, fast=options.fast)
+    except BuildError as error:
+        print(f"release: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def release(out: Path, machine: str, *, fast: bool = False) -> None:
+    """Write the release to `out`. Raises BuildError, and leaves `out` as it was."""
+    begun = time.monotonic()
+    version: str = tomllib.loads((package.SOURCE / "pyproject.toml").read_text())["project"]["version"]
+    changes = section((package.SOURCE / "CHANGELOG.md").read_text(), version)
+    epoch = str(package.source_date_epoch())
+    with tempfile.TemporaryDirectory(prefix="nodeagent-release-") as scratch:
+        first, second = Path(scratch, "one"), Path(scratch, "another", "folder")
+        for place in (first, second):
+            export(package.SOURCE, place / "source")
+        disguise(second / "source")
+        same = {"SOURCE_DATE_EPOCH": epoch}
+        build_all(first, machine, {**same, "TZ": "UTC"}, fast=fast, umask=0o022)
+        other = {"TZ": "Asia/Kathmandu", "XDG_CACHE_HOME": str(fresh_cache(second)), **uv_cache()}
+        build_all(second, machine, {**same, **other}, fast=fast, umask=0o077)
+        if different := compare(first / "dist", second / "dist"):
+            kept = keep(different, first / "dist", second / "dist", out.with_name(f"{out.name}-different"))
+            raise BuildError(f"two builds differ in {', '.join(different)}; both are in {kept}")
+        results = first / "dist"
+        (results / CHANGES).write_text(changes)
+        (tar,) = results.glob("nodeagent-*.tar.gz")
+        (results / LICENSES).write_text(licenses(tar))
+        write_sums(results)
+        replace(out, results)
+    for path in sorted(out.iterdir()):
+        tools.log(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
+    if "unreleased" in changes.splitlines()[0]:
+        tools.log(f"CHANGELOG.md has no date for {version} yet")
+    tools.log(f"built twice, with the same bytes, in {time.monotonic() - begun:.0f} s")
+
+
+def section(changelog: str, version: str) -> str:
+    """Return the section of a version. Raises BuildError."""
+    found = re.search(rf"^## {re.escape(version)}\b.*?(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
+    if found is None:
+        raise BuildError(f"CHANGELOG.md has no section for {version}")
+    return found[0].strip() + "\n"
+
+
+def export(source: Path, target: Path) -> None:
+    """Write the sources of the last commit to `target`; all of them where there is no repository."""
+    target.mkdir(parents=True)
+    if not (source / ".git").exists():
+        ignore = shutil.ignore_patterns("__pycache__")
+        for name in INPUTS:
+            if (source / name).is_dir():
+                shutil.copytree(source / name, target / name, ignore=ignore, symlinks=True)
+            else:
+                shutil.copy(source / name, target / name)
+        return
+    if changed := tools.run(["git", "-C", source, "status", "--porcelain", "--", *INPUTS], timeout=60).decode():
+        raise BuildError(f"a release is made from a commit; these files are not committed:\n{changed.rstrip()}")
+    archive = tools.run(["git", "-C", source, "archive", "HEAD", *INPUTS], timeout=60)
+    with tarfile.open(fileobj=io.BytesIO(archive)) as members:
+        members.extractall(target, filter="data")
+
+
+def disguise(source: Path) -> None:
+    """Give the sources the modes of another umask, and other times."""
+    for path in source.rglob("*"):
+        if not path.is_symlink():
+            path.chmod(0o700 if path.is_dir() or path.suffix == ".sh" else 0o600)
+            os.utime(path, (1, 1))
+
+
+def fresh_cache(place: Path) -> Path:
+    """Return a cache without the parts that earlier builds made."""
+    parts = place / "cache" / "nodeagent" / "package"
+    parts.mkdir(parents=True)
+    for pattern in FETCHED:
+        for path in cache.root().glob(pattern):
+            (parts / path.name).symlink_to(path)
+    return place / "cache"
+
+
+def uv_cache() -> Mapping[str, str]:
+    """Keep uv's cache, which is below the other one unless it has a name of its own."""
+    return {"UV_CACHE_DIR": tools.run([tools.uv(), "cache", "dir"], timeout=60).decode().strip()}
+
+
+def build_all(place: Path, machine: str, environment: Mapping[str, str], *, fast: bool, umask: int) -> None:
+    """Build tar, image, list of components, RPM and wheel of `place`/source into `place`/dist."""
+    source, out = place / "source", place / "dist"
+    environ = {**os.environ, **environment}
+    wheel = [tools.uv(), "build", "--wheel", "--quiet", "--offline", "--no-build-isolation", "--python", sys.executable]
+    # The wheel takes the modes of the files in its folder, and setuptools writes a folder beside the sources.
+    plain = shutil.copytree(source, place / "plain")
+    for path in plain.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    tools.log(f"building in {place}")
+    rpm: list[str | Path] = [sys.executable, source / "packaging/build_rpm.py", "--out", out, "--machine", machine]
+    tools.run([*rpm, *(["--fast"] if fast else [])], timeout=TIMEOUT, env=environ, umask=umask)
+    tools.run([*wheel, "--out-dir", str(out), str(plain)], timeout=TIMEOUT, env=environ)
+    # Of the build, not of the release: the stamp, the sums of a part, and what uv leaves.
+    for name in (".inputs", ".gitignore", package.CHECKSUMS):
+        (out / name).unlink(missing_ok=True)
+
+
+def compare(first: Path, second: Path) -> list[str]:
+    """Return the names that are not the same files in both directories."""
+    names = {path.name for place in (first, second) for path in place.iterdir()}
+
+    def same(name: str) -> bool:
+        paths = (first / name, second / name)
+        return all(path.is_file() for path in paths) and paths[0].read_bytes() == paths[1].read_bytes()
+
+    return sorted(name for name in names if not same(name))
+
+
+def keep(names: list[str], first: Path, second: Path, target: Path) -> Path:
+    """Copy what differs to `target`, for a comparison, and return it."""
+    shutil.rmtree(target, ignore_errors=True)
+    for number, place in enumerate((first, second), 1):
+        (target / str(number)).mkdir(parents=True)
+        for name in names:
+            if (place / name).is_file():
+                shutil.copy2(place / name, target / str(number))
+    return target
+
+
+def licenses(tar: Path) -> str:
+    """Return the licence texts of all that is bundled, each after the name of its component."""
+    texts: list[str] = []
+    with tarfile.open(tar) as archive:
+        for member in archive:
+            if member.isreg() and member.name.startswith(TEXTS) and (file := archive.extractfile(member)):
+                title = member.name.removeprefix(TEXTS)
+                texts.append(f"{'=' * 80}\n{title}\n{'=' * 80}\n\n{file.read().decode(errors='replace').rstrip()}\n")
+    if not texts:
+        raise BuildError(f"{tar.name} has no licence texts")
+    return "\n".join(texts)
+
+
+def write_sums(results: Path) -> None:
+    sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(results.iterdir())}
+    (results / package.CHECKSUMS).write_text("".join(f"{value}  {name}\n" for name, value in sums.items()))
+
+
+def replace(out: Path, results: Path) -> None:
+    """Put `results` in the place of `out`. They may be on different file systems."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    try:
+        shutil.copytree(results, fresh, dirs_exist_ok=True)
+        for path in fresh.iterdir():
+            path.chmod(0o755 if path.suffix == ".sh" else 0o644)
+        fresh.chmod(0o755)
+        if out.exists():
+            shutil.rmtree(out)
+        fresh.rename(out)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,69 @@
+"""The parts of a release that need no build."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PACKAGING = Path(__file__).parents[2] / "packaging"
+CHANGELOG = "# Changes\n\n## 0.2.0 - 2027-01-01\n\n- new\n\n## 0.1.0 - unreleased\n\n- first\n"
+
+
+@pytest.fixture
+def release(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.syspath_prepend(PACKAGING)
+    return runpy.run_path(str(PACKAGING / "release.py"))
+
+
+def test_the_section_of_a_version(release: dict[str, Any]) -> None:
+    assert release["section"](CHANGELOG, "0.2.0") == "## 0.2.0 - 2027-01-01\n\n- new\n"
+    assert release["section"](CHANGELOG, "0.1.0") == "## 0.1.0 - unreleased\n\n- first\n"
+    with pytest.raises(Exception, match=r"no section for 0\.3\.0"):
+        release["section"](CHANGELOG, "0.3.0")
+
+
+def test_builds_that_differ_are_named_and_kept(release: dict[str, Any], tmp_path: Path) -> None:
+    first, second = tmp_path / "1", tmp_path / "2"
+    for place, text in ((first, "a"), (second, "b")):
+        place.mkdir()
+        (place / "same").write_text("x")
+        (place / "other").write_text(text)
+    (second / "only").write_text("")
+    different = release["compare"](first, second)
+    assert different == ["only", "other"]
+    kept = release["keep"](different, first, second, tmp_path / "kept")
+    assert sorted(str(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file()) == [
+        "1/other",
+        "2/only",
+        "2/other",
+    ]
+
+
+def test_a_release_replaces_the_one_before(release: dict[str, Any], tmp_path: Path) -> None:
+    results, out = tmp_path / "results", tmp_path / "out"
+    results.mkdir()
+    (results / "new").write_text("")
+    out.mkdir()
+    (out / "old").write_text("")
+    release["replace"](out, results)
+    assert [path.name for path in out.iterdir()] == ["new"]
+    assert {path.name for path in tmp_path.iterdir()} == {"results", "out"}
+
+
+def test_only_what_is_committed_is_released(release: dict[str, Any], tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    for name in release["INPUTS"]:
+        (source / name).mkdir(parents=True)
+        (source / name / "file").write_text("committed")
+    git = ["git", "-C", source, "-c", "user.name=n", "-c", "user.email=e@localhost"]
+    for command in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "all"]):
+        subprocess.run([*git, *command], check=True, timeout=60, capture_output=True)
+    release["export"](source, tmp_path / "exported")
+    assert (tmp_path / "exported/nodeagent/file").read_text() == "committed"
+    (source / "nodeagent/file").write_text("changed")
+    with pytest.raises(Exception, match="not committed"):
+        release["export"](source, tmp_path / "again")
