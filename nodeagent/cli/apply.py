@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--at",
         metavar="TIME",
-        help="begin at 02:00, 'tomorrow 02:00' or 2026-11-24T02:00, or in the window 'sat 02:00 60'",
+        help="begin at 02:00, 'tomorrow 02:00' or 2026-11-24T02:00, or in the window 'sat 02:00 60' or NAME",
     )
     parser.add_argument("--no-reboot", action="store_true", help="hold the reboot back until nodeagent reboot")
     parser.add_argument("--wait", action="store_true", help="show the progress, and return when the update has ended")
@@ -74,9 +74,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _start(text: str) -> tuple[str, str]:
     from nodeagent.core.coordination.hold import parse_start
+    from nodeagent.core.coordination.windows import named_windows
     from nodeagent.settings.check import load_zone
+    from nodeagent.settings.load import load
 
     try:
+        if text[:1].isalpha() and " " not in text and (window := named_windows(load().settings.windows.open).get(text)):
+            return "", window
         return parse_start(text, local_now(), load_zone("localtime"))
     except ValueError as error:
         raise InvalidInput(f"--at: {error}", reason=Reason.BAD_TIME, hint=hint(Reason.BAD_TIME)) from None

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from nodeagent.core.coordination.windows import Schedule, parse_windows
+from nodeagent.core.coordination.windows import Schedule, named_windows, parse_windows
 from nodeagent.errors import InvalidInput, Problem
 from nodeagent.reasons import Reason
 from nodeagent.settings.cluster import WindowSettings
@@ -178,9 +178,13 @@ def invalid(problems: Sequence[Problem]) -> InvalidInput:
 def window_schedule(settings: WindowSettings) -> Schedule | None:
     """Return the windows; None if an update may begin at any time. Blocks: it reads the time zone.
 
-    Raises ``InvalidInput`` (``TimeZoneUnknown``).
+    Raises ``InvalidInput`` (``SettingsInvalid``, ``TimeZoneUnknown``).
     """
     zone = load_zone(settings.zone)
+    try:
+        named_windows(settings.open)
+    except ValueError as error:
+        raise _contradiction(f"windows.open: {error}") from None
     return Schedule(parse_windows(settings.open), zone) if settings.open else None
 
 

@@ -44,8 +44,9 @@ Url = Annotated[
 WindowText = Annotated[
     str,
     Meta(
-        pattern=rf"^({DAY}(,{DAY})* )?([01]\d|2[0-3]):[0-5]\d [1-9]\d{{0,3}}$",
-        description='"DAYS HH:MM MINUTES", as in "sat,sun 02:00 120"; without days for every day',
+        pattern=rf"^([a-z][a-z0-9-]{{0,31}} = )?({DAY}(,{DAY})* )?([01]\d|2[0-3]):[0-5]\d [1-9]\d{{0,3}}$",
+        description='"DAYS HH:MM MINUTES", as in "sat,sun 02:00 120"; without days for every day; "NAME = " may '
+        "precede it",
     ),
 ]
 ZoneName = Annotated[
@@ -174,7 +175,8 @@ class SlotSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class WindowSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Times at which an update may begin. Staging needs no window, and a window that closes interrupts nothing.
 
-    ``open``: weekly windows in which an update may begin. An empty list: always.
+    ``open``: weekly windows in which an update may begin. An empty list: always. nodeagent apply --at NAME begins in
+    the window of that name.
 
     ``zone``: time zone of the windows; localtime is that of the host. UTC: the same on every host.
     """

@@ -155,6 +155,12 @@ def test_windows() -> None:
     assert found.is_open(datetime(2026, 7, 3, 3, 30, tzinfo=UTC))
     with pytest.raises(InvalidInput):
         window_schedule(WindowSettings(zone="Europe/Nowhere"))
+    with pytest.raises(InvalidInput) as twice:
+        window_schedule(WindowSettings(open=("nights = 22:30 60", "nights = 02:00 60")))
+    assert (twice.value.reason, twice.value.message) == (
+        "SettingsInvalid",
+        "windows.open: two windows have the name nights",
+    )
 
 
 class OfFleet(Host):

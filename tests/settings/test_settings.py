@@ -111,7 +111,7 @@ TABLE = [
     (
         "windows: {open: ['sat 25:00 10']}",
         '/50-x.yaml:1: windows.open must be a list, each "DAYS HH:MM MINUTES", as in "sat,sun 02:00 120"; '
-        "without days for every day",
+        'without days for every day; "NAME = " may precede it',
     ),
     (
         "drain: {last: ['app in (a, b)']}",
@@ -165,9 +165,9 @@ def test_bounds_are_inclusive() -> None:
 
 
 def test_windows_are_lists_in_and_out() -> None:
-    settings = check_values({"windows.open": Value(["sat,sun 02:00 120", "22:30 60"], "x")})
-    assert settings.windows.open == ("sat,sun 02:00 120", "22:30 60")
-    assert flatten(settings)["windows.open"] == ["sat,sun 02:00 120", "22:30 60"]
+    settings = check_values({"windows.open": Value(["sat,sun 02:00 120", "late-1 = 22:30 60"], "x")})
+    assert settings.windows.open == ("sat,sun 02:00 120", "late-1 = 22:30 60")
+    assert flatten(settings)["windows.open"] == ["sat,sun 02:00 120", "late-1 = 22:30 60"]
 
 
 def test_an_empty_file_is_no_error(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ A window that closes interrupts nothing: an operation checks it before its point
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 
-__all__ = ["Schedule", "Window", "parse_windows", "weekly"]
+__all__ = ["Schedule", "Window", "named_windows", "parse_windows", "weekly"]
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 DAY = 24 * 60
@@ -54,12 +54,27 @@ def weekly(days: Iterable[str], start: str, length: int) -> Sequence[Window]:
 
 
 def parse_windows(texts: Iterable[str]) -> Sequence[Window]:
-    """Parse windows of the form "DAYS HH:MM MINUTES", with comma-separated days or none. Raises as ``weekly``."""
+    """Parse windows of the form "DAYS HH:MM MINUTES", with comma-separated days or none. Raises as ``weekly``.
+
+    A name in front, as in "nights = 02:00 60", is for operators: see ``named_windows``.
+    """
     found: list[Window] = []
     for text in texts:
-        *days, start, minutes = text.split()
+        *days, start, minutes = text.rpartition("=")[2].split()
         found += weekly(",".join(days).split(",") if days else (), start, int(minutes))
     return tuple(found)
+
+
+def named_windows(texts: Iterable[str]) -> Mapping[str, str]:
+    """Return the windows that have a name, by their names. Raises ``ValueError`` for a name that two windows have."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, window = (part.strip() for part in text.partition("="))
+        if name in found:
+            raise ValueError(f"two windows have the name {name}")
+        if equals:
+            found[name] = window
+    return found
 
 
 def _day(name: str) -> int:

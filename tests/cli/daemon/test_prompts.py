@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -116,6 +117,13 @@ def test_a_time_is_resolved_and_sent(cli: Cli, daemon: FakeDaemon, config: str, 
     assert (applied(daemon)[1]["window"].value, applied(daemon)[1]["no_reboot"].value) == ("sat 02:00 60", True)
     golden("commands", "apply --at a window --no-reboot", given.out)
     assert cli("apply", config, "--no-reboot", "--json").json["no_reboot"] is True
+
+
+def test_a_window_by_its_name(cli: Cli, daemon: FakeDaemon, config: str, no_settings: Path) -> None:
+    (no_settings / "20-windows.yaml").write_text('windows: {open: ["02:00 30", "nights = sat,sun 02:00 60"]}')
+    assert cli("apply", config, "--at", "nights").code == 0
+    assert applied(daemon)[0]["window"].value == "sat,sun 02:00 60"
+    assert cli("apply", config, "--at", "days", "--json").error["reason"] == "BadTime"
 
 
 def test_a_time_that_is_none(cli: Cli, daemon: FakeDaemon, config: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nodeagent.core.coordination.windows import WEEK, Schedule, Window, weekly
+from nodeagent.core.coordination.windows import WEEK, Schedule, Window, named_windows, parse_windows, weekly
 
 MINUTE = timedelta(minutes=1)
 PRAGUE = ZoneInfo("Europe/Prague")  # 2026: forward on 29 March at 02:00, back on 25 October at 03:00
@@ -124,6 +124,14 @@ def test_always_and_never() -> None:
 def test_windows_that_touch_are_one() -> None:
     every_day = Schedule(weekly([], "00:00", 24 * 60), PRAGUE)
     assert every_day.next_change(utc("2026-03-27T12:00")) is None
+
+
+def test_a_name_is_for_operators() -> None:
+    texts = ["22:30 60", "nights = sat,sun 02:00 120"]
+    assert parse_windows(texts) == (*weekly([], "22:30", 60), *weekly(["sat", "sun"], "02:00", 120))
+    assert named_windows(texts) == {"nights": "sat,sun 02:00 120"}
+    with pytest.raises(ValueError, match="two windows have the name nights"):
+        named_windows([*texts, "nights = 03:00 60"])
 
 
 def test_as_people_write_them() -> None:
