@@ -111,6 +111,9 @@ class Reason(StrEnum):
     NO_PREVIOUS = "NoPrevious", Kind.REFUSED, "apply the config you want: nodeagent apply FILE"
     CHECK_FAILED = "CheckFailed", Kind.REFUSED, "repair what the check reports, or move it from required.d to wanted.d below /etc/nodeagent/checks"
     CHECK_UNSAFE = "CheckUnsafe", Kind.REFUSED, "correct the named file: owned by root, writable by root only, executable, in required.d or wanted.d"
+    ALERTS_FIRING = "AlertsFiring", Kind.REFUSED, "resolve the named alerts, or correct alerts.query; the update begins when its result is empty"
+    ALERTS_UNREACHABLE = "AlertsUnreachable", Kind.UNREACHABLE, "check alerts.url from this host with curl; with alerts.on_unreachable: go no update waits for it"
+    ALERTS_REJECTED = "AlertsRejected", Kind.REFUSED, "correct alerts.url, alerts.query, alerts.ca or alerts.token_file; the update waits for that"
 
     # The operating system
     NO_DEPLOYMENTS = "NoDeployments", Kind.UNRECONCILABLE, "remove the change of the operating system: this host is not image-based"

@@ -39,6 +39,7 @@ from nodeagent.errors import AgentError, Terminal
 from nodeagent.fence.host_fence import HostFence
 from nodeagent.host import boot
 from nodeagent.host.admin_checks import HostAdminChecks
+from nodeagent.host.alerts import PrometheusAlerts
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.fs.files import HostFiles
@@ -102,6 +103,7 @@ class Adapters:
         self._units = units
         self._fence = fence
         self._checks = HostAdminChecks(settings.checks.timeout)
+        self._alerts = PrometheusAlerts(settings.alerts)
         self.ports = Ports(
             store=store,
             files=HostFiles(),
@@ -118,6 +120,7 @@ class Adapters:
             readiness=self.cluster.readiness if self.cluster is not None else None,
             static_pods=static_pods,
             checks=self._checks,
+            alerts=self._alerts,
         )
 
     @property
@@ -137,6 +140,7 @@ class Adapters:
             self.cluster.use(settings)
         self._fence.use(settings.fence)
         self._checks.use(settings.checks.timeout)
+        self._alerts.use(settings.alerts)
         self.settings, self.windows, self.zone = settings, windows, zone
 
     async def open_etcd_member(self) -> MemberHost | None:

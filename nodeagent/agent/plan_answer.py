@@ -45,11 +45,16 @@ async def plan_answer(ports: Ports, update: Update, *, diff: bool, private: bool
 
 
 async def _check_notes(ports: Ports, update: Update) -> list[str]:
-    """Return the checks of the admin that the update runs, by stage."""
-    if ports.checks is None or not (update.writes or update.acts or update.target):
+    """Return what must be true before the update begins, and the checks of the admin that it runs, by stage."""
+    if not (update.writes or update.acts or update.target):
         return []
     notes: list[str] = []
-    for stage in stages_of(stops_node=operation_of(update).stops_node, reboots=reboots(update)):
+    stops_node = operation_of(update).stops_node
+    if stops_node and ports.alerts is not None and ports.alerts.query:
+        notes.append(f"alerts: the update begins when this returns nothing: {ports.alerts.query}")
+    if ports.checks is None:
+        return notes
+    for stage in stages_of(stops_node=stops_node, reboots=reboots(update)):
         try:
             found = await ports.checks.found(stage)
         except AgentError as error:

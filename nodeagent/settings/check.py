@@ -109,6 +109,8 @@ def check_consistency(settings: Settings) -> None:
     if cluster.source == "cluster" and drain.by != "self" and (drain.lead_time or drain.first or drain.last):
         # A machine-config-controller has an order of its own, which would silently replace this one.
         raise _contradiction("drain.lead_time, drain.first and drain.last need drain.by: self")
+    if settings.alerts.token_file and not settings.alerts.url.startswith("https:"):
+        raise _contradiction("alerts.token_file needs an alerts.url with https: http would show the token to others")
     window_schedule(settings.windows)
 
 

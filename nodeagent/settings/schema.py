@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from nodeagent.settings.cluster import (
+    AlertSettings,
     ClusterSettings,
     DrainSettings,
     EtcdSettings,
@@ -169,6 +170,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     drain: DrainSettings = DrainSettings()
     slots: SlotSettings = SlotSettings()
     windows: WindowSettings = WindowSettings()
+    alerts: AlertSettings = AlertSettings()
     etcd: EtcdSettings = EtcdSettings()
     fence: FenceSettings = FenceSettings()
 

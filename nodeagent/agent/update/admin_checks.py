@@ -18,7 +18,7 @@ from nodeagent.core.update.ports.checks import AdminCheck, CheckStage
 from nodeagent.errors import AgentError, Refused
 from nodeagent.reasons import Reason
 
-__all__ = ["CheckFailed", "check_before", "stages_of", "verify"]
+__all__ = ["CheckFailed", "check_before", "report", "stages_of", "verify"]
 
 # Seconds between two attempts of a check that fails after the config took effect.
 PERIOD: Final = 5.0
@@ -51,7 +51,7 @@ async def check_before(run: Run, stage: CheckStage) -> None:
     except Refused as error:
         if not run.record.reverting:
             raise
-        _report(run, stage, error.message)
+        report(run, stage, error.message, Reason.CHECK_UNSAFE)
         return
     for check in found:
         # Once for each update: a check that is repeated must not hide what the update waits for.
@@ -62,7 +62,7 @@ async def check_before(run: Run, stage: CheckStage) -> None:
             continue
         if check.required and not run.record.reverting:
             raise CheckFailed(check, why)
-        _report(run, check.id, why)
+        report(run, check.id, why, Reason.CHECK_FAILED)
 
 
 async def verify(run: Run, progress: Progress) -> None:
@@ -80,13 +80,13 @@ async def verify(run: Run, progress: Progress) -> None:
         except AgentError as error:
             if not run.record.reverting:
                 raise
-            _report(run, stage, error.message)
+            report(run, stage, error.message, Reason.CHECK_UNSAFE)
             continue
         for check in found:
             progress(f"running the check {check.id}", deadline)
             while why := await checks.run(check, run.record.to_name):
                 if run.record.reverting or not check.required:
-                    _report(run, check.id, why)
+                    report(run, check.id, why, Reason.CHECK_FAILED)
                     break
                 if clock() >= deadline:
                     raise CheckFailed(check, why)
@@ -100,11 +100,11 @@ def _stages_after(run: Run) -> Iterator[CheckStage]:
     yield CheckStage.AFTER_APPLY
 
 
-def _report(run: Run, subject: str, why: str) -> None:
+def report(run: Run, subject: str, why: str, reason: Reason) -> None:
     """Report a failure that stops nothing: once for each subject in the journal, the last one in the history."""
     known = run.update.checks_failed
     if subject not in known:
-        run.narrate(Warned, why, Reason.CHECK_FAILED)
+        run.narrate(Warned, why, reason)
     others = [note for note in run.record.notes if note != known.get(subject)]
     known[subject] = why
     run.update.record = replace(run.record, notes=(*dict.fromkeys(others), why))

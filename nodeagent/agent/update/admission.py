@@ -184,12 +184,20 @@ async def acquire_all(run: Run) -> None:
     """Acquire the right to disrupt this node. Raises ``NotNow``, and ``Refused`` (``LOST``)."""
     check_hold(run)
     operation = operation_of(run.update, run.policy.windows)
+    gated = operation.stops_node and (run.ports.checks is not None or run.ports.alerts is not None)
     # A check may take minutes. While it runs, or fails, other nodes can have the slot.
-    checks = partial(admin_checks.check_before, run, CheckStage.BEFORE_DRAIN)
-    permit = checks if operation.stops_node and run.ports.checks is not None else None
+    permit = partial(_permit, run) if gated else None
     with retry_on_refusal():
         await run.ports.coordination.acquire(operation, permit)
     _checked(run)
+
+
+async def _permit(run: Run) -> None:
+    """Check the alerts and run the checks of the admin before the node is disrupted. Raises ``Refused`` and
+    ``Unreachable``."""
+    if run.ports.alerts is not None and (why := await run.ports.alerts.check()):
+        admin_checks.report(run, "alerts", f"continuing: {why}", Reason.ALERTS_UNREACHABLE)
+    await admin_checks.check_before(run, CheckStage.BEFORE_DRAIN)
 
 
 async def recheck_before_write(run: Run) -> None:

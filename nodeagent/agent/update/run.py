@@ -34,7 +34,7 @@ from nodeagent.core.update import trail_fold
 from nodeagent.core.update.events import Event, PhaseEntered, StepProgress, UpdateContext, UpdateEvent
 from nodeagent.core.update.legs import Leg, Unreleased
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports.checks import AdminChecks
+from nodeagent.core.update.ports.checks import AdminChecks, AlertGate
 from nodeagent.core.update.ports.coordination import NodeDrainer, NodeReadiness
 from nodeagent.core.update.ports.host import Clock, Files, HealthChecks, Reporter, Units, Users
 from nodeagent.core.update.ports.static_pods import StaticPods
@@ -94,6 +94,8 @@ class Ports:
     static_pods: StaticPods | None = None
     # None: the admin has no checks here.
     checks: AdminChecks | None = None
+    # None: no alerts hold an update.
+    alerts: AlertGate | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The port for checks of the admin: programs that decide whether an update may go on."""
+"""The ports for checks of the admin: programs, and alerts, that decide whether an update may go on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-__all__ = ["AdminCheck", "AdminChecks", "CheckStage"]
+__all__ = ["AdminCheck", "AdminChecks", "AlertGate", "CheckStage"]
 
 
 class CheckStage(StrEnum):
@@ -47,5 +47,21 @@ class AdminChecks(Protocol):
         """Return why the check failed, with the end of its output, or "" if it passed.
 
         ``config`` is the name of the config that the host is updated to. Takes at most the time of the settings.
+        """
+        ...
+
+
+class AlertGate(Protocol):
+    """Alerts that must not fire when the node is disrupted."""
+
+    @property
+    def query(self) -> str:
+        """The query whose result must be empty; "" if nothing is configured."""
+        ...
+
+    async def check(self) -> str:
+        """Return "" if no alert fires, or why that is not known where the settings let the update begin anyway.
+
+        Raises ``Refused`` (``AlertsFiring``, ``AlertsRejected``) and ``Unreachable`` (``AlertsUnreachable``).
         """
         ...
