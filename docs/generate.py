@@ -301,7 +301,8 @@ DBUS: Mapping[str, tuple[str, str]] = {
         "verify, diff for `diff`, and apply for `stage`",
         "Returns the JSON of `nodeagent plan FILE --json`. Options: `diff` `b` adds the changed texts; `stage` `b` "
         "stages the OS of the config, locked, which takes minutes and ends with the connection of the caller. Without "
-        "`stage`, nothing is changed.",
+        "`stage`, nothing is changed. With `problems` `b`, an error is in the answer, as `error` with `reason`, "
+        "`message`, `hint` and all `problems`.",
     ),
     "Cancel": (
         "cancel",

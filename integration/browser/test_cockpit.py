@@ -14,6 +14,8 @@ from tests.agent.whole_daemon import WholeDaemon, source
 # They need a browser and Cockpit, which are fetched once.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
+# Seconds for all steps with one daemon, on a machine that may be busy.
+LIMIT = 200.0
 LOOKS = [(1280, False), (1280, True), (390, False), (390, True)]
 
 
@@ -32,7 +34,7 @@ def test_cockpit_lists_the_page(cockpit_root: Path) -> None:
 
 async def test_the_status_is_live(page: CockpitPage, cockpit_root: Path, daemon: WholeDaemon) -> None:
     with cockpit.session(cockpit_root, daemon.directory, admin=True) as address:
-        async with daemon.running() as client:
+        async with daemon.running(LIMIT) as client:
             await page.open(address)
             await page.shows("#sentence", "No config was applied yet")
             await client.apply(source("worker-1").text.decode())
@@ -55,7 +57,7 @@ async def test_a_stopped_daemon_is_reported_and_the_page_continues(
         await page.shows("#stopped", "nodeagent does not run")
         assert await page.text("#phase") == "Stopped"
         for name in ("worker-1", "worker-2"):
-            async with daemon.running() as client:
+            async with daemon.running(LIMIT) as client:
                 await page.hides("#stopped")
                 await client.apply(source(name).text.decode())
                 await page.shows("#sentence", f"{name} is in force")
@@ -68,7 +70,7 @@ async def test_a_stopped_daemon_is_reported_and_the_page_continues(
 
 async def test_limited_access_shows_the_status(page: CockpitPage, cockpit_root: Path, daemon: WholeDaemon) -> None:
     with cockpit.session(cockpit_root, daemon.directory, admin=False) as address:
-        async with daemon.running() as client:
+        async with daemon.running(LIMIT) as client:
             await page.open(address, width=390)
             await page.shows("#limited", "administrative access")
             await client.apply(source("worker-1").text.decode())
@@ -76,12 +78,14 @@ async def test_limited_access_shows_the_status(page: CockpitPage, cockpit_root: 
             assert await page.faults() == []
         await page.shows("#stopped", "nodeagent does not run")
         assert await page.disabled("#start")
+        await page.enter("#config", "x")
+        assert await page.disabled("#preview")
 
 
 @pytest.mark.parametrize(("width", "dark"), LOOKS)
 async def test_each_look(page: CockpitPage, cockpit_root: Path, daemon: WholeDaemon, width: int, dark: bool) -> None:
     with cockpit.session(cockpit_root, daemon.directory, admin=True) as address:
-        async with daemon.running() as client:
+        async with daemon.running(LIMIT) as client:
             await client.apply(source("worker-1").text.decode())
             await page.open(address, width=width, dark=dark)
             await page.shows("#sentence", "worker-1 is in force")
@@ -91,8 +95,106 @@ async def test_each_look(page: CockpitPage, cockpit_root: Path, daemon: WholeDae
 async def test_names_of_configs_are_text(page: CockpitPage, cockpit_root: Path, daemon: WholeDaemon) -> None:
     name = "a.b-" + "c" * 200
     with cockpit.session(cockpit_root, daemon.directory, admin=True) as address:
-        async with daemon.running() as client:
+        async with daemon.running(LIMIT) as client:
             await client.apply(source(name).text.decode())
             await page.open(address, width=390)
             await page.shows("#sentence", f"{name} is in force")
+            assert await page.faults() == []
+
+
+PLANNED = source("worker-2", {"/etc/nodeagent-page-test": "one%0Atwo%0A"}).text.decode()
+
+
+async def test_a_preview_has_values_and_the_diff(page: CockpitPage, cockpit_root: Path, daemon: WholeDaemon) -> None:
+    with cockpit.session(cockpit_root, daemon.directory, admin=True) as address:
+        async with daemon.running(LIMIT) as client:
+            await client.apply(source("worker-1").text.decode())
+            await page.open(address, width=390, dark=True)
+            await page.shows("#sentence", "worker-1 is in force")
+            assert await page.disabled("#preview")
+            await page.enter("#config", PLANNED)
+            assert await page.disabled("#apply")
+            await page.click("#preview")
+            await page.shows("#result .notice", "worker-1 → worker-2: reboot")
+            await page.shows("#result .changes", "added file:/etc/nodeagent-page-test")
+            await page.run("document.querySelector('#result details').open = true")
+            await page.shows("#result pre", "+two")
+            assert await page.faults() == []
+            # Another text has no preview yet.
+            await page.enter("#config", PLANNED + "# \n")
+            assert await page.disabled("#apply")
+            assert await page.text("#result") == ""
+
+
+async def test_each_problem_of_a_config_is_shown(page: CockpitPage, cockpit_root: Path, daemon: WholeDaemon) -> None:
+    bad = source("<img src=x>", {"relative": "1", "/etc/a/../b": "2"}).text.decode()
+    with cockpit.session(cockpit_root, daemon.directory, admin=True) as address:
+        async with daemon.running(LIMIT):
+            await page.open(address)
+            await page.enter("#config", bad)
+            await page.click("#preview")
+            await page.shows("#result .notice", "What now:")
+            assert await page.run("return document.querySelectorAll('#result li').length") >= 2
+            assert await page.run("return document.querySelectorAll('#result img').length") == 0
+            assert await page.disabled("#apply")
+            assert await page.faults() == []
+
+
+async def test_an_update_is_applied_and_cancelled(page: CockpitPage, cockpit_root: Path, daemon: WholeDaemon) -> None:
+    with cockpit.session(cockpit_root, daemon.directory, admin=True) as address:
+        async with daemon.running(LIMIT) as client:
+            await page.open(address)
+            await page.enter("#config", source("worker-1").text.decode())
+            await page.click("#preview")
+            await page.click("#apply")
+            await page.shows("#confirm", "Apply worker-1?")
+            assert await page.faults() == []
+            await page.click("#confirm-no")
+            await page.hides("#confirm")
+            assert (await client.status())["desired"] == ""
+            await page.click("#apply")
+            await page.click("#confirm-yes")
+            await page.shows("#sentence", "worker-1 is in force")
+            await page.hides("#cancel")
+            await client.start_maintenance("disk swap", {})
+            await client.apply(source("worker-2").text.decode())
+            await page.shows("#sentence", "LeaseHeld")
+            await page.click("#cancel")
+            await page.shows("#confirm", "Cancel the update to worker-2?")
+            await page.click("#confirm-yes")
+            await page.shows("#sentence", "worker-1 is in force")
+            assert (await client.status())["desired"] == "worker-1"
+
+
+async def test_a_maintenance_is_started_and_stopped(page: CockpitPage, cockpit_root: Path, daemon: WholeDaemon) -> None:
+    with cockpit.session(cockpit_root, daemon.directory, admin=True) as address:
+        async with daemon.running(LIMIT) as client:
+            await page.open(address)
+            await page.shows("#maintenance-now", "not in maintenance")
+            await page.enter("#maintenance-reason", "disk swap")
+            await page.click("#maintenance-start")
+            await page.shows("#maintenance-now", 'root has this host for "disk swap" (under way)')
+            assert await page.faults() == []
+            await page.click("#maintenance-stop")
+            await page.shows("#maintenance-now", "not in maintenance")
+            assert (await client.status())["maintenance"] is None
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+async def test_the_history_has_a_time_line(
+    page: CockpitPage, cockpit_root: Path, daemon: WholeDaemon, width: int
+) -> None:
+    with cockpit.session(cockpit_root, daemon.directory, admin=False) as address:
+        async with daemon.running(LIMIT) as client:
+            await page.open(address, width=width)
+            await page.shows("#history-result", "No update yet")
+            await client.apply(source("worker-1").text.decode())
+            await page.shows("#history", "nothing → worker-1")
+            await page.run("document.querySelector('#history details').open = true")
+            await page.shows("#history .timeline", "Verifying")
+            named = await page.run(
+                "return [...document.querySelectorAll('.timeline .phase .what')].map(e => e.innerText)"
+            )
+            trail = (await client.update(""))["trail"]
+            assert named == [phase["name"] for phase in trail["phases"]]
             assert await page.faults() == []

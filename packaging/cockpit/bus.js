@@ -6,95 +6,63 @@ export const NAME = "org.nodeagent.Agent1";
 export const PATH = "/org/nodeagent/Agent1";
 const BUS = "org.freedesktop.DBus";
 const MANAGER = `${NAME}.Manager`;
-const OWN_ERROR = "org.nodeagent.Error.";
 // Milliseconds. The programs of the host check a config before a plan is answered.
 const DEADLINE = 120000;
 
-const STOPPED = "nodeagent does not run";
-const FAULTS = {
-    ServiceUnknown: [STOPPED, "start nodeagent.service"],
-    NameHasNoOwner: [STOPPED, "start nodeagent.service"],
-    NoReply: ["nodeagent ended before it answered", "read the status: the request may have had its effect"],
-    LimitsExceeded: ["nodeagent has too many requests at once", "try again in a moment"],
+const OUTCOME = "read the status: the request may have had its effect";
+// Cockpit's bridge drops the hint of a D-Bus error, so those that this page can meet are here. Plan answers with its own.
+const HINTS = {
+    NotAuthorized: "turn on administrative access at the top of Cockpit",
+    UpdateUnderWay: "wait for its end, or cancel it",
+    DisruptionExceeded: "preview again: the host has changed since the preview",
+    ClusterDecides: "change the config in the cluster",
+    CancelTooLate: "wait for its end, then run nodeagent rollback on the host",
+    ServiceUnknown: "start nodeagent.service",
+    NameHasNoOwner: "start nodeagent.service",
+    "not-found": "start nodeagent.service",
+    LimitsExceeded: "try again in a moment",
+    NoReply: OUTCOME,
+    timeout: OUTCOME,
 };
 
 /* A failed call: the reason, the message, the next step and all problems of the input. */
 export class CallError extends Error {
-    constructor(reason, message, hint = "", problems = []) {
+    constructor({ reason, message, hint, problems = [] }) {
         super(message);
         Object.assign(this, { reason, hint, problems });
     }
 }
 
-function fromBus(name, body) {
-    if (name.startsWith(OWN_ERROR)) {
-        const { hint, problems } = JSON.parse(body[1] ?? "{}");
-        return new CallError(name.slice(OWN_ERROR.length), body[0], hint, problems);
-    }
-    const short = name.slice(name.lastIndexOf(".") + 1);
-    const [message, hint] = FAULTS[short] ?? [body[0] || name, "the journal of nodeagent.service has the details"];
-    return new CallError(short, message, hint);
+function callError({ name, message, problem }) {
+    const reason = name ? name.slice(name.lastIndexOf(".") + 1) : problem;
+    const hint = HINTS[reason] ?? (name ? "the journal of nodeagent.service has the details" : OUTCOME);
+    return new CallError({ reason, message: problem === "not-found" ? "nodeagent does not run" : message, hint });
 }
 
-const lost = problem => (problem === "not-found"
-    ? new CallError("", STOPPED, "start nodeagent.service")
-    : new CallError("", `The connection to the host was lost: ${cockpit.message(problem || "terminated")}`,
-        "log in again, and read the status: the request may have had its effect"));
-
-/* Calls methods, with administrative access where the session has it. cockpit.dbus drops the second argument of a
-   D-Bus error, which has the hint and the problems, so that the calls have a channel of their own. */
+/* Calls methods, with administrative access where the session has it. */
 export class Caller {
-    #channel = null;
-    #pending = new Map();
-    #serial = 0;
+    #client = null;
 
-    call(method, ...args) {
-        const id = String(++this.#serial);
-        return new Promise((resolve, reject) => {
-            const timer = setTimeout(() => this.#settle(id, null, new CallError("", "nodeagent does not answer",
-                "read the status: the request may have had its effect")), DEADLINE);
-            this.#pending.set(id, { resolve, reject, timer });
-            this.#open().send(JSON.stringify({ call: [PATH, MANAGER, method, args], id }));
-        });
-    }
-
-    /* Close the channel. The next call opens one with the present rights. */
-    close() {
-        this.#channel?.close();
-    }
-
-    #open() {
-        if (this.#channel === null) {
-            const channel = cockpit.channel({ payload: "dbus-json3", bus: "system", name: NAME, superuser: "try" });
-            channel.addEventListener("message", (_event, data) => this.#take(JSON.parse(data)));
-            channel.addEventListener("close", (_event, { problem }) => {
-                if (this.#channel === channel)
-                    this.#channel = null;
-                for (const id of [...this.#pending.keys()])
-                    this.#settle(id, null, lost(problem));
+    async call(method, ...args) {
+        if (this.#client === null) {
+            const client = cockpit.dbus(NAME, { bus: "system", superuser: "try" });
+            client.addEventListener("close", () => {
+                if (this.#client === client)
+                    this.#client = null;
             });
-            this.#channel = channel;
+            this.#client = client;
         }
-        return this.#channel;
+        try {
+            return await this.#client.call(PATH, MANAGER, method, args, { timeout: DEADLINE });
+        } catch (error) {
+            throw callError(error);
+        }
     }
 
-    #take(message) {
-        if (message.error)
-            this.#settle(message.id, null, fromBus(message.error[0], message.error[1] ?? []));
-        else if (message.reply)
-            this.#settle(message.id, message.reply[0]);
-    }
-
-    #settle(id, result, error = null) {
-        const call = this.#pending.get(id);
-        if (call === undefined)
-            return;
-        this.#pending.delete(id);
-        clearTimeout(call.timer);
-        if (error)
-            call.reject(error);
-        else
-            call.resolve(result);
+    /* Close the connection. The next call opens one with the present rights. */
+    close() {
+        this.#client?.close();
+        this.#client = null;
     }
 }
 

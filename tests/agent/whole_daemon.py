@@ -76,8 +76,8 @@ class WholeDaemon:
         return read_settings([str(self.fragments)])
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[Client]:
-        """Run a daemon from READY to its end; an error that ends the daemon is raised."""
+    async def running(self, limit: float = ANSWER) -> AsyncIterator[Client]:
+        """Run a daemon from READY to its end; an error that ends the daemon is raised. ``limit`` is in seconds."""
         notifier = ReadyNotifier()
         self.notifier = notifier
         found = await asyncio.to_thread(self.read)
@@ -85,7 +85,7 @@ class WholeDaemon:
         life = asyncio.create_task(run)
         ready = asyncio.create_task(notifier.is_ready.wait())
         try:
-            async with asyncio.timeout(ANSWER):
+            async with asyncio.timeout(limit):
                 await asyncio.wait({life, ready}, return_when=asyncio.FIRST_COMPLETED)
                 if life.done():
                     life.result()

@@ -17,13 +17,15 @@ from nodeagent.core.coordination.maintenance import MaintenanceRequest
 from nodeagent.core.coordination.windows import parse_windows
 from nodeagent.core.etcd.membership import MemberRequest, OperationKind
 from nodeagent.core.plan.plan import DISRUPTION_WORDS
+from nodeagent.core.plan.plan_json import PLAN_SCHEMA
 from nodeagent.core.report.history import entry_to_dict
 from nodeagent.core.report.properties import PROPERTIES, properties_of
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import Event, UpdateFinished
-from nodeagent.errors import InvalidInput, Refused
+from nodeagent.errors import AgentError, InvalidInput, Refused
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import Message
+from nodeagent.host.dbus.errors import error_to_dict
 from nodeagent.host.dbus.exporter import Exporter, Interface, Method, Property, Signal
 from nodeagent.host.dbus.polkit import authorize, caller_name, is_root
 from nodeagent.host.dbus.signals import BUS_NAME, Match
@@ -96,17 +98,26 @@ class _Manager:
 
     async def plan(self, message: Message) -> Sequence[Any]:
         text, options = message.body
-        _known(options, "diff", "stage")
-        diff, stage = _flag(options, "diff"), _flag(options, "stage")
+        _known(options, "diff", "stage", "problems")
+        problems = _flag(options, "problems")
+        try:
+            return (await self._plan(message, text, diff=_flag(options, "diff"), stage=_flag(options, "stage")),)
+        except AgentError as error:
+            if not problems:
+                raise
+            # Some clients read no more of a D-Bus error than its name and message.
+            return (json.dumps({"schema": PLAN_SCHEMA, "error": error_to_dict(error)}),)
+
+    async def _plan(self, message: Message, text: str, *, diff: bool, stage: bool) -> str:
         await authorize(self._bus, message, f"{ACTIONS}.{'diff' if diff else 'verify'}")
         private = await is_root(self._bus, message)
         if stage:
             # It pulls an image and writes it to the disk. It takes minutes, and a verification need not wait for it.
             await authorize(self._bus, message, f"{ACTIONS}.apply")
             work = partial(self._api.plan, text, diff=diff, private=private, stage=True)
-            return (await while_connected(self._bus, message.sender, work),)
+            return await while_connected(self._bus, message.sender, work)
         async with self._verifying:
-            return (await self._api.plan(text, diff=diff, private=private, stage=False),)
+            return await self._api.plan(text, diff=diff, private=private, stage=False)
 
     async def rollback(self, message: Message) -> Sequence[Any]:
         await authorize(self._bus, message, f"{ACTIONS}.rollback")

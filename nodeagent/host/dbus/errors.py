@@ -36,6 +36,7 @@ __all__ = [
     "BusTerminal",
     "BusUnreachable",
     "connection_lost",
+    "error_to_dict",
     "from_bus",
     "service_name",
     "to_bus",
@@ -155,9 +156,16 @@ def _from_own(reason: Reason, message: str, details: Any) -> AgentError:
 def to_bus(error: AgentError) -> tuple[str, tuple[str, str]]:
     """Return the name and the body of the D-Bus error for ``error``."""
     kind = next(cls.__name__ for cls in type(error).__mro__ if cls.__name__ in _OWN_KINDS)
-    details = {
-        "kind": kind,
+    found = error_to_dict(error)
+    details = {"kind": kind, "hint": found["hint"], "problems": found["problems"]}
+    return OWN_PREFIX + error.reason, (error.message, json.dumps(details))
+
+
+def error_to_dict(error: AgentError) -> dict[str, Any]:
+    """Return an error as JSON data, with the next step of its reason if it has none of its own."""
+    return {
+        "reason": str(error.reason),
+        "message": error.message,
         "hint": error.hint or hint(error.reason),
         "problems": [{"path": p.path, "message": p.message} for p in error.problems],
     }
-    return OWN_PREFIX + error.reason, (error.message, json.dumps(details))

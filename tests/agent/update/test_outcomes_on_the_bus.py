@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nodeagent.agent.report.dbus import NAME, PATH
 from nodeagent.cli._client import Client
 from nodeagent.cli._ending import Ending
 from nodeagent.cli._follow import request_and_wait
 from nodeagent.cli.cancel import _cancel as cancel
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.errors import Refused
+from nodeagent.errors import InvalidInput, Refused
 from nodeagent.host import boot
+from nodeagent.host.dbus.client import Bus
+from nodeagent.host.dbus.codec import a_sv
 from tests.agent.whole_daemon import WholeDaemon, source
 from tests.support.fixtures import PrivateBus, private_bus
 
@@ -129,3 +133,17 @@ async def test_cancel_ends_what_another_command_waits_for(host: WholeDaemon) -> 
         host.desired.write_bytes(B.text)
         status = await until(client, phase="Degraded")
         assert (status["reason"], "cancelled by" in status["message"]) == ("Cancelled", True)
+
+
+async def test_a_plan_answers_with_all_problems_of_a_config_on_request(host: WholeDaemon) -> None:
+    bad = source("two words", {"relative": "x"}).text.decode()
+    async with host.running(), Bus(host.address) as bus, asyncio.timeout(30):
+        (answer,) = await bus.call(
+            NAME, PATH, f"{NAME}.Manager", "Plan", "sa{sv}", (bad, a_sv({"problems": ("b", True)}))
+        )
+        error = json.loads(answer)["error"]
+        assert error["reason"] == "InvalidInput"
+        assert len(error["problems"]) >= 2
+        assert error["hint"]
+        with pytest.raises(InvalidInput):
+            await bus.call(NAME, PATH, f"{NAME}.Manager", "Plan", "sa{sv}", (bad, {}))

@@ -1,0 +1,138 @@
+/* Preview a config, apply it, and cancel the update under way. */
+
+import { CallError } from "./bus.js";
+import { confirm } from "./confirm.js";
+import { byId, element, failure, notice } from "./dom.js";
+import { costOf, planOf } from "./plan.js";
+import { isAdmin, onRights } from "./rights.js";
+import { underWay } from "./status.js";
+
+// Bytes; nodeagent refuses more from users other than root.
+const MAX_CONFIG = 2 << 20;
+const EFFECTS = {
+    end: "It ends at once; nothing was changed.",
+    reverting: "It is taken back already.",
+    revert: "The previous files are restored, without a reboot.",
+};
+
+export class UpdateSection {
+    #caller;
+    #status = null;
+    #busy = false;
+    #plan = null;
+    #revision = 0;
+
+    constructor(caller) {
+        this.#caller = caller;
+        byId("config").addEventListener("input", () => this.#edited());
+        byId("file").addEventListener("change", event => this.#load(event.target));
+        byId("preview").addEventListener("click", () => this.#run("result", () => this.#preview()));
+        byId("apply").addEventListener("click", () => this.#run("result", () => this.#apply()));
+        byId("cancel").addEventListener("click", () => this.#run("cancel-result", () => this.#cancel()));
+        onRights(() => this.#refresh());
+    }
+
+    show(status) {
+        if (!underWay(status))
+            byId("cancel-result").replaceChildren();
+        this.#status = status;
+        this.#refresh();
+    }
+
+    /* A plan holds for the text, and for the config that was current when it was made. */
+    forget() {
+        if (this.#plan !== null)
+            byId("result").replaceChildren(notice("warn", "The host has changed", "Preview again before Apply."));
+        this.#plan = null;
+        this.#revision += 1;
+        this.#refresh();
+    }
+
+    #edited() {
+        this.#plan = null;
+        byId("result").replaceChildren();
+        this.forget();
+    }
+
+    async #load(input) {
+        const [file] = input.files;
+        if (file === undefined)
+            return;
+        if (file.size > MAX_CONFIG) {
+            byId("result").replaceChildren(failure({
+                reason: "The file is too large",
+                message: `${file.name} has ${file.size} bytes, and a config has at most ${MAX_CONFIG}`,
+                hint: "choose a MachineConfig, or run nodeagent apply FILE on the host",
+            }));
+        } else {
+            byId("config").value = await file.text();
+            this.#edited();
+        }
+        // The same file can be chosen again after it was edited.
+        input.value = "";
+    }
+
+    #refresh() {
+        const may = isAdmin() && !this.#busy && this.#status !== null;
+        byId("preview").disabled = !may || !byId("config").value.trim();
+        byId("apply").disabled = !may || this.#plan === null;
+        byId("cancel").hidden = !underWay(this.#status);
+        byId("cancel").disabled = !may;
+    }
+
+    async #run(result, request) {
+        this.#busy = true;
+        this.#refresh();
+        byId(result).setAttribute("aria-busy", "true");
+        try {
+            const shown = await request();
+            if (shown)
+                byId(result).replaceChildren(shown);
+        } catch (error) {
+            byId(result).replaceChildren(failure(error));
+        } finally {
+            byId(result).removeAttribute("aria-busy");
+            this.#busy = false;
+            this.#refresh();
+        }
+    }
+
+    async #preview() {
+        const text = byId("config").value;
+        this.#plan = null;
+        const asked = ++this.#revision;
+        const [answer] = await this.#caller.call("Plan", text, {
+            diff: { t: "b", v: true }, problems: { t: "b", v: true },
+        });
+        // The text was edited while the plan was made.
+        if (asked !== this.#revision)
+            return null;
+        const plan = JSON.parse(answer);
+        if (plan.error)
+            throw new CallError(plan.error);
+        this.#plan = { text, plan };
+        return planOf(plan);
+    }
+
+    async #apply() {
+        const { text, plan } = this.#plan;
+        const parts = [element("p", {}, costOf(plan)[1]), element("ol", {}, ...plan.actions.map(each =>
+            element("li", {}, [each.type, each.unit].filter(Boolean).join(" "))))];
+        if (!await confirm(`Apply ${plan.to}?`, parts, "Apply"))
+            return null;
+        // More than was confirmed is refused, if the host has changed since the preview.
+        await this.#caller.call("Apply", text, { max_disruption: { t: "s", v: plan.disruption } });
+        this.#plan = null;
+        return notice("good", "Accepted", `${plan.to} is the desired config. The status above follows the update.`);
+    }
+
+    async #cancel() {
+        const name = this.#status.Target || this.#status.Desired;
+        const parts = [element("p", {}, "What it has written is taken back. It is applied again on request only.")];
+        if (!await confirm(`Cancel the update to ${name}?`, parts, "Cancel the update"))
+            return null;
+        const [answer] = await this.#caller.call("Cancel", {});
+        const { config, effect } = JSON.parse(answer);
+        return notice("good", `The update to ${config} is cancelled`, EFFECTS[effect] ?? effect);
+    }
+}
