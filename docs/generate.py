@@ -23,6 +23,7 @@ from nodeagent.cli.main import main as cli
 from nodeagent.core.plan.change import Action
 from nodeagent.core.plan.domain import ByContent, MemberHealth, SocketHealth
 from nodeagent.core.plan.policy import SSHKEY
+from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.core.report.metrics import FAMILIES, HISTORY
 from nodeagent.core.report.properties import PROPERTIES
 from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Revert
@@ -41,6 +42,7 @@ sys.path.insert(0, str(ROOT / "docs"))
 figures = importlib.import_module("figures")
 before_now = importlib.import_module("mistakes")
 EXAMPLES = ROOT / "docs/examples"
+RECOMMENDED = ROOT / "systemd/usr/lib/nodeagent/policy-recommended.yaml"
 CATALOG = ROOT / "systemd/usr/lib/systemd/catalog/nodeagent.catalog"
 
 PHASES: Mapping[Phase, str] = {
@@ -112,6 +114,14 @@ def policy() -> str:
             rows.append([domain.title, f"{code(SSHKEY)} (every change to a user)", entry(domain.sshkey)])
     rows.append(["everything else", "unlisted", "Drain, Reboot"])
     return table(["area", "entry", "actions"], rows)
+
+
+def recommended() -> str:
+    found = parse_policy(RECOMMENDED.read_bytes())
+    paths: dict[str, list[str]] = {}
+    for each in (*found.files.values(), *found.patterns.values()):
+        paths.setdefault(entry(each.actions), []).append(code(each.key))
+    return table(["paths", "actions"], [[", ".join(sorted(keys)), actions] for actions, keys in paths.items()])
 
 
 def checks() -> str:
@@ -398,7 +408,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/reference/journal.md": {"messages": messages},
     "docs/reference/metrics.md": {"metrics": metrics},
     "docs/reference/phases.md": {"phases": phases},
-    "docs/reference/policy.md": {"policy": policy, "checks": checks, "health": health},
+    "docs/reference/policy.md": {"policy": policy, "recommended": recommended, "checks": checks, "health": health},
     "docs/reference/reasons.md": {"reasons": reasons},
     "docs/reference/settings.md": {"settings": settings},
     "docs/usage/avoid-a-reboot.md": {"example-policy": example_policy, "explain": explain},

@@ -41,7 +41,7 @@ class HostPolicy:
         path = self._settings().policy
         brought = {each: new.files[each].content for each in new.files if is_policy_file(path, each)}
         layers = {each: await _parsed(text, each) for each, text in brought.items()}
-        texts = await asyncio.to_thread(read_policy_files, path, brought)
+        texts = await asyncio.to_thread(read_policy_files, self._settings(), brought)
         broken: dict[str, AgentError] = {}
         kept: Mapping[str, Policy] = {}
         for each, text in texts.items():

@@ -71,11 +71,11 @@ def _host_policy() -> tuple[Policy, str | None]:
     from nodeagent.settings.schema import Settings
 
     try:
-        path = load().settings.policy
+        settings = load().settings
     except InvalidInput:
-        path = Settings().policy
+        settings = Settings()
     texts: dict[str, bytes] = {}
-    for each, text in read_policy_files(path).items():
+    for each, text in read_policy_files(settings).items():
         if isinstance(text, bytes):
             texts[each] = text
         elif text.reason == Reason.CONFIG_UNREADABLE:
@@ -83,7 +83,7 @@ def _host_policy() -> tuple[Policy, str | None]:
         elif text.reason != Reason.NO_POLICY:
             raise text
     layers = [parse_policy(text, each) for each, text in texts.items()]
-    return layered(default_policy(), layers), path if path in texts else next(iter(texts), None)
+    return layered(default_policy(), layers), settings.policy if settings.policy in texts else next(iter(texts), None)
 
 
 def _explain_reason(reason: Reason, *, as_json: bool) -> None:

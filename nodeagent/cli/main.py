@@ -35,6 +35,7 @@ class Command(NamedTuple):
 COMMANDS: Final = (
     Command("plan", "show what a config changes on this host, or from another config"),
     Command("explain", "show the policy entry for a path or unit, or the remedy for a reason"),
+    Command("policy", "print the recommended entries that avoid a reboot or a drain"),
     Command("apply", "make a MachineConfig the desired config"),
     Command("cancel", "end the update under way, or take it back before its reboot"),
     Command("reboot", "continue an update whose reboot was held back"),

@@ -16,12 +16,12 @@ from nodeagent.cli import _io
 from nodeagent.cli._io import printable
 from nodeagent.cli._render import BAD, DIM, GOOD, STRONG, WARN, paint, table
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.plan.change import Action, ActionType, Detail, KeyChange, Plan, PlannedChange
+from nodeagent.core.plan.change import Action, ActionType, Detail, KeyChange, Plan, PlannedChange, PolicySource
 from nodeagent.core.plan.policy import Policy
 from nodeagent.errors import InvalidInput, Terminal, Unreachable
 from nodeagent.reasons import Reason
 
-__all__ = ["POLICY", "actions_text", "add_arguments", "detail_text", "plan_here", "plan_update", "run"]
+__all__ = ["POLICY", "actions_text", "add_arguments", "ask_plan", "detail_text", "plan_here", "plan_update", "run"]
 
 # The list of changes names all of them.
 MAX_BECAUSE: Final = 3
@@ -37,6 +37,7 @@ THEN: Final = {
     "overwritten": "this update overwrites it",
     "wanted": "it is as the new config wants it",
 }
+DISRUPTIVE: Final = (ActionType.DRAIN, ActionType.REBOOT)
 SENTENCE: Final = {
     "none": "nothing is restarted",
     "reload": "services re-read their configuration, none stops",
@@ -95,7 +96,7 @@ def plan_here(path: str, *, as_json: bool, diff: bool = False, stage: bool = Fal
     from nodeagent.core.plan.plan_json import plan_from_dict
 
     _, text = read_config(path)
-    answer = _ask(text, diff=diff, stage=stage, as_json=as_json)
+    answer = ask_plan(text, diff=diff, stage=stage, as_json=as_json)
     try:
         plan = plan_from_dict(answer)
         changes = zip(plan.changes, answer["changes"], strict=True)
@@ -153,7 +154,7 @@ def _os_lines(answer: Mapping[str, Any], *, stage: bool) -> list[str]:
     return lines
 
 
-def _ask(text: str, *, diff: bool, stage: bool, as_json: bool) -> dict[str, Any]:
+def ask_plan(text: str, *, diff: bool, stage: bool, as_json: bool) -> dict[str, Any]:
     from nodeagent.cli._client import ask
 
     if stage and not as_json:
@@ -254,9 +255,23 @@ def _show(
         print(f"{number}. {_action_text(action).ljust(width)}  {paint(_because(action), DIM)}")
     word = disruption(plan)
     print(f"\ndisruption: {paint(word, STYLE[word])} ({SENTENCE[word]})")
+    _show_avoidable(plan)
     _show_parts(plan)
     for note in notes:
         print(printable(note))
+
+
+def _show_avoidable(plan: Plan) -> None:
+    """Print a line if the recommended policy avoids the drain and the reboot of all changes."""
+    disruptive = [each for each in plan.changes if any(action.type in DISRUPTIVE for action in each.actions)]
+    if not disruptive or any((each.change.domain, each.policy) != ("file", PolicySource.NONE) for each in disruptive):
+        return
+    from nodeagent.cli.policy import recommended_policy
+    from nodeagent.core.plan.policy_suggest import Disruptive, suggest
+
+    found = suggest([Disruptive(each.change, each.policy) for each in disruptive], recommended_policy())
+    if all(each.entry is not None for each in found):
+        print("avoidable: the recommended policy needs no drain and no reboot for it; see nodeagent policy suggest")
 
 
 def detail_text(detail: Detail) -> str:

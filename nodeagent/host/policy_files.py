@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from nodeagent.core.plan.policy_files import MAX_BYTES, MAX_DROP_INS, drop_in_directory, is_drop_in
+from nodeagent.core.plan.policy_files import MAX_BYTES, MAX_DROP_INS, RECOMMENDED, drop_in_directory, is_drop_in
 from nodeagent.errors import AgentError, InvalidInput
 from nodeagent.host.config_file import names_in, read_now
 from nodeagent.reasons import Reason
@@ -13,13 +13,17 @@ from nodeagent.settings.schema import Settings
 __all__ = ["read_policy_files"]
 
 
-def read_policy_files(policy: str, without: Collection[str] = ()) -> Mapping[str, bytes | AgentError]:
+def read_policy_files(settings: Settings, without: Collection[str] = ()) -> Mapping[str, bytes | AgentError]:
     """Return the content of each policy file, or why it cannot be read; those of ``without`` are not read. Blocks.
 
-    ``policy`` is the value of the setting. A directory that cannot be read has an error under its own path.
+    A directory that cannot be read has an error under its own path. The weakest file comes first.
     """
     found: dict[str, bytes | AgentError] = {}
-    if not policy:
+    if settings.recommended_policy:
+        found[RECOMMENDED] = _read(RECOMMENDED) or InvalidInput(
+            f"{RECOMMENDED} does not exist", reason=Reason.NO_POLICY
+        )
+    if not (policy := settings.policy):
         return found
     directory = drop_in_directory(policy)
     try:
@@ -31,14 +35,16 @@ def read_policy_files(policy: str, without: Collection[str] = ()) -> Mapping[str
     for path in (policy, *(f"{directory}/{name}" for name in sorted(names))):
         if path in without:
             continue
-        try:
-            text = read_now(path, MAX_BYTES)
-            if text is None and path == policy != Settings().policy:
-                raise InvalidInput(f"{path} does not exist", reason=Reason.NO_POLICY)
-        except AgentError as error:
-            found[path] = error
-        else:
-            # A drop-in may have been removed since it was listed.
-            if text is not None:
-                found[path] = text
+        # A drop-in may have been removed since it was listed.
+        if (text := _read(path)) is not None:
+            found[path] = text
+        elif path == policy != Settings().policy:
+            found[path] = InvalidInput(f"{path} does not exist", reason=Reason.NO_POLICY)
     return found
+
+
+def _read(path: str) -> bytes | AgentError | None:
+    try:
+        return read_now(path, MAX_BYTES)
+    except AgentError as error:
+        return error

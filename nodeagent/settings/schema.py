@@ -134,6 +134,10 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     at the default path may be missing; a file at any other path must exist. Drop-ins beside it, for the default path
     /etc/nodeagent/policy.d/*.yaml, are merged over it.
 
+    ``recommended_policy``: whether the entries of /usr/lib/nodeagent/policy-recommended.yaml apply as well: fewer
+    reboots for changes of chronyd, sshd, journald and others. Entries of ``policy`` with the same path replace them.
+    False is the default because the built-in policy is that of the machine-config-operator, as in a cluster.
+
     ``state_dir``: directory of the store. It must be on a disk that survives reboots; otherwise an update is not
     resumed after a crash.
 
@@ -155,6 +159,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     node_name: NodeName = ""
     desired_config: AbsolutePath = "/etc/nodeagent/machineconfig.yaml"
     policy: OptionalPath = "/etc/nodeagent/policy.yaml"
+    recommended_policy: bool = False
     state_dir: AbsolutePath = "/var/lib/nodeagent"
     on_failure: Literal["revert", "degraded"] = "revert"
     on_drift: Literal["report", "refuse", "repair"] = "report"

@@ -15,8 +15,10 @@ from nodeagent.core.plan.change import ChangeKind
 from nodeagent.core.plan.plan import Change
 from nodeagent.core.plan.policy import DAEMON_RELOAD, Entry, Policy, match, restart
 from nodeagent.core.plan.policy_files import MAX_DROP_INS
+from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.phase import Phase
+from nodeagent.domains import default_policy
 from nodeagent.errors import InvalidInput, Problem
 from nodeagent.settings.schema import Settings
 from tests.world import FakeUnit, World
@@ -202,6 +204,54 @@ class TestPolicy:
             await self.notes.keep_note("policy", text)
             with pytest.raises(InvalidInput):
                 await self.verb({}, {})
+
+
+RECOMMENDED = Path(__file__).parents[2] / "systemd/usr/lib/nodeagent/policy-recommended.yaml"
+
+
+class TestRecommended:
+    """Entries below those of the admin, with a setting only."""
+
+    @pytest.fixture(autouse=True)
+    def host(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.file, self.path = tmp_path / "recommended.yaml", tmp_path / "policy.yaml"
+        self.file.write_bytes(RECOMMENDED.read_bytes())
+        self.write("files: []")
+        for module in ("nodeagent.host.policy_files", "nodeagent.core.plan.policy_files"):
+            monkeypatch.setattr(f"{module}.RECOMMENDED", str(self.file))
+
+    def write(self, text: str) -> None:
+        for path in (self.path, self.file):
+            path.touch()
+            path.chmod(0o600)
+        self.path.write_text(text)
+
+    async def actions(self, path: str, *, recommended: bool) -> str:
+        settings = Settings(policy=str(self.path), recommended_policy=recommended)
+        policy = await HostPolicy(Notes(), Report(Status()), lambda: settings)(having({}), having({}))
+        found = match(policy, Change("file", path, ChangeKind.MODIFIED))
+        return " ".join(str(action.type) for action in found.entry.actions) if found else ""
+
+    async def test_only_with_the_setting(self) -> None:
+        assert await self.actions("/etc/chrony.conf", recommended=False) == ""
+        assert await self.actions("/etc/chrony.conf", recommended=True) == "Restart"
+        assert await self.actions("/etc/ssh/sshd_config.d/a.conf", recommended=True) == "Reload"
+        assert await self.actions("/etc/sysctl.d/a.conf", recommended=True) == ""
+
+    async def test_an_entry_of_the_admin_replaces_one(self) -> None:
+        self.write("files: [{path: /etc/ssh/sshd_config.d/*.conf, actions: [{type: Reboot}]}]")
+        assert await self.actions("/etc/ssh/sshd_config.d/a.conf", recommended=True) == "Reboot"
+
+    async def test_it_is_missing(self) -> None:
+        self.file.unlink()
+        with pytest.raises(InvalidInput) as caught:
+            await self.actions("/etc/x", recommended=True)
+        assert caught.value.reason == "NoPolicy"
+
+    def test_no_built_in_entry_is_replaced(self) -> None:
+        policy = parse_policy(RECOMMENDED.read_bytes())
+        for path in (*policy.files, *policy.patterns):
+            assert match(default_policy(), Change("file", path.replace("*", "a"), ChangeKind.MODIFIED)) is None
 
 
 class OwnPolicy(Host):

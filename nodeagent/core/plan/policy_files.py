@@ -12,7 +12,19 @@ from typing import Final
 
 from nodeagent.core.plan.policy import Policy, merge
 
-__all__ = ["MAX_BYTES", "MAX_DROP_INS", "drop_in_directory", "is_drop_in", "is_policy_file", "layered", "merge_order"]
+__all__ = [
+    "MAX_BYTES",
+    "MAX_DROP_INS",
+    "RECOMMENDED",
+    "drop_in_directory",
+    "is_drop_in",
+    "is_policy_file",
+    "layered",
+    "merge_order",
+]
+
+# The entries that the setting recommended_policy adds, below those of the admin. It comes with the package.
+RECOMMENDED: Final = "/usr/lib/nodeagent/policy-recommended.yaml"
 
 # An object that an API server accepts has at most 1.5 MB.
 MAX_BYTES: Final = 2 * 1024 * 1024
@@ -38,7 +50,7 @@ def is_policy_file(policy: str, path: str) -> bool:
 
 def merge_order(policy: str, paths: Iterable[str]) -> list[str]:
     """Return these policy files from the weakest to the strongest."""
-    return sorted(paths, key=lambda path: (path != policy, path))
+    return sorted(paths, key=lambda path: (path != RECOMMENDED, path != policy, path))
 
 
 def layered(built_in: Policy, layers: Iterable[Policy]) -> Policy:

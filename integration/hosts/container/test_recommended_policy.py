@@ -1,0 +1,144 @@
+"""The recommended policy: after each action, the program really has the new content, and the host was not rebooted."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from integration.hosts import nodeagent_client as agent
+from integration.hosts import process
+from integration.hosts.container.container_host import Host
+from integration.hosts.container.image import Image, derived_image
+from integration.hosts.nodeagent_client import machine_config, wait_done
+
+pytestmark = pytest.mark.long
+
+# chronyd may not set the clock of a container, but reads its configuration all the same.
+UNPRIVILEGED = "[Unit]\nConditionCapability=\n[Service]\nExecStart=\nExecStart=!/usr/sbin/chronyd -x -f {}\n"
+CHRONY = "/etc/systemd/system/chrony.service.d/50-ring.conf"
+
+
+@pytest.fixture(scope="module")
+def services_image(agent_image: Image) -> Iterator[Image]:
+    """A host with chronyd and sshd."""
+
+    def install(root: Path) -> None:
+        resolv = root / "etc/resolv.conf"
+        shutil.copyfile("/etc/resolv.conf", resolv)
+        (root / "etc/systemd/system/ssh.service").unlink()
+        for command in (
+            ["apt-get", "update", "-q"],
+            ["apt-get", "install", "-q", "--yes", "chrony"],
+            ["systemctl", "enable", "ssh.service", "chrony.service"],
+        ):
+            environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive"}
+            process.run(["chroot", str(root), *command], timeout=300, env=environment)
+        resolv.write_text("")
+
+    image = derived_image(agent_image, "services", hashlib.sha256(Path(__file__).read_bytes()).digest(), install)
+    yield image
+    image.layers[-1].lock.close()
+
+
+@pytest.fixture
+def node(make_host: Callable[..., Host], services_image: Image) -> Host:
+    host = make_host(services_image)
+    agent.settings(host, {"recommended_policy": True})
+    host.write(CHRONY, UNPRIVILEGED.format("/etc/chrony/chrony.conf"))
+    host.boot()
+    agent.wait_daemon(host)
+    return host
+
+
+def apply(host: Host, name: str, files: Mapping[str, str]) -> None:
+    """Bring the files to the host, without a reboot."""
+    before = host.reboots
+    agent.write_desired(host, machine_config(name, files=dict(files)))
+    wait_done(host, name)
+    assert host.reboots == before
+
+
+def output(host: Host, *command: str) -> str:
+    return host.run(list(command)).stdout
+
+
+def banner(host: Host, port: int) -> bool:
+    """Whether sshd answers at this port."""
+    script = f"exec 3<>/dev/tcp/127.0.0.1/{port} && head -c 4 <&3"
+    return host.run(["timeout", "5", "bash", "-c", script], check=False).stdout == "SSH-"
+
+
+def test_sshd_and_ssh(node: Host) -> None:
+    dropin = {"/etc/ssh/sshd_config.d/60-ring.conf": "Port 22\nPort 2222\n"}
+    assert not banner(node, 2222)
+    apply(node, "drop-in", dropin)
+    node.wait_for(lambda: banner(node, 2222), "sshd listens where the drop-in says")
+    whole = "Include /etc/ssh/sshd_config.d/*.conf\nPort 2223\nUsePAM yes\n"
+    apply(node, "whole", {**dropin, "/etc/ssh/sshd_config": whole})
+    node.wait_for(lambda: banner(node, 2223), "sshd listens where its configuration says")
+    assert banner(node, 2222)
+    apply(
+        node, "client", {**dropin, "/etc/ssh/sshd_config": whole, "/etc/ssh/ssh_config.d/60-ring.conf": "Port 2299\n"}
+    )
+    assert "port 2299" in output(node, "ssh", "-G", "ring.example.com").splitlines()
+    apply(node, "client-whole", {**dropin, "/etc/ssh/sshd_config": whole, "/etc/ssh/ssh_config": "Port 2300\n"})
+    assert "port 2300" in output(node, "ssh", "-G", "ring.example.com").splitlines()
+
+
+def test_chronyd(node: Host) -> None:
+    def uses(address: str) -> bool:
+        return address in output(node, "chronyc", "-n", "sources")
+
+    files = {"/etc/chrony/conf.d/ring.conf": "server 192.0.2.7 iburst\n"}
+    assert not uses("192.0.2.7")
+    apply(node, "drop-in", files)
+    node.wait_for(lambda: uses("192.0.2.7"), "the source of the drop-in")
+    files |= {"/etc/chrony/chrony.conf": "server 192.0.2.8 iburst\nconfdir /etc/chrony/conf.d\n"}
+    apply(node, "whole", files)
+    node.wait_for(lambda: uses("192.0.2.8"), "the source of the configuration")
+    # The path of Fedora and RHEL.
+    node.write(CHRONY, UNPRIVILEGED.format("/etc/chrony.conf"))
+    node.run(["systemctl", "daemon-reload"])
+    apply(node, "other-path", {**files, "/etc/chrony.conf": "server 192.0.2.9 iburst\n"})
+    node.wait_for(lambda: uses("192.0.2.9"), "the source of the other path")
+
+
+def test_journald(node: Host) -> None:
+    files = {"/etc/systemd/journald.conf.d/60-ring.conf": "[Journal]\nSystemMaxUse=48M\n"}
+    apply(node, "drop-in", files)
+    unit = ["journalctl", "-b", "-u", "systemd-journald.service", "-o", "cat"]
+    node.wait_for(lambda: ", max 48M," in output(node, *unit), "journald logs its new limit")
+
+    def entries(tag: str) -> int:
+        node.run(["systemd-cat", "-t", tag, "printf", "%0250d\\n", "0"])
+        node.run(["journalctl", "--sync"])
+        return len(output(node, "journalctl", "-b", "-t", tag, "-o", "cat").splitlines())
+
+    assert entries("before") == 1
+    apply(node, "whole", {**files, "/etc/systemd/journald.conf": "[Journal]\nLineMax=100\n"})
+    assert entries("after") > 1
+
+
+def test_sudo_and_logins(node: Host) -> None:
+    rule = "core ALL=(root) NOPASSWD: /usr/bin/{}\n"
+    whole = "Defaults env_reset\nroot ALL=(ALL:ALL) ALL\n" + rule.format("uptime") + "@includedir /etc/sudoers.d\n"
+    apply(node, "sudo", {"/etc/sudoers.d/ring": rule.format("id"), "/etc/sudoers": whole})
+    allowed = output(node, "sudo", "-l", "-U", "core")
+    assert "/usr/bin/id" in allowed
+    assert "/usr/bin/uptime" in allowed
+    login = {
+        "/etc/security/limits.d/ring.conf": "core - nofile 777\n",
+        "/etc/profile.d/ring.sh": "RING=of-the-profile\n",
+        "/etc/motd": "message of the ring\n",
+    }
+    apply(node, "logins", login)
+    assert output(node, "su", "-", "core", "-c", "ulimit -n; echo $RING").split() == ["777", "of-the-profile"]
+    node.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "/root/key"])
+    node.run(["install", "-D", "-o", "core", "-m", "0600", "/root/key.pub", "/home/core/.ssh/authorized_keys"])
+    node.run(["chown", "core", "/home/core/.ssh"])
+    session = "echo exit | timeout 20 ssh -tt -i /root/key -o StrictHostKeyChecking=no core@127.0.0.1"
+    assert "message of the ring" in node.run(["sh", "-c", session], check=False).stdout

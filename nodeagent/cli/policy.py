@@ -1,0 +1,128 @@
+"""`nodeagent policy suggest`: print the recommended entries that avoid the reboot or the drain of an update."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from nodeagent.cli import _io
+from nodeagent.cli._io import printable
+from nodeagent.core.plan.change import Change, ChangeKind, PolicySource
+from nodeagent.core.plan.policy import Policy
+from nodeagent.core.plan.policy_suggest import Disruptive, Suggestion, entry_to_dict, suggest
+from nodeagent.errors import Terminal, Unreachable
+from nodeagent.reasons import Reason
+
+__all__ = ["SCHEMA", "add_arguments", "disruptive_changes", "recommended_policy", "run"]
+
+SCHEMA: Final = "nodeagent/policy-suggest/v1"
+# All updates of the history.
+ALL: Final = 1000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="policy_command", metavar="COMMAND", required=True)
+    suggested = commands.add_parser("suggest", help="print the recommended entries that avoid a reboot or a drain")
+    suggested.add_argument(
+        "file",
+        metavar="FILE",
+        nargs="?",
+        help="a MachineConfig for this host (- for stdin) (default: the last update that drained or rebooted)",
+    )
+    suggested.add_argument("--json", action="store_true", help=f"one JSON object ({SCHEMA})")
+
+
+def run(args: argparse.Namespace) -> int:
+    what, plan, more = _last_update() if args.file is None else (*_plan_of(args.file, as_json=args.json), 0)
+    found = suggest(disruptive_changes(plan), recommended_policy())
+    # Entries of the same path are one entry.
+    entries = {each.entry.key: entry_to_dict(each.entry) for each in found if each.entry is not None}
+    avoidable = bool(found) and all(each.entry is not None for each in found) and not more
+    if args.json:
+        _io.emit(
+            {
+                "schema": SCHEMA,
+                "update": what,
+                "avoidable": avoidable,
+                "entries": list(entries.values()),
+                "others": [{"change": each.change.id, "why": each.why} for each in found if each.entry is None],
+                "more": more,
+            }
+        )
+    else:
+        _show(what, found, list(entries.values()), more)
+    return 0
+
+
+def _plan_of(path: str, *, as_json: bool) -> tuple[str, Mapping[str, Any]]:
+    from nodeagent.cli.apply import read_config
+    from nodeagent.cli.plan import ask_plan
+
+    _, text = read_config(path)
+    answer = ask_plan(text, diff=False, stage=False, as_json=as_json)
+    return str(answer.get("to", "")), answer
+
+
+def _last_update() -> tuple[str, Mapping[str, Any], int]:
+    """Return the name and the plan of the last update that drained or rebooted, and how many changes it leaves out."""
+    from nodeagent.cli import _offline
+    from nodeagent.cli._client import ask
+
+    try:
+        updates = ask(lambda client: client.history(ALL))
+    except Unreachable as error:
+        updates = _offline.history(error, ALL)
+    for update in updates:
+        plan = update.get("plan") or {}
+        if any(disruptive_changes(plan)):
+            return str(update.get("to_name", "")), plan, int(plan.get("more", 0))
+    return "", {}, 0
+
+
+def disruptive_changes(plan: Mapping[str, Any]) -> list[Disruptive]:
+    """Return the changes that request a drain or a reboot, of a plan in the form of the bus or of the history."""
+    try:
+        return [
+            Disruptive(
+                Change(str(each["domain"]), str(each["key"]), ChangeKind(each["change"])), PolicySource(each["policy"])
+            )
+            for each in plan.get("changes", ())
+            if any(
+                (action if isinstance(action, str) else action["type"]) in ("Drain", "Reboot")
+                for action in each["actions"]
+            )
+        ]
+    except (TypeError, ValueError, KeyError) as error:
+        raise Terminal(f"unexpected reply from the daemon: {error}", reason=Reason.UNEXPECTED_REPLY) from error
+
+
+def recommended_policy() -> Policy:
+    """Return the entries of the recommended policy; none on a machine without the package."""
+    from nodeagent.core.plan.policy_files import MAX_BYTES, RECOMMENDED
+    from nodeagent.core.plan.policy_parse import parse_policy
+    from nodeagent.host.config_file import read_now
+
+    text = read_now(RECOMMENDED, MAX_BYTES)
+    return parse_policy(text, RECOMMENDED) if text is not None else Policy()
+
+
+def _show(what: str, found: Sequence[Suggestion], entries: Sequence[Mapping[str, Any]], more: int) -> None:
+    if not found:
+        print(printable(f"{what} needs no drain and no reboot" if what else "no update has drained or rebooted"))
+        return
+    if entries:
+        print("# The setting recommended_policy: true has these entries and others.")
+        print("# Or put this into /etc/nodeagent/policy.d/50-suggested.yaml:")
+        print("files:")
+        for entry in entries:
+            print(printable(f"- path: {json.dumps(entry['path'])}"))
+            print(printable(f"  actions: {json.dumps(entry['actions'])}"))
+    others = [each for each in found if each.entry is None]
+    if others or more:
+        print(printable(f"# {what} still needs it for:" if entries else f"# No entry avoids the disruption by {what}:"))
+    for each in others:
+        print(printable(f"#   {each.change.id}: {each.why}"))
+    if more:
+        print(f"#   {more} more changes, which the history leaves out")

@@ -1,0 +1,124 @@
+"""`nodeagent policy suggest`, and the line of `plan` about it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeagent.cli import plan as plan_command
+from nodeagent.cli import policy as command
+from nodeagent.cli.main import main
+from nodeagent.core.plan.policy import merge
+from nodeagent.core.plan.policy_parse import parse_policy
+from nodeagent.domains import default_policy
+from tests.cli.conftest import machine_config, write
+
+RECOMMENDED = Path(__file__).parents[2] / "systemd/usr/lib/nodeagent/policy-recommended.yaml"
+
+
+@pytest.fixture(autouse=True)
+def recommended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "recommended_policy", lambda: parse_policy(RECOMMENDED.read_bytes()))
+
+
+def change(key: str, domain: str = "file", policy: str = "none", *actions: str) -> dict[str, Any]:
+    return {
+        "domain": domain,
+        "key": key,
+        "change": "modified",
+        "policy": policy,
+        "actions": list(actions or ("Drain", "Reboot")),
+    }
+
+
+def suggested(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *changes: dict[str, Any], more: int = 0
+) -> tuple[dict[str, Any], str]:
+    monkeypatch.setattr(command, "_last_update", lambda: ("new", {"changes": changes}, more))
+    assert main(["policy", "suggest"]) == 0
+    text = capsys.readouterr().out
+    assert main(["policy", "suggest", "--json"]) == 0
+    return json.loads(capsys.readouterr().out), text
+
+
+def test_the_entries_avoid_the_reboot(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = ("/etc/ssh/sshd_config.d/a.conf", "/etc/ssh/sshd_config.d/b.conf", "/etc/motd", "/etc/chrony.conf")
+    answer, text = suggested(monkeypatch, capsys, *map(change, paths), change("/etc/x", "file", "user", "None"))
+    assert answer["avoidable"] is True
+    assert [entry["path"] for entry in answer["entries"]] == [
+        "/etc/ssh/sshd_config.d/*.conf",
+        "/etc/motd",
+        "/etc/chrony.conf",
+    ]
+    # The output is a drop-in, and does what it is for.
+    policy = merge(default_policy(), parse_policy(text.encode()))
+    rest = command.disruptive_changes({"changes": [change(path) for path in paths]})
+    assert all(each.entry is not None for each in command.suggest(rest, policy))
+
+
+def test_what_no_entry_avoids(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    changes = (
+        change("/etc/motd"),
+        change("/etc/unknown"),
+        change("kernelArguments", "kernelArguments"),
+        change("/etc/mine", "file", "user", "Reboot"),
+        change("/etc/crio/crio.conf", "file", "default"),
+        change("app.service", "unit"),
+    )
+    answer, text = suggested(monkeypatch, capsys, *changes, more=2)
+    assert (answer["avoidable"], answer["more"]) == (False, 2)
+    assert [entry["path"] for entry in answer["entries"]] == ["/etc/motd"]
+    assert {each["change"]: each["why"].split()[-1] for each in answer["others"]} == {
+        "file:/etc/unknown": "unknown",
+        "kernelArguments:kernelArguments": "entry",
+        "file:/etc/mine": "it",
+        "file:/etc/crio/crio.conf": "it",
+        "unit:app.service": "unknown",
+    }
+    assert "still needs it for" in text
+    assert "2 more changes" in text
+    _, text = suggested(monkeypatch, capsys, change("/etc/unknown"))
+    assert text.startswith("# No entry avoids the disruption by new:")
+
+
+def test_nothing_to_avoid(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    answer, text = suggested(monkeypatch, capsys, change("/etc/x", "file", "user", "None"))
+    assert (answer["avoidable"], answer["entries"], text) == (False, [], "new needs no drain and no reboot\n")
+
+
+def test_the_last_update_that_rebooted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    updates: list[dict[str, Any]] = [
+        {"to_name": "quiet", "plan": {"changes": [change("/etc/x", "file", "user", "None")]}},
+        {"to_name": "old-agent"},
+        {"to_name": "loud", "plan": {"changes": [change("/etc/motd")], "more": 0}},
+    ]
+    monkeypatch.setattr("nodeagent.cli._client.ask", lambda _: updates)
+    assert main(["policy", "suggest", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["update"], answer["avoidable"]) == ("loud", True)
+    updates.clear()
+    assert main(["policy", "suggest"]) == 0
+    assert capsys.readouterr().out == "no update has drained or rebooted\n"
+
+
+def test_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = {"to": "new", "changes": [{**change("/etc/motd"), "actions": [{"type": "Drain"}, {"type": "Reboot"}]}]}
+    monkeypatch.setattr(plan_command, "ask_plan", lambda *_, **__: plan)
+    path = write(tmp_path / "new.json", machine_config("new", {"/etc/motd": b"x"}))
+    assert main(["policy", "suggest", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["avoidable"] is True
+
+
+@pytest.mark.parametrize(
+    ("files", "shown"), [({"/etc/motd": b"x"}, True), ({"/etc/motd": b"x", "/etc/y": b"y"}, False)]
+)
+def test_plan_mentions_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], files: dict[str, bytes], *, shown: bool
+) -> None:
+    old = write(tmp_path / "old.json", machine_config("old", {}))
+    new = write(tmp_path / "new.json", machine_config("new", files))
+    assert main(["plan", "--from", str(old), "--to", str(new)]) == 0
+    assert ("nodeagent policy suggest" in capsys.readouterr().out) is shown
