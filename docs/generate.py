@@ -423,7 +423,7 @@ ORDER = (
 LEGS: Mapping[type[Leg], str] = {
     Prepare: "Prepare: until the first write, an update can be given up",
     Apply: "Apply: after the first write, an update is completed or reverted",
-    Fallback: "Fallback: at most one reboot that was not planned",
+    Fallback: "Fallback: at most one soft and one full reboot that were not planned",
     Revert: "Revert: the previous config is restored and verified",
 }
 

@@ -84,7 +84,7 @@ class Api:
         desired = await self._parse(text.encode())
         self._refuse_during_update()
         update = await (self._loop.stage(desired) if stage else self._loop.check(desired))
-        answer = await plan_answer(self._ports, update, diff=diff, private=private or diff)
+        answer = await plan_answer(self._ports, self._loop.policy, update, diff=diff, private=private or diff)
         return json.dumps({**answer, "staged": update.target is not None} if stage else answer)
 
     async def apply(self, text: str, max_disruption: str = "", hold: Hold | None = None) -> str:

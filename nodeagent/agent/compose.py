@@ -321,6 +321,7 @@ def update_policy(settings: Settings, windows: Schedule | None = None, zone: tzi
         inhibitor_override=settings.reboot.inhibitor_override,
         warn_users=settings.reboot.warn_users,
         may_reboot=settings.reboot.allow,
+        soft_fallback=settings.reboot.soft == "fallback",
         revert=settings.on_failure == "revert",
         windows=windows,
         zone=zone,

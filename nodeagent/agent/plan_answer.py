@@ -9,14 +9,16 @@ from typing import Any
 
 from nodeagent.agent.update.admin_checks import stages_of
 from nodeagent.agent.update.admission import operation_of, reboots
+from nodeagent.agent.update.fallback import kind_of_fallback
 from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.agent.update.restarts import taken_along
-from nodeagent.agent.update.run import Basis, Ports, Update
+from nodeagent.agent.update.run import Basis, Ports, Update, UpdatePolicy
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.deployment import OsTarget, staged, unmet
 from nodeagent.core.plan.os_changes import os_changes_to_dict
 from nodeagent.core.plan.plan_json import plan_to_dict
+from nodeagent.core.plan.reboot_kind import fallback_to_dict, may_fall_back
 from nodeagent.core.plan.safe_parts import divide, parts_to_dict
 from nodeagent.core.report.plan_values import with_values
 from nodeagent.core.update.drift import entries_by_path
@@ -26,7 +28,9 @@ from nodeagent.errors import AgentError
 __all__ = ["plan_answer"]
 
 
-async def plan_answer(ports: Ports, update: Update, *, diff: bool, private: bool) -> dict[str, Any]:
+async def plan_answer(
+    ports: Ports, policy: UpdatePolicy, update: Update, *, diff: bool, private: bool
+) -> dict[str, Any]:
     """Return the ``nodeagent/plan/v1`` object of an update that has not begun."""
     assert update.basis is not None
     disk = await _replaced(ports, update.basis, update.new)
@@ -38,6 +42,8 @@ async def plan_answer(ports: Ports, update: Update, *, diff: bool, private: bool
         found = await ports.os.inspect(expand(update.new))
     if found is not None:
         answer["os"] = os_changes_to_dict(found)
+    if may_fall_back(update.plan):
+        answer["fallback"] = fallback_to_dict(await kind_of_fallback(ports, policy, update.plan))
     along = sorted(await taken_along(ports, update.acts))
     notes = [*record.notes, *(f"{unit} restarts as well: it requires a unit that restarts" for unit in along)]
     notes += await _check_notes(ports, update)

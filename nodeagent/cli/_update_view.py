@@ -86,7 +86,10 @@ def _detail(found: dict[str, Any]) -> Detail:
 def _reboots(update: dict[str, Any]) -> str:
     if update["reboot_avoided"]:
         return ", a reboot was avoided"
-    how = " (a fallback)" if update.get("fallback") else ""
+    notes = ["a fallback"] if update.get("fallback") else []
+    if soft := update.get("soft_reboots"):
+        notes.append(f"{soft} of them soft" if update["reboots"] > 1 else "a soft one")
+    how = f" ({', '.join(notes)})" if notes else ""
     return f", {counted(update['reboots'], 'reboot')}{how}" if update["reboots"] else ""
 
 

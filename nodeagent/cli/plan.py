@@ -104,6 +104,7 @@ def plan_here(path: str, *, as_json: bool, diff: bool = False, stage: bool = Fal
         notes = [str(each) for each in answer.get("notes", [])]
         drift = [Drifted(**each) for each in answer.get("drift", [])]
         os = _os_lines(answer, stage=stage)
+        fallback = _fallback(answer.get("fallback") or {})
         problems = [f"{each['reason']}: {each['message']}" for each in answer.get("problems", [])]
     except (TypeError, ValueError, KeyError) as error:
         raise Terminal(f"unexpected reply from the daemon: {error}", reason=Reason.UNEXPECTED_REPLY) from error
@@ -113,6 +114,8 @@ def plan_here(path: str, *, as_json: bool, diff: bool = False, stage: bool = Fal
         _io.emit(answer)
         return plan
     _show(plan, notes, diffs, "nothing to do: this host has it all")
+    if fallback:
+        print(printable(f"if an action fails: {fallback}"))
     for line in os:
         print(printable(line))
     if drift:
@@ -121,6 +124,17 @@ def plan_here(path: str, *, as_json: bool, diff: bool = False, stage: bool = Fal
         then = THEN.get(each.then, each.then)
         print(printable(f"  {_name(each.entry)} {each.why}; {then}"))
     return plan
+
+
+def _fallback(found: Mapping[str, Any]) -> str:
+    """Return a phrase for the kind of a fallback reboot, "" if the setting decides."""
+    match found.get("kind"):
+        case "soft":
+            return "a soft reboot, then a full one"
+        case "full" if found.get("reason"):
+            return f"a full reboot, not a soft one: {found['reason']}: {found['why']}"
+        case _:
+            return ""
 
 
 class Drifted(NamedTuple):

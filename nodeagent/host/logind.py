@@ -7,6 +7,10 @@ Facts (systemd's ``src/login/logind-dbus.c`` and ``org.freedesktop.login1(5)``)
   checked here, with a fallback for each version.
 - Powering off works the same way; ``PowerOffWithFlags`` is as old as ``RebootWithFlags``.
 - A restarted bus disconnects logind: logind continues without a connection, and no call starts it again.
+- A soft reboot is ``RebootWithFlags`` with ``SOFT_REBOOT`` (since 254), under the polkit actions and the inhibitors of
+  a reboot. There is no plain method for it, and a logind that does not know the flag must not reboot fully instead. A
+  reboot without that flag is a full one, also if another program prepared a soft one. The method ``SoftReboot`` of
+  systemd stops no service, so it is not used.
 - ``Reboot`` warns users at best in the second of the reboot. ``ScheduleShutdown`` warns them at once and refuses new
   logins, but no inhibitor stops it at its time. Therefore a shutdown is scheduled for a little later than intended, and
   after the warning time the real reboot is requested, which cancels the scheduled one.
@@ -21,7 +25,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from nodeagent import log
 from nodeagent.core.report.display import text
@@ -30,6 +34,8 @@ from nodeagent.errors import AgentError, Refused
 from nodeagent.host.boot import kernel_boot_id
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import BusFault, BusRetryable, BusTerminal, service_name
+from nodeagent.host.soft_reboot import TARGET, check_soft_reboot
+from nodeagent.host.systemd_jobs import REASONS
 from nodeagent.reasons import Reason
 
 __all__ = ["Logind"]
@@ -41,7 +47,7 @@ class _Shutdown:
 
     ``method`` is that of logind, which also exists with the suffix ``WithFlags``. ``scheduled`` is the type of a
     scheduled shutdown, ``target`` systemd's target, ``words`` are for messages, ``blocked`` is the reason if an
-    inhibitor blocks it.
+    inhibitor blocks it. ``flag`` makes the method one of this kind; without it, ``method`` alone does the same.
     """
 
     method: str
@@ -49,9 +55,13 @@ class _Shutdown:
     target: str
     words: str
     blocked: Reason
+    flag: int = 0
 
+
+_SOFT_REBOOT_FLAG = 1 << 2
 
 _REBOOT = _Shutdown("Reboot", "reboot", "reboot.target", "reboot", Reason.REBOOT_BLOCKED)
+_SOFT = _Shutdown("Reboot", "soft-reboot", TARGET, "soft reboot", Reason.REBOOT_BLOCKED, _SOFT_REBOOT_FLAG)
 _POWER_OFF = _Shutdown("PowerOff", "poweroff", "poweroff.target", "power-off", Reason.POWER_OFF_BLOCKED)
 
 _SYSTEMD = "org.freedesktop.systemd1"
@@ -63,6 +73,9 @@ _SESSION = "org.freedesktop.login1.Session"
 
 _ROOT_CHECK_INHIBITORS = 1 << 0
 _SKIP_INHIBITORS = 1 << 4
+
+# logind does not know the method, or the flag.
+_NO_FLAG = (Reason.INVALID_ARGS, Reason.UNKNOWN_METHOD)
 
 # systemd 257 returns the first one, later versions the second one.
 _BLOCKED = ("org.freedesktop.DBus.Error.AccessDenied", "org.freedesktop.login1.BlockedByInhibitorLock")
@@ -151,8 +164,12 @@ class Logind:
         confirm: Confirm | None = None,
         warned: Callable[[], None] | None = None,
         direct: bool = False,
+        soft: bool = False,
     ) -> None:
-        await self._down(_REBOOT, why, warn, force, confirm, warned, direct)
+        await self._down(_SOFT if soft else _REBOOT, why, warn, force, confirm, warned, direct)
+
+    async def check_soft_reboot(self) -> None:
+        await check_soft_reboot(self._bus)
 
     async def power_off(
         self,
@@ -243,16 +260,41 @@ class Logind:
 
     async def _start_target(self, kind: _Shutdown) -> None:
         """Start the target as logind does: an ordinary shutdown, without checking inhibitors."""
-        await self._systemd("StartUnit", "ss", (kind.target, "replace-irreversibly"))
+        try:
+            await self._systemd("StartUnit", "ss", (kind.target, "replace-irreversibly"))
+        except BusFault as error:
+            # The target of a soft reboot may be missing or masked, and that of a reboot takes its place then.
+            if kind.flag and REASONS.get(error.bus_error) in (Reason.UNIT_NOT_FOUND, Reason.UNIT_MASKED):
+                raise Refused(error.message, reason=Reason.SOFT_REBOOT_UNSUPPORTED) from error
+            raise
 
     async def _with_flags(self, kind: _Shutdown, flags: int) -> None:
         try:
-            await self._call(f"{kind.method}WithFlags", "t", (flags,))
+            await self._call(f"{kind.method}WithFlags", "t", (kind.flag | flags,))
         except BusTerminal as error:
-            if error.reason not in (Reason.INVALID_ARGS, Reason.UNKNOWN_METHOD):
+            if error.reason not in _NO_FLAG:
                 raise
             # A logind without this flag lets root override inhibitors without it.
-            await self._call(kind.method, "b", (False,))
+            if not kind.flag:
+                await self._call(kind.method, "b", (False,))
+            elif flags == _SKIP_INHIBITORS:
+                await self._with_flag_alone(kind)
+            else:
+                await self._raise_unsupported(kind, error)
+
+    async def _with_flag_alone(self, kind: _Shutdown) -> None:
+        try:
+            await self._call(f"{kind.method}WithFlags", "t", (kind.flag,))
+        except BusTerminal as error:
+            if error.reason not in _NO_FLAG:
+                raise
+            await self._raise_unsupported(kind, error)
+
+    async def _raise_unsupported(self, kind: _Shutdown, error: BusFault) -> NoReturn:
+        """Raise ``Refused`` for a kind that logind does not know. Another kind would be a surprise."""
+        await self._unschedule()
+        message = f"logind knows no {kind.words}: {error.message}"
+        raise Refused(message, reason=Reason.SOFT_REBOOT_UNSUPPORTED) from error
 
     async def _raise_refusal(self, kind: _Shutdown, error: BusFault) -> None:
         """Raise the error of a refused shutdown. Returns if the host is going down already."""

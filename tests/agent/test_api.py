@@ -237,6 +237,34 @@ async def test_a_plan_has_values_and_the_drift_of_the_host() -> None:
     assert "hunter2" not in json.dumps(answer)
 
 
+@pytest.mark.parametrize(
+    ("files", "soft", "found"),
+    [
+        ({"/etc/app/x": "2"}, False, {"kind": "full", "why": "reboot.soft is never"}),
+        ({"/etc/app/x": "2"}, True, {"kind": "soft"}),
+        ({"/etc/quiet/x": "2"}, True, None),
+        ({"/etc/unlisted": "2"}, True, None),
+    ],
+    ids=["never", "fallback", "no action", "planned reboot"],
+)
+async def test_a_plan_has_the_kind_of_its_fallback(
+    files: dict[str, str], soft: bool, found: dict[str, str] | None
+) -> None:
+    host = await at_old()
+    host.limits = replace(host.limits, soft_fallback=soft)
+    digest = host.add(replace(OLD, name="new", files={**OLD.files, **config("new", files=files).files}))
+    assert json.loads(await api(host).plan(digest)).get("fallback") == found
+
+
+async def test_a_plan_says_why_its_fallback_is_full() -> None:
+    host = await at_old()
+    host.limits = replace(host.limits, soft_fallback=True)
+    host.world.next_root_of_another = True
+    digest = host.add(replace(OLD, name="new", files=config("new", files={"/etc/app/x": "2"}).files))
+    found = json.loads(await api(host).plan(digest))["fallback"]
+    assert found == {"kind": "full", "why": "another system", "reason": "NextRootPrepared"}
+
+
 async def test_a_plan_has_the_changes_of_an_os_that_is_staged_already() -> None:
     host = await at_old()
     digest = host.add(NEW)

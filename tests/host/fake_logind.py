@@ -68,7 +68,9 @@ class FakeLogind(FakePeer):
             return "org.freedesktop.login1.BlockedByInhibitorLock"
         return "org.freedesktop.DBus.Error.AccessDenied"
 
-    def _schedule(self, _message: Message) -> Any:
+    def _schedule(self, message: Message) -> Any:
+        if message.body[0] == "soft-reboot" and self.version < 254:
+            raise DBusFault("org.freedesktop.DBus.Error.InvalidArgs", "Unsupported shutdown type")
         if self.version >= 257 and any(mode == "block" for _, _, _, mode, *_ in self.inhibitors):
             raise DBusFault(self._denial, "Access denied due to active block inhibitor")
         return "", ()
@@ -85,12 +87,13 @@ class FakeLogind(FakePeer):
         return "v", (Variant("s", kind),)
 
     def _down(self, action: str, flags: int) -> Any:
-        if flags & ~(0b11111 if self.version >= 257 else 0b00011):
+        known = 0b11111 if self.version >= 257 else 0b01111 if self.version >= 255 else 0b00111
+        if flags & ~(known if self.version >= 254 else 0b00011) or (flags & 4 and action != "reboot"):
             raise DBusFault("org.freedesktop.DBus.Error.InvalidArgs", "Invalid flags parameter")
         if self.going_down:
             raise DBusFault("org.freedesktop.login1.OperationInProgress", f"Action {self.going_down} in progress")
         blocked = any("shutdown" in what and mode == "block" for what, _, _, mode, *_ in self.inhibitors)
         if blocked and (flags & 1 or (self.version >= 257 and not flags & 16)):
             raise DBusFault(self._denial, "Access denied due to active block inhibitor")
-        self.going_down = action
+        self.going_down = "soft-reboot" if flags & 4 else action
         return "", ()

@@ -113,6 +113,95 @@ async def test_reboot(bus: Bus, private_bus: PrivateBus, version: int, force: bo
     await manager.stop()
 
 
+@pytest.mark.parametrize(
+    ("version", "force", "calls"),
+    [
+        (257, False, [("RebootWithFlags", [4 | 1])]),
+        (257, True, [("RebootWithFlags", [4 | 16])]),
+        (254, False, [("RebootWithFlags", [4 | 1])]),
+        (254, True, [("RebootWithFlags", [4 | 16]), ("RebootWithFlags", [4])]),
+    ],
+)
+async def test_soft_reboot(bus: Bus, private_bus: PrivateBus, version: int, force: bool, calls: list[Any]) -> None:
+    manager = FakeLogind(version)
+    await manager.start(private_bus.address)
+    if force:
+        manager.inhibitors = [["shutdown", "backup", "running", "block", 0, 1]]
+    await Logind(bus).reboot("x", warn=0, force=force, soft=True)
+    assert manager.going_down == "soft-reboot"
+    assert [call for call in manager.calls if call[0].startswith("Reboot")] == calls
+    await manager.stop()
+
+
+@pytest.mark.parametrize("version", [252, 246, 239])
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("users", [False, True])
+async def test_an_old_logind_never_reboots_fully_instead(
+    bus: Bus, private_bus: PrivateBus, version: int, force: bool, users: bool
+) -> None:
+    manager = FakeLogind(version)
+    manager.sessions = {"1": "user"} if users else {}
+    await manager.start(private_bus.address)
+    with pytest.raises(Refused, match="logind knows no soft reboot") as caught:
+        await Logind(bus).reboot("x", warn=0.05, force=force, soft=True)
+    assert caught.value.reason == "SoftRebootUnsupported"
+    assert not manager.going_down
+    assert "Reboot" not in manager.members()
+    await manager.stop()
+
+
+async def test_users_are_warned_of_a_soft_reboot(logind: Logind, manager: FakeLogind) -> None:
+    manager.sessions = {"1": "user"}
+    await logind.reboot("x", warn=0.05, force=False, soft=True)
+    assert next(body[0] for member, body in manager.calls if member == "ScheduleShutdown") == "soft-reboot"
+    assert manager.going_down == "soft-reboot"
+
+
+@pytest.mark.parametrize("version", [254, 257, 258])
+async def test_a_soft_reboot_that_is_blocked(bus: Bus, private_bus: PrivateBus, version: int) -> None:
+    """Also by an inhibitor that appears while users are warned: logind refuses it then."""
+    manager = FakeLogind(version)
+    await manager.start(private_bus.address)
+
+    async def block() -> None:
+        manager.inhibitors = [["shutdown", "backup", "running", "block", 0, 1]]
+
+    with pytest.raises(Refused, match="backup") as caught:
+        await Logind(bus).reboot("x", warn=0, force=False, soft=True, confirm=block)
+    assert caught.value.reason == "RebootBlocked"
+    assert not manager.going_down
+    await manager.stop()
+
+
+@pytest.mark.parametrize("direct", [False, True], ids=["no logind", "logind does not answer"])
+async def test_soft_reboot_through_systemd(bus: Bus, private_bus: PrivateBus, direct: bool) -> None:
+    """The target stops all services in order, which the method of systemd does not."""
+    async with await FakePeer("org.freedesktop.systemd1").start(private_bus.address) as systemd:
+        systemd.on("StartUnit", lambda m: ("o", ("/org/freedesktop/systemd1/job/1",)))
+        await Logind(bus).reboot("x", warn=30, force=False, soft=True, direct=direct)
+        assert systemd.calls == [("StartUnit", ["soft-reboot.target", "replace-irreversibly"])]
+
+
+async def test_a_target_that_vanished(bus: Bus, private_bus: PrivateBus) -> None:
+    """It was there when it was checked. The reboot is refused, and not made in another way."""
+
+    def fail(_message: Message) -> Any:
+        raise DBusFault("org.freedesktop.systemd1.UnitMasked", "Unit soft-reboot.target is masked.")
+
+    async with await FakePeer("org.freedesktop.systemd1").start(private_bus.address) as systemd:
+        systemd.on("StartUnit", fail)
+        with pytest.raises(Refused, match="masked") as caught:
+            await Logind(bus).reboot("x", warn=0, force=False, soft=True, direct=True)
+        assert caught.value.reason == "SoftRebootUnsupported"
+        assert systemd.members() == ["StartUnit"]
+
+
+async def test_a_full_reboot_does_not_become_a_soft_one(logind: Logind, manager: FakeLogind) -> None:
+    """Not even where another program prepared a soft one: that takes another flag, as systemctl sets it."""
+    await logind.reboot("x", warn=0, force=False)
+    assert [body for member, body in manager.calls if member == "RebootWithFlags"] == [[1]]
+
+
 async def test_reboot_that_is_blocked(logind: Logind, manager: FakeLogind) -> None:
     manager.inhibitors = [["shutdown", "backup", "running", "block", 0, 1]]
     with pytest.raises(Refused, match="backup") as caught:

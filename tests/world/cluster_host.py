@@ -304,6 +304,7 @@ class CheckedPower(FakePower):
         confirm: Confirm | None = None,
         warned: Callable[[], None] | None = None,
         direct: bool = False,
+        soft: bool = False,
     ) -> None:
         async def checked() -> None:
             around = self.around
@@ -317,7 +318,7 @@ class CheckedPower(FakePower):
             around.covered = False
             around.log.append("reboot")
 
-        await super().reboot(why, warn=warn, force=force, confirm=checked, warned=warned, direct=direct)
+        await super().reboot(why, warn=warn, force=force, confirm=checked, warned=warned, direct=direct, soft=soft)
 
 
 def fresh() -> ClusterHost:

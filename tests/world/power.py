@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from nodeagent.core.boot import identity
 from nodeagent.core.update.ports.system import Confirm, Inhibitor
+from nodeagent.errors import Refused
+from nodeagent.reasons import Reason
 from tests.world.faults import Killed
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 class Power:
     boot: int = 1
     soft: int = 0  # reboots of the userspace alone, in this boot
+    next_root_of_another: bool = False  # another program prepared a soft reboot into another system
     blockers: list[Inhibitor] = field(default_factory=list)
     logged_in: bool = False  # users who are warned of a shutdown
     warned: int = 0
@@ -51,6 +54,7 @@ class FakePower:
         confirm: Confirm | None = None,
         warned: Callable[[], None] | None = None,
         direct: bool = False,
+        soft: bool = False,
     ) -> None:
         self.world.tick()
         if direct:
@@ -63,10 +67,25 @@ class FakePower:
         if self.world.fault("power cut"):
             self.world.power_cut()
             raise Killed
-        self.world.done.append(f"{self.world.boot}:reboot")
-        self.world.shut_down()
+        if soft and (fault := self.world.fault("soft reboot")) is not None:
+            assert fault.error is not None
+            raise fault.error
+        assert not (soft and self.world.next_root_of_another), "started the system of another program"
+        self.world.done.append(f"{self.world.boot}:{'soft-' * soft}reboot")
+        if soft:
+            self.world.soft_reboot()
+        else:
+            self.world.shut_down()
         assert self.world.rebooting is not None
         self.world.rebooting.set()
+
+    async def check_soft_reboot(self) -> None:
+        self.world.tick()
+        if (fault := self.world.fault("no soft reboot")) is not None:
+            assert fault.error is not None
+            raise fault.error
+        if self.world.next_root_of_another:
+            raise Refused("another system", reason=Reason.NEXT_ROOT_PREPARED)
 
     async def _warn(self, warn: float, confirm: Confirm | None, warned: Callable[[], None] | None) -> None:
         if self.world.logged_in:

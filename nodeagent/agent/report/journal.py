@@ -9,6 +9,7 @@ from nodeagent import log
 from nodeagent.agent.report.report import Sink
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.os_changes import summary
+from nodeagent.core.plan.reboot_kind import RebootKind
 from nodeagent.core.report.status import Status, line
 from nodeagent.core.update import events
 from nodeagent.core.update.events import Event, StatusProblem, StepProgress, UpdateContext
@@ -49,8 +50,8 @@ def sentence(event: Event, status: Status) -> str:
             return "deployments, in boot order: " + "; ".join(map(_deployment, deployments))
         case events.StagedInspected(changes=changes):
             return f"the staged deployment {changes.staged}: {summary(changes)}"
-        case events.FallbackChosen(message=message):
-            return f"falling back to a reboot: {message}"
+        case events.FallbackChosen(message=message, kind=kind):
+            return f"falling back to a {'soft ' if kind is RebootKind.SOFT else ''}reboot: {message}"
         case events.RevertStarted(about=about, message=message):
             return f"reverting to {about.current or 'the state before the update'}: {message}"
         case events.UpdateDone(about=about, message=message):

@@ -306,7 +306,8 @@ class Executor:
         if (partial := record.partial) is not None:
             update.narrate(self._ports, SafePartsApplied, partial)
             return
-        after = (f"after a fallback reboot, because {record.fallback}",) if record.fallback else ()
+        softly = record.written.soft_reboots == record.written.reboots
+        after = (f"after a {'soft ' * softly}fallback reboot, because {record.fallback}",) if record.fallback else ()
         update.narrate(
             self._ports,
             UpdateDone,

@@ -12,9 +12,9 @@ from typing import Final
 from nodeagent import log
 from nodeagent.agent.coordination import LOST
 from nodeagent.agent.update.admission import reboots
+from nodeagent.agent.update.fallback import begin_fallback
 from nodeagent.agent.update.run import Close, Run, Takeover, Transition
 from nodeagent.core.report.history import entry_of
-from nodeagent.core.update.events import FallbackChosen
 from nodeagent.core.update.failure import FailureResponse, after_failure
 from nodeagent.core.update.lasting import USED_UP
 from nodeagent.core.update.legs import (
@@ -27,7 +27,6 @@ from nodeagent.core.update.legs import (
     Rest,
     Revert,
     Unreleased,
-    fallback_of,
     revert_of,
 )
 from nodeagent.core.update.outcome import UpdateOutcome
@@ -72,14 +71,14 @@ async def failed(run: Run, message: str, reason: str, *, curable: bool) -> Trans
     may_reboot = run.may_reboot and not run.record.safe_for
     response = _response(run, curable=curable, may_reboot=may_reboot)
     if response is FailureResponse.REBOOT and not run.record.lasting.budget.left:
-        # Without a reboot in the plan and none so far, a revert needs no reboot either.
+        # Without a boot of the kernel in the plan and none so far, a revert needs no reboot either.
         response, reason = _response(run, curable=curable, may_reboot=False), BUDGET_SPENT
         message = f"{message}; {USED_UP}"
     match response:
         case FailureResponse.REBOOT:
-            run.narrate(FallbackChosen, message, reason=reason)
-            drained = run.ports.node is None or run.update.plan.drain
-            leg = fallback_of(run.record.written, message)
+            # Before the full reboot that follows a soft one, the node is drained already.
+            drained = run.ports.node is None or run.update.plan.drain or isinstance(run.record.leg, Fallback)
+            leg = await begin_fallback(run, message, reason)
             return Transition(Phase.REBOOTING if drained else Phase.DRAINING, leg, reason, message)
         case FailureResponse.REVERT:
             back = _revert(run.record, reason)

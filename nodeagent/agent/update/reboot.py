@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from nodeagent.agent.coordination import LOST, Coordination
@@ -13,6 +14,7 @@ from nodeagent.agent.update.actions import clear_before_reboot
 from nodeagent.agent.update.admin_checks import check_before
 from nodeagent.agent.update.admission import NotNow, recheck_before_reboot, retry_on_refusal
 from nodeagent.agent.update.after_boot import stage_again
+from nodeagent.agent.update.fallback import make_full, wants_soft
 from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.agent.update.outcomes import degraded, failed
 from nodeagent.agent.update.run import Ports, Run, Transition, UpdatePolicy, moment, time_of
@@ -28,6 +30,9 @@ from nodeagent.errors import AgentError, Refused, ServiceUnavailable
 from nodeagent.reasons import Reason
 
 __all__ = ["Shutdown", "go_down", "request_reboot", "while_held"]
+
+# Reasons for which a soft reboot becomes a full one.
+NO_SOFT_REBOOT: Final = frozenset({Reason.SOFT_REBOOT_UNSUPPORTED, Reason.NEXT_ROOT_PREPARED, Reason.ENCRYPTED_ROOT})
 
 # Seconds for which a check before a reboot counts. Users who are warned have longer, so it is repeated then.
 STILL_VALID: Final = 1.0
@@ -104,13 +109,16 @@ async def request_reboot(run: Run) -> Transition | None:
     # Without a limit, a host that cannot reboot would request reboots without end.
     if run.record.reboot_requests >= MAX_REBOOT_TRIES:
         return degraded(run, f"requested {MAX_REBOOT_TRIES} reboots without effect", Reason.REBOOT_FAILED)
+    if wants_soft(run) and run.record.reboot_requests:
+        # It was accepted once, and the services still run.
+        await make_full(run, "it was accepted, and did not take place", Reason.SOFT_REBOOT_FAILED)
     run.update.reboot_accepted = run.update.committed = False
     # The mark belongs to an earlier reboot. It must not describe the boot that ends now.
     if run.record.os.clean_shutdown_boot_id:
         run.update.change_os(clean_shutdown_boot_id="")
         await run.ports.store.save(run.record)
     try:
-        await _reboot(run, direct=run.overdue)
+        await _reboot_of_its_kind(run)
     except NotNow as error:
         if isinstance(run.record.leg, Fallback) and run.update.cancelled is None:
             # A revert needs no reboot, so there is no reason to stay half-way.
@@ -136,7 +144,19 @@ async def request_reboot(run: Run) -> Transition | None:
     return None
 
 
-async def _reboot(run: Run, *, direct: bool) -> None:
+async def _reboot_of_its_kind(run: Run) -> None:
+    """Reboot the host; fully if a soft reboot is not possible."""
+    soft = wants_soft(run)
+    try:
+        await _reboot(run, direct=run.overdue, soft=soft)
+    except Refused as error:
+        if not soft or error.reason not in NO_SOFT_REBOOT:
+            raise
+        await make_full(run, error.message, error.reason)
+        await _reboot(run, direct=run.overdue, soft=False)
+
+
+async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
     """Reboot the host, as ``go_down``.
 
     Raises also ``StagedLost`` if the staged deployment is gone, and ``LockedSoftReboot`` if a soft reboot into a locked
@@ -160,6 +180,9 @@ async def _reboot(run: Run, *, direct: bool) -> None:
 
     async def confirm() -> None:
         await permit()
+        if soft:
+            # It may have become impossible while users were warned, and it may start what another program prepared.
+            await ports.power.check_soft_reboot()
         # A soft reboot would start the locked deployment without the merge of /etc.
         if ports.os is not None and (deployment := await ports.os.unmerged_soft_reboot()):
             why = f"{deployment} is locked and prepared for a soft reboot, which is cleared before the reboot"
@@ -180,7 +203,8 @@ async def _reboot(run: Run, *, direct: bool) -> None:
             await _unlock(os, run.record.os.staged)
 
     operation, why = run.record.operation, run.record.fallback or f"applying {run.record.to_name}"
-    shutdown = Shutdown("reboot", operation, Reason.REBOOT_BLOCKED, ports.power.reboot, permit, confirm, finish)
+    name, request = ("soft reboot", partial(ports.power.reboot, soft=True)) if soft else ("reboot", ports.power.reboot)
+    shutdown = Shutdown(name, operation, Reason.REBOOT_BLOCKED, request, permit, confirm, finish)
     try:
         await go_down(ports, run.policy, shutdown, why, report=report, direct=direct)
     except BaseException:

@@ -116,6 +116,8 @@ class UpdatePolicy:
     warn_users: float = 60.0
     reboot_grace: float = 600.0
     may_reboot: bool = True
+    # A fallback reboot is soft where that is enough.
+    soft_fallback: bool = False
     revert: bool = True
     # None: an update may begin at any time.
     windows: Schedule | None = None

@@ -36,6 +36,7 @@ class Counters:
     reboots: int = 0
     avoided: int = 0
     fallbacks: int = 0
+    soft_reboots: int = 0
     # Epoch of the last end.
     ended: float | None = None
 
@@ -119,4 +120,5 @@ class Counters:
         self.seconds += entry.seconds
         self.reboots += entry.reboots
         self.avoided += entry.reboot_avoided
+        self.soft_reboots += entry.soft_reboots
         self.fallbacks += entry.fallback or entry.outcome == "done-after-fallback"

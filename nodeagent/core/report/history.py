@@ -67,6 +67,7 @@ def entry_of(
         reason=reason,
         message=message,
         fallback=bool(record.fallback),
+        soft_reboots=record.written.soft_reboots,
         to_digest=record.to_digest,
         failed_unit=record.failed_unit.name if record.failed_unit is not None else "",
         successor=record.aborted.successor if record.aborted else successor,

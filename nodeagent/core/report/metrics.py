@@ -181,6 +181,11 @@ AVOIDED = Family(
 FALLBACKS = Family(
     "nodeagent_fallbacks_total", MetricKind.COUNTER, "Updates with a fallback reboot, whatever their outcome."
 )
+SOFT_REBOOTS = Family(
+    "nodeagent_soft_reboots_total",
+    MetricKind.COUNTER,
+    "Boots during an update that started all services and no kernel; they are among nodeagent_reboots_total.",
+)
 REFUSED = Family("nodeagent_refused_total", MetricKind.COUNTER, "Refused desired configs, by reason.", ("reason",))
 WAITS = Family(
     "nodeagent_waits_total",
@@ -205,7 +210,7 @@ SLOW_FSYNCS = Family(
 
 # In the order of the page.
 # Metrics that continue after a restart of the daemon.
-HISTORY = (UPDATES, DURATION, ENDED, REBOOTS, AVOIDED, FALLBACKS)
+HISTORY = (UPDATES, DURATION, ENDED, REBOOTS, AVOIDED, FALLBACKS, SOFT_REBOOTS)
 FAMILIES = (
     *(INFO, PHASE, PHASE_START, REASON, CONFIG, IN_SYNC, DRIFTED, DRIFT_START, WAITING, WAITING_START, DEPLOYMENT),
     *(LEASE, LEASE_START, MAINTENANCE, MAINTENANCE_START, DRAIN_PODS),
@@ -298,3 +303,4 @@ def _history(counters: Counters) -> Iterator[Sample]:
     yield REBOOTS.at(counters.reboots)
     yield AVOIDED.at(counters.avoided)
     yield FALLBACKS.at(counters.fallbacks)
+    yield SOFT_REBOOTS.at(counters.soft_reboots)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from nodeagent.core.coordination.drain import Remaining, is_blocked
 from nodeagent.core.coordination.maintenance import Maintenance, MaintenanceState
+from nodeagent.core.plan.reboot_kind import RebootKind
 from nodeagent.core.report.conditions import NodeState
 from nodeagent.core.report.status import Status
 from nodeagent.core.update import events
@@ -110,6 +111,10 @@ class NodeEventSource:
                 yield NodeEvent("UpdateWaiting", "Wait", f"{reason}: {message}")
             case events.UpdateCancelled(message=message):
                 yield NodeEvent("UpdateCancelled", "Cancel", message)
+            case events.FallbackChosen(message=message, reason=reason, kind=RebootKind.SOFT):
+                # The kubelet reports no reboot of its own, because it compares boot IDs.
+                words = "a soft reboot, which keeps the boot ID of the Node, because"
+                yield NodeEvent("FallbackReboot", "Reboot", f"{words} {reason}: {message}", warning=True)
             case events.FallbackChosen(message=message, reason=reason):
                 yield NodeEvent("FallbackReboot", "Reboot", f"{reason}: {message}", warning=True)
             case events.RevertStarted(message=message, reason=reason):

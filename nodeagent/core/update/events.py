@@ -13,6 +13,7 @@ from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.os_changes import OsChanges
+from nodeagent.core.plan.reboot_kind import RebootKind
 from nodeagent.core.update.drift import Drift
 from nodeagent.core.update.fence_view import FenceView
 from nodeagent.core.update.lasting import Partial
@@ -179,7 +180,9 @@ class UpdateCancelled(_OfUpdate):
 
 @dataclass(frozen=True, slots=True)
 class FallbackChosen(CauseEvent):
-    """The host reboots because an action failed, or the drain was late."""
+    """The host reboots because an action failed, the drain was late, or a soft reboot did not help."""
+
+    kind: RebootKind = RebootKind.FULL
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,13 @@
-"""Decide what follows a failed update. An update has one fallback reboot at most, so there is no reboot loop."""
+"""Decide what follows a failed update.
+
+An update has one fallback reboot at most, or a soft one and then a full one, so there is no reboot loop.
+"""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
+from nodeagent.core.plan.reboot_kind import RebootKind
 from nodeagent.core.update.legs import Apply, Fallback
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import Record
@@ -31,6 +35,9 @@ def after_failure(
             curable and may_reboot and not planned_reboot
         ):
             # Before these phases there is nothing yet that a reboot would start.
+            return FailureResponse.REBOOT
+        case Fallback(kind=RebootKind.SOFT, soft_failed=""), Phase.VERIFYING if curable and may_reboot:
+            # The services started again, and not the kernel: the full reboot is still to come.
             return FailureResponse.REBOOT
         case Apply() | Fallback(), phase if phase is not Phase.RELEASING:
             return otherwise

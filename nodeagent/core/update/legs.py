@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from nodeagent.core.plan.reboot_kind import RebootKind
+
 __all__ = [
     "INTERRUPTED",
     "SAFE_PARTS_FIRST",
@@ -60,10 +62,11 @@ class Written:
     """The data that all legs after the first write have.
 
     Services of boots later than ``first_write_boot_id`` may have read the new files. ``reboots`` counts the boots since
-    the first write, planned or not. ``done`` and ``skipped`` are ids of action steps. ``restarting`` is the id of a
-    restart that was begun and is not done, and ``invocation`` the invocation of its unit from before: another one means
-    that the unit was restarted. ``runs`` has the invocations of the units that run and are to be restarted, from before
-    the first restart: systemd restarts a unit along with one that it requires.
+    the first write, planned or not; ``soft_reboots`` of them started the services and no kernel. ``done`` and
+    ``skipped`` are ids of action steps. ``restarting`` is the id of a restart that was begun and is not done, and
+    ``invocation`` the invocation of its unit from before: another one means that the unit was restarted. ``runs`` has
+    the invocations of the units that run and are to be restarted, from before the first restart: systemd restarts a
+    unit along with one that it requires.
     """
 
     first_write_boot_id: str = ""
@@ -73,6 +76,7 @@ class Written:
     restarting: str = ""
     invocation: str = ""
     runs: Mapping[str, str] = field(default_factory=dict)
+    soft_reboots: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +93,17 @@ class Apply(Written):
 
 @dataclass(frozen=True, slots=True)
 class Fallback(Written):
-    """A reboot that the plan does not have, because of a failure. The loop breaker: an update has one at most."""
+    """A reboot that the plan does not have, because of a failure.
+
+    The loop breaker: an update has one at most, or a soft one and then a full one.
+
+    ``kind`` is that of the reboot that is requested, or that took place last. ``soft_failed`` is why the full reboot
+    follows a soft one; "" if it does not. After it there is no other reboot.
+    """
 
     because: str = ""
+    kind: RebootKind = RebootKind.FULL
+    soft_failed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +133,9 @@ class Unreleased:
 Leg = Rest | Prepare | Abort | Apply | Fallback | Revert | Unreleased
 
 
-def fallback_of(leg: Written, because: str) -> Fallback:
+def fallback_of(leg: Written, because: str, kind: RebootKind = RebootKind.FULL) -> Fallback:
     """Return the fallback that follows ``leg``."""
-    return Fallback(**_progress(leg), because=because)
+    return Fallback(**_progress(leg), because=because, kind=kind)
 
 
 def revert_of(leg: Written, reason: str, *, undo_actions: bool, fallback: str) -> Revert:

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from nodeagent.core.boot import kernel_boot
 from nodeagent.core.coordination.hold import Hold
+from nodeagent.core.plan.reboot_kind import RebootKind
 from nodeagent.core.update.lasting import Budget, Partial, Rejection, added, matching, without
 from nodeagent.core.update.legs import (
     INTERRUPTED,
@@ -293,11 +295,16 @@ def _without_hold(record: Record) -> Lasting:
 def after_boot(record: Record, phase: Phase, *, now: str, boot_id: str) -> Record:
     """Return the record of an update that continues in another boot."""
     assert isinstance(record.leg, Written)
-    leg: Leg = replace(record.leg, reboots=record.leg.reboots + 1)
+    softly = kernel_boot(record.boot_id) == kernel_boot(boot_id)
+    leg: Leg = replace(record.leg, reboots=record.leg.reboots + 1, soft_reboots=record.leg.soft_reboots + int(softly))
+    if isinstance(leg, Fallback):
+        # The boot that took place counts, whichever was requested. One of the kernel is not undone by a soft one.
+        starting = record.phase is not Phase.VERIFYING or leg.kind is RebootKind.SOFT
+        leg = replace(leg, kind=RebootKind.SOFT if softly and starting else RebootKind.FULL)
     if record.phase is phase:
         return replace(record, leg=leg, boot_id=boot_id)
     if isinstance(leg, Apply) and leg.reboot_instead:
-        leg = fallback_of(leg, leg.reboot_instead)
+        leg = fallback_of(leg, leg.reboot_instead, RebootKind.SOFT if softly else RebootKind.FULL)
     return advance(record, phase, leg, now=now, boot_id=boot_id)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from nodeagent.core.coordination.hold import Hold
+from nodeagent.core.plan.reboot_kind import RebootKind
 from nodeagent.core.update.lasting import Budget, Partial, Rejection
 from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Rest, Revert, Unreleased
 from nodeagent.core.update.phase import Phase
@@ -66,6 +67,10 @@ class _Stored:
     boot_id: str = ""
     reboots: int = 0
     fallback: str = ""
+    # A newer field: the fallback of older agents was a full reboot.
+    fallback_kind: str = RebootKind.FULL.value
+    soft_failed: str = ""
+    soft_reboots: int = 0
     reverting: bool = False
     revert_reason: str = ""
     tries: int = 0
@@ -139,6 +144,7 @@ def record_to_dict(record: Record) -> dict[str, Any]:
         failed_unit=record.failed_unit,
         boot_id=record.boot_id,
         reboots=progress.reboots,
+        soft_reboots=progress.soft_reboots,
         tries=record.reboot_requests,
         os_target=dict(os.target) if os.target is not None else None,
         os_from=os.origin,
@@ -184,7 +190,8 @@ def _flags(leg: Leg, phase: Phase) -> dict[str, Any]:
             acted = phase is not Phase.WRITING or leg.etc_merge_repaired
             return {"acted": acted, "fallback": leg.reboot_instead, "merged": leg.etc_merge_repaired}
         case Fallback():
-            return {"acted": True, "fallback": leg.because}
+            kind = {"fallback_kind": leg.kind.value, "soft_failed": leg.soft_failed}
+            return {"acted": True, "fallback": leg.because, **kind}
         case Revert():
             return {
                 "acted": leg.undo_actions,
@@ -313,7 +320,7 @@ def _after_first_write(stored: _Stored) -> Apply | Fallback | Revert:
     return _fallback(stored) if stored.fallback and stored.os_target is None else _apply(stored)
 
 
-def _progress(stored: _Stored) -> tuple[str, int, frozenset[str], frozenset[str], str, str, dict[str, str]]:
+def _progress(stored: _Stored) -> tuple[str, int, frozenset[str], frozenset[str], str, str, dict[str, str], int]:
     return (
         stored.wrote_boot,
         stored.reboots,
@@ -322,6 +329,7 @@ def _progress(stored: _Stored) -> tuple[str, int, frozenset[str], frozenset[str]
         stored.restarting,
         stored.invocation,
         stored.runs,
+        stored.soft_reboots,
     )
 
 
@@ -330,7 +338,9 @@ def _apply(stored: _Stored) -> Apply:
 
 
 def _fallback(stored: _Stored) -> Fallback:
-    return Fallback(*_progress(stored), stored.fallback)
+    # A kind of a newer agent is not repeated by this one.
+    kind = RebootKind.SOFT if stored.fallback_kind == RebootKind.SOFT else RebootKind.FULL
+    return Fallback(*_progress(stored), stored.fallback, kind, stored.soft_failed)
 
 
 def _revert(stored: _Stored) -> Revert:

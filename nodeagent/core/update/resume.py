@@ -4,7 +4,9 @@ The machine may have been killed, power-cut or rebooted at any point. The record
 say which boot this is; the disk itself is asked later, by the executor and by verification.
 
 A soft reboot started every service again, and nothing below: not the kernel, and not what the boot loader chooses. It
-is the boot that an update waits for only where services are all that matters.
+is the boot that an update waits for only where services are all that matters: not for the OS, not for a plan with a
+reboot, and in a fallback neither for an entry that only a kernel reads (``core.plan.reboot_kind``) nor after a soft
+reboot that did not help.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from __future__ import annotations
 from enum import StrEnum
 
 from nodeagent.core.boot import kernel_boot
+from nodeagent.core.plan.change import Change, ChangeKind
+from nodeagent.core.plan.reboot_kind import kernel_start
 from nodeagent.core.update.legs import Apply, Fallback, Prepare, Rest, Revert, Unreleased
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import Record
@@ -82,5 +86,10 @@ def resume(record: Record, boot_id: str) -> Decision:
 
 def needs_kernel_boot(record: Record) -> bool:
     """Return whether this update needs a boot of the kernel, forward or back."""
-    actions = (record.plan or {}).get("actions", ())
-    return record.os.target is not None or any(action.get("type") == "Reboot" for action in actions)
+    plan = record.plan or {}
+    if record.os.target is not None or any(action.get("type") == "Reboot" for action in plan.get("actions", ())):
+        return True
+    if not isinstance(record.leg, Fallback):
+        return False
+    changes = (Change(str(c.get("domain")), str(c.get("key")), ChangeKind.MODIFIED) for c in plan.get("changes", ()))
+    return bool(record.leg.soft_failed) or any(map(kernel_start, changes))

@@ -66,7 +66,10 @@ NEXT: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
             {(Fallback, Phase.REBOOTING), (Fallback, Phase.VERIFYING), REVERT, DEGRADED}
         ),
         (Fallback, Phase.REBOOTING): frozenset({(Fallback, Phase.VERIFYING), REVERT, DEGRADED}),
-        (Fallback, Phase.VERIFYING): frozenset({(Fallback, Phase.RELEASING), REVERT, DEGRADED}),
+        # To Rebooting after a soft reboot that did not help: a full one follows, once.
+        (Fallback, Phase.VERIFYING): frozenset(
+            {(Fallback, Phase.RELEASING), (Fallback, Phase.REBOOTING), REVERT, DEGRADED}
+        ),
         (Fallback, Phase.RELEASING): frozenset({IDLE, STILL_RELEASING, UNRELEASED}),
         # Back to Reverting after the boot into the old deployment, whose files are still to be restored. A revert that
         # fails has no way out but an operator.

@@ -11,6 +11,7 @@ from nodeagent.agent.report.journal import sentence, to_journal
 from nodeagent.core.coordination.drain import Cause, Remaining
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.os_changes import OsChanges, PackageChange, PackageChangeKind
+from nodeagent.core.plan.reboot_kind import RebootKind
 from nodeagent.core.report.status import Status
 from nodeagent.core.update import events
 from nodeagent.core.update.events import DeploymentsChanged, Event, StagingAdvanced, StepProgress, UpdateContext
@@ -80,6 +81,7 @@ CASES: tuple[Event, ...] = (
     events.UpdateWaiting(ABOUT, *WHY),
     events.UpdateCancelled(ABOUT, "root cancelled the update to worker-2", "Cancelled"),
     events.FallbackChosen(ABOUT, *WHY),
+    events.FallbackChosen(ABOUT, *WHY, RebootKind.SOFT),
     events.RevertStarted(ABOUT, *WHY),
     events.RevertStarted(FIRST, *WHY),
     events.HostDegraded(ABOUT, *WHY),

@@ -470,6 +470,30 @@ def test_a_staging_needs_a_host_and_its_daemon(cli: Cli, daemon: FakeDaemon, con
     assert (answer.code, answer.error["reason"]) == (5, "ServiceUnknown")
 
 
+@pytest.mark.parametrize(
+    ("fallback", "line"),
+    [
+        ({"kind": "soft"}, "if an action fails: a soft reboot, then a full one\n"),
+        (
+            {"kind": "full", "reason": "NextRootPrepared", "why": "another\x1b system"},
+            "if an action fails: a full reboot, not a soft one: NextRootPrepared: another\\x1b system\n",
+        ),
+        ({"kind": "full", "why": "reboot.soft is never"}, ""),
+        ({"kind": "kexec"}, ""),
+        (None, ""),
+    ],
+)
+def test_a_plan_names_the_kind_of_its_fallback(
+    cli: Cli, daemon: FakeDaemon, config: str, fallback: dict[str, str] | None, line: str
+) -> None:
+    """The setting is not news; a kind of a newer daemon has no words here."""
+    daemon.answers["Plan"] = json.dumps(PLAN if fallback is None else {**PLAN, "fallback": fallback})
+    answer = cli("plan", config)
+    assert [found for found in answer.out.splitlines(keepends=True) if "if an action fails" in found] == [line][
+        : bool(line)
+    ]
+
+
 def test_a_plan_that_cannot_be_read(cli: Cli, daemon: FakeDaemon, config: str) -> None:
     daemon.answers["Plan"] = json.dumps({**PLAN, "schema": "nodeagent/plan/v9"})
     answer = cli("plan", config, "--json")

@@ -93,6 +93,15 @@ def test_one_update(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
     assert daemon.calls[-1][1] == [""]
 
 
+@pytest.mark.parametrize(
+    ("reboots", "soft", "words"),
+    [(1, 1, "1 reboot (a fallback, a soft one)"), (2, 1, "2 reboots (a fallback, 1 of them soft)")],
+)
+def test_an_update_with_a_soft_reboot(cli: Cli, daemon: FakeDaemon, reboots: int, soft: int, words: str) -> None:
+    daemon.answers["Update"] = json.dumps(update(reboots=reboots, soft_reboots=soft))
+    assert words in cli("history", "show").out
+
+
 def test_an_update_without_a_trail(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
     """An entry of an older version, or one of which the store has dropped the details."""
     daemon.answers["Update"] = json.dumps({**update(), "plan": {}, "trail": {}, "etcd_disk": {}})

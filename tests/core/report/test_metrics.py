@@ -140,7 +140,7 @@ def test_two_configs_of_one_name_are_not_in_sync() -> None:
 def test_the_history_is_counted_once_and_outlives_the_process() -> None:
     one = entry("1", seconds=0.4)
     two = entry("2", "done-after-fallback", seconds=70, reboots=1, fallback=True)
-    three = entry("3", "reverted", seconds=20000, reboots=2, fallback=True)
+    three = entry("3", "reverted", seconds=20000, reboots=2, fallback=True, soft_reboots=1)
     four = entry("4", "degraded", seconds=5)
     others = [entry("5", "superseded", seconds=0.4), entry("6", "withdrawn", seconds=20000), entry("7", "cancelled")]
     all_at_once = read([one, two, three, four, *others])
@@ -150,6 +150,7 @@ def test_the_history_is_counted_once_and_outlives_the_process() -> None:
     assert all_at_once["nodeagent_reboots_total",] == 3
     assert all_at_once["nodeagent_reboots_avoided_total",] == 1
     assert all_at_once["nodeagent_fallbacks_total",] == 2
+    assert all_at_once["nodeagent_soft_reboots_total",] == 1
     buckets = [
         (float(key[1]), value)
         for key, value in all_at_once.items()

@@ -9,6 +9,7 @@ import pytest
 
 from nodeagent.core.coordination.drain import Cause, Remaining
 from nodeagent.core.coordination.maintenance import Maintenance
+from nodeagent.core.plan.reboot_kind import RebootKind
 from nodeagent.core.report.conditions import NodeState
 from nodeagent.core.report.node_events import BLOCKED_FOR, LONGEST, NodeEvent, NodeEventSource, node_state
 from nodeagent.core.report.status import Status
@@ -103,6 +104,15 @@ def test_a_drain_that_timed_out_is_not_reported_as_drained() -> None:
     assert events.of(fallback) == [NodeEvent("FallbackReboot", "Reboot", "DrainTimedOut: web-0 is there", warning=True)]
     assert events.phase(Phase.WRITING) == []
     assert not node_state(events.status).drained
+
+
+def test_a_soft_reboot_says_that_the_boot_id_stays() -> None:
+    """The kubelet reports no reboot then."""
+    about = UpdateContext(Phase.ACTING, desired="worker-2")
+    (event,) = Events().of(FallbackChosen(about, "it failed", "JobFailed", RebootKind.SOFT))
+    assert (event.reason, event.warning) == ("FallbackReboot", True)
+    assert "keeps the boot ID" in event.note
+    assert event.note.endswith("JobFailed: it failed")
 
 
 def test_an_update_without_a_drain_has_no_condition_after_the_lease() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeagent.core.plan.reboot_kind import RebootKind
 from nodeagent.core.update.failure import FailureResponse, after_failure
 from nodeagent.core.update.legs import Apply, Fallback, Revert
 from nodeagent.core.update.phase import Phase
@@ -17,6 +18,7 @@ flag = st.booleans()
 def test_never_a_second_reboot(
     state: object, curable: bool, planned: bool, may: bool, revert: bool, instead: str, reboots: int
 ) -> None:
+    """The fallback of ``LEGS`` is a full reboot."""
     record = at(state)  # type: ignore[arg-type]
     if isinstance(record.leg, Apply):
         record = Record(record.phase, Apply(reboots=reboots, reboot_instead=instead))
@@ -46,3 +48,18 @@ def test_a_failed_action_reboots_first() -> None:
     }
     assert cured == {(Apply, Phase.ACTING), (Apply, Phase.VERIFYING)}
     assert isinstance(LEGS[Apply], Apply)
+
+
+@given(st.sampled_from(list(NEXT)), st.sampled_from(RebootKind), st.sampled_from(["", "it failed"]), flag, flag, flag)
+def test_a_full_reboot_follows_a_soft_one_once(
+    state: object, kind: RebootKind, failed: str, curable: bool, may: bool, revert: bool
+) -> None:
+    record = at(state)  # type: ignore[arg-type]
+    if not isinstance(record.leg, Fallback):
+        return
+    record = Record(record.phase, Fallback(reboots=1, kind=kind, soft_failed=failed))
+    response = after_failure(record, curable=curable, planned_reboot=False, may_reboot=may, revert=revert)
+    due = record.phase is Phase.VERIFYING and kind is RebootKind.SOFT and not failed and curable and may
+    assert (response is FailureResponse.REBOOT) == due
+    if due:
+        assert (Fallback, Phase.REBOOTING) in NEXT[Fallback, Phase.VERIFYING]

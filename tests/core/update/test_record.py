@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeagent.core.plan.reboot_kind import RebootKind
 from nodeagent.core.update.lasting import LIMIT, Budget, Partial, Rejection, matching
 from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Rest, Revert, Unreleased
 from nodeagent.core.update.phase import Phase
@@ -26,6 +27,7 @@ progress = {
     "skipped": texts,
     "restarting": text,
     "invocation": text,
+    "soft_reboots": counts,
 }
 mappings = st.none() | st.dictionaries(text, text, max_size=2)
 rejections = st.lists(st.builds(Rejection, text, text, text, text, text), max_size=3).map(tuple)
@@ -64,7 +66,7 @@ def legs(kind: type[Leg], phase: Phase) -> st.SearchStrategy[Leg]:
     strategies: dict[type[Leg], st.SearchStrategy[Leg]] = {
         Abort: st.builds(Abort, reasons, text, text),
         Apply: st.builds(Apply, **progress, reboot_instead=late, etc_merge_repaired=flag),
-        Fallback: st.builds(Fallback, **progress, because=reasons),
+        Fallback: st.builds(Fallback, **progress, because=reasons, kind=st.sampled_from(RebootKind), soft_failed=text),
         Revert: st.builds(
             Revert, **progress, reason=text, undo_actions=flag, restored=flag, rolled_back=flag, fallback=text
         ),

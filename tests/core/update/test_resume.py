@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeagent.core.plan.reboot_kind import RebootKind
 from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Rest, Revert, Unreleased, Written
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.record import OsProgress, Record
+from nodeagent.core.update.record import OsProgress, Record, after_boot
 from nodeagent.core.update.resume import MAX_REBOOT_TRIES, Decision, resume
 from nodeagent.core.update.transitions import NEXT, State
 from tests.core.update.test_transitions import LEGS, at, name
@@ -95,3 +96,45 @@ def test_a_reboot_that_never_comes_is_not_requested_without_end() -> None:
     record = Record(Phase.REBOOTING, Apply(), boot_id="one", reboot_requests=MAX_REBOOT_TRIES)
     assert resume(record, "one") is Decision.REBOOT_FAILED
     assert resume(record, "two") is Decision.VERIFY
+
+
+# -- a soft reboot as the fallback -------------------------------------------------------------------------------------
+
+CHANGE = {"actions": [], "changes": [{"domain": "file", "key": "/etc/modprobe.d/x.conf"}]}
+
+
+@pytest.mark.parametrize("kind", list(RebootKind))
+@pytest.mark.parametrize("phase", [phase for leg, phase in NEXT if leg is Fallback])
+def test_what_a_soft_reboot_is_worth_in_a_fallback(phase: Phase, kind: RebootKind) -> None:
+    """It is the fallback, unless a kernel must start: for an entry, or because a soft one did not help."""
+    enough = Record(phase, Fallback(kind=kind), boot_id="one")
+    kernel = replace(enough, plan=CHANGE)
+    second = replace(enough, leg=Fallback(kind=kind, soft_failed="it failed"))
+    assert resume(enough, "one+1") == TABLE[Fallback, phase][1]
+    assert {resume(record, "one+1") for record in (kernel, second)} == {TABLE[Fallback, phase][2]}
+    assert {resume(record, "two") for record in (enough, kernel, second)} == {TABLE[Fallback, phase][1]}
+
+
+@pytest.mark.parametrize(
+    ("phase", "kind", "boot_id", "found"),
+    [
+        (Phase.REBOOTING, RebootKind.SOFT, "one+1", RebootKind.SOFT),
+        (Phase.REBOOTING, RebootKind.SOFT, "two", RebootKind.FULL),
+        (Phase.REBOOTING, RebootKind.FULL, "one+1", RebootKind.SOFT),
+        (Phase.REBOOTING, RebootKind.FULL, "two", RebootKind.FULL),
+        (Phase.VERIFYING, RebootKind.SOFT, "one+1", RebootKind.SOFT),
+        (Phase.VERIFYING, RebootKind.SOFT, "two", RebootKind.FULL),
+        (Phase.VERIFYING, RebootKind.FULL, "one+1", RebootKind.FULL),
+        (Phase.VERIFYING, RebootKind.FULL, "two+1", RebootKind.FULL),
+        (Phase.DRAINING, RebootKind.SOFT, "one+1", RebootKind.SOFT),
+        (Phase.DRAINING, RebootKind.FULL, "two", RebootKind.FULL),
+    ],
+)
+def test_the_kind_is_that_of_the_boot_that_took_place(
+    phase: Phase, kind: RebootKind, boot_id: str, found: RebootKind
+) -> None:
+    record = Record(phase, Fallback(kind=kind, reboots=1), boot_id="one")
+    after = after_boot(record, Phase.VERIFYING, now="now", boot_id=boot_id)
+    assert isinstance(after.leg, Fallback)
+    assert (after.leg.kind, after.leg.reboots) == (found, 2)
+    assert after.leg.soft_reboots == (boot_id == "one+1")

@@ -102,6 +102,8 @@ def _tiles(update: Mapping[str, Any], timeline: Timeline | None, took: str) -> s
     outage = timeline.outage if timeline else None
     label = "Out of service" if outage is None or outage.whole else "Units restarted"
     reboots = f"{update['reboots']}" + (" (not planned)" if update["fallback"] else "")
+    if soft := update.get("soft_reboots"):
+        reboots += f", {soft} soft"
     tiles = [("Took", took), (label, length(outage.seconds) if outage else "never"), ("Reboots", reboots)]
     tiles.append(("Strongest action", str(update["disruption"])))
     points = timeline.fence if timeline else ()

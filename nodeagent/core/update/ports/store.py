@@ -85,6 +85,8 @@ class HistoryEntry:
     message: str = ""
     # An unplanned reboot because an action failed.
     fallback: bool = False
+    # Of the reboots, those that started the services and no kernel; 0 in entries of older agents.
+    soft_reboots: int = 0
     # Digest of the new config; empty in entries of older agents.
     to_digest: str = ""
     # The unit that failed last.

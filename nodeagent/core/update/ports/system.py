@@ -53,6 +53,7 @@ class Power(Protocol):
         confirm: Confirm | None = None,
         warned: Callable[[], None] | None = None,
         direct: bool = False,
+        soft: bool = False,
     ) -> None:
         """Warn users, wait ``warn`` seconds if there are any, await ``confirm`` and request the reboot.
 
@@ -60,7 +61,15 @@ class Power(Protocol):
 
         Returns when logind has accepted it. ``force`` overrides inhibitors. An error of ``confirm``, or cancelling the
         call, cancels the reboot and its warning. ``direct`` starts the target of systemd instead, for a logind that
-        does not answer; then users are not warned.
+        does not answer; then users are not warned. ``soft``: start the services again, and no kernel; raises
+        ``Refused`` (``SoftRebootUnsupported``) where that is not known, and never reboots fully instead.
+        """
+        ...
+
+    async def check_soft_reboot(self) -> None:
+        """Raise ``Refused`` if a soft reboot is not possible, or would start another system.
+
+        The reason is ``SoftRebootUnsupported``, ``NextRootPrepared`` or ``EncryptedRoot``.
         """
         ...
 

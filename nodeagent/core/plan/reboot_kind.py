@@ -1,0 +1,204 @@
+"""Decide of which kind a fallback reboot is: a soft one starts all services again, a full one the kernel as well.
+
+A soft reboot keeps the kernel, its modules, its settings, its devices and /run. So it proves nothing about an entry
+that only the start of a kernel, or of the initramfs, reads: an entry in the table below needs a full reboot. An entry
+that removes a setting counts as well, because the running kernel keeps the removed value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from nodeagent.core.config.paths import UNIT_DIR
+from nodeagent.core.plan.change import ActionType, Change, Plan
+from nodeagent.reasons import Reason
+
+__all__ = ["FallbackKind", "RebootKind", "fallback_kind", "fallback_to_dict", "kernel_start", "may_fall_back"]
+
+
+class RebootKind(StrEnum):
+    FULL = "full"
+    SOFT = "soft"
+
+
+# Domains whose entries are files and services of the userspace. Each other domain is a part of the OS.
+_USERSPACE: Final = frozenset({"file", "unit", "sshkey", "password"})
+
+# Directories from which systemd and kmod read fragments, below each of _ROOTS.
+_FRAGMENTS: Final = {
+    "modprobe.d": "options of kernel modules",
+    "depmod.d": "kernel modules",
+    "modules-load.d": "kernel modules",
+    "sysctl.d": "kernel settings",
+    "udev": "rules for devices",
+    "tmpfiles.d": "files that are made at boot",
+    "binfmt.d": "binary formats of the kernel",
+}
+_ROOTS: Final = ("/etc", "/run", "/usr/local/lib", "/usr/lib")
+
+# A file or a directory, with all that is below it.
+_PATHS: Final = {
+    **{f"{root}/{name}": why for root in _ROOTS for name, why in _FRAGMENTS.items()},
+    "/etc/modules": "kernel modules",
+    "/usr/local/lib/modules": "kernel modules",
+    "/etc/sysctl.conf": "kernel settings",
+    "/etc/tuned": "kernel settings",
+    "/etc/sysfs.conf": "kernel settings",
+    "/etc/sysfs.d": "kernel settings",
+    "/etc/audit": "audit rules, which the kernel may have locked",
+    "/etc/nftables": "packet filters of the kernel",
+    "/etc/nftables.conf": "packet filters of the kernel",
+    "/etc/sysconfig/nftables.conf": "packet filters of the kernel",
+    "/etc/sysconfig/iptables": "packet filters of the kernel",
+    "/etc/sysconfig/ip6tables": "packet filters of the kernel",
+    "/etc/crypttab": "encrypted devices",
+    "/etc/cryptsetup-keys.d": "encrypted devices",
+    "/etc/luks": "encrypted devices",
+    "/etc/clevis": "encrypted devices",
+    "/etc/fstab": "file systems of the boot",
+    "/etc/lvm": "devices of the boot",
+    "/etc/mdadm.conf": "devices of the boot",
+    "/etc/mdadm": "devices of the boot",
+    "/etc/multipath": "devices of the boot",
+    "/etc/multipath.conf": "devices of the boot",
+    "/etc/iscsi": "devices of the boot",
+    "/etc/nvme": "devices of the boot",
+    "/etc/dracut.conf": "the initramfs",
+    "/etc/dracut.conf.d": "the initramfs",
+    "/etc/initramfs-tools": "the initramfs",
+    "/etc/vconsole.conf": "the initramfs",
+    "/etc/kernel": "kernel arguments",
+    "/etc/default/grub": "kernel arguments",
+    "/etc/grub.d": "the boot loader",
+    "/boot": "the boot loader",
+    "/etc/ostree": "the initramfs",
+    "/etc/kdump": "the crash kernel",
+    "/etc/kdump.conf": "the crash kernel",
+    "/etc/sysconfig/kdump": "the crash kernel",
+    "/etc/selinux": "the SELinux policy, which a soft reboot does not load",
+    "/etc/ima": "the integrity policy of the kernel",
+    "/etc/system-fips": "FIPS mode",
+    "/etc/crypto-policies": "FIPS mode",
+}
+# Names of interfaces are given when the kernel finds the device.
+_LINKS: Final = ("/etc/systemd/network/", ".link")
+
+# Units, by the name without an instance.
+_UNITS: Final = {
+    "systemd-modules-load.service": "kernel modules",
+    "kmod-static-nodes.service": "kernel modules",
+    "systemd-sysctl.service": "kernel settings",
+    "tuned.service": "kernel settings",
+    "systemd-udevd.service": "rules for devices",
+    "systemd-udev-trigger.service": "rules for devices",
+    "systemd-udev-settle.service": "rules for devices",
+    "systemd-tmpfiles-setup.service": "files that are made at boot",
+    "systemd-tmpfiles-setup-dev.service": "files that are made at boot",
+    "systemd-tmpfiles-setup-dev-early.service": "files that are made at boot",
+    "systemd-binfmt.service": "binary formats of the kernel",
+    "systemd-cryptsetup@.service": "encrypted devices",
+    "systemd-fsck-root.service": "file systems of the boot",
+    "systemd-fsck@.service": "file systems of the boot",
+    "systemd-remount-fs.service": "file systems of the boot",
+    "systemd-growfs-root.service": "file systems of the boot",
+    "kdump.service": "the crash kernel",
+    "auditd.service": "audit rules, which the kernel may have locked",
+    "multipathd.service": "devices of the boot",
+    "iscsid.service": "devices of the boot",
+    "-.mount": "file systems of the boot",
+    "boot.mount": "file systems of the boot",
+    "boot-efi.mount": "file systems of the boot",
+    "etc.mount": "file systems of the boot",
+    "sysroot.mount": "file systems of the boot",
+    "usr.mount": "file systems of the boot",
+    "var.mount": "file systems of the boot",
+}
+_UNIT_PREFIXES: Final = {
+    "dracut-": "the initramfs",
+    "initrd": "the initramfs",
+    "ostree-": "the boot loader",
+    "selinux-": "the SELinux policy, which a soft reboot does not load",
+}
+
+
+def kernel_start(change: Change) -> str:
+    """Return what makes this change need the start of a kernel, "" if a start of all services is enough."""
+    match change.domain:
+        case "file":
+            return _of_path(change.key)
+        case "unit":
+            return _of_unit(change.key)
+        case domain:
+            return "" if domain in _USERSPACE else "the OS"
+
+
+def _of_path(path: str) -> str:
+    directory, suffix = _LINKS
+    if path.startswith(directory) and path.removesuffix(".conf").endswith(suffix):
+        return "names of network interfaces"
+    if path.startswith(directory) and f"{suffix}.d/" in path:
+        return "names of network interfaces"
+    if path.startswith(f"{UNIT_DIR}/"):
+        # A unit, or the directory of its drop-ins.
+        return _of_unit(path.removeprefix(f"{UNIT_DIR}/").partition("/")[0].removesuffix(".d"))
+    above = path
+    while above:
+        if why := _PATHS.get(above):
+            return why
+        above = above.rpartition("/")[0]
+    return ""
+
+
+def _of_unit(name: str) -> str:
+    stem, at, instance = name.partition("@")
+    template = f"{stem}@.{instance.rpartition('.')[2]}" if at else name
+    if why := _UNITS.get(template):
+        return why
+    return next((why for prefix, why in _UNIT_PREFIXES.items() if name.startswith(prefix)), "")
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackKind:
+    """The kind, and why it is not soft; "" for a soft one.
+
+    ``reason`` is "" if the setting decides. ``because`` has the ids of the changes that decide.
+    """
+
+    kind: RebootKind
+    why: str = ""
+    reason: str = ""
+    because: tuple[str, ...] = ()
+
+
+def fallback_kind(changes: Iterable[Change], *, soft: bool) -> FallbackKind:
+    """Return the kind of a fallback reboot of an update with these changes; ``soft`` as the setting has it.
+
+    Whether the host is able to make a soft reboot is checked later (``Power.check_soft_reboot``).
+    """
+    if not soft:
+        return FallbackKind(RebootKind.FULL, "reboot.soft is never")
+    found = sorted((change.id, why) for change in changes if (why := kernel_start(change)))
+    if not found:
+        return FallbackKind(RebootKind.SOFT)
+    (first, why), more = found[0], len(found) - 1
+    others = f" and {more} more" if more else ""
+    words = f"only the start of a kernel applies {first}{others} ({why})"
+    return FallbackKind(RebootKind.FULL, words, Reason.KERNEL_START_NEEDED, tuple(change for change, _ in found))
+
+
+def may_fall_back(plan: Plan) -> bool:
+    """Return whether a failure of an update with this plan may lead to a fallback reboot."""
+    return not plan.reboot and any(action.type is not ActionType.NONE for action in plan.actions)
+
+
+def fallback_to_dict(found: FallbackKind) -> dict[str, Any]:
+    """Return the key ``fallback`` of a plan."""
+    return {
+        "kind": str(found.kind),
+        **({"why": found.why} if found.why else {}),
+        **({"reason": str(found.reason)} if found.reason else {}),
+        **({"because": list(found.because)} if found.because else {}),
+    }

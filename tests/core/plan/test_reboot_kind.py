@@ -1,0 +1,135 @@
+"""Which entries need the start of a kernel, so that a fallback of their update is no soft reboot."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeagent.core.plan.change import Action, ActionType, Change, ChangeKind, Plan
+from nodeagent.core.plan.reboot_kind import (
+    RebootKind,
+    fallback_kind,
+    fallback_to_dict,
+    kernel_start,
+    may_fall_back,
+)
+from nodeagent.reasons import Reason
+
+KERNEL = [
+    "file:/etc/modprobe.d/blacklist.conf",
+    "file:/etc/modules-load.d/br_netfilter.conf",
+    "file:/etc/modules",
+    "file:/etc/depmod.d/x.conf",
+    "file:/etc/sysctl.conf",
+    "file:/etc/sysctl.d/99-kernel.conf",
+    "file:/usr/local/lib/sysctl.d/x.conf",
+    "file:/etc/udev/rules.d/70-disk.rules",
+    "file:/etc/udev/hwdb.d/x.hwdb",
+    "file:/etc/systemd/network/10-eth.link",
+    "file:/etc/systemd/network/10-eth.link.d/x.conf",
+    "file:/etc/crypttab",
+    "file:/etc/cryptsetup-keys.d/root.key",
+    "file:/etc/fstab",
+    "file:/etc/lvm/lvm.conf",
+    "file:/etc/multipath/conf.d/x.conf",
+    "file:/etc/iscsi/initiatorname.iscsi",
+    "file:/etc/dracut.conf.d/x.conf",
+    "file:/etc/kernel/cmdline",
+    "file:/etc/default/grub",
+    "file:/boot/loader/x",
+    "file:/etc/ostree/prepare-root.conf",
+    "file:/etc/kdump.conf",
+    "file:/etc/selinux/config",
+    "file:/etc/system-fips",
+    "file:/etc/tmpfiles.d/x.conf",
+    "file:/etc/binfmt.d/x.conf",
+    "file:/etc/tuned/active_profile",
+    "file:/etc/audit/rules.d/x.rules",
+    "file:/etc/nftables/main.nft",
+    "file:/etc/systemd/system/systemd-udevd.service.d/x.conf",
+    "unit:systemd-sysctl.service",
+    "unit:systemd-modules-load.service",
+    "unit:systemd-cryptsetup@luks-root.service",
+    "unit:boot.mount",
+    "unit:dracut-shutdown.service",
+    "unit:ostree-finalize-staged.service",
+    "osImageURL:osImageURL",
+    "kernelArguments:kernelArguments",
+    "kernelType:kernelType",
+    "extensions:extensions",
+    "fips:fips",
+]
+USERSPACE = [
+    "file:/etc/containers/registries.conf",
+    "file:/etc/crio/crio.conf.d/x.conf",
+    "file:/etc/kubernetes/kubelet.conf",
+    "file:/etc/modprobe.directory",
+    "file:/etc/fstab.example",
+    "file:/etc/systemd/network/10-eth.network",
+    "file:/etc/systemd/system/app.service.d/x.conf",
+    "file:/var/lib/etc/sysctl.d/x.conf",
+    "file:/etc",
+    "unit:crio.service",
+    "unit:kubelet.service",
+    "unit:var-lib-data.mount",
+    "sshkey:core",
+    "password:core",
+]
+
+
+def change(entry: str, kind: ChangeKind = ChangeKind.MODIFIED) -> Change:
+    domain, _, key = entry.partition(":")
+    return Change(domain, key, kind)
+
+
+@pytest.mark.parametrize("entry", KERNEL)
+def test_a_kernel_must_start_for(entry: str) -> None:
+    for kind in ChangeKind:
+        assert kernel_start(change(entry, kind))
+    found = fallback_kind([change(USERSPACE[0]), change(entry)], soft=True)
+    assert (found.kind, found.reason, found.because) == (RebootKind.FULL, Reason.KERNEL_START_NEEDED, (entry,))
+    assert entry in found.why
+
+
+@pytest.mark.parametrize("entry", USERSPACE)
+def test_services_are_enough_for(entry: str) -> None:
+    assert kernel_start(change(entry)) == ""
+    assert fallback_kind([change(entry)], soft=True).kind is RebootKind.SOFT
+
+
+changes = st.lists(st.sampled_from(KERNEL + USERSPACE).map(change), max_size=8)
+
+
+@given(changes, st.booleans())
+def test_it_is_soft_only_if_no_entry_needs_a_kernel(found: list[Change], soft: bool) -> None:
+    kind = fallback_kind(found, soft=soft)
+    assert (kind.kind is RebootKind.SOFT) == (soft and not any(map(kernel_start, found)))
+    assert bool(kind.why) == (kind.kind is RebootKind.FULL)
+    assert kind == fallback_kind(reversed(found), soft=soft), "the order does not count"
+    assert set(fallback_to_dict(kind)) <= {"kind", "why", "reason", "because"}
+
+
+@given(st.text(max_size=40))
+def test_each_path_and_name_has_an_answer(text: str) -> None:
+    assert isinstance(kernel_start(change(f"file:/{text}")), str)
+    assert isinstance(kernel_start(change(f"unit:{text}")), str)
+
+
+def test_the_setting_decides_first() -> None:
+    found = fallback_kind([change("file:/etc/sysctl.d/x.conf")], soft=False)
+    assert fallback_to_dict(found) == {"kind": "full", "why": "reboot.soft is never"}
+
+
+@pytest.mark.parametrize(
+    ("actions", "may"),
+    [
+        ((ActionType.RESTART,), True),
+        ((ActionType.DRAIN, ActionType.RELOAD), True),
+        ((ActionType.DRAIN, ActionType.REBOOT), False),
+        ((ActionType.NONE,), False),
+        ((), False),
+    ],
+)
+def test_a_plan_with_a_reboot_or_without_an_action_has_no_fallback(actions: tuple[ActionType, ...], may: bool) -> None:
+    assert may_fall_back(Plan("a", "b", (), tuple(map(Action, actions)))) is may
