@@ -182,7 +182,7 @@ async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
         await permit()
         if soft:
             # It may have become impossible while users were warned, and it may start what another program prepared.
-            await ports.power.check_soft_reboot()
+            await _check_soft_reboot(ports)
         # A soft reboot would start the locked deployment without the merge of /etc.
         if ports.os is not None and (deployment := await ports.os.unmerged_soft_reboot()):
             why = f"{deployment} is locked and prepared for a soft reboot, which is cleared before the reboot"
@@ -210,6 +210,17 @@ async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
     except BaseException:
         update.committed = False
         raise
+
+
+async def _check_soft_reboot(ports: Ports) -> None:
+    """Raise ``Refused`` with one of ``NO_SOFT_REBOOT``; an answer that is no yes is a no."""
+    try:
+        await ports.power.check_soft_reboot()
+    except ServiceUnavailable:
+        raise
+    except AgentError as error:
+        reason = error.reason if error.reason in NO_SOFT_REBOOT else Reason.SOFT_REBOOT_UNSUPPORTED
+        raise Refused(error.message, reason=reason) from error
 
 
 async def _unlock(os: HostDeployments, deployment: str) -> None:

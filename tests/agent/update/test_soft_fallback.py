@@ -263,9 +263,11 @@ async def test_at_every_point_of_the_way(disturb: Callable[[World], None], bad_u
             test_kills.assert_converged(host, APP)
 
 
-async def test_an_error_of_the_check_is_no_reason_to_stop() -> None:
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "before the request"])
+async def test_an_error_of_the_check_is_no_reason_to_stop(late: bool) -> None:
     host = await failing()
-    host.world.faults.append(Fault("no soft reboot", AgentError("a bus that is odd", reason=Reason.INTERNAL_ERROR)))
+    odd = AgentError("a bus that is odd", reason=Reason.ACCESS_DENIED)
+    host.world.faults.append(Fault("no soft reboot", odd, 1, lambda: not late or bool(kinds(host))))
     await host.settle()
     test_kills.assert_converged(host, APP)
     assert reboots(host) == ["reboot"]
