@@ -6,7 +6,14 @@ no soft reboot, as in every store of before, and with the number of soft reboots
 
 from __future__ import annotations
 
-__all__ = ["identity", "kernel_boot", "soft_reboots"]
+from enum import StrEnum
+
+__all__ = ["RebootKind", "identity", "kernel_boot", "soft_reboots"]
+
+
+class RebootKind(StrEnum):
+    FULL = "full"
+    SOFT = "soft"
 
 
 def identity(boot_id: str, soft_reboots: int) -> str:

@@ -7,9 +7,9 @@ from typing import Any, assert_never
 
 from nodeagent import log
 from nodeagent.agent.report.report import Sink
+from nodeagent.core.boot import RebootKind
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.os_changes import summary
-from nodeagent.core.plan.reboot_kind import RebootKind
 from nodeagent.core.report.status import Status, line
 from nodeagent.core.update import events
 from nodeagent.core.update.events import Event, StatusProblem, StepProgress, UpdateContext

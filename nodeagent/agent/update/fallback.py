@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nodeagent.agent.update.run import Ports, Run, UpdatePolicy
+from nodeagent.core.boot import RebootKind
 from nodeagent.core.plan.change import Plan
-from nodeagent.core.plan.reboot_kind import FallbackKind, RebootKind, fallback_kind
+from nodeagent.core.plan.reboot_kind import FallbackKind, fallback_kind
 from nodeagent.core.update.events import FallbackChosen, Warned
 from nodeagent.core.update.legs import Fallback, fallback_of
 from nodeagent.errors import AgentError

@@ -9,19 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final
 
+from nodeagent.core.boot import RebootKind
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.plan.change import ActionType, Change, Plan
 from nodeagent.reasons import Reason
 
-__all__ = ["FallbackKind", "RebootKind", "fallback_kind", "fallback_to_dict", "kernel_start", "may_fall_back"]
-
-
-class RebootKind(StrEnum):
-    FULL = "full"
-    SOFT = "soft"
+__all__ = ["FallbackKind", "fallback_kind", "fallback_to_dict", "kernel_start", "may_fall_back"]
 
 
 # Domains whose entries are files and services of the userspace. Each other domain is a part of the OS.

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from nodeagent.core.boot import RebootKind
 from nodeagent.core.coordination.drain import Remaining, is_blocked
 from nodeagent.core.coordination.maintenance import Maintenance, MaintenanceState
-from nodeagent.core.plan.reboot_kind import RebootKind
 from nodeagent.core.report.conditions import NodeState
 from nodeagent.core.report.status import Status
 from nodeagent.core.update import events

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nodeagent.core.boot import RebootKind
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.os_changes import OsChanges
-from nodeagent.core.plan.reboot_kind import RebootKind
 from nodeagent.core.update.drift import Drift
 from nodeagent.core.update.fence_view import FenceView
 from nodeagent.core.update.lasting import Partial

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from nodeagent.core.plan.reboot_kind import RebootKind
+from nodeagent.core.boot import RebootKind
 from nodeagent.core.update.legs import Apply, Fallback
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import Record

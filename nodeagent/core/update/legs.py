@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from nodeagent.core.plan.reboot_kind import RebootKind
+from nodeagent.core.boot import RebootKind
 
 __all__ = [
     "INTERRUPTED",

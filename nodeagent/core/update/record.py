@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nodeagent.core.boot import kernel_boot
+from nodeagent.core.boot import RebootKind, kernel_boot
 from nodeagent.core.coordination.hold import Hold
-from nodeagent.core.plan.reboot_kind import RebootKind
 from nodeagent.core.update.lasting import Budget, Partial, Rejection, added, matching, without
 from nodeagent.core.update.legs import (
     INTERRUPTED,

@@ -8,10 +8,10 @@ import pytest
 
 from nodeagent import log
 from nodeagent.agent.report.journal import sentence, to_journal
+from nodeagent.core.boot import RebootKind
 from nodeagent.core.coordination.drain import Cause, Remaining
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.os_changes import OsChanges, PackageChange, PackageChangeKind
-from nodeagent.core.plan.reboot_kind import RebootKind
 from nodeagent.core.report.status import Status
 from nodeagent.core.update import events
 from nodeagent.core.update.events import DeploymentsChanged, Event, StagingAdvanced, StepProgress, UpdateContext

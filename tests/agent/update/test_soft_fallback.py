@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import pytest
 
+from nodeagent.core.boot import RebootKind
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.policy import Entry, Policy, restart
-from nodeagent.core.plan.reboot_kind import RebootKind
 from nodeagent.core.update.events import FallbackChosen, Warned
 from nodeagent.core.update.lasting import REBOOTS, Budget
 from nodeagent.core.update.phase import Phase

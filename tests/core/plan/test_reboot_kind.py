@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeagent.core.boot import RebootKind
 from nodeagent.core.plan.change import Action, ActionType, Change, ChangeKind, Plan
 from nodeagent.core.plan.reboot_kind import (
-    RebootKind,
     fallback_kind,
     fallback_to_dict,
     kernel_start,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from nodeagent.core.boot import RebootKind
 from nodeagent.core.coordination.drain import Cause, Remaining
 from nodeagent.core.coordination.maintenance import Maintenance
-from nodeagent.core.plan.reboot_kind import RebootKind
 from nodeagent.core.report.conditions import NodeState
 from nodeagent.core.report.node_events import BLOCKED_FOR, LONGEST, NodeEvent, NodeEventSource, node_state
 from nodeagent.core.report.status import Status

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.plan.reboot_kind import RebootKind
+from nodeagent.core.boot import RebootKind
 from nodeagent.core.update.failure import FailureResponse, after_failure
 from nodeagent.core.update.legs import Apply, Fallback, Revert
 from nodeagent.core.update.phase import Phase

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.plan.reboot_kind import RebootKind
+from nodeagent.core.boot import RebootKind
 from nodeagent.core.update.lasting import LIMIT, Budget, Partial, Rejection, matching
 from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Rest, Revert, Unreleased
 from nodeagent.core.update.phase import Phase

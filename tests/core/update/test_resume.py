@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.plan.reboot_kind import RebootKind
+from nodeagent.core.boot import RebootKind
 from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Rest, Revert, Unreleased, Written
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import OsProgress, Record, after_boot
