@@ -30,7 +30,11 @@ def host(tmp_path: Path, private_bus: PrivateBus, monkeypatch: pytest.MonkeyPatc
 async def until_motd(path: Path, words: str) -> str:
     """Wait for a message with these words; "" for none."""
     while True:
-        text = path.read_text() if path.exists() else ""
+        # The daemon removes it at any time.
+        try:
+            text = path.read_text()
+        except FileNotFoundError:
+            text = ""
         if (words in text) if words else not text:
             return text
         await asyncio.sleep(0.02)
