@@ -19,12 +19,19 @@ __all__ = ["private_bus"]
 
 
 @pytest.fixture(scope="session")
-def tab() -> Iterator[Page]:
+def browser_tab() -> Iterator[Page]:
     try:
         with browser.opened(print) as page:
             yield page
     except Unavailable as error:
         unavailable(error)
+
+
+@pytest.fixture
+def tab(browser_tab: Page) -> Page:
+    """The tab of the browser, without what the pages of an earlier test logged."""
+    browser_tab.log()
+    return browser_tab
 
 
 @pytest.fixture(scope="session")
