@@ -84,9 +84,9 @@ def test_when_the_files_are_written(node_at_a: OstreeHost, publish: Publish) -> 
     assert updates.ran(node_at_a) == ["mine of b | content of a", "mine of b | content of b"]
 
 
-def test_between_unlocking_and_the_reboot(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:
-    node = make_node_at_a(settings={"reboot": {"warn_users": 30}})
-    node.log_in("core")
+def test_between_unlocking_and_the_reboot(node_at_a: OstreeHost, publish: Publish) -> None:
+    node = node_at_a
+    updates.delay_shutdowns(node)
     begin(node, publish)
     there = [f"{B.version} staged", f"{A.version} booted"]
     updates.wait_status(node, "it is unlocked", lambda now: updates.shown(now) == there)
@@ -96,16 +96,15 @@ def test_between_unlocking_and_the_reboot(make_node_at_a: OstreeHostMaker, publi
 
 
 @pytest.mark.slow
-def test_once_more_each_time(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:
+def test_once_more_each_time(node_at_a: OstreeHost, publish: Publish) -> None:
     """Between unlocking and the reboot again and again; it gets there when the power stays."""
-    node = make_node_at_a(settings={"reboot": {"warn_users": 30}})
-    node.log_in("core")
+    node = node_at_a
+    updates.delay_shutdowns(node)
     begin(node, publish)
     there = [f"{B.version} staged", f"{A.version} booted"]
     for _ in range(AT_ONCE + 1):
         updates.wait_status(node, "it is unlocked", lambda now: updates.shown(now) == there)
         node.power_cut()
-        node.log_in("core")
     updates.wait_logged(node, UpdateWaiting, Reason.STAGED_LOST)
     # The boot does not last, so the same pause follows once more.
     node.power_cut()

@@ -141,6 +141,15 @@ def block_reboot(host: TestHost) -> None:
     host.wait_for(lambda: "backup" in host.run(["systemd-inhibit", "--list", "--no-legend"]).stdout, "it blocks")
 
 
+def delay_shutdowns(host: TestHost) -> None:
+    """Let each shutdown wait for some seconds (``InhibitDelayMaxSec=``), in all boots: time to look at its begin."""
+    inhibit = "systemd-inhibit --what=shutdown --mode=delay --who=test --why=test sleep infinity"
+    unit = f"[Unit]\nBefore=nodeagent.service\n[Service]\nExecStart={inhibit}\n[Install]\nWantedBy=multi-user.target\n"
+    host.write("/etc/systemd/system/delay.service", unit)
+    host.run(["systemctl", "enable", "--now", "delay.service"])
+    host.wait_for(lambda: "delay" in host.run(["systemd-inhibit", "--list", "--no-legend"]).stdout, "it delays")
+
+
 def unblock_reboot(host: TestHost) -> None:
     host.run(["systemctl", "stop", BLOCKER])
 
