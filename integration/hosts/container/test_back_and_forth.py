@@ -86,6 +86,7 @@ def state(host: Host) -> dict[str, Entry]:
     return {**agent.managed(host), **host.snapshot("/var/lib/ring")}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_there_and_back_again(make_node: HostMaker) -> None:
     host = make_node(files={agent.POLICY: POLICY}, settings={"actions": {"settle": 0}})

@@ -187,8 +187,8 @@ def test_the_state_directory_fills_in_the_middle(slow_node: Host) -> None:
     [
         ["systemctl", "kill", "--signal=SIGKILL", "dbus.service"],
         pytest.param(["systemctl", "restart", "dbus.service"], marks=pytest.mark.long),
-        ["systemctl", "daemon-reexec"],
-        ["systemctl", "daemon-reload"],
+        pytest.param(["systemctl", "daemon-reexec"], marks=pytest.mark.long),
+        pytest.param(["systemctl", "daemon-reload"], marks=pytest.mark.long),
     ],
     ids=["the bus is killed", "the bus is restarted", "systemd re-executes", "systemd reloads"],
 )

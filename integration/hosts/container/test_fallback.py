@@ -89,7 +89,7 @@ def test_a_unit_at_its_start_limit_is_cured_without_a_reboot(make_node: HostMake
     ("mode", "settings", "reason"),
     [
         ("fail until-reboot", QUICK, "JobFailed"),
-        ("hang until-reboot", LATE, "JobTimeout"),
+        pytest.param("hang until-reboot", LATE, "JobTimeout", marks=pytest.mark.long),
         pytest.param("die 3 until-reboot", PATIENT, "UnitUnhealthy", marks=pytest.mark.long),
     ],
     ids=["fails", "hangs past its deadline", "dies after 3 s"],
@@ -114,7 +114,11 @@ def test_a_reboot_that_cures(make_node: HostMaker, mode: str, settings: dict[str
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "settings"),
-    [("fail", QUICK), ("hang", LATE), ("die 3", PATIENT)],
+    [
+        ("fail", QUICK),
+        pytest.param("hang", LATE, marks=pytest.mark.long),
+        pytest.param("die 3", PATIENT, marks=pytest.mark.long),
+    ],
     ids=["fails", "hangs past its deadline", "dies after 3 s"],
 )
 def test_a_reboot_that_does_not_cure(make_node: HostMaker, mode: str, settings: dict[str, object]) -> None:
