@@ -14,11 +14,14 @@ from typing import Final
 
 from nodeagent.agent.update.run import Progress, Run
 from nodeagent.core.update.events import PhaseEntered, Warned
-from nodeagent.core.update.ports.checks import AdminCheck, CheckStage
+from nodeagent.core.update.ports.checks import AdminCheck, AdminChecks, CheckStage
 from nodeagent.errors import AgentError, Refused
 from nodeagent.reasons import Reason
 
 __all__ = ["CheckFailed", "check_before", "report", "stages_of", "verify"]
+
+# Any unit does for the question whether systemd answers.
+AGENT: Final = "nodeagent.service"
 
 # Seconds between two attempts of a check that fails after the config took effect.
 PERIOD: Final = 5.0
@@ -43,7 +46,10 @@ def stages_of(*, stops_node: bool, reboots: bool) -> tuple[CheckStage, ...]:
 
 
 async def check_before(run: Run, stage: CheckStage) -> None:
-    """Run the checks of a stage before a disruption. Raises ``Refused`` (``CheckFailed``, ``CheckUnsafe``)."""
+    """Run the checks of a stage before a disruption.
+
+    Raises ``Refused`` (``CheckFailed``, ``CheckUnsafe``), and ``ServiceUnavailable`` without systemd.
+    """
     if (checks := run.ports.checks) is None:
         return
     try:
@@ -58,7 +64,7 @@ async def check_before(run: Run, stage: CheckStage) -> None:
         if check.id not in run.update.checks_shown:
             run.update.checks_shown.add(check.id)
             run.narrate(PhaseEntered, f"running the check {check.id}")
-        if not (why := await checks.run(check, run.record.to_name)):
+        if not (why := await _failure(run, checks, check)):
             continue
         if check.required and not run.record.reverting:
             raise CheckFailed(check, why)
@@ -68,7 +74,7 @@ async def check_before(run: Run, stage: CheckStage) -> None:
 async def verify(run: Run, progress: Progress) -> None:
     """Run the checks after a reboot of this update, if it had one, and those after each update.
 
-    Raises ``CheckFailed``, and ``Refused`` (``CheckUnsafe``).
+    Raises ``CheckFailed``, ``Refused`` (``CheckUnsafe``), and ``ServiceUnavailable`` without systemd.
     """
     if (checks := run.ports.checks) is None:
         return
@@ -84,7 +90,7 @@ async def verify(run: Run, progress: Progress) -> None:
             continue
         for check in found:
             progress(f"running the check {check.id}", deadline)
-            while why := await checks.run(check, run.record.to_name):
+            while why := await _failure(run, checks, check):
                 if run.record.reverting or not check.required:
                     report(run, check.id, why, Reason.CHECK_FAILED)
                     break
@@ -92,6 +98,17 @@ async def verify(run: Run, progress: Progress) -> None:
                     raise CheckFailed(check, why)
                 progress(f"{why}; it is repeated", deadline)
                 await asyncio.sleep(PERIOD)
+
+
+async def _failure(run: Run, checks: AdminChecks, check: AdminCheck) -> str:
+    """Return why a check failed, "" if it passed.
+
+    systemd starts the checks, so a failure counts only while systemd answers. Raises ``ServiceUnavailable`` if it does
+    not: that is no verdict on the config.
+    """
+    if why := await checks.run(check, run.record.to_name):
+        await run.ports.units.state(AGENT)
+    return why
 
 
 def _stages_after(run: Run) -> Iterator[CheckStage]:

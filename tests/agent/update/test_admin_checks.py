@@ -15,10 +15,10 @@ from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.update.events import UpdateWaiting, Warned
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.checks import AdminCheck, CheckStage
-from nodeagent.errors import AgentError, Refused, Unreachable
+from nodeagent.errors import AgentError, Refused, ServiceUnavailable, Unreachable
 from nodeagent.reasons import Reason
 from tests.agent.update.test_outcomes import outcomes
-from tests.world import FakeUnit, Killed, World
+from tests.world import FakeUnit, Killed, Outage, World
 from tests.world.run import Host, config, kinds, until
 
 pytestmark = pytest.mark.looptime
@@ -197,6 +197,44 @@ async def test_a_check_has_the_time_of_the_verification_to_pass() -> None:
     host.want(LIVE)
     await host.settle()
     assert (outcomes(host)[-1], len(host.checks.ran)) == (("live", "done", 0), 4)
+
+
+class Away(Outage):
+    """systemd does not answer while ``away`` is set."""
+
+    away = False
+
+    def hits(self, service: str, call: str) -> bool:
+        return self.away
+
+
+async def no_answer(service: str) -> AgentError:
+    return ServiceUnavailable(f"{service} does not answer")
+
+
+@pytest.mark.parametrize(
+    ("stage", "phase", "boots"), [("before-reboot", Phase.REBOOTING, 1), ("after-apply", Phase.VERIFYING, 2)]
+)
+async def test_a_failure_without_systemd_is_no_verdict(stage: str, phase: Phase, boots: int) -> None:
+    """systemd starts the checks, so they cannot run without it, for longer than the time for verification."""
+    host = await started()
+    outage = host.world.outage = Away(no_answer)
+
+    def script() -> str:
+        outage.away = True
+        return "systemd-run cannot connect to the bus"
+
+    host.checks.scripts[f"{stage}/c"] = script
+    host.want(REBOOTS)
+    task = asyncio.create_task(host.settle())
+    await until(host, phase)
+    await asyncio.sleep(3 * host.limits.verify_timeout)
+    assert outage.away
+    assert (host.phase, host.world.boot) == (phase, boots)
+    host.checks.scripts.clear()
+    outage.away = False
+    await task
+    assert (host.phase, outcomes(host)[-1][:2]) == (Phase.IDLE, ("reboots", "done"))
 
 
 async def test_a_failure_after_the_boot_reverts_the_update() -> None:
