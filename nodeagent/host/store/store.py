@@ -56,7 +56,7 @@ class SqliteStore:
         self._thread: ThreadPoolExecutor | None = None
 
     async def open(self) -> None:
-        """Raises what ``store_open.open_database`` does."""
+        """Raises what ``opening.open_database`` does."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         try:
             self._database = await self._in_thread(self._stack.enter_context, self._open(self._path))
@@ -67,13 +67,13 @@ class SqliteStore:
     async def close(self) -> None:
         if self._thread is None:
             return
-        try:
-            await self._in_thread(self._stack.close)
-        finally:
-            self._database = None
-            # No call is pending.
-            self._thread.shutdown(wait=False)
-            self._thread = None
+        # Not as the other calls: one that is cancelled while another is still in the thread would never begin, and the
+        # file would stay open and locked.
+        closed = self._thread.submit(self._stack.close)
+        self._database = None
+        self._thread.shutdown(wait=False)
+        self._thread = None
+        await asyncio.shield(asyncio.wrap_future(closed))
 
     async def __aenter__(self) -> Self:
         await self.open()

@@ -5,7 +5,6 @@ The fuse of the world kills the agent, cuts the power or starts the userspace ag
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -23,6 +22,7 @@ from nodeagent.core.update.record_codec import record_to_dict
 from nodeagent.errors import AgentError, Refused
 from nodeagent.reasons import Reason
 from tests.agent.update import test_kills
+from tests.agent.update.test_soft_reboots import go_to_reboot
 from tests.world import FakeUnit, Fault, Killed, World
 from tests.world.run import LIMITS, POLICY, Host, config
 
@@ -205,17 +205,6 @@ async def test_without_a_budget_a_soft_one_that_does_not_cure_is_reverted() -> N
     assert reboots(host) == ["soft-reboot"]
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "Reverted")
     assert host.world.history[-1].reason == "RebootBudgetSpent"
-
-
-async def go_to_reboot(host: Host) -> None:
-    """Run until a shutdown is accepted that never happens. Then the agent is killed."""
-    host.world.faults.append(Fault("ignored reboot", times=None))
-    life = asyncio.create_task(host._live())
-    while host.loop is None or not host.loop.executor.reboot_accepted:
-        await asyncio.sleep(0.1)
-    life.cancel()
-    await asyncio.gather(life, return_exceptions=True)
-    host.world.repair("ignored reboot")
 
 
 # -- at every point ----------------------------------------------------------------------------------------------------

@@ -10,8 +10,9 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -241,6 +242,24 @@ class TestContents:
         with pytest.raises(Terminal) as caught:
             await store.load()
         assert caught.value.reason == "StoreClosed"
+
+    async def test_a_close_that_is_cancelled_behind_another_call_closes_the_file(self, path: Path) -> None:
+        store = SqliteStore(path)
+        await store.open()
+        go_on = threading.Event()
+        slow = asyncio.create_task(store._in_thread(go_on.wait))
+        close = asyncio.create_task(store.close())
+        await asyncio.sleep(0)
+        close.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await close
+        go_on.set()
+        await slow
+        async with asyncio.timeout(10):
+            while True:
+                with suppress(Retryable):  # its lock is gone when the file is closed
+                    async with SqliteStore(path):
+                        break
 
 
 class TestWhose:
