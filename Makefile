@@ -22,10 +22,11 @@ OSTREE := integration/trees integration/standins/rpmostreed integration/hosts/os
 RING2 := integration $(addprefix --ignore=,integration/cluster integration/hosts/node integration/hosts/vm $(OSTREE))
 # Each worker has a control plane and hosts with a kubelet.
 NODE_TESTS = $(PYTEST) -q --durations 10 -n 2 --dist load --maxschedchunk 1 integration/hosts/node
+VM_TESTS = $(PYTEST) -q --durations 25 -n 2 --dist load --maxschedchunk 1 integration/hosts/vm
 HOST_TESTS = $(PYTEST) -q -n $(HOSTS) --dist load --maxschedchunk 1 $(RING2)
 SUDO_NOTE = $(if $(filter 0,$(shell id -u)),,(not root: the rings that boot hosts will say what is missing))
 
-.PHONY: help venv demo demo-shell demo-vm demo-node test versions check format unit golden host long ostree integration cluster cluster-tools node-long vm package rpm wheel release bench bench-rest bench-rollout bench-fence docs clean
+.PHONY: help venv demo demo-shell demo-vm demo-node test versions check format unit golden host long ostree integration cluster cluster-tools node-long vm vm-long package rpm wheel release bench bench-rest bench-rollout bench-fence docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -83,9 +84,12 @@ node-long: venv ## ring 3, the long part: changes and reboots of a control plane
 	@$(NODE_TESTS) -m long
 
 vm: venv ## ring 4: a booted ostree system in QEMU (the first run makes its disks, minutes)
-	@$(PYTEST) -q --durations 25 -n 2 --dist load --maxschedchunk 1 integration/hosts/vm
+	@$(VM_TESTS) -m "not long"
 
-integration: long ostree cluster node-long vm ## the rings that take longer, or need more than this machine has at first: see cluster-tools
+vm-long: venv ## ring 4, the long part: a full /boot, power cuts at chance moments, everything on XFS
+	@$(VM_TESTS) -m long
+
+integration: long ostree cluster node-long vm vm-long ## the rings that take longer, or need more than this machine has at first: see cluster-tools
 	@echo "make integration: rings 3 and 4, and the long part of ring 2, passed"
 
 versions: venv ## ring 1 on every other supported Python of this machine

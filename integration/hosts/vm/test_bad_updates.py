@@ -46,6 +46,7 @@ def test_a_bad_deployment_is_rolled_back(node: Vm, shelf: RegistryDisk) -> None:
     came_back(node, before)
 
 
+@pytest.mark.long
 def test_boot_too_full_when_it_is_finalized(node: Vm, shelf: RegistryDisk) -> None:
     nodes.settings(node, {"reboot": {"inhibitor_wait": nodes.WAIT}})
     before = agent.managed(node)

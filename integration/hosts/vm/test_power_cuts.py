@@ -90,6 +90,7 @@ def test_converges(node: Vm, shelf: RegistryDisk, moment: Callable[[Vm, Callable
     assert agent.outcomes(node) == [("a", "done"), ("b", "done")]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(CUT_TIMEOUT * (CUTS + 1))
 def test_soak(node: Vm, shelf: RegistryDisk, capsys: pytest.CaptureFixture[str]) -> None:
