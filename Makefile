@@ -11,6 +11,8 @@ BIN := $(VENV)/bin
 HOSTS ?= 4
 # `make package rpm MACHINE=aarch64` writes into dist/aarch64.
 MACHINE ?=
+# `make image BASE=fcos.oci.tar` puts the layer on this OCI archive.
+BASE ?=
 FOR_MACHINE = --out dist$(if $(MACHINE),/$(MACHINE) --machine $(MACHINE))
 STAMP := $(VENV)/.stamp
 DOCS_VENV := build/docs-venv
@@ -26,7 +28,7 @@ VM_TESTS = $(PYTEST) -q --durations 25 -n 2 --dist load --maxschedchunk 1 integr
 HOST_TESTS = $(PYTEST) -q -n $(HOSTS) --dist load --maxschedchunk 1 $(RING2)
 SUDO_NOTE = $(if $(filter 0,$(shell id -u)),,(not root: the rings that boot hosts will say what is missing))
 
-.PHONY: help venv demo demo-shell demo-vm demo-node test versions check format unit golden host long ostree integration cluster cluster-tools node-long vm vm-long package rpm wheel release bench bench-rest bench-rollout bench-fence docs clean
+.PHONY: help venv demo demo-shell demo-vm demo-node test versions check format unit golden host long ostree integration cluster cluster-tools node-long vm vm-long package rpm image wheel release bench bench-rest bench-rollout bench-fence docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -114,6 +116,9 @@ package: venv ## the self-contained tree, as tar and as sysext image, in dist/
 
 rpm: venv ## the package as an RPM, in dist/, checked by rpmlint
 	@$(BIN)/python packaging/build_rpm.py $(FOR_MACHINE)
+
+image: venv ## the package as the layer of an OCI image, in dist/; on the OCI archive BASE if that is given
+	@$(BIN)/python packaging/build_image.py $(FOR_MACHINE)$(if $(BASE), --base $(BASE))
 
 wheel: venv ## an ordinary wheel, in dist/
 	@$(BIN)/uv build --wheel --out-dir dist --quiet

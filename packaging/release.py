@@ -132,7 +132,7 @@ def uv_cache() -> Mapping[str, str]:
 
 
 def build_all(place: Path, machine: str, environment: Mapping[str, str], *, fast: bool, umask: int) -> None:
-    """Build tar, image, list of components, RPM and wheel of `place`/source into `place`/dist."""
+    """Build all artefacts of `place`/source into `place`/dist."""
     source, out = place / "source", place / "dist"
     environ = {**os.environ, **environment}
     wheel = [tools.uv(), "build", "--wheel", "--quiet", "--offline", "--no-build-isolation", "--python", sys.executable]
@@ -143,6 +143,8 @@ def build_all(place: Path, machine: str, environment: Mapping[str, str], *, fast
     tools.log(f"building in {place}")
     rpm: list[str | Path] = [sys.executable, source / "packaging/build_rpm.py", "--out", out, "--machine", machine]
     tools.run([*rpm, *(["--fast"] if fast else [])], timeout=TIMEOUT, env=environ, umask=umask)
+    image: list[str | Path] = [sys.executable, source / "packaging/build_image.py", "--out", out, "--machine", machine]
+    tools.run(image, timeout=TIMEOUT, env=environ, umask=umask)
     tools.run([*wheel, "--out-dir", str(out), str(plain)], timeout=TIMEOUT, env=environ)
     # Of the build, not of the release: the stamp, the sums of a part, and what uv leaves.
     for name in (".inputs", ".gitignore", package.CHECKSUMS):

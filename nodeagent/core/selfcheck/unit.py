@@ -21,7 +21,7 @@ UNIT_CHECKS: Final = ("unit.file", "unit.enabled", "unit.preset", "unit.active")
 class UnitFacts:
     """``path`` is the unit file in use, "" if there is none. ``enabled`` and ``preset`` are the words of systemd, "" if
     unknown. ``active`` is the ActiveState, "" where systemd does not run. ``outdated``: its files have changed since
-    systemd read them."""
+    systemd read them. ``wanted``: a link in /usr starts it, which systemd does not call enabled."""
 
     path: str
     enabled: str
@@ -30,6 +30,7 @@ class UnitFacts:
     outdated: bool = False
     pid: int = 0
     masked: bool = False
+    wanted: bool = False
 
     @property
     def running(self) -> bool:
@@ -69,6 +70,8 @@ def _enabled(unit: UnitFacts) -> SelfCheck:
     name, word = "unit.enabled", unit.enabled
     if word == "enabled":
         return ok(name, "it starts at each boot")
+    if unit.wanted and not unit.masked:
+        return ok(name, f"the image of the OS starts it at each boot; systemctl mask {UNIT} prevents that")
     if word == "enabled-runtime":
         return failed(name, "it is enabled until the next boot only", f"systemctl enable {UNIT}")
     return failed(name, f"{UNIT} is {word or 'not enabled'}", f"systemctl enable --now {UNIT}")

@@ -20,6 +20,8 @@ _BEFORE: Final = (
     "etc/systemd/system",
     "run/systemd/system",
 )
+# The image layer has a link here, because presets apply to a first boot only.
+_OF_THE_IMAGE: Final = "usr/lib/systemd/system"
 _OS_UPDATES: Final = "rpm-ostreed.service"
 
 
@@ -28,7 +30,7 @@ def is_booted(root: Path = Path("/")) -> bool:
     return (root / "run/systemd/system").is_dir()
 
 
-async def read_unit(bus: Bus) -> UnitFacts:
+async def read_unit(bus: Bus, root: Path = Path("/")) -> UnitFacts:
     """Raises ``AgentError``."""
     # LoadUnit returns a path for a unit that does not exist as well.
     (path,) = await bus.call(NAME, PATH, MANAGER, "LoadUnit", "s", (UNIT,))
@@ -40,7 +42,9 @@ async def read_unit(bus: Bus) -> UnitFacts:
         return UnitFacts("", "")
     pid = await bus.get(NAME, path, SERVICE, "MainPID") if load == "loaded" else 0
     masked = load == "masked"
-    return UnitFacts(fragment or UNIT, enabled, preset, active, bool(outdated), int(pid), masked)
+    return UnitFacts(
+        fragment or UNIT, enabled, preset, active, bool(outdated), int(pid), masked, _linked(root / _OF_THE_IMAGE)
+    )
 
 
 def read_unit_files(root: Path = Path("/")) -> UnitFacts:
@@ -50,9 +54,14 @@ def read_unit_files(root: Path = Path("/")) -> UnitFacts:
     if found is None:
         return UnitFacts("", "")
     masked = found.is_symlink() and str(found.readlink()) == "/dev/null"
-    # The link leads out of a root that is another host's.
-    enabled = any((wants / UNIT).is_symlink() for wants in (root / "etc/systemd/system").glob("*.wants"))
-    return UnitFacts(f"/{found.relative_to(root)}", "enabled" if enabled else "disabled", masked=masked)
+    enabled = _linked(root / "etc/systemd/system")
+    wanted = _linked(root / _OF_THE_IMAGE)
+    return UnitFacts(f"/{found.relative_to(root)}", "enabled" if enabled else "disabled", masked=masked, wanted=wanted)
+
+
+def _linked(units: Path) -> bool:
+    """Return whether a target in this directory wants the unit. The link leads out of a root that is another host's."""
+    return any((wants / UNIT).is_symlink() for wants in units.glob("*.wants"))
 
 
 async def read_systemd_version(bus: Bus) -> str:

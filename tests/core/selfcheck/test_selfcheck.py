@@ -47,6 +47,8 @@ def judged(checks: Iterable[SelfCheck]) -> dict[str, str]:
         (replace(UNIT, outdated=True), {"unit.file": "failed"}),
         (replace(UNIT, enabled="disabled"), {"unit.enabled": "failed"}),
         (replace(UNIT, enabled="enabled-runtime"), {"unit.enabled": "failed"}),
+        (replace(UNIT, enabled="disabled", wanted=True), {}),
+        (replace(UNIT, enabled="masked", wanted=True, masked=True), {"unit.file": "failed", "unit.enabled": "failed"}),
         (replace(UNIT, preset="disabled"), {"unit.preset": "failed"}),
         (replace(UNIT, preset=""), {"unit.preset": "skipped"}),
         (replace(UNIT, active="reloading"), {}),

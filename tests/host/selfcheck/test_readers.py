@@ -37,6 +37,11 @@ def root(tmp_path: Path) -> Path:
 def test_the_unit_of_a_host_that_is_not_booted(root: Path) -> None:
     assert not unit.is_booted(root)
     assert unit.read_unit_files(root) == UnitFacts(UNIT_FILE, "disabled")
+    link = root / "usr/lib/systemd/system/multi-user.target.wants/nodeagent.service"
+    link.parent.mkdir()
+    link.symlink_to("../nodeagent.service")
+    assert unit.read_unit_files(root) == UnitFacts(UNIT_FILE, "disabled", wanted=True)
+    link.unlink()
     wants = root / "etc/systemd/system/multi-user.target.wants"
     wants.mkdir(parents=True)
     (wants / "nodeagent.service").symlink_to(UNIT_FILE)

@@ -1,0 +1,193 @@
+"""The image layer: by the Containerfile and by `make image` it is the same, and skopeo takes the archive."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from integration.package import provisioning
+from integration.package.conftest import SOURCE, Package
+from integration.trees.toolbox import scratch
+
+pytestmark = pytest.mark.long
+
+TIMEOUT = 300.0  # seconds
+PAGE = SOURCE / "docs/usage/install-image.md"
+VERSION_LABEL = "org.nodeagent.version"
+LINK = "usr/lib/systemd/system/multi-user.target.wants/nodeagent.service"
+# What the Containerfile runs, and what these need.
+OF_THE_BASE = ("usr/bin/dash", "usr/bin/mkdir", "usr/bin/ln")
+# As root of a container, this machine may have lower limits than buildah sets by default.
+ULIMITS = ("--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024")
+LABELS = {"ostree.bootable": "true", "org.opencontainers.image.version": "42"}
+# The builder of the package in a process of its own: a base of a few files, and images from the tar.
+PROGRAM = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import build_image
+from bundle import oci
+tar, out, base, files = (Path(each) for each in sys.argv[2:6])
+labels = dict(each.split("=") for each in sys.argv[6:])
+machine = tar.name.removesuffix(".tar.gz").rsplit("-", 1)[1]
+oci.write(oci.Image(files.read_bytes(), machine, labels, "base", 0), base)
+build_image.build(tar, out)
+build_image.build(tar, out, base)
+"""
+
+
+class Built(NamedTuple):
+    directory: Path
+    base: Path
+    alone: Path
+    on_base: Path
+    version: str
+
+
+@pytest.fixture(scope="module")
+def tools() -> Iterator[Path]:
+    image = provisioning.tools()
+    with scratch(image) as root:
+        yield root
+    image.close()
+
+
+@pytest.fixture(scope="module")
+def built(package: Package, tools: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    directory = tmp_path_factory.mktemp("image")
+    files = directory / "base.tar.gz"
+    with tarfile.open(files, "w:gz") as archive:
+        for name in ("bin", "lib", "lib64"):
+            link = tarfile.TarInfo(name)
+            link.type, link.linkname = tarfile.SYMTYPE, f"usr/{name}"
+            archive.addfile(link)
+        libraries: set[str] = set()
+        for program in (*OF_THE_BASE, "usr/lib/x86_64-linux-gnu/libm.so.6"):
+            listed = subprocess.run(
+                ["chroot", tools, "/lib64/ld-linux-x86-64.so.2", "--list", f"/{program}"],
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+            libraries |= set(re.findall(r"(/\S+) \(", listed))
+        for name in (*OF_THE_BASE, *(f"usr/{each.lstrip('/').removeprefix('usr/')}" for each in sorted(libraries))):
+            archive.add((tools / name).resolve(), name)
+        for name in ("libm.so.6", "libpthread.so.0", "libdl.so.2"):
+            archive.add(tools / "usr/lib/x86_64-linux-gnu" / name, f"usr/lib/x86_64-linux-gnu/{name}")
+        shell = tarfile.TarInfo("usr/bin/sh")
+        shell.type, shell.linkname = tarfile.SYMTYPE, "dash"
+        archive.addfile(shell)
+    base = directory / "base.oci.tar"
+    write(package, directory, base, files)
+    version, machine = package.tar.name.removeprefix("nodeagent-").removesuffix(".tar.gz").rsplit("-", 1)
+    alone = directory / f"nodeagent-{version}-{machine}.oci.tar"
+    return Built(directory, base, alone, directory / f"nodeagent-os-{version}-{machine}.oci.tar", version)
+
+
+def write(package: Package, directory: Path, base: Path, files: Path) -> None:
+    argv: list[str | Path] = [sys.executable, "-c", PROGRAM, SOURCE / "packaging", package.tar, directory, base, files]
+    argv += [f"{key}={value}" for key, value in LABELS.items()]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def entries(archive: Path) -> dict[str, tuple[object, ...]]:
+    """Return kind, mode, owner and content of every entry of an image, with its layers laid over each other."""
+    found: dict[str, tuple[object, ...]] = {}
+    with tarfile.open(archive) as image:
+
+        def document(name: str) -> dict[str, list[dict[str, str]]]:
+            file = image.extractfile(name)
+            assert file is not None
+            loaded: dict[str, list[dict[str, str]]] = json.load(file)
+            return loaded
+
+        (manifest,) = document("index.json")["manifests"]
+        for layer in document(f"blobs/sha256/{manifest['digest'][7:]}")["layers"]:
+            with tarfile.open(fileobj=image.extractfile(f"blobs/sha256/{layer['digest'][7:]}")) as members:
+                for member in members:
+                    file = members.extractfile(member) if member.isreg() else None
+                    content = hashlib.sha256(file.read()).hexdigest() if file else member.linkname
+                    name = member.name.rstrip("/")
+                    found[name] = (member.type, oct(member.mode & 0o7777), member.uid, member.gid, content)
+    return found
+
+
+def inspect(tools: Path, archive: Path) -> dict[str, object]:
+    argv = ["skopeo", "inspect", f"oci-archive:{archive}"]
+    answer: dict[str, object] = json.loads(provisioning.box(tools, archive.parent).said(*argv))
+    return answer
+
+
+def test_the_archives_are_valid_and_only_in_usr(package: Package, tools: Path, built: Built, tmp_path: Path) -> None:
+    alone, on_base = inspect(tools, built.alone), inspect(tools, built.on_base)
+    assert alone["Labels"] == {
+        VERSION_LABEL: built.version,
+        "org.opencontainers.image.title": "nodeagent",
+        "org.opencontainers.image.version": built.version,
+        "org.opencontainers.image.licenses": "Apache-2.0",
+    }
+    assert on_base["Labels"] == {**LABELS, VERSION_LABEL: built.version}
+    found = entries(built.alone)
+    assert all(name == "usr" or name.startswith("usr/") for name in found)
+    assert all((uid, gid) == (0, 0) for _kind, _mode, uid, gid, _content in found.values())
+    assert found[LINK][-1] == "../nodeagent.service"
+    manifest = (package.tree / "usr/lib/nodeagent/manifest").read_text().splitlines()
+    directories = {name for name, about in found.items() if about[0] == tarfile.DIRTYPE}
+    assert found.keys() - directories == {*manifest, LINK}
+    # Twice the same bytes.
+    write(package, tmp_path, tmp_path / "base.oci.tar", built.directory / "base.tar.gz")
+    for path in (built.alone, built.on_base):
+        assert (tmp_path / path.name).read_bytes() == path.read_bytes()
+
+
+def test_the_containerfile_makes_the_same_image(package: Package, tools: Path, built: Built) -> None:
+    """The command of the page by buildah, which podman uses, on the same base."""
+    page = PAGE.read_text()
+    found = re.search(r"^ +podman build (.*)$", page, re.MULTILINE)
+    assert found is not None
+    assert all(command in page for command in ("make image BASE=fcos.oci.tar", built.on_base.name))
+    dist = built.directory / "dist"
+    dist.mkdir()
+    shutil.copy(package.tar, dist)
+    shutil.copy(SOURCE / "packaging/Containerfile", built.directory)
+    arguments = found[1].replace("packaging/Containerfile", f"{built.directory}/Containerfile").split()
+    arguments = [
+        {"dist": str(dist), "BASE=quay.io/fedora/fedora-coreos@sha256:DIGEST": "BASE=localhost/base"}.get(each, each)
+        for each in arguments
+    ]
+    assert f"VERSION={built.version}" in arguments
+    arguments[arguments.index("--tag") + 1] = "localhost/os"
+    box = provisioning.box(tools, built.directory, Path("/dev"))
+    store = [f"--root={built.directory}/store", f"--runroot={built.directory}/run", "--storage-driver=vfs"]
+    storage = f"containers-storage:[vfs@{built.directory}/store+{built.directory}/run]"
+    made = built.directory / "made.oci.tar"
+    box.run("skopeo", "copy", "--quiet", f"oci-archive:{built.base}", f"{storage}localhost/base")
+    box.run(
+        "buildah",
+        *store,
+        "build",
+        "--isolation=chroot",
+        "--network=host",
+        *ULIMITS,
+        "--pull=never",
+        "--layers=false",
+        *arguments,
+    )
+    box.run("skopeo", "copy", "--quiet", f"{storage}localhost/os", f"oci-archive:{made}")
+    labels = inspect(tools, made)["Labels"]
+    assert isinstance(labels, dict)
+    assert {key: labels[key] for key in (*LABELS, VERSION_LABEL)} == {**LABELS, VERSION_LABEL: built.version}
+    by_engine, by_us = entries(made), entries(built.on_base)
+    different = {name for name in by_us.keys() | by_engine.keys() if by_us.get(name) != by_engine.get(name)}
+    assert not {name for name in different if name.startswith("usr/")}

@@ -1,0 +1,100 @@
+"""Build the layer for images of an operating system: `python packaging/build_image.py --out dist [--base ARCHIVE]`.
+
+Without a base, the OCI archive nodeagent-VERSION-MACHINE.oci.tar has the layer alone, for `COPY --from`. With the OCI
+archive of an operating system as base, nodeagent-os-VERSION-MACHINE.oci.tar has its layers and ours. Neither needs a
+container engine. The package of build.py is built first if it is not up to date; the layer has the same files, and the
+link that starts the unit. The same commit and base give the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import platform
+import sys
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+
+import build as package
+from bundle import images, interpreter, lock, oci, tools
+from bundle.errors import BuildError
+
+# Presets apply to a first boot only, not to a host that is rebased to the image, and /etc of a host is its own. A wants
+# link of the vendor starts the unit in both; `systemctl mask` takes it back.
+WANTS = "usr/lib/systemd/system/multi-user.target.wants"
+LINK = f"{WANTS}/nodeagent.service"
+TARGET = "../nodeagent.service"
+VERSION_LABEL = "org.nodeagent.version"
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="packaging/build_image.py", description=__doc__)
+    parser.add_argument(
+        "--out", type=Path, default=package.SOURCE / "dist", help="directory for the result (%(default)s)"
+    )
+    parser.add_argument("--machine", default=platform.machine(), help="as by uname: x86_64 or aarch64 (%(default)s)")
+    parser.add_argument("--base", type=Path, help="OCI archive of an operating system to put the layer on (none)")
+    options = parser.parse_args(arguments)
+    out = options.out.resolve()
+    try:
+        package.build(out, options.machine)
+        (tar,) = out.glob(f"nodeagent-*-{options.machine}.tar.gz")
+        build(tar, out, options.base)
+    except BuildError as error:
+        print(f"package: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def build(tar: Path, out: Path, base: Path | None = None) -> Path:
+    """Write the archive for the package `tar` to the directory `out` and return its path.
+
+    Raises BuildError, and leaves an older one as it was.
+    """
+    begun = time.monotonic()
+    version, machine = tar.name.removeprefix("nodeagent-").removesuffix(".tar.gz").rsplit("-", 1)
+    epoch = package.source_date_epoch()
+    python = interpreter.build(lock.load(package.SOURCE / "packaging" / "interpreter.toml")) / "bin" / "python3"
+    layer = images.compress(add_link(tar, epoch), epoch, python)
+    labels = {VERSION_LABEL: version}
+    if base is None:
+        labels |= {
+            "org.opencontainers.image.title": images.NAME,
+            "org.opencontainers.image.version": version,
+            "org.opencontainers.image.licenses": "Apache-2.0",
+        }
+    tag = f"{images.NAME}-{version}" if base is None else f"{images.NAME}-os-{version}"
+    target = out / f"{tag}-{machine}.oci.tar"
+    with tempfile.TemporaryDirectory(prefix=package.SCRATCH, dir=out) as scratch:
+        written = Path(scratch) / target.name
+        digest = oci.write(oci.Image(layer, machine, labels, tag, epoch), written, base)
+        written.replace(target)
+    size = target.stat().st_size / 1e6
+    tools.log(f"{target} ({size:.1f} MB), {digest}, in {time.monotonic() - begun:.1f} s")
+    return target
+
+
+def add_link(tar: Path, epoch: int) -> bytes:
+    """Return the tar of the package, uncompressed, with the link that starts the unit."""
+    buffer = io.BytesIO()
+    with tarfile.open(tar) as source, tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as target:
+        members = {member.name: member for member in source}
+        directory, link = tarfile.TarInfo(WANTS), tarfile.TarInfo(LINK)
+        directory.type, directory.mode = tarfile.DIRTYPE, 0o755
+        link.type, link.linkname, link.mode = tarfile.SYMTYPE, TARGET, 0o777
+        for added in (directory, link):
+            added.uname = added.gname = "root"
+            added.mtime = epoch
+            members[added.name] = added
+        for name in sorted(members):
+            member = members[name]
+            if name != "usr" and not name.startswith("usr/"):
+                raise BuildError(f"{tar.name} has {name}, which is not in /usr")
+            target.addfile(member, source.extractfile(member) if member.isreg() else None)
+    return buffer.getvalue()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
