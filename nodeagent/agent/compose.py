@@ -40,6 +40,7 @@ from nodeagent.fence.host_fence import HostFence
 from nodeagent.host import boot
 from nodeagent.host.admin_checks import HostAdminChecks
 from nodeagent.host.alerts import PrometheusAlerts
+from nodeagent.host.boot_counter import HostBootCounter
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.fs.files import HostFiles
@@ -134,7 +135,7 @@ class Adapters:
         if self.ports.os is not None:
             # Not ``adapter.detect``, which would delete the credentials of a pull that is under way.
             free = settings.os.free_space << 20
-            self.ports.os.use(adapter.RpmOstree(self._units, min_free=free))
+            self.ports.os.use(adapter.RpmOstree(self._units, min_free=free), boot_counter(settings))
         self.etcd.use(single=settings.etcd.single_member)
         if self.cluster is not None:
             self.cluster.use(settings)
@@ -211,7 +212,7 @@ async def open_adapters(found: FoundSettings, bus: Bus, stack: AsyncExitStack) -
     port = await adapter.detect(units, min_free=settings.os.free_space << 20)
     if port is not None:
         await port.sweep()
-    os = HostDeployments(port, report) if port is not None else None
+    os = HostDeployments(port, report, boot_counter(settings)) if port is not None else None
     adapters = await asyncio.to_thread(Adapters, settings, report, store, units, power, os, fence, static_pods)
     if adapters.cluster is not None:
         stack.push_async_callback(adapters.cluster.close)
@@ -230,7 +231,7 @@ async def open_for_plan(found: FoundSettings, bus: Bus, stack: AsyncExitStack) -
     settings = msgspec.structs.replace(chosen, cluster=ClusterSettings(), slots=SlotSettings(), drain=DrainSettings())
     units, power = Systemd(bus), Logind(bus, await boot.identify(bus))
     port = await adapter.detect(units, min_free=settings.os.free_space << 20)
-    os = HostDeployments(port, report) if port is not None else None
+    os = HostDeployments(port, report, boot_counter(settings)) if port is not None else None
     fence = HostFence(bus, settings.fence, SystemClock(), state_dir)
     pods = _static_pods(store, state_dir)
     return await asyncio.to_thread(Adapters, settings, report, store, units, power, os, fence, pods)
@@ -251,6 +252,10 @@ async def _recovered_static_pods(store: SqliteStore, state_dir: Path, report: Re
     except AgentError as error:
         report.problem("static-pods", error)
     return pods
+
+
+def boot_counter(settings: Settings) -> HostBootCounter:
+    return HostBootCounter(enabled=settings.os.count_boots == "auto")
 
 
 def connect(

@@ -106,8 +106,13 @@ async def job_result(removed: Signals, job: str, timeout: float) -> str | None:
         return None
 
 
-async def run_unit(bus: Bus, command: Sequence[str], description: str, deadline: float) -> None:
+async def run_unit(
+    bus: Bus, command: Sequence[str], description: str, deadline: float, *, prepare: Sequence[str] = ()
+) -> None:
     """Run ``command`` (absolute path and arguments). systemd ends it after ``deadline`` seconds.
+
+    ``prepare`` is a command that runs before it and may fail, such as one that mounts. Its mounts are seen by
+    ``command`` only.
 
     Raises ``Terminal`` (``CommandFailed``) with the exit status if it fails.
     """
@@ -118,6 +123,9 @@ async def run_unit(bus: Bus, command: Sequence[str], description: str, deadline:
         ["ExecStart", variant("a(sasb)", [[command[0], list(command), False]])],
         ["TimeoutStartUSec", variant("t", int(deadline * _MICROSECONDS))],
     ]
+    if prepare:
+        properties.append(["ExecStartPre", variant("a(sasb)", [[prepare[0], list(prepare), True]])])
+        properties.append(["PrivateMounts", variant("b", True)])
     async with subscribed(bus, "JobRemoved") as removed:
         (job,) = await removed.call(
             NAME, PATH, MANAGER, "StartTransientUnit", "ssa(sv)a(sa(sv))", (name, "fail", properties, [])

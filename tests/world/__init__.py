@@ -6,6 +6,7 @@ and a cluster. The integration tests of a cluster use the same host.
 
 from __future__ import annotations
 
+from tests.world.boot_loader import FakeBootCounter
 from tests.world.deployments import Etc, FakeDeployments, lost_answer
 from tests.world.disk import FakeFiles, FakeUsers, full_disk
 from tests.world.faults import Fault, Killed
@@ -17,6 +18,7 @@ from tests.world.world import FakeClock, FakeReporter, World
 
 __all__ = [
     "Etc",
+    "FakeBootCounter",
     "FakeClock",
     "FakeDeployments",
     "FakeFiles",

@@ -31,6 +31,7 @@ from nodeagent.core.update.record import Record
 from nodeagent.core.update.record_codec import record_from_dict
 from nodeagent.domains import default_policy
 from tests.world import (
+    FakeBootCounter,
     FakeClock,
     FakeDeployments,
     FakeFiles,
@@ -129,7 +130,9 @@ class Host:
             FakeHealth(world),
             LocalService(FakePower(world), world, "systemd-logind"),
             Coordination(FakeLease(world), FakeClock(world)),
-            HostDeployments(LocalService(FakeDeployments(world), world, "rpm-ostreed"), FakeReporter(world))
+            HostDeployments(
+                LocalService(FakeDeployments(world), world, "rpm-ostreed"), FakeReporter(world), FakeBootCounter(world)
+            )
             if world.deployments
             else None,
             None,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.plan.deployment import Deployment, booted, staged
 from nodeagent.core.update.events import Event
+from tests.world.boot_loader import LOST, BootLoader
 from tests.world.deployments import Deployments, Etc, of_deployment
 from tests.world.disk import Disk
 from tests.world.faults import Faults
@@ -21,7 +22,7 @@ from tests.world.units import Units
 
 
 @dataclass
-class World(Disk, Units, Deployments, Stored, Power, Faults):
+class World(Disk, Units, Deployments, BootLoader, Stored, Power, Faults):
     outage: Outage | None = None  # of the services of this host
     events: list[Event] = field(default_factory=list)
     tampers: dict[str, FileTreeEntry] = field(default_factory=dict)  # files that another program writes at each boot
@@ -102,10 +103,20 @@ class World(Disk, Units, Deployments, Stored, Power, Faults):
         self.finalize_failure = ""
         if self.deployments:
             self.drop_staged()
-            menu = self.boot_menu.get(self.boot, "")
-            self._boot_into(next((d for d in self.deployments if d.id == menu), self.deployments[0]))
+            self._boot_into(self._load())
         self.disk.update(self.tampers)
         self._start_units()
+
+    def _load(self) -> Deployment:
+        """Return the deployment that the boot loader starts. A kernel that panics reboots at once."""
+        for _ in range(LOST):
+            index = self.next_entry()
+            menu = self.boot_menu.get(self.boot, "")
+            first = self.deployments[index if index < len(self.deployments) else 0]
+            chosen = next((d for d in self.deployments if d.id == menu), first)
+            if chosen.digest not in self.panics:
+                return chosen
+        raise AssertionError(f"the host is lost: {[d.id for d in self.deployments]}")
 
     def _start_units(self) -> None:
         for unit in self.units.values():

@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
+from nodeagent.agent.update import greenboot
 from nodeagent.agent.update.os_deployments import BootedSide, HostDeployments, booted_side, discard_own
 from nodeagent.agent.update.run import Ports, Run, Transition
 from nodeagent.agent.update.verification import VerifyFailed, in_force
@@ -64,9 +65,15 @@ async def check_booted(run: Run, os: HostDeployments, target: OsTarget) -> Trans
         return None
     if booted.id == staged:
         raise VerifyFailed(f"the new deployment {_described(wrong)}", reason=Reason.DEPLOYMENT_WRONG)
+    order = [d.id for d in await os.list() if not d.staged]
+    if staged not in order:
+        # The boots of a deployment that does not exist would be counted for another one.
+        await os.counting.end()
     if why := await os.finalize_failure():
         raise VerifyFailed(f"the new deployment was not finalized: {why}", reason=Reason.FINALIZE_FAILED)
-    if any(d.id == staged and not d.staged for d in await os.list()):
+    if staged in order:
+        if why := await os.counting.gave_up(staged) or await greenboot.rolled_back(run, order, staged, booted.id):
+            raise VerifyFailed(f"{staged} did not start, so {booted.id} was booted: {why}", reason=Reason.BOOT_FAILED)
         raise VerifyFailed(
             f"{staged} is in the boot order, but {booted.id} was booted", reason=Reason.OLD_DEPLOYMENT_BOOTED
         )
@@ -148,6 +155,7 @@ async def back_to_old(run: Run, os: HostDeployments) -> Transition | None:
     match booted_side(record, booted):
         case BootedSide.OLD:
             await discard_own(os, record)
+            await os.counting.end()
             return None
         case BootedSide.NEW if not record.leg.rolled_back:
             # rpm-ostree cannot roll back while a deployment is staged.

@@ -23,6 +23,7 @@ __all__ = [
     "check_not_rejected",
     "degrade",
     "discard_unwanted",
+    "end_stale_count",
     "left_half_way",
     "leftover",
     "load_known",
@@ -64,6 +65,18 @@ async def leftover(ports: Ports, record: Record, update: Update) -> str:
         return await find_own(ports.os, record)
     await discard_own(ports.os, record)
     return ""
+
+
+async def end_stale_count(ports: Ports, record: Record) -> None:
+    """End a count of boots that an update left, which ended before that. A failure is reported, and the next turn
+    retries."""
+    if ports.os is None:
+        return
+    try:
+        if await ports.os.end_stale_count():
+            narrate(ports, record, PhaseEntered, "the boots of an earlier update are no longer counted")
+    except AgentError as error:
+        narrate(ports, record, Warned, error.message, error.reason)
 
 
 async def discard_unwanted(ports: Ports, record: Record) -> Record:

@@ -101,6 +101,7 @@ class NextUpdate:
         return update
 
     async def _begin(self, record: Record) -> Update | None:
+        await idle.end_stale_count(self._ports, record)
         desired, request = await self._desired.with_request()
         self.wanted = desired
         current = await self._ports.store.current()

@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 
+from nodeagent.agent.update.counted_boots import CountedBoots
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.once import Once
 from nodeagent.core.plan.deployment import (
@@ -26,7 +27,7 @@ from nodeagent.core.plan.deployment import (
 from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.core.update.events import DeploymentsChanged, StagedInspected
 from nodeagent.core.update.ports.host import Clock, Reporter
-from nodeagent.core.update.ports.system import Deployments
+from nodeagent.core.update.ports.system import BootCounter, Deployments
 from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError, Retryable, Terminal, Unreachable
 from nodeagent.reasons import Reason
@@ -52,20 +53,25 @@ class BootedSide(Enum):
 
 
 class HostDeployments:
-    """Wraps ``Deployments`` and reports every change of the boot order. Raises the same errors."""
+    """Wraps ``Deployments`` and reports every change of the boot order. Raises the same errors.
 
-    def __init__(self, port: Deployments, reporter: Reporter) -> None:
+    ``counting`` are the boots that the boot loader counts, which depend on the boot order.
+    """
+
+    def __init__(self, port: Deployments, reporter: Reporter, counter: BootCounter | None = None) -> None:
         self._port = port
         self._reporter = reporter
+        self.counting = CountedBoots(counter)
         self._booted: Deployment | None = None
         self._reported = Once[tuple[Deployment, ...]]()
         # Bytes of the last staging, and what the deployment that it made changes.
         self._fetched: int | None = None
         self._changes: OsChanges | None = None
 
-    def use(self, port: Deployments) -> None:
-        """Use ``port`` from the next call on, because settings have changed."""
+    def use(self, port: Deployments, counter: BootCounter) -> None:
+        """Use these from the next call on, because settings have changed."""
         self._port = port
+        self.counting = CountedBoots(counter)
 
     async def list(self) -> Sequence[Deployment]:
         found = tuple(await self._port.list())
@@ -140,13 +146,27 @@ class HostDeployments:
         await self.report_boot_order()
 
     async def discard(self) -> None:
+        await self.counting.before_discard()
         await self._port.discard()
+        await self.counting.end()
         await self.report_boot_order()
 
     async def rollback(self) -> str:
+        # Otherwise the boot loader may take the second entry, which is the new deployment then.
+        await self.counting.end()
         boots = await self._port.rollback()
         await self.report_boot_order()
         return boots
+
+    async def end_stale_count(self) -> bool:
+        """Count no more boots if no update does. Return whether they were counted.
+
+        To be called at rest. The running deployment boots next anyway, so a count could only lead to another one.
+        """
+        if not await self.counting.began() or not (await self.list())[0].booted:
+            return False
+        await self.counting.end()
+        return True
 
     async def unmerged_soft_reboot(self) -> str:
         return await self._port.unmerged_soft_reboot()

@@ -19,6 +19,7 @@ from nodeagent.agent.update import (
     boot_health,
     contested,
     draining,
+    greenboot,
     node_ready,
     staging,
     static_pods,
@@ -26,7 +27,7 @@ from nodeagent.agent.update import (
     writing,
 )
 from nodeagent.agent.update.os_deployments import HostDeployments, discard_own
-from nodeagent.agent.update.outcomes import OUTCOMES, abandon, at_end, safe_parts_first
+from nodeagent.agent.update.outcomes import OUTCOMES, abandon, at_end, degraded, safe_parts_first
 from nodeagent.agent.update.reboot import request_reboot
 from nodeagent.agent.update.run import Close, Progress, PromoteConfig, Run, Takeover, Transition, progress_of
 from nodeagent.core.plan.deployment import OsTarget
@@ -48,7 +49,7 @@ from nodeagent.core.update.outcome import UpdateOutcome
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.checks import CheckStage
 from nodeagent.core.update.transitions import State
-from nodeagent.errors import AgentError, Refused, Terminal
+from nodeagent.errors import AgentError, Refused, ServiceUnavailable, Terminal
 from nodeagent.reasons import Reason
 
 __all__ = ["PHASES", "Work"]
@@ -206,6 +207,14 @@ async def _verify(run: Run) -> Transition:
         some = "; ".join(f"{entry}: {why}" for entry, why in sorted(wrong.items())[:5])
         raise verification.VerifyFailed(f"{len(wrong)} not as desired: {some}")
     await admin_checks.verify(run, progress)
+    if os is not None and target is not None:
+        try:
+            await os.counting.end()
+        except ServiceUnavailable:
+            raise
+        except AgentError as error:
+            # No fault of the config, and the way back would have to change the same variables.
+            return degraded(run, error.message, error.reason)
     return Transition(Phase.RELEASING, commit=_good_end(run))
 
 
@@ -286,6 +295,8 @@ async def _watch_units(run: Run, progress: Progress) -> None:
     await static_pods.watch(run, progress)
     if admission.reboots(run.update) and run.record.written.reboots:
         await boot_health.watch_boot(run, progress)
+        if not run.record.reverting:
+            await greenboot.watch(run, progress)
     if run.ports.readiness is not None and run.record.units_before.node_ready:
         await node_ready.wait(run, run.ports.readiness, progress)
 

@@ -21,7 +21,7 @@ from nodeagent.agent.update.run import Ports, Run, Transition, UpdatePolicy, mom
 from nodeagent.agent.update.verification import VerifyFailed
 from nodeagent.core.once import Once
 from nodeagent.core.plan.deployment import unmet
-from nodeagent.core.update.events import UpdateWaiting, Warned
+from nodeagent.core.update.events import PhaseEntered, UpdateWaiting, Warned
 from nodeagent.core.update.legs import Apply, Fallback
 from nodeagent.core.update.ports.checks import CheckStage
 from nodeagent.core.update.resume import MAX_REBOOT_TRIES
@@ -199,8 +199,19 @@ async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
         # An inhibitor may block for an hour, and the kubelet must not be down for that time.
         await clear_before_reboot(run)
         target, os = update.target, ports.os
-        if os is not None and target is not None and not run.record.reverting and unmet(target, await os.booted()):
-            await _unlock(os, run.record.os.staged)
+        if os is None or target is None or run.record.reverting:
+            return
+        unlock = bool(unmet(target, await os.booted()))
+        if not soft:
+            await _count_boots(run, os)
+        if unlock:
+            try:
+                await _unlock(os, run.record.os.staged)
+            except AgentError:
+                # It does not boot, and the boots of another one must not be counted.
+                with suppress(AgentError):
+                    await os.counting.end()
+                raise
 
     operation, why = run.record.operation, run.record.fallback or f"applying {run.record.to_name}"
     name, request = ("soft reboot", partial(ports.power.reboot, soft=True)) if soft else ("reboot", ports.power.reboot)
@@ -210,6 +221,17 @@ async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
     except BaseException:
         update.committed = False
         raise
+
+
+async def _count_boots(run: Run, os: HostDeployments) -> None:
+    """Let the boot loader count the boots of the new deployment. A host that cannot do so reboots all the same."""
+    try:
+        if why := await os.counting.problem():
+            run.narrate(PhaseEntered, f"the boots of {run.record.os.staged} are not counted: {why}")
+        elif run.record.os.staged:
+            await os.counting.begin(run.record.os.staged)
+    except AgentError as error:
+        run.narrate(Warned, f"{error.message}; a boot that fails leads to no other one", error.reason)
 
 
 async def _check_soft_reboot(ports: Ports) -> None:

@@ -80,12 +80,18 @@ _MAX_ENTRIES = 200
 class BootEntry:
     """A boot menu entry. ``kernel`` is the path below /boot.
 
-    ``restricted`` means that GRUB starts it for authenticated users only, if GRUB has superusers.
+    ``restricted`` means that GRUB starts it for authenticated users only, if GRUB has superusers. ``tries_left`` is the
+    number of boots that systemd-boot still tries, None if it does not count those of this entry.
     """
 
     kernel_arguments: tuple[str, ...]
     kernel: str
     restricted: bool
+    tries_left: int | None = None
+
+
+# The end of the name of an entry whose boots are counted: the tries that are left, and those that were made.
+_TRIES = re.compile(r"\+(\d{1,9})(-\d{1,9})?\.conf", re.ASCII)
 
 
 class BootEntries:
@@ -107,7 +113,9 @@ class BootEntries:
             arguments = tuple(split(values.get("options", "")))
             links = [token.partition("=")[2] for token in arguments if token.startswith("ostree=/")]
             if links and (deployment := self._deployment(links[-1])):
-                found[deployment] = BootEntry(arguments, values.get("linux", ""), "grub_users" in values)
+                tries = _TRIES.search(path.name)
+                left = int(tries[1]) if tries else None
+                found[deployment] = BootEntry(arguments, values.get("linux", ""), "grub_users" in values, left)
         return found
 
     def _paths(self) -> Iterator[Path]:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from nodeagent.core.boot_count import BootCount
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress
 from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.core.update.fence_view import FenceEvent
 
-__all__ = ["Confirm", "Deployments", "Fence", "FencedUnit", "Inhibitor", "Power"]
+__all__ = ["BootCounter", "Confirm", "Deployments", "Fence", "FencedUnit", "Inhibitor", "Power"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,33 @@ class Deployments(Protocol):
 
     async def finalize_failure(self) -> str:
         """Return why the last shutdown did not finalize, "" if it did."""
+        ...
+
+
+class BootCounter(Protocol):
+    """The boot loader as it counts the boots of a new deployment, and takes the previous one when they are used up."""
+
+    async def problem(self) -> str:
+        """Return why the boots of this host are not counted, "" if they can be."""
+        ...
+
+    async def read(self) -> BootCount:
+        """Return what is counted; nothing on a host that cannot, or whose boot loader counts without nodeagent."""
+        ...
+
+    async def begin(self, deployment: str, tries: int) -> None:
+        """Count the next boots: after ``tries`` of them, the second entry boots.
+
+        Raises ``Terminal`` (``BootCountFailed``) if it cannot be written.
+        """
+        ...
+
+    async def end(self) -> None:
+        """Count no more. Raises as ``begin``."""
+        ...
+
+    async def tries_left(self, deployment: str) -> int | None:
+        """Return how often systemd-boot still tries an entry; None if it is not counted."""
         ...
 
 

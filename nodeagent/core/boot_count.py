@@ -1,0 +1,83 @@
+"""Boots that GRUB counts: the environment block, and the part of grub.cfg that counts.
+
+Facts (greenboot's ``08_greenboot.cfg`` and Fedora's ``08_fallback_counting``, which are the same script)
+- With ``boot_success=0`` and a ``boot_counter``, each boot takes one from the counter. At 0 or -1 it boots entry 1, the
+  previous deployment, and the counter becomes -1. With any other value it boots entry 0.
+- Each boot sets ``boot_success=0``, so a counter that is not removed counts again from the next boot on.
+- The block has exactly 1024 bytes: a first line, one ``name=value`` per line, ``#`` up to the end. GRUB writes it in
+  place, and only on a plain disk and on filesystems without checksums of their content.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["ENVIRONMENT_SIZE", "TRIES", "BootCount", "boot_count", "counts_boots", "parse_environment"]
+
+# Boots of a new deployment, as many as greenboot has by default: two power cuts during a boot are no verdict on it.
+TRIES: Final = 3
+
+# Bytes of the environment block.
+ENVIRONMENT_SIZE: Final = 1024
+
+_HEADER: Final = "# GRUB Environment Block\n"
+
+# What grub.cfg must have, outside of comments: it reads the counter, counts, chooses the previous entry, and saves.
+_LINES: Final = (
+    re.compile(r"^\s*load_env\b", re.MULTILINE),
+    re.compile(r"^[^#\n]*\bdecrement\s+boot_counter\b", re.MULTILINE),
+    re.compile(r"^\s*set\s+default=[\"']?1[\"']?\s*$", re.MULTILINE),
+    re.compile(r"^\s*save_env\s+boot_counter\b", re.MULTILINE),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BootCount:
+    """``tries``: boots that are left, None if nothing is counted. ``deployment``: the id of the one for which
+    nodeagent began to count, "" if it did not. ``success``: the next boot does not count."""
+
+    tries: int | None = None
+    deployment: str = ""
+    success: bool = False
+
+    @property
+    def counting(self) -> bool:
+        """Whether a counter, or a mark of nodeagent, is still to be removed."""
+        return self.tries is not None or bool(self.deployment)
+
+    @property
+    def went_back(self) -> bool:
+        """Whether the boot loader chose the previous deployment, because the tries are used up."""
+        return self.tries is not None and self.tries < 0
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether the next boot takes the second entry."""
+        return self.tries is not None and self.tries <= 0 and not self.success
+
+
+def boot_count(environment: Mapping[str, str]) -> BootCount:
+    """Return what an environment block says. A counter that is no number does not count, as in GRUB's script."""
+    counter = environment.get("boot_counter", "")
+    return BootCount(
+        tries=int(counter) if re.fullmatch(r"-?\d{1,4}", counter, re.ASCII) else None,
+        deployment=environment.get("nodeagent_deployment", ""),
+        success=environment.get("boot_success") == "1",
+    )
+
+
+def parse_environment(block: bytes) -> Mapping[str, str]:
+    """Return the variables of an environment block. Raises ``ValueError`` for anything else."""
+    text = block.decode("utf-8", "replace")
+    if len(block) != ENVIRONMENT_SIZE or not text.startswith(_HEADER):
+        raise ValueError("it is no environment block of GRUB")
+    lines = (line for line in text.splitlines() if line and not line.startswith("#"))
+    return {name: value for name, _, value in (line.partition("=") for line in lines)}
+
+
+def counts_boots(config: str) -> bool:
+    """Return whether GRUB counts boots with this grub.cfg."""
+    return all(line.search(config) for line in _LINES)

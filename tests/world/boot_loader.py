@@ -1,0 +1,66 @@
+"""The boot loader of the host in memory: GRUB with greenboot's script, which counts boots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nodeagent.core.boot_count import BootCount
+
+if TYPE_CHECKING:
+    from tests.world.world import World
+
+# Boots after which a host that comes up with no deployment is lost.
+LOST = 20
+
+
+@dataclass
+class BootLoader:
+    counts: bool = True  # grub.cfg has the script
+    boot_counter: int | None = None
+    boot_success: bool = False
+    counted: str = ""  # the deployment for which the agent began to count
+    panics: set[str] = field(default_factory=set)  # digests of images whose kernel panics, and reboots
+    boots: int = 0  # all that were tried
+
+    def next_entry(self) -> int:
+        """Do what greenboot's part of grub.cfg does, and return the index of the entry."""
+        index = 0
+        if self.counts:
+            if self.boot_counter is not None and not self.boot_success:
+                if self.boot_counter in (0, -1):
+                    index, self.boot_counter = 1, -1
+                else:
+                    self.boot_counter -= 1
+            self.boot_success = False
+        self.boots += 1
+        return index
+
+
+class FakeBootCounter:
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    async def problem(self) -> str:
+        return "" if self.world.counts else "grub.cfg does not count boots"
+
+    async def read(self) -> BootCount:
+        world = self.world
+        return BootCount(world.boot_counter, world.counted, world.boot_success) if world.counts else BootCount()
+
+    async def begin(self, deployment: str, tries: int) -> None:
+        self.world.tick()
+        self.world.meet("write grubenv")
+        self.world.boot_counter, self.world.boot_success, self.world.counted = tries, False, deployment
+        self.world.tick()
+
+    async def end(self) -> None:
+        self.world.tick()
+        self.world.meet("write grubenv")
+        self.world.boot_success = True
+        self.world.tick()
+        self.world.boot_counter, self.world.counted = None, ""
+        self.world.tick()
+
+    async def tries_left(self, deployment: str) -> int | None:
+        return None
