@@ -74,6 +74,9 @@ def test_a_static_pod_is_a_member_by_permission(node: NodeHost) -> None:
     assert change(node, "join")["ended"] == "done"
     assert works(node)
     assert node.run(["ls", MANIFESTS]).stdout.split() == ["etcd-pod.yaml"]
+    saved = json.loads(node.run(["nodeagent", "etcd", "snapshot", "/var/tmp/etcd.db", "--json"]).stdout)
+    assert node.run(["stat", "--format", "%a %s", "/var/tmp/etcd.db"]).stdout.split() == ["600", str(saved["size"])]
+    assert saved["size"] > 16384
 
     with node.rebooting():
         node.run(["systemctl", "reboot"])
