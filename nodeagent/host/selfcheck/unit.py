@@ -42,9 +42,8 @@ async def read_unit(bus: Bus, root: Path = Path("/")) -> UnitFacts:
         return UnitFacts("", "")
     pid = await bus.get(NAME, path, SERVICE, "MainPID") if load == "loaded" else 0
     masked = load == "masked"
-    return UnitFacts(
-        fragment or UNIT, enabled, preset, active, bool(outdated), int(pid), masked, _linked(root / _OF_THE_IMAGE)
-    )
+    linked = await asyncio.to_thread(_linked, root / _OF_THE_IMAGE)
+    return UnitFacts(fragment or UNIT, enabled, preset, active, bool(outdated), int(pid), masked, linked)
 
 
 def read_unit_files(root: Path = Path("/")) -> UnitFacts:

@@ -54,7 +54,7 @@ def test_the_unit_of_a_host_that_is_not_booted(root: Path) -> None:
     assert unit.read_unit_files(root / "etc") == UnitFacts("", "")
 
 
-async def test_the_unit_of_systemd(bus: Bus, private_bus: PrivateBus) -> None:
+async def test_the_unit_of_systemd(bus: Bus, private_bus: PrivateBus, tmp_path: Path) -> None:
     systemd = FakeSystemd()
     systemd.properties |= {
         "FragmentPath": Variant("s", UNIT_FILE),
@@ -68,6 +68,10 @@ async def test_the_unit_of_systemd(bus: Bus, private_bus: PrivateBus) -> None:
     async with await systemd.start(private_bus.address):
         found = await unit.read_unit(bus)
         assert found == UnitFacts(UNIT_FILE, "enabled", "disabled", "active", outdated=True, pid=7)
+        link = tmp_path / "usr/lib/systemd/system/multi-user.target.wants/nodeagent.service"
+        link.parent.mkdir(parents=True)
+        link.symlink_to("../nodeagent.service")
+        assert (await unit.read_unit(bus, tmp_path)).wanted
         assert await unit.read_systemd_version(bus) == "257.7"
         assert not await unit.proxies(bus)
         systemd.properties["Environment"] = Variant("as", ["HTTPS_PROXY=http://p:1"])
