@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
@@ -16,6 +15,7 @@ from nodeagent.core.coordination.alerts import firing, incomplete, rejection
 from nodeagent.core.report.display import text
 from nodeagent.core.report.redact import redact
 from nodeagent.errors import Refused, Unreachable
+from nodeagent.host.fs.bounded import read_regular
 from nodeagent.reasons import Reason
 from nodeagent.settings.cluster import AlertSettings
 
@@ -80,10 +80,9 @@ class PrometheusAlerts:
         """Return the token, "" for none. Raises ``OSError`` and ``ValueError``, without the content."""
         if not self.settings.token_file:
             return ""
-        with Path(self.settings.token_file).open("rb") as file:
-            token = file.read(MAX_TOKEN + 1).strip()
+        token = read_regular(self.settings.token_file, MAX_TOKEN).strip()
         # Any other character could add a header to the request.
-        if not token or len(token) > MAX_TOKEN or not all(0x21 <= each <= 0x7E for each in token):
+        if not token or not all(0x21 <= each <= 0x7E for each in token):
             raise ValueError(f"{self.settings.token_file} has no token")
         return token.decode("ascii")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import ssl
 import subprocess
 from collections.abc import AsyncIterator
@@ -218,6 +219,12 @@ async def test_a_file_without_a_token_holds_and_is_not_quoted(
     assert found.startswith("AlertsRejected: URL: the token or the authority cannot be used: ")
     assert server.requests == []
     assert not content or content not in found
+
+
+async def test_a_token_file_that_is_a_pipe_is_not_waited_for(pair: tuple[str, str], tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "token")
+    found, _ = await asked(vector(), pair, token_file=str(tmp_path / "token"))
+    assert found == "AlertsRejected: URL: the token or the authority cannot be used: it is no regular file"
 
 
 async def test_a_missing_authority_holds(pair: tuple[str, str]) -> None:
