@@ -45,6 +45,7 @@ from nodeagent.host.clock import SystemClock
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.fs.files import HostFiles
 from nodeagent.host.health import HostHealth
+from nodeagent.host.jumps import HostJumps
 from nodeagent.host.lease import LocalLease
 from nodeagent.host.logind import Logind
 from nodeagent.host.rpmostree import adapter
@@ -105,6 +106,7 @@ class Adapters:
         self._fence = fence
         self._checks = HostAdminChecks(settings.checks.timeout)
         self._alerts = PrometheusAlerts(settings.alerts)
+        self._jumps = HostJumps(settings.graph)
         self.ports = Ports(
             store=store,
             files=HostFiles(),
@@ -122,6 +124,7 @@ class Adapters:
             static_pods=static_pods,
             checks=self._checks,
             alerts=self._alerts,
+            jumps=self._jumps,
         )
 
     @property
@@ -142,6 +145,7 @@ class Adapters:
         self._fence.use(settings.fence)
         self._checks.use(settings.checks.timeout)
         self._alerts.use(settings.alerts)
+        self._jumps.use(settings.graph)
         self.settings, self.windows, self.zone = settings, windows, zone
 
     async def open_etcd_member(self) -> MemberHost | None:

@@ -46,7 +46,7 @@ async def plan_answer(
         answer["fallback"] = fallback_to_dict(await kind_of_fallback(ports, policy, update.plan))
     along = sorted(await taken_along(ports, update.acts))
     notes = [*record.notes, *(f"{unit} restarts as well: it requires a unit that restarts" for unit in along)]
-    notes += await _check_notes(ports, update)
+    notes += [*update.jump_notes, *await _check_notes(ports, update)]
     return {**answer, "notes": notes, "drifted": list(record.drifted), "drift": drift, "daemon": "running"}
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 import nodeagent
 from nodeagent.cli import _offline
 from nodeagent.cli._client import Client
+from nodeagent.core.plan.jumps.declared import BUILT_IN, UPDATE_PATH
 from nodeagent.core.selfcheck.bus import NameFacts, bus_checks
 from nodeagent.core.selfcheck.files import (
     DIRECTORIES,
@@ -25,11 +26,12 @@ from nodeagent.core.selfcheck.files import (
     label_check,
 )
 from nodeagent.core.selfcheck.reach import REACH_CHECKS, ReachFacts, reach_check, registry_of
-from nodeagent.core.selfcheck.result import NotRead, SelfCheck, failed, ok
+from nodeagent.core.selfcheck.result import NotRead, SelfCheck, failed, ok, skipped
 from nodeagent.core.selfcheck.unit import UnitFacts, unit_checks
 from nodeagent.core.selfcheck.versions import RunningFacts, version_checks
 from nodeagent.errors import AgentError, InvalidInput, Unreachable, full_text
 from nodeagent.host.dbus.client import Bus
+from nodeagent.host.jumps import read_update_path
 from nodeagent.host.selfcheck import bus as bus_facts
 from nodeagent.host.selfcheck import files, servers, unit, versions
 from nodeagent.log.messages import MESSAGES
@@ -74,6 +76,7 @@ async def survey() -> Sequence[SelfCheck]:
         reached = await _reach(bus, settings, booted=booted)
     return [
         checked,
+        await asyncio.to_thread(_update_path),
         *unit_checks(own_unit),
         *bus_checks(policy, name, polkit, own_unit, root=os.geteuid() == 0),
         *file_checks(paths, booted=booted, running=isinstance(own_unit, UnitFacts) and own_unit.running),
@@ -114,6 +117,19 @@ def _settings() -> tuple[Settings, SelfCheck]:
     return loaded.settings, ok("settings", f"valid, from {len(loaded.files)} files")
 
 
+def _update_path() -> SelfCheck:
+    """Return whether the rules of the admin for versions of the OS can be read."""
+    name = "update-path"
+    if os.geteuid() != 0 and Path(UPDATE_PATH).exists() and not os.access(UPDATE_PATH, os.R_OK):
+        return skipped(name, f"{UPDATE_PATH} is for root", AS_ROOT)
+    try:
+        rules = read_update_path()
+    except AgentError as error:
+        return failed(name, error.message, hint(error.reason))
+    count = len(rules.barriers) + len(rules.minimum) + len(rules.requirements)
+    return ok(name, f"{count} rules in {UPDATE_PATH}, {len(BUILT_IN) - len(rules.skip)} built in")
+
+
 def _files(state_dir: str) -> FileFacts:
     store = f"{state_dir}/state.db"
     return FileFacts(
@@ -134,12 +150,13 @@ def _running(name: NameFacts | NotRead) -> RunningFacts | NotRead:
 
 async def _reach(bus: Bus, settings: Settings, *, booted: bool) -> Mapping[str, ReachFacts | NotRead]:
     slots = settings.slots
-    cluster, fleetlock, registry = await asyncio.gather(
+    cluster, fleetlock, graph, registry = await asyncio.gather(
         _cluster(settings),
         _bounded(servers.reach_fleetlock(slots.fleetlock, slots.fleetlock_ca) if slots.fleetlock else _unset()),
+        _bounded(servers.reach_graph(settings.graph) if settings.graph.url else _unset()),
         _bounded(_registry(bus, booted=booted)),
     )
-    return dict(zip(REACH_CHECKS, (*cluster, fleetlock, registry), strict=True))
+    return dict(zip(REACH_CHECKS, (*cluster, fleetlock, graph, registry), strict=True))
 
 
 async def _unset() -> ReachFacts | NotRead:

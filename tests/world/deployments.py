@@ -36,6 +36,7 @@ class Deployments:
     deployments: list[Deployment] = field(default_factory=list)  # boot order; empty: not an image-based host
     etcs: dict[str, Etc] = field(default_factory=dict)  # of the deployments that are not booted, by id
     shipped: dict[str, dict[str, FileTreeEntry]] = field(default_factory=dict)  # image digest to its own /etc
+    versions: dict[str, str] = field(default_factory=dict)  # image digest to its version
     serial: int = 0
     grub_asks: bool = False  # GRUB has superusers, and old entries a list of users
     boot_menu: dict[int, str] = field(default_factory=dict)  # an operator chooses this deployment at that boot
@@ -116,6 +117,7 @@ class FakeDeployments:
             f"os-{checksum[-4:]}.{world.serial}",
             checksum,
             "os",
+            version=world.versions.get(digest, ""),
             digest=digest,
             packages=(base.packages - target.without_packages) | target.packages,
             removed=(base.removed - target.without_removed) | target.removed,

@@ -14,12 +14,14 @@ from enum import Enum
 
 from nodeagent.agent.update.counted_boots import CountedBoots
 from nodeagent.core.config.file_tree import FileTreeEntry
+from nodeagent.core.config.image import OsImage, content_id
 from nodeagent.core.once import Once
 from nodeagent.core.plan.deployment import (
     Deployment,
     OsTarget,
     StageProgress,
     booted,
+    contents,
     staged,
     target_from_dict,
     unmet,
@@ -67,6 +69,8 @@ class HostDeployments:
         # Bytes of the last staging, and what the deployment that it made changes.
         self._fetched: int | None = None
         self._changes: OsChanges | None = None
+        # The version of each image that was on this host in the life of this process, by digest or checksum.
+        self._versions: dict[str, str] = {}
 
     def use(self, port: Deployments, counter: BootCounter) -> None:
         """Use these from the next call on, because settings have changed."""
@@ -77,8 +81,13 @@ class HostDeployments:
         found = tuple(await self._port.list())
         self._booted = self._booted or booted(found)
         if self._reported.is_new(found):
+            self._versions |= {content: each.version for each in found for content in contents(each)}
             self._reporter.emit(DeploymentsChanged(found))
         return found
+
+    def version_of(self, image: OsImage) -> str:
+        """Return the version of an image that is, or was, on this host; "" if it is not known."""
+        return self._versions.get(content_id(image), "")
 
     async def booted(self) -> Deployment:
         """Return the booted deployment. Raises ``Terminal`` (``NoBootedDeployment``)."""

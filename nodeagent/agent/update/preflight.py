@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from nodeagent.agent.update import contested
 from nodeagent.agent.update.actions import missing_units
 from nodeagent.agent.update.drop_ins import check_dropins
+from nodeagent.agent.update.jumps import check_jump
 from nodeagent.agent.update.run import Basis, Ports, Update, UpdatePolicy
 from nodeagent.agent.update.verification import in_force, mismatches, os_mismatches, with_os
 from nodeagent.agent.update.writing import managed_keys
@@ -100,6 +101,7 @@ class Preflight:
         self._check_reboot(plan)
         plan = await asyncio.to_thread(with_values, plan, old, desired.config, most=MAX_DESCRIBED)
         update = self._update(desired, known, basis, plan, target, repairs=dirty, drifted=drifted, host=host)
+        await check_jump(self.ports, update)
         problems = tuple(await missing_units(self.ports, update, desired.config))
         # With another OS, the units of the booted one say nothing.
         if target is None:

@@ -34,7 +34,7 @@ from nodeagent.core.update import trail_fold
 from nodeagent.core.update.events import Event, PhaseEntered, StepProgress, UpdateContext, UpdateEvent
 from nodeagent.core.update.legs import Leg, Unreleased
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports.checks import AdminChecks, AlertGate
+from nodeagent.core.update.ports.checks import AdminChecks, AlertGate, JumpGate
 from nodeagent.core.update.ports.coordination import NodeDrainer, NodeReadiness
 from nodeagent.core.update.ports.host import Clock, Files, HealthChecks, Reporter, Units, Users
 from nodeagent.core.update.ports.static_pods import StaticPods
@@ -96,6 +96,8 @@ class Ports:
     checks: AdminChecks | None = None
     # None: no alerts hold an update.
     alerts: AlertGate | None = None
+    # None: any version of the OS may follow any other.
+    jumps: JumpGate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +217,8 @@ class Update:
     # Checks of the admin that were reported: those that ran before a disruption, and failures that stopped nothing.
     checks_shown: set[str] = field(default_factory=set)
     checks_failed: dict[str, str] = field(default_factory=dict)
+    # What a plan says about the versions of the OS.
+    jump_notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.digest = self.record.to_digest

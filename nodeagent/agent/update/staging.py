@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 
 from nodeagent.agent.tasks import finished_before, running
-from nodeagent.agent.update.admission import check_free, check_still_held
+from nodeagent.agent.update.admission import check_free, check_still_held, retry_on_outage
+from nodeagent.agent.update.jumps import check_jump
 from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.agent.update.run import Run
 from nodeagent.core.backoff import delays
@@ -50,6 +51,9 @@ async def stage_unless_newer(run: Run, os: HostDeployments, target: OsTarget) ->
                 return False
             await check_free(run)
         await _note(run, os, work.result())
+    # Only now the version of the image is known for certain. Without an answer, the staged deployment waits.
+    with retry_on_outage():
+        await check_jump(run.ports, run.update, staged=True)
     return True
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "OsTarget",
     "StageProgress",
     "booted",
+    "contents",
     "staged",
     "target_between",
     "target_from_dict",
@@ -163,6 +164,12 @@ def booted(deployments: Sequence[Deployment]) -> Deployment | None:
 
 def staged(deployments: Sequence[Deployment]) -> Deployment | None:
     return next((d for d in deployments if d.staged), None)
+
+
+def contents(deployment: Deployment) -> frozenset[str]:
+    """Return the digests and checksums that identify the image of a deployment."""
+    digest = deployment.digest or deployment.image.partition("@")[2]
+    return frozenset({digest, deployment.base, deployment.checksum} - {""})
 
 
 def target_to_dict(target: OsTarget) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from nodeagent.errors import InvalidInput
 
 __all__ = ["REACH_CHECKS", "ReachFacts", "denied", "is_redirected", "reach_check", "registry_of"]
 
-REACH_CHECKS: Final = ("reach.api-server", "reach.lease", "reach.fleetlock", "reach.registry")
+REACH_CHECKS: Final = ("reach.api-server", "reach.lease", "reach.fleetlock", "reach.graph", "reach.registry")
 
 
 @dataclass(frozen=True, slots=True)

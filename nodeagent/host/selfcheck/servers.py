@@ -1,4 +1,4 @@
-"""Whether a FleetLock server and a registry answer. Requests only read, and take no slot."""
+"""Whether a FleetLock server, a server of update graphs and a registry answer. Requests only read, and take no slot."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from typing import Any, Final
 
 from nodeagent.core.selfcheck.reach import ReachFacts, is_redirected
 from nodeagent.core.selfcheck.result import NotRead
+from nodeagent.errors import AgentError
 from nodeagent.host.http import HttpFault, request, tls_context
+from nodeagent.host.jumps import fetch_graph
+from nodeagent.reasons import hint
+from nodeagent.settings.schema import GraphSettings
 
-__all__ = ["reach_fleetlock", "reach_registry"]
+__all__ = ["reach_fleetlock", "reach_graph", "reach_registry"]
 
 # Seconds for one request.
 TIMEOUT: Final = 10.0
@@ -24,6 +28,15 @@ _CERTIFICATES: Final = ("etc/containers/certs.d", "etc/docker/certs.d")
 async def reach_fleetlock(address: str, ca: str, *, timeout: float = TIMEOUT) -> ReachFacts:
     """Any answer will do: the protocol has no call that neither takes nor releases a slot."""
     return await _reach(address, address, ca, timeout)
+
+
+async def reach_graph(settings: GraphSettings, *, timeout: float = TIMEOUT) -> ReachFacts:
+    """The answer must be an update graph."""
+    try:
+        found = await fetch_graph(settings, timeout)
+    except AgentError as error:
+        return ReachFacts(settings.url, error.message.removeprefix(f"{settings.url}: "), hint(error.reason))
+    return ReachFacts(f"{settings.url}: {len(found.releases)} releases")
 
 
 async def reach_registry(

@@ -1,4 +1,4 @@
-"""The ports for checks of the admin: programs, and alerts, that decide whether an update may go on."""
+"""The ports for checks of the admin: programs, alerts and rules for versions, that decide whether an update goes on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-__all__ = ["AdminCheck", "AdminChecks", "AlertGate", "CheckStage"]
+from nodeagent.core.plan.jumps.release import Jump, JumpAnswer
+
+__all__ = ["AdminCheck", "AdminChecks", "AlertGate", "CheckStage", "JumpGate"]
 
 
 class CheckStage(StrEnum):
@@ -63,5 +65,17 @@ class AlertGate(Protocol):
         """Return "" if no alert fires, or why that is not known where the settings let the update begin anyway.
 
         Raises ``Refused`` (``AlertsFiring``, ``AlertsRejected``) and ``Unreachable`` (``AlertsUnreachable``).
+        """
+        ...
+
+
+class JumpGate(Protocol):
+    """The rules for updates of the OS: the file of the admin, the update graph, and the built-in requirements."""
+
+    async def check(self, jump: Jump) -> JumpAnswer:
+        """Return what is worth a note about a jump that nothing forbids.
+
+        Raises ``Refused`` (``BarrierSkipped``, ``DeadEnd``, ``NoUpdatePath``, ``VersionUnknown``, ``RequirementUnmet``,
+        ``UpdatePathInvalid``, ``GraphRejected``) and ``Unreachable`` (``GraphUnreachable``).
         """
         ...

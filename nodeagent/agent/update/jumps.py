@@ -1,0 +1,43 @@
+"""Check whether the OS of this host may go to the image of an update: before the staging, and again after it.
+
+The version of an image is known before it is on the host only if a graph, the file of the admin or an earlier staging
+names it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nodeagent.agent.update.run import Ports, Update
+from nodeagent.core.config.file_tree import RegularFile, expand
+from nodeagent.core.config.image import content_id
+from nodeagent.core.config.kargs import merged
+from nodeagent.core.plan.deployment import contents
+from nodeagent.core.plan.jumps.release import Jump, Release
+from nodeagent.core.plan.steps import RemovePath
+
+__all__ = ["check_jump"]
+
+
+async def check_jump(ports: Ports, update: Update, *, staged: bool = False) -> None:
+    """Check the jump of an update, and keep what is worth a note. Does nothing if the image stays as it is.
+
+    ``staged``: its image is on the host. Raises as ``JumpGate.check``.
+    """
+    target = update.target
+    if ports.jumps is None or ports.os is None or target is None or target.image is None:
+        return
+    booted = await ports.os.booted()
+    managed = {path: entry.content for path, entry in expand(update.new).items() if isinstance(entry, RegularFile)}
+    removed = dict.fromkeys(step.path for step in update.writes if isinstance(step, RemovePath))
+    jump = Jump(
+        Release(booted.version, contents(booted)),
+        Release(ports.os.version_of(target.image), frozenset({content_id(target.image)})),
+        merged(booted.kernel_arguments, target.kernel_arguments, target.without_kernel_arguments),
+        {**removed, **managed},
+        staged,
+    )
+    answer = await ports.jumps.check(jump)
+    update.jump_notes = answer.notes
+    notes = dict.fromkeys((*update.record.notes, *answer.warnings))
+    update.record = replace(update.record, notes=tuple(notes))

@@ -1,0 +1,1 @@
+"""Decide whether the OS may go from one version to another at once. Adapters read the files, the graph and the host."""

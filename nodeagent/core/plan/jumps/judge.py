@@ -1,0 +1,184 @@
+"""Judge a jump: dead ends, barriers, minimum versions, and what the host must have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+
+from nodeagent.core.plan.jumps.declared import Barrier, Minimum, Requirement, UpdatePath
+from nodeagent.core.plan.jumps.graph import UpdateGraph, first_hop
+from nodeagent.core.plan.jumps.release import Jump, Release, goes_up
+from nodeagent.core.plan.jumps.version import version_key
+from nodeagent.errors import Problem, Refused
+from nodeagent.reasons import Reason
+
+__all__ = ["HostFacts", "Stop", "applicable", "check_path", "check_requirements", "matches", "next_stop", "resolved"]
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """The host as it is after the update, as far as requirements need it. ``files`` have the content of each file;
+    ``cpu_flags`` is None for a processor without such flags, to which requirements of them do not apply."""
+
+    kernel_arguments: Sequence[str] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    cpu_flags: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A version that the host has to reach before the target. ``below`` is "" if it has to be exactly that one;
+    otherwise any version from it on does, below ``below``."""
+
+    version: str
+    below: str
+    reason: str
+
+
+def resolved(jump: Jump, declared: UpdatePath, graph: UpdateGraph | None) -> Jump:
+    """Return the jump with the versions that the file of the admin names, and else with those that the graph knows."""
+
+    def known(release: Release) -> Release:
+        # The admin may name versions that compare better than those of the images.
+        if named := [declared.images[each] for each in sorted(release.contents) if each in declared.images]:
+            return replace(release, version=named[0])
+        if not release.version and graph is not None and (index := graph.find(release)) is not None:
+            return replace(release, version=graph.releases[index].version)
+        return release
+
+    return replace(jump, booted=known(jump.booted), target=known(jump.target))
+
+
+def check_path(jump: Jump, declared: UpdatePath, graph: UpdateGraph | None) -> tuple[str, ...]:
+    """Check where the update of ``jump`` leads, and return notes for a plan.
+
+    Raises ``Refused`` (``DeadEnd``, ``BarrierSkipped``, ``NoUpdatePath``, ``VersionUnknown``).
+    """
+    if not goes_up(jump):
+        return ()
+    if graph is not None:
+        _check_dead_ends(jump, graph)
+    barriers = (*declared.barriers, *(graph.barriers if graph is not None else ()))
+    by_edges = graph is not None and not graph.marked
+    if not barriers and not declared.minimum and not by_edges:
+        return ()
+    if not jump.target.version and not jump.staged:
+        return ("update path: the version of the image is known when it is staged, and is checked then",)
+    for release, what in ((jump.booted, "booted"), (jump.target, "new")):
+        if not release.version:
+            message = f"the {what} image has no version, so its update path cannot be checked: {release.name}"
+            raise Refused(message, reason=Reason.VERSION_UNKNOWN)
+    if stop := next_stop(jump.booted.version, jump.target.version, barriers, declared.minimum):
+        raise _skipped(jump, stop)
+    if graph is not None and by_edges:
+        _check_edges(jump, graph)
+    return (f"update path: {jump.booted.version} -> {jump.target.version} is allowed",)
+
+
+def next_stop(booted: str, target: str, barriers: Sequence[Barrier], minimum: Sequence[Minimum]) -> Stop | None:
+    """Return the oldest version that the host has to reach before ``target``, None if it may go there at once.
+
+    The host may always go to the stop at once, and repeating it leads to ``target``.
+    """
+    now, then = version_key(booted), version_key(target)
+    stops = [Stop(each.version, "", each.reason) for each in barriers if now < version_key(each.version) < then]
+    stops += [
+        Stop(each.booted, each.to, each.reason)
+        for each in minimum
+        if version_key(each.to) <= then and now < version_key(each.booted)
+    ]
+    return min(stops, key=lambda stop: (version_key(stop.version), stop.below), default=None)
+
+
+def _skipped(jump: Jump, stop: Stop) -> Refused:
+    step = f"{jump.booted.version} -> {jump.target.version}"
+    first = f"from {stop.version} on, below {stop.below}," if stop.below else stop.version
+    why = f" ({stop.reason})" if stop.reason else ""
+    message = f"{step} skips a version that must not be skipped: go to {first} first{why}"
+    return Refused(message, reason=Reason.BARRIER_SKIPPED)
+
+
+def _check_dead_ends(jump: Jump, graph: UpdateGraph) -> None:
+    for release, words in ((jump.booted, "no update leads on from"), (jump.target, "no update would lead on from")):
+        index = graph.find(release)
+        if index is not None and (why := graph.releases[index].dead_end):
+            message = f"{words} {graph.releases[index].version}, a dead end of the update graph: {why}"
+            raise Refused(message, reason=Reason.DEAD_END)
+
+
+def _check_edges(jump: Jump, graph: UpdateGraph) -> None:
+    ends = []
+    for release in (jump.booted, jump.target):
+        if (index := graph.find(release)) is None:
+            raise Refused(f"the update graph has no release {release.name}", reason=Reason.NO_UPDATE_PATH)
+        ends.append(index)
+    start, end = ends
+    if start == end:
+        return
+    hop = first_hop(graph, start, end)
+    if hop is None:
+        message = f"the update graph has no way from {jump.booted.version} to {jump.target.version}"
+        raise Refused(message, reason=Reason.NO_UPDATE_PATH)
+    if hop != end:
+        raise _skipped(jump, Stop(graph.releases[hop].version, "", "the update graph has no shorter way"))
+
+
+def applicable(jump: Jump, declared: UpdatePath, os_id: str) -> tuple[Requirement, ...]:
+    """Return the requirements of a jump. Without the version of the new image, none is known to apply."""
+    if not (jump.target.version and goes_up(jump)):
+        return ()
+    before, after = jump.booted.version, version_key(jump.target.version)
+    return tuple(
+        each
+        for each in declared.all_requirements()
+        if (not each.os or os_id in each.os)
+        and version_key(each.to) <= after
+        and not (before and version_key(each.to) <= version_key(before))
+    )
+
+
+def check_requirements(jump: Jump, needed: Sequence[Requirement], facts: HostFacts) -> tuple[str, ...]:
+    """Return notes for a plan. Raises ``Refused`` (``RequirementUnmet``) with a problem for each that is not met."""
+    problems = [Problem(each.name, f"{why}; {each.then}") for each in needed if (why := _unmet(each, facts))]
+    if problems:
+        count = f"{len(problems)} requirements" if len(problems) > 1 else "a requirement"
+        message = f"this host does not meet {count} of {jump.target.version}"
+        raise Refused(message, reason=Reason.REQUIREMENT_UNMET, problems=problems)
+    return (f"requirements of {jump.target.version}: {', '.join(each.name for each in needed)}",) if needed else ()
+
+
+def _unmet(requirement: Requirement, facts: HostFacts) -> str:
+    """Return why the host does not meet it, "" if it does."""
+    found = dict(_looked_for(requirement, facts))
+    if requirement.must == "have":
+        missing = [name for name, there in found.items() if not there]
+        return f"the host lacks {', '.join(missing)}" if missing else ""
+    present = [there for there in found.values() if there]
+    return f"the host has {', '.join(present)}" if present else ""
+
+
+def _looked_for(requirement: Requirement, facts: HostFacts) -> Iterator[tuple[str, str]]:
+    """Yield what is looked for, and under which name the host has it, "" if it does not."""
+    for argument in requirement.kernel_arguments:
+        yield argument, argument if argument in facts.kernel_arguments else ""
+    if facts.cpu_flags is not None:
+        yield from ((flag, flag if flag in facts.cpu_flags else "") for flag in requirement.cpu_flags)
+    for pattern in requirement.files:
+        paths = [path for path in sorted(facts.files) if matches(pattern, path)]
+        if requirement.line:
+            paths = [path for path in paths if _has_line(facts.files[path], requirement.line)]
+        what = f"{requirement.line} in {pattern}" if requirement.line else pattern
+        yield what, f"{requirement.line} in {paths[0]}" if paths and requirement.line else "".join(paths[:1])
+
+
+def matches(pattern: str, path: str) -> bool:
+    """Return whether a path matches. Only the last part of a pattern has wildcards."""
+    directory, _, name = pattern.rpartition("/")
+    found, _, last = path.rpartition("/")
+    return directory == found and fnmatchcase(last, name)
+
+
+def _has_line(content: bytes, line: str) -> bool:
+    wanted = "".join(line.split())
+    return any("".join(each.split()) == wanted for each in content.decode(errors="replace").splitlines())
