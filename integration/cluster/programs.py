@@ -4,9 +4,9 @@
 
 A control plane is looked for in $KUBEBUILDER_ASSETS (the convention of the field), in PATH, and in the cache that this
 module fills; peers in the cache only, since tests rely on their version, and so are the programs of a node. What is
-built are `apiserver/`, `peers/`, `etcd35/`, `kubernetes/` and `containers/`: there is no package of the API server, but
-its source is a Go module like any other. The cache is known by the content of those files, so another version is
-another directory; of each module, the few that were used last stay.
+built are `apiserver/`, `peers/`, `etcd35/`, `kubernetes/`, `containers/` and `provisioning/`: there is no package of
+the API server, but its source is a Go module like any other. The cache is known by the content of those files, so
+another version is another directory; of each module, the few that were used last stay.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from integration.hosts.requirements import Say
 PROGRAMS: Final = ("kube-apiserver", "etcd")
 PEERS: Final = ("kubectl-drain",)
 NODE_PROGRAMS: Final = ("kubelet", "kube-scheduler", "kube-controller-manager")
+PROVISIONING_PROGRAMS: Final = ("butane",)
 CONTAINER_PROGRAMS: Final = ("pause", "workload", "runc-without-limits")
 KEPT: Final = 3  # versions of a module in the cache: other checkouts of this machine may use another one
 BUILD_TIMEOUT: Final = 3600.0
@@ -94,6 +95,7 @@ PEER_MODULE: Final = Module("peers", PEERS)
 OLDER_ETCD: Final = Module("etcd35", ("etcd",))
 NODE_MODULE: Final = Module("kubernetes", NODE_PROGRAMS, stamped=True)
 CONTAINER_MODULE: Final = Module("containers", CONTAINER_PROGRAMS)
+PROVISIONING_MODULE: Final = Module("provisioning", PROVISIONING_PROGRAMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,7 @@ def _places() -> Iterator[tuple[str, str]]:
 if __name__ == "__main__":
     try:
         found = build(print)
-        modules = (PEER_MODULE, OLDER_ETCD, NODE_MODULE, CONTAINER_MODULE)
+        modules = (PEER_MODULE, OLDER_ETCD, NODE_MODULE, CONTAINER_MODULE, PROVISIONING_MODULE)
         others = [path for module in modules for path in fill(module, print)]
     except Unavailable as error:
         raise SystemExit(f"cluster tools: {error}") from None

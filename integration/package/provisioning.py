@@ -20,6 +20,7 @@ def tools() -> Image:
 
     def change(root: Path) -> None:
         install(root, PACKAGES)
+        (root / "usr/bin/ignition-apply").symlink_to("/usr/lib/dracut/modules.d/30ignition/ignition")
         policy = root / "etc/containers/policy.json"
         policy.parent.mkdir(exist_ok=True)
         policy.write_text(POLICY)

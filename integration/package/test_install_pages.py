@@ -8,6 +8,7 @@ import re
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -34,9 +35,9 @@ def host() -> Iterator[Host]:
     image.close()
 
 
-def commands(begin: str) -> list[str]:
+def commands(begin: str, page: Path = PAGE) -> list[str]:
     """Return the commands of the block that follows the line ``begin``."""
-    text = PAGE.read_text().partition(begin)[2]
+    text = page.read_text().partition(begin)[2]
     found = re.search(r"\n\n((?:    .+\n)+)", text)
     assert found is not None, begin
     return [line.partition(" #")[0].strip() for line in found[1].splitlines()]
