@@ -46,7 +46,7 @@ from nodeagent.host.dbus.client import Bus
 from nodeagent.host.eventloop import DaemonLoop
 from nodeagent.host.notify import Notifier
 from nodeagent.host.path_watch import PathWatch
-from nodeagent.host.rpmostree.finalization import PREPARED
+from nodeagent.host.rpmostree.soft_reboot import PREPARED
 from nodeagent.host.static_pods.validator import StaticPodValidator
 from nodeagent.host.view import read_view
 from nodeagent.reasons import Reason

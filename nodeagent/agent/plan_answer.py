@@ -9,7 +9,7 @@ from typing import Any
 
 from nodeagent.agent.update.admin_checks import stages_of
 from nodeagent.agent.update.admission import operation_of, reboots
-from nodeagent.agent.update.fallback import kind_of_fallback
+from nodeagent.agent.update.fallback import kind_of_fallback, kind_of_planned
 from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.agent.update.restarts import taken_along
 from nodeagent.agent.update.run import Basis, Ports, Update, UpdatePolicy
@@ -18,12 +18,12 @@ from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.deployment import OsTarget, staged, unmet
 from nodeagent.core.plan.os_changes import os_changes_to_dict
 from nodeagent.core.plan.plan_json import plan_to_dict
-from nodeagent.core.plan.reboot_kind import fallback_to_dict, may_fall_back
+from nodeagent.core.plan.reboot_kind import ChosenKind, chosen_to_dict, may_fall_back
 from nodeagent.core.plan.safe_parts import divide, parts_to_dict
 from nodeagent.core.report.plan_values import with_values
 from nodeagent.core.update.drift import entries_by_path
 from nodeagent.domains import group_of
-from nodeagent.errors import AgentError
+from nodeagent.errors import AgentError, ServiceUnavailable
 
 __all__ = ["plan_answer"]
 
@@ -37,13 +37,16 @@ async def plan_answer(
     answer = await asyncio.to_thread(_plan, update, update.basis, disk, diff=diff, private=private)
     record = update.record
     drift = [{"entry": entry, "why": why, "then": then} for entry, why, then in _drift(update, update.basis)]
-    found = None
-    if update.target is not None and ports.os is not None and await _is_staged(ports.os, update.target):
-        found = await ports.os.inspect(expand(update.new))
+    found, deployment = None, ""
+    if update.target is not None and ports.os is not None:
+        deployment = await _staged_for(ports.os, update.target)
+        found = await ports.os.inspect(expand(update.new)) if deployment else None
     if found is not None:
         answer["os"] = os_changes_to_dict(found)
     if may_fall_back(update.plan):
-        answer["fallback"] = fallback_to_dict(await kind_of_fallback(ports, policy, update.plan))
+        answer["fallback"] = chosen_to_dict(await kind_of_fallback(ports, policy, update.plan))
+    if update.plan.reboot:
+        answer["reboot"] = chosen_to_dict(await _kind_of_planned(ports, policy, update, deployment))
     along = sorted(await taken_along(ports, update.acts))
     notes = [*record.notes, *(f"{unit} restarts as well: it requires a unit that restarts" for unit in along)]
     notes += [*update.jump_notes, *await _check_notes(ports, update)]
@@ -72,13 +75,20 @@ async def _check_notes(ports: Ports, update: Update) -> list[str]:
     return notes
 
 
-async def _is_staged(os: HostDeployments, target: OsTarget) -> bool:
-    """Return whether an earlier attempt has staged the target."""
+async def _kind_of_planned(ports: Ports, policy: UpdatePolicy, update: Update, deployment: str) -> ChosenKind:
+    try:
+        return await kind_of_planned(ports, policy, update, deployment)
+    except ServiceUnavailable as error:
+        return ChosenKind(None, error.message, error.reason)
+
+
+async def _staged_for(os: HostDeployments, target: OsTarget) -> str:
+    """Return the id of the deployment that an earlier attempt has staged for the target, "" if there is none."""
     try:
         deployment = staged(await os.list())
     except AgentError:
-        return False
-    return deployment is not None and not unmet(target, deployment)
+        return ""
+    return deployment.id if deployment is not None and not unmet(target, deployment) else ""
 
 
 async def _replaced(ports: Ports, basis: Basis, new: MachineConfig) -> dict[str, FileTreeEntry]:

@@ -104,7 +104,7 @@ def plan_here(path: str, *, as_json: bool, diff: bool = False, stage: bool = Fal
         notes = [str(each) for each in answer.get("notes", [])]
         drift = [Drifted(**each) for each in answer.get("drift", [])]
         os = _os_lines(answer, stage=stage)
-        fallback = _fallback(answer.get("fallback") or {})
+        fallback, reboot = _kind(answer.get("fallback") or {}), _kind(answer.get("reboot") or {}, planned=True)
         problems = [f"{each['reason']}: {each['message']}" for each in answer.get("problems", [])]
     except (TypeError, ValueError, KeyError) as error:
         raise Terminal(f"unexpected reply from the daemon: {error}", reason=Reason.UNEXPECTED_REPLY) from error
@@ -114,6 +114,8 @@ def plan_here(path: str, *, as_json: bool, diff: bool = False, stage: bool = Fal
         _io.emit(answer)
         return plan
     _show(plan, notes, diffs, "nothing to do: this host has it all")
+    if reboot:
+        print(printable(f"the reboot: {reboot}"))
     if fallback:
         print(printable(f"if an action fails: {fallback}"))
     for line in os:
@@ -126,13 +128,19 @@ def plan_here(path: str, *, as_json: bool, diff: bool = False, stage: bool = Fal
     return plan
 
 
-def _fallback(found: Mapping[str, Any]) -> str:
-    """Return a phrase for the kind of a fallback reboot, "" if the setting decides."""
+def _kind(found: Mapping[str, Any], *, planned: bool = False) -> str:
+    """Return a phrase for the kind of a reboot, "" if the setting decides. ``planned``: it is not a fallback."""
+    saves = found.get("saves_seconds")
+    saved = f", which saves about {float(saves):.0f} s of firmware and kernel" if saves is not None else ""
     match found.get("kind"):
+        case "soft" if planned:
+            return f"a soft one{saved}; if the host is not well after it, a full one"
         case "soft":
             return "a soft reboot, then a full one"
         case "full" if found.get("reason"):
             return f"a full reboot, not a soft one: {found['reason']}: {found['why']}"
+        case "undecided":
+            return f"a soft one if the new OS allows it{saved}; {found['why']}"
         case _:
             return ""
 

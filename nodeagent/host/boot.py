@@ -28,7 +28,7 @@ from nodeagent.host.fs.atomic import temp_name
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.reasons import Reason
 
-__all__ = ["identify", "kernel_boot_id"]
+__all__ = ["identify", "kernel_boot_id", "kernel_start_seconds"]
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _RECORD = "run/nodeagent/boot.json"
@@ -40,6 +40,9 @@ _PATH = "/org/freedesktop/systemd1"
 _MANAGER = "org.freedesktop.systemd1.Manager"
 _COUNT = "SoftRebootsCount"
 _USERSPACE = "UserspaceTimestampMonotonic"
+_FIRMWARE = "FirmwareTimestampMonotonic"
+# Wall clock.
+_KERNEL = "KernelTimestamp"
 
 ATTEMPTS = 4
 # Seconds; a reload of a thousand units on a slow disk takes a few.
@@ -68,6 +71,15 @@ async def identify(bus: Bus, *, root: Path = Path("/"), timeout: float = CALL_TI
     return identity(boot_id, recorded.get("count", 0))
 
 
+def kernel_start_seconds(root: Path = Path("/")) -> float | None:
+    """Return the time from power-on to the start of the userspace, as far as systemd knows it; None if it does not.
+
+    That is what ``systemd-analyze`` shows as firmware, loader, kernel and initrd. Blocks for a small file in memory.
+    """
+    started = _read(root / _RECORD, kernel_boot_id()).get("kernel_start")
+    return None if started is None else started / 1e6
+
+
 async def _save(path: Path, recorded: Mapping[str, int], found: Mapping[str, int], boot_id: str) -> None:
     if found != recorded:
         # /run is full: the next start queries again.
@@ -78,13 +90,30 @@ async def _save(path: Path, recorded: Mapping[str, int], found: Mapping[str, int
 async def _query(bus: Bus, recorded: Mapping[str, int], timeout: float) -> Mapping[str, int]:
     """Return ``count``, and ``userspace`` if the count was derived from it."""
     try:
-        return {"count": int(await bus.get(_NAME, _PATH, _MANAGER, _COUNT, timeout=timeout))}
+        count = int(await bus.get(_NAME, _PATH, _MANAGER, _COUNT, timeout=timeout))
+        return {"count": count, **await _kernel_start(bus, recorded, count, timeout)}
     except AgentError as error:
         if error.reason not in (Reason.UNKNOWN_PROPERTY, Reason.INVALID_ARGS):
             raise
     userspace = int(await bus.get(_NAME, _PATH, _MANAGER, _USERSPACE, timeout=timeout))
     count = recorded.get("count", 0)
     return {"count": count + (recorded.get("userspace", userspace) != userspace), "userspace": userspace}
+
+
+async def _kernel_start(bus: Bus, recorded: Mapping[str, int], count: int, timeout: float) -> Mapping[str, int]:
+    """Return ``kernel_start`` in microseconds, which systemd knows until the first soft reboot; empty if unknown."""
+    if "kernel_start" in recorded or count:
+        return {key: recorded[key] for key in ("kernel_start",) if key in recorded}
+    values = {}
+    for name in (_KERNEL, _FIRMWARE, _USERSPACE):
+        # It is for information only.
+        with suppress(AgentError, ValueError, TypeError):
+            values[name] = int(await bus.get(_NAME, _PATH, _MANAGER, name, timeout=timeout))
+    # A container has no kernel of its own.
+    if not values.get(_KERNEL) or not values.get(_USERSPACE):
+        return {}
+    # The time of the firmware is counted back from the start of the kernel, and 0 without EFI.
+    return {"kernel_start": values.get(_FIRMWARE, 0) + values[_USERSPACE]}
 
 
 def kernel_boot_id() -> str:
@@ -103,7 +132,7 @@ def _read(path: Path, boot_id: str) -> dict[str, int]:
             recorded: dict[str, Any] = plain_json.loads(file.read(_MAX))
         if recorded.pop("boot_id") != boot_id:
             return {}
-        return {key: int(recorded[key]) for key in ("count", "userspace") if key in recorded}
+        return {key: int(recorded[key]) for key in ("count", "userspace", "kernel_start") if key in recorded}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 

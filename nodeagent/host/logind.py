@@ -31,7 +31,7 @@ from nodeagent import log
 from nodeagent.core.report.display import text
 from nodeagent.core.update.ports.system import Confirm, Inhibitor
 from nodeagent.errors import AgentError, Refused
-from nodeagent.host.boot import kernel_boot_id
+from nodeagent.host.boot import kernel_boot_id, kernel_start_seconds
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import BusFault, BusRetryable, BusTerminal, service_name
 from nodeagent.host.soft_reboot import TARGET, check_soft_reboot
@@ -168,8 +168,11 @@ class Logind:
     ) -> None:
         await self._down(_SOFT if soft else _REBOOT, why, warn, force, confirm, warned, direct)
 
-    async def check_soft_reboot(self) -> None:
-        await check_soft_reboot(self._bus)
+    async def check_soft_reboot(self, *, same_system: bool = True) -> None:
+        await check_soft_reboot(self._bus, same_system=same_system)
+
+    async def kernel_start_seconds(self) -> float | None:
+        return await asyncio.to_thread(kernel_start_seconds)
 
     async def power_off(
         self,

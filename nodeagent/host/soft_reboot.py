@@ -1,4 +1,4 @@
-"""Check whether this host can make a soft reboot that starts the same system again.
+"""Check whether this host can make a soft reboot: one that starts the same system again, or a deployment of ours.
 
 Facts
 - ``soft-reboot.target`` exists since systemd 254; a distribution may leave it out, and an admin may mask it. Before 254
@@ -44,8 +44,10 @@ _MAX_FILE: Final = 1 << 20
 _MAX_NAME: Final = 100
 
 
-async def check_soft_reboot(bus: Bus, root: Path = Path("/")) -> None:
+async def check_soft_reboot(bus: Bus, root: Path = Path("/"), *, same_system: bool = True) -> None:
     """Raise ``Refused`` if a soft reboot is not possible, or would start another system.
+
+    Without ``same_system`` another one may be prepared: the adapter of the deployments checks which one it is.
 
     The reasons are ``SoftRebootUnsupported``, ``NextRootPrepared`` and ``EncryptedRoot``. A state that cannot be read
     counts as an obstacle. Raises also the errors of the bus.
@@ -56,11 +58,11 @@ async def check_soft_reboot(bus: Bus, root: Path = Path("/")) -> None:
         # "not-found" before systemd 254.
         message = f"{TARGET} is {text(str(state), _MAX_NAME)}"
         raise Refused(message, reason=Reason.SOFT_REBOOT_UNSUPPORTED)
-    await asyncio.to_thread(_check_files, root)
+    await asyncio.to_thread(_check_files, root, same_system)
 
 
-def _check_files(root: Path) -> None:
-    if why := _next_root(root):
+def _check_files(root: Path, same_system: bool) -> None:
+    if same_system and (why := _next_root(root)):
         raise Refused(f"another program prepared another system: {why}", reason=Reason.NEXT_ROOT_PREPARED)
     if why := _encrypted(root):
         raise Refused(f"the encrypted device {why}", reason=Reason.ENCRYPTED_ROOT)

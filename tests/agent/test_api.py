@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.store import ApplyRequest
-from nodeagent.errors import AgentError, InvalidInput, Refused
+from nodeagent.errors import AgentError, InvalidInput, Refused, ServiceUnavailable
 from nodeagent.reasons import Reason
 from tests.world import Fault, lost_answer
 from tests.world.os_host import A_DIGEST, B_DIGEST, KARGS, NEW, OLD, at_old, booted_digest, on
@@ -263,6 +264,35 @@ async def test_a_plan_says_why_its_fallback_is_full() -> None:
     digest = host.add(replace(OLD, name="new", files=config("new", files={"/etc/app/x": "2"}).files))
     found = json.loads(await api(host).plan(digest))["fallback"]
     assert found == {"kind": "full", "why": "another system", "reason": "NextRootPrepared"}
+
+
+@pytest.mark.parametrize("auto", [False, True])
+async def test_a_plan_has_the_kind_of_its_reboot(auto: bool) -> None:
+    """Before the deployment exists it may only be excluded."""
+    host = await at_old()
+    host.limits = replace(host.limits, soft_update=auto)
+    host.world.kernel_start = 95.0
+    digest, listed = host.add(NEW), host.add(replace(NEW, name="kernel", kernel_arguments=("nosmt",)))
+
+    async def kind(of: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(await api(host).plan(of))["reboot"]
+        return found
+
+    if not auto:
+        assert await kind(digest) == {"kind": "full", "why": "reboot.soft is not auto"}
+        return
+    later = {"kind": "undecided", "why": "decided when the deployment is staged", "saves_seconds": 95.0}
+    assert await kind(digest) == later
+    assert (await kind(listed))["because"] == ["kernelArguments:kernelArguments"]
+    left = Deployment("os-bbbb.7", "b", "os", digest=B_DIGEST, staged=True, locked=True)
+    host.world.deployments.insert(0, replace(left, kernel_arguments=host.world.deployments[0].kernel_arguments))
+    assert await kind(digest) == {"kind": "soft", "saves_seconds": 95.0}
+    host.world.kernels[B_DIGEST] = "6.2"
+    found = await kind(digest)
+    assert (found["kind"], found["reason"], found["why"]) == ("full", "KernelStartNeeded", "another kernel")
+    away = ServiceUnavailable("no answer", reason=Reason.BUS_TIMEOUT, service="rpm-ostreed")
+    host.world.faults.append(Fault("soft reboot into", away))
+    assert (await kind(digest))["kind"] == "undecided"
 
 
 async def test_a_plan_has_the_changes_of_an_os_that_is_staged_already() -> None:

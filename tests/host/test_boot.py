@@ -105,3 +105,33 @@ async def test_a_manager_that_never_answers_does_not_keep_the_agent_from_startin
         assert await identify(bus, tmp_path) == "+2"
         manager.busy = 100
         assert await identify(bus, tmp_path) == "+2", "the last that was noted in this boot"
+
+
+def start(manager: Manager, *, kernel: int, firmware: int, userspace: int) -> None:
+    manager.properties |= {
+        "KernelTimestamp": Variant("t", kernel),
+        "FirmwareTimestampMonotonic": Variant("t", firmware),
+        "UserspaceTimestampMonotonic": Variant("t", userspace),
+    }
+
+
+async def test_the_time_before_the_userspace(bus: Bus, manager: Manager, tmp_path: Path) -> None:
+    """It is known until the first soft reboot, after which systemd has other times; the record keeps it."""
+    assert await asyncio.to_thread(boot.kernel_start_seconds, tmp_path) is None
+    manager.counts(0)
+    start(manager, kernel=1_700_000_000_000_000, firmware=120_000_000, userspace=23_500_000)
+    await identify(bus, tmp_path)
+    assert await asyncio.to_thread(boot.kernel_start_seconds, tmp_path) == 143.5
+    manager.counts(1)
+    start(manager, kernel=1_700_000_000_000_000, firmware=120_000_000, userspace=900_000_000)
+    assert await identify(bus, tmp_path) == "+1"
+    assert await asyncio.to_thread(boot.kernel_start_seconds, tmp_path) == 143.5
+
+
+@pytest.mark.parametrize("count", [0, 1])
+async def test_a_time_that_systemd_does_not_know(bus: Bus, manager: Manager, tmp_path: Path, count: int) -> None:
+    """A container has no kernel of its own; after a soft reboot the userspace is another one."""
+    manager.counts(count)
+    start(manager, kernel=count, firmware=0, userspace=5)
+    await identify(bus, tmp_path)
+    assert await asyncio.to_thread(boot.kernel_start_seconds, tmp_path) is None

@@ -187,3 +187,11 @@ async def test_a_host_without_sysfs(bus: Bus, systemd: FakeSystemd, root: Path) 
     (root / "sys/class/block/vda").rmdir()
     (root / "sys/class/block").rmdir()
     await check_soft_reboot(bus, root)
+
+
+async def test_a_deployment_of_ours_may_be_prepared(bus: Bus, systemd: FakeSystemd, root: Path) -> None:
+    """The adapter of the deployments checks which one it is."""
+    _mounted(root)
+    await check_soft_reboot(bus, root, same_system=False)
+    with pytest.raises(Refused):
+        await check_soft_reboot(bus, root)

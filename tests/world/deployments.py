@@ -41,6 +41,8 @@ class Deployments:
     grub_asks: bool = False  # GRUB has superusers, and old entries a list of users
     boot_menu: dict[int, str] = field(default_factory=dict)  # an operator chooses this deployment at that boot
     next_root: bool = False  # an operator prepared a soft reboot
+    prepared: str = ""  # the deployment into which the agent prepared a soft reboot
+    kernels: dict[str, str] = field(default_factory=dict)  # image digest to its kernel, where that is another one
     finalize_failure: str = ""
     stage_seconds: float = 0.0
     staged_with_lease: list[str] = field(default_factory=list)  # who held the lease while something was staged
@@ -93,6 +95,7 @@ class FakeDeployments:
             await asyncio.sleep(world.stage_seconds / 20)
         new = self._make(target)
         world.drop_staged()
+        world.prepared = ""
         world.deployments.insert(0, new)
         world.tick()
         return new
@@ -138,6 +141,7 @@ class FakeDeployments:
         self.world.tick()
         at = next(i for i, d in enumerate(self.world.deployments) if d.booted)
         del self.world.deployments[:at]
+        self.world.prepared = ""
         self.world.tick()
 
     async def rollback(self) -> str:
@@ -164,8 +168,33 @@ class FakeDeployments:
     async def reset_soft_reboot(self) -> None:
         self.world.tick()
         self.world.meet("reset soft reboot")
-        self.world.next_root = False
+        self.world.next_root, self.world.prepared = False, ""
         self.world.tick()
+
+    async def check_soft_reboot(self, deployment: str) -> None:
+        world = self.world
+        world.tick()
+        world.meet("soft reboot into")
+        here, there = booted(world.deployments), staged(world.deployments)
+        assert here is not None
+        if there is None or there.id != deployment:
+            raise Refused(f"{deployment} is not staged", reason=Reason.STAGED_LOST)
+        if world.next_root_of_another:
+            raise Refused("another system", reason=Reason.NEXT_ROOT_PREPARED)
+        if world.kernels.get(here.digest) != world.kernels.get(there.digest):
+            raise Refused("another kernel", reason=Reason.KERNEL_START_NEEDED)
+        if here.kernel_arguments != there.kernel_arguments:
+            raise Refused("other kernel arguments", reason=Reason.KERNEL_START_NEEDED)
+
+    async def prepare_soft_reboot(self, deployment: str) -> None:
+        world = self.world
+        world.tick()
+        there = staged(world.deployments)
+        assert there is not None
+        assert (there.id, there.locked) == (deployment, False), "the start of a locked deployment was prepared"
+        world.meet("prepare")
+        world.prepared = deployment
+        world.tick()
 
     async def changes(self, staged: str, managed: Mapping[str, FileTreeEntry] | None) -> OsChanges:
         return OsChanges(staged, merged=None if managed is None else ())

@@ -23,6 +23,7 @@ class Power:
     boot: int = 1
     soft: int = 0  # reboots of the userspace alone, in this boot
     next_root_of_another: bool = False  # another program prepared a soft reboot into another system
+    kernel_start: float | None = None  # seconds of firmware and kernel, as systemd knows them
     blockers: list[Inhibitor] = field(default_factory=list)
     logged_in: bool = False  # users who are warned of a shutdown
     warned: int = 0
@@ -79,12 +80,15 @@ class FakePower:
         assert self.world.rebooting is not None
         self.world.rebooting.set()
 
-    async def check_soft_reboot(self) -> None:
+    async def kernel_start_seconds(self) -> float | None:
+        return self.world.kernel_start
+
+    async def check_soft_reboot(self, *, same_system: bool = True) -> None:
         self.world.tick()
         if (fault := self.world.fault("no soft reboot")) is not None:
             assert fault.error is not None
             raise fault.error
-        if self.world.next_root_of_another:
+        if same_system and self.world.next_root_of_another:
             raise Refused("another system", reason=Reason.NEXT_ROOT_PREPARED)
 
     async def _warn(self, warn: float, confirm: Confirm | None, warned: Callable[[], None] | None) -> None:

@@ -36,15 +36,28 @@ class World(Disk, Units, Deployments, BootLoader, Stored, Power, Faults):
     def soft_reboot(self) -> None:
         """Start the userspace again, as an operator does.
 
-        /run stays, so a locked deployment stays staged. An unlocked one is finalized; the running one stays.
+        /run stays, so a locked deployment stays staged. An unlocked one is finalized. The prepared one runs afterwards,
+        otherwise the same as before.
         """
-        found = staged(self.deployments)
-        if found is not None and not found.locked:
+        found, prepared = staged(self.deployments), self.prepared
+        self.prepared = ""
+        if found is not None and not found.locked and not self.fault("finalize in a soft reboot"):
             self._merge(found)
             rest = [d for d in self.deployments if d.booted]
-            self.deployments = [replace(found, staged=False, locked=None), *rest]
+            new = replace(found, staged=False, locked=None)
+            self.deployments = [new, *rest]
+            if prepared and not self.fault("lost next root"):
+                assert prepared == new.id
+                self._boot_into(new)
         self.soft += 1
         self._start_units()
+
+    def systemctl_reboot(self) -> None:
+        """Reboot as another program does with ``systemctl reboot``, which is soft while something is prepared."""
+        if self.prepared:
+            self.soft_reboot()
+        else:
+            self.shut_down()
 
     def shut_down(self) -> None:
         """Finalize a staged deployment that is unlocked, then boot."""
@@ -100,6 +113,7 @@ class World(Disk, Units, Deployments, BootLoader, Stored, Power, Faults):
         """Boot: a staged deployment is lost, and every service starts with the files on the disk."""
         self.boot += 1
         self.soft = 0
+        self.prepared = ""
         self.finalize_failure = ""
         if self.deployments:
             self.drop_staged()

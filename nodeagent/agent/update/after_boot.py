@@ -21,6 +21,7 @@ from nodeagent.agent.update import greenboot
 from nodeagent.agent.update.os_deployments import BootedSide, HostDeployments, booted_side, discard_own
 from nodeagent.agent.update.run import Ports, Run, Transition
 from nodeagent.agent.update.verification import VerifyFailed, in_force
+from nodeagent.core.boot import RebootKind
 from nodeagent.core.plan.deployment import OsTarget, unmet
 from nodeagent.core.plan.steps import WritePath, step_from_pair, step_id, step_to_pair, write_steps
 from nodeagent.core.update.events import UpdateWaiting, Warned
@@ -65,11 +66,19 @@ async def check_booted(run: Run, os: HostDeployments, target: OsTarget) -> Trans
         return None
     if booted.id == staged:
         raise VerifyFailed(f"the new deployment {_described(wrong)}", reason=Reason.DEPLOYMENT_WRONG)
+    leg = run.record.leg
+    soft = isinstance(leg, Apply) and leg.kind is RebootKind.SOFT
+    if soft:
+        why = f"the soft reboot started {booted.id} again"
+        # A full reboot finalizes what is still staged, and starts what is finalized.
+        if any(d.id == staged for d in await os.list()):
+            raise VerifyFailed(why, reason=Reason.SOFT_REBOOT_FAILED, curable=True)
+        run.update.change_leg(kind=RebootKind.FULL, soft_failed=why)
     order = [d.id for d in await os.list() if not d.staged]
     if staged not in order:
         # The boots of a deployment that does not exist would be counted for another one.
         await os.counting.end()
-    if why := await os.finalize_failure():
+    if not soft and (why := await os.finalize_failure()):
         raise VerifyFailed(f"the new deployment was not finalized: {why}", reason=Reason.FINALIZE_FAILED)
     if staged in order:
         if why := await os.counting.gave_up(staged) or await greenboot.rolled_back(run, order, staged, booted.id):

@@ -92,7 +92,8 @@ async def watch_boot(run: Run, progress: Progress) -> None:
         if now >= deadline:
             if bad:
                 message = "; ".join(why for _, why in bad[:5])
-                raise VerifyFailed(message, reason=Reason.UNIT_UNHEALTHY, unit=bad[0][0])
+                # A full reboot may help after a soft one, which is all that follows from this.
+                raise VerifyFailed(message, reason=Reason.UNIT_UNHEALTHY, curable=True, unit=bad[0][0])
             return
         if good_since is None:
             progress(f"{bad[0][1] if bad else 'units are still starting'}; waiting for it", deadline)

@@ -261,7 +261,8 @@ class Executor:
         )
         # The budget counts time on the steady clock of each boot, so a change of the wall clock does not reset it.
         budget = record.lasting.budget.counted(boot_id, clock.monotonic(), self._began)
-        if to.phase is Phase.REBOOTING and isinstance(leg, Fallback):
+        repeated = isinstance(leg, Apply) and leg.soft_failed
+        if to.phase is Phase.REBOOTING and (isinstance(leg, Fallback) or repeated):
             budget = budget.spend()
         record = replace(record, lasting=replace(record.lasting, budget=budget))
         if to.phase is Phase.DRAINING:

@@ -1,61 +1,173 @@
-"""The fallback reboot: a soft one where that is enough, and a full one where a soft one did not help.
+"""The kind of a reboot: a soft one where that is enough, and a full one where a soft one did not help.
 
 The order is the same for each update: at most one soft reboot, then at most one full one, then the revert. A soft
-reboot that is not possible becomes a full one, and that is reported with its reason.
+reboot that is not possible becomes a full one, and that is reported with its reason. A planned soft reboot leads into
+the deployment of the update, a fallback into the one that runs.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
-from nodeagent.agent.update.run import Ports, Run, UpdatePolicy
+from nodeagent.agent.update.run import Ports, Run, Transition, Update, UpdatePolicy
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.plan.change import Plan
-from nodeagent.core.plan.reboot_kind import FallbackKind, fallback_kind
+from nodeagent.core.plan.reboot_kind import ChosenKind, fallback_kind, planned_kind
 from nodeagent.core.update.events import FallbackChosen, Warned
-from nodeagent.core.update.legs import Fallback, fallback_of
-from nodeagent.errors import AgentError
+from nodeagent.core.update.legs import Apply, Fallback, fallback_of
+from nodeagent.core.update.phase import Phase
+from nodeagent.errors import AgentError, Refused, ServiceUnavailable
 from nodeagent.reasons import Reason
 
-__all__ = ["begin_fallback", "kind_of_fallback", "make_full", "wants_soft"]
+__all__ = [
+    "NO_SOFT_REBOOT",
+    "begin_fallback",
+    "begin_planned",
+    "check_soft",
+    "kind_of_fallback",
+    "kind_of_planned",
+    "make_full",
+    "wants_soft",
+]
+
+# Reasons for which a soft reboot becomes a full one.
+NO_SOFT_REBOOT = frozenset(
+    {
+        Reason.SOFT_REBOOT_UNSUPPORTED,
+        Reason.SOFT_REBOOT_NOT_PREPARED,
+        Reason.NEXT_ROOT_PREPARED,
+        Reason.ENCRYPTED_ROOT,
+        Reason.KERNEL_START_NEEDED,
+    }
+)
 
 
-async def kind_of_fallback(ports: Ports, policy: UpdatePolicy, plan: Plan) -> FallbackKind:
+async def kind_of_fallback(ports: Ports, policy: UpdatePolicy, plan: Plan) -> ChosenKind:
     """Return the kind of a fallback reboot on this host."""
     found = fallback_kind([planned.change for planned in plan.changes], soft=policy.soft_fallback)
     if found.kind is RebootKind.SOFT:
         try:
             await ports.power.check_soft_reboot()
         except AgentError as error:
-            return FallbackKind(RebootKind.FULL, error.message, error.reason)
+            return ChosenKind(RebootKind.FULL, error.message, error.reason)
     return found
 
 
-async def begin_fallback(run: Run, message: str, reason: str) -> Fallback:
+async def kind_of_planned(ports: Ports, policy: UpdatePolicy, update: Update, staged: str) -> ChosenKind:
+    """Return the kind of the planned reboot on this host. ``staged`` is the id of the deployment, "" before it exists.
+
+    Raises ``ServiceUnavailable``; any other error is an obstacle.
+    """
+    found = planned_kind(update.plan.changes, soft=policy.soft_update, deploys=update.target is not None)
+    if found.kind is not RebootKind.SOFT:
+        return found
+    saves = await ports.power.kernel_start_seconds()
+    try:
+        await _check_planned(ports, staged)
+    except ServiceUnavailable:
+        raise
+    except AgentError as error:
+        return ChosenKind(RebootKind.FULL, error.message, error.reason, saves=saves)
+    if not staged:
+        return ChosenKind(None, "decided when the deployment is staged", saves=saves)
+    return replace(found, saves=saves)
+
+
+async def _check_planned(ports: Ports, staged: str) -> None:
+    await ports.power.check_soft_reboot(same_system=False)
+    if staged and ports.os is not None:
+        await ports.os.check_soft_reboot(staged)
+
+
+async def check_soft(run: Run) -> None:
+    """Check again right before the request. Raise ``Refused`` with one of ``NO_SOFT_REBOOT``, or ``StagedLost``.
+
+    An answer that is no yes is a no.
+    """
+    try:
+        if isinstance(run.record.leg, Apply):
+            await _check_planned(run.ports, run.record.os.staged)
+        else:
+            await run.ports.power.check_soft_reboot()
+    except ServiceUnavailable:
+        raise
+    except AgentError as error:
+        known = error.reason in NO_SOFT_REBOOT or error.reason == Reason.STAGED_LOST
+        raise Refused(error.message, reason=error.reason if known else Reason.SOFT_REBOOT_UNSUPPORTED) from error
+
+
+async def begin_planned(run: Run) -> Transition:
+    """Return the transition to the planned reboot of an update, with its kind."""
+    leg, name = run.record.leg, run.record.to_name
+    assert isinstance(leg, Apply)
+    message = f"rebooting into {name}"
+    found = ChosenKind(RebootKind.FULL)
+    # A reboot that repeats another one, or that follows a merge of /etc, is a full one.
+    if run.policy.soft_update and not (leg.soft_failed or leg.etc_merge_repaired):
+        found = await kind_of_planned(run.ports, run.policy, run.update, run.record.os.staged)
+        words = _words(found)
+        message = f"{message}: {words}"
+        _note(run, words)
+    leg = replace(leg, kind=found.kind or RebootKind.FULL)
+    return Transition(Phase.REBOOTING, leg, Reason.PLANNED, message)
+
+
+def _words(found: ChosenKind) -> str:
+    if found.kind is not RebootKind.SOFT:
+        return _full_because(": ".join(filter(None, (found.reason, found.why))))
+    saves = f" and saves about {found.saves:.0f} s of firmware and kernel" if found.saves is not None else ""
+    return f"a soft reboot, which keeps the boot ID{saves}"
+
+
+def _note(run: Run, words: str) -> None:
+    """Keep ``words`` for the history, once."""
+    record = run.record
+    if words not in record.notes:
+        run.update.record = replace(record, notes=(*record.notes, words))
+
+
+async def begin_fallback(run: Run, message: str, reason: str) -> Apply | Fallback:
     """Return the leg of the next fallback reboot, and report it. ``message`` and ``reason`` are of the failure."""
     record = run.record
-    if isinstance(record.leg, Fallback):
+    leg = record.leg
+    if isinstance(leg, Fallback) or (isinstance(leg, Apply) and leg.kind is RebootKind.SOFT):
         run.narrate(FallbackChosen, f"after the soft reboot: {message}", reason, RebootKind.FULL)
-        return replace(record.leg, kind=RebootKind.FULL, soft_failed=message)
+        if isinstance(leg, Apply):
+            _note(run, f"a full reboot followed, because {message}")
+        return replace(leg, kind=RebootKind.FULL, soft_failed=message)
     found = await kind_of_fallback(run.ports, run.policy, run.update.plan)
-    run.narrate(FallbackChosen, message, reason, found.kind)
+    kind = found.kind or RebootKind.FULL
+    run.narrate(FallbackChosen, message, reason, kind)
     if found.reason:
-        run.narrate(Warned, _full_because(found.why), found.reason)
-    return fallback_of(record.written, message, found.kind)
+        run.narrate(Warned, f"the fallback is {_full_because(found.why)}", found.reason)
+    return fallback_of(record.written, message, kind)
 
 
 def wants_soft(run: Run) -> bool:
     """Return whether the reboot of this phase is a soft one. The setting may have changed since it was chosen."""
-    leg = run.record.leg
-    return run.policy.soft_fallback and isinstance(leg, Fallback) and leg.kind is RebootKind.SOFT
+    match run.record.leg:
+        case Fallback(kind=RebootKind.SOFT):
+            return run.policy.soft_fallback
+        case Apply(kind=RebootKind.SOFT):
+            return run.policy.soft_update
+        case _:
+            return False
 
 
 async def make_full(run: Run, why: str, reason: Reason) -> None:
     """Make the reboot of this phase a full one, in the record as well."""
+    planned = isinstance(run.record.leg, Apply)
     run.update.change_leg(kind=RebootKind.FULL)
-    run.narrate(Warned, _full_because(why), reason)
+    if planned:
+        _note(run, _full_because(f"{reason}: {why}"))
+    run.narrate(Warned, f"the {'reboot' if planned else 'fallback'} is {_full_because(why)}", reason)
+    if planned and reason == Reason.SOFT_REBOOT_FAILED and run.ports.os is not None:
+        # What is prepared would make a reboot by another program a soft one. The full reboot does not need this.
+        with suppress(AgentError):
+            await run.ports.os.reset_soft_reboot()
     await run.ports.store.save(run.record)
 
 
 def _full_because(why: str) -> str:
-    return f"the fallback is a full reboot, not a soft one: {why}"
+    return f"a full reboot, not a soft one: {why}"

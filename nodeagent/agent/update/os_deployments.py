@@ -183,6 +183,12 @@ class HostDeployments:
     async def reset_soft_reboot(self) -> None:
         await self._port.reset_soft_reboot()
 
+    async def check_soft_reboot(self, deployment: str) -> None:
+        await self._port.check_soft_reboot(deployment)
+
+    async def prepare_soft_reboot(self, deployment: str) -> None:
+        await self._port.prepare_soft_reboot(deployment)
+
     async def finalize_failure(self) -> str:
         return await self._port.finalize_failure()
 

@@ -26,6 +26,7 @@ from nodeagent.agent.update import (
     verification,
     writing,
 )
+from nodeagent.agent.update.fallback import begin_planned
 from nodeagent.agent.update.os_deployments import HostDeployments, discard_own
 from nodeagent.agent.update.outcomes import OUTCOMES, abandon, at_end, degraded, safe_parts_first
 from nodeagent.agent.update.reboot import request_reboot
@@ -157,7 +158,7 @@ async def _act(run: Run) -> Transition:
         await actions.act(run, update.static_pods)
         # A member of etcd that does not work with its new manifest shows before the node goes away.
         await static_pods.watch(run, progress_of(run.ports, update))
-        return Transition(Phase.REBOOTING, reason=Reason.PLANNED, message=f"rebooting into {run.record.to_name}")
+        return await begin_planned(run)
     await actions.act(run, actions.unit_steps(update))
     return Transition(Phase.VERIFYING)
 
@@ -169,7 +170,7 @@ async def _stage_again(run: Run) -> Transition:
     if not run.update.repeated:
         await after_boot.before_staging_again(run)
     await staging.stage_again(run, os, target)
-    return Transition(Phase.REBOOTING, reason=Reason.PLANNED, message=f"rebooting into {run.record.to_name}")
+    return await begin_planned(run)
 
 
 async def _drain_before_fallback(run: Run) -> Transition:

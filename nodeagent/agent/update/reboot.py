@@ -14,7 +14,7 @@ from nodeagent.agent.update.actions import clear_before_reboot
 from nodeagent.agent.update.admin_checks import check_before
 from nodeagent.agent.update.admission import NotNow, recheck_before_reboot, retry_on_refusal
 from nodeagent.agent.update.after_boot import stage_again
-from nodeagent.agent.update.fallback import make_full, wants_soft
+from nodeagent.agent.update.fallback import NO_SOFT_REBOOT, check_soft, make_full, wants_soft
 from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.agent.update.outcomes import degraded, failed
 from nodeagent.agent.update.run import Ports, Run, Transition, UpdatePolicy, moment, time_of
@@ -30,9 +30,6 @@ from nodeagent.errors import AgentError, Refused, ServiceUnavailable
 from nodeagent.reasons import Reason
 
 __all__ = ["Shutdown", "go_down", "request_reboot", "while_held"]
-
-# Reasons for which a soft reboot becomes a full one.
-NO_SOFT_REBOOT: Final = frozenset({Reason.SOFT_REBOOT_UNSUPPORTED, Reason.NEXT_ROOT_PREPARED, Reason.ENCRYPTED_ROOT})
 
 # Seconds for which a check before a reboot counts. Users who are warned have longer, so it is repeated then.
 STILL_VALID: Final = 1.0
@@ -159,8 +156,8 @@ async def _reboot_of_its_kind(run: Run) -> None:
 async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
     """Reboot the host, as ``go_down``.
 
-    Raises also ``StagedLost`` if the staged deployment is gone, and ``LockedSoftReboot`` if a soft reboot into a locked
-    deployment is prepared and cannot be cleared.
+    Raises also ``StagedLost`` if the staged deployment is gone, one of ``NO_SOFT_REBOOT`` for a soft reboot, and
+    ``LockedSoftReboot`` if a soft reboot into a locked deployment is prepared and cannot be cleared.
     """
     ports, update = run.ports, run.update
     allowed = float("-inf")
@@ -180,14 +177,14 @@ async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
 
     async def confirm() -> None:
         await permit()
-        if soft:
-            # It may have become impossible while users were warned, and it may start what another program prepared.
-            await _check_soft_reboot(ports)
         # A soft reboot would start the locked deployment without the merge of /etc.
         if ports.os is not None and (deployment := await ports.os.unmerged_soft_reboot()):
             why = f"{deployment} is locked and prepared for a soft reboot, which is cleared before the reboot"
             run.narrate(Warned, why, reason=Reason.LOCKED_SOFT_REBOOT)
             await ports.os.reset_soft_reboot()
+        if soft:
+            # It may have become impossible while users were warned, and it may start what another program prepared.
+            await check_soft(run)
         # The one place that decides between a cancellation and the reboot. There is no other task in between.
         if update.cancelled is not None and not run.record.reverting:
             raise NotNow(update.cancelled.message, reason=Reason(update.cancelled.reason))
@@ -197,21 +194,14 @@ async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
         """Stop the units whose state is removed, and unlock the staged deployment, as late as possible: no other reboot
         finalizes unverified files."""
         # An inhibitor may block for an hour, and the kubelet must not be down for that time.
-        await clear_before_reboot(run)
-        target, os = update.target, ports.os
-        if os is None or target is None or run.record.reverting:
-            return
-        unlock = bool(unmet(target, await os.booted()))
         if not soft:
-            await _count_boots(run, os)
-        if unlock:
-            try:
-                await _unlock(os, run.record.os.staged)
-            except AgentError:
-                # It does not boot, and the boots of another one must not be counted.
-                with suppress(AgentError):
-                    await os.counting.end()
-                raise
+            await clear_before_reboot(run)
+        target, os = update.target, ports.os
+        if os is not None and target is not None and not run.record.reverting:
+            await _unlock_for(run, os, soft=soft, due=bool(unmet(target, await os.booted())))
+        if soft:
+            # A preparation that fails leads to a full reboot, which may wait for inhibitors again.
+            await clear_before_reboot(run)
 
     operation, why = run.record.operation, run.record.fallback or f"applying {run.record.to_name}"
     name, request = ("soft reboot", partial(ports.power.reboot, soft=True)) if soft else ("reboot", ports.power.reboot)
@@ -223,6 +213,24 @@ async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
         raise
 
 
+async def _unlock_for(run: Run, os: HostDeployments, *, soft: bool, due: bool) -> None:
+    """Unlock the staged deployment if that is ``due``, and prepare what a reboot of this kind needs besides."""
+    if not soft:
+        await _count_boots(run, os)
+    if not due:
+        return
+    try:
+        await _unlock(os, run.record.os.staged)
+    except AgentError:
+        # It does not boot, and the boots of another one must not be counted.
+        with suppress(AgentError):
+            await os.counting.end()
+        raise
+    if soft:
+        # A locked deployment would start unmerged, so it is unlocked first.
+        await os.prepare_soft_reboot(run.record.os.staged)
+
+
 async def _count_boots(run: Run, os: HostDeployments) -> None:
     """Let the boot loader count the boots of the new deployment. A host that cannot do so reboots all the same."""
     try:
@@ -232,17 +240,6 @@ async def _count_boots(run: Run, os: HostDeployments) -> None:
             await os.counting.begin(run.record.os.staged)
     except AgentError as error:
         run.narrate(Warned, f"{error.message}; a boot that fails leads to no other one", error.reason)
-
-
-async def _check_soft_reboot(ports: Ports) -> None:
-    """Raise ``Refused`` with one of ``NO_SOFT_REBOOT``; an answer that is no yes is a no."""
-    try:
-        await ports.power.check_soft_reboot()
-    except ServiceUnavailable:
-        raise
-    except AgentError as error:
-        reason = error.reason if error.reason in NO_SOFT_REBOOT else Reason.SOFT_REBOOT_UNSUPPORTED
-        raise Refused(error.message, reason=reason) from error
 
 
 async def _unlock(os: HostDeployments, deployment: str) -> None:

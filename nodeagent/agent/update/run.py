@@ -120,6 +120,8 @@ class UpdatePolicy:
     may_reboot: bool = True
     # A fallback reboot is soft where that is enough.
     soft_fallback: bool = False
+    # The reboot into a new deployment is soft where that is enough.
+    soft_update: bool = False
     revert: bool = True
     # None: an update may begin at any time.
     windows: Schedule | None = None

@@ -1,26 +1,39 @@
-"""Decide of which kind a fallback reboot is: a soft one starts all services again, a full one the kernel as well.
+"""Decide of which kind a reboot is: a soft one starts all services again, a full one the kernel as well.
 
 A soft reboot keeps the kernel, its modules, its settings, its devices and /run. So it proves nothing about an entry
 that only the start of a kernel, or of the initramfs, reads: an entry in the table below needs a full reboot. An entry
-that removes a setting counts as well, because the running kernel keeps the removed value.
+that removes a setting counts as well, because the running kernel keeps the removed value. The same table applies to the
+files that a new OS changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.config.paths import UNIT_DIR
-from nodeagent.core.plan.change import ActionType, Change, Plan
+from nodeagent.core.plan.change import ActionType, Change, Plan, PlannedChange, PolicySource
 from nodeagent.reasons import Reason
 
-__all__ = ["FallbackKind", "fallback_kind", "fallback_to_dict", "kernel_start", "may_fall_back"]
+__all__ = [
+    "LINK_DIRECTORY",
+    "TREE_PATHS",
+    "ChosenKind",
+    "chosen_to_dict",
+    "fallback_kind",
+    "kernel_start",
+    "may_fall_back",
+    "planned_kind",
+]
 
 
 # Domains whose entries are files and services of the userspace. Each other domain is a part of the OS.
 _USERSPACE: Final = frozenset({"file", "unit", "sshkey", "password"})
+
+# Domains that another deployment brings: its trees decide.
+_DEPLOYED: Final = frozenset({"osImageURL", "extensions"})
 
 # Directories from which systemd and kmod read fragments, below each of _ROOTS.
 _FRAGMENTS: Final = {
@@ -80,6 +93,17 @@ _PATHS: Final = {
 }
 # Names of interfaces are given when the kernel finds the device.
 _LINKS: Final = ("/etc/systemd/network/", ".link")
+
+# Paths of an OS tree, with all that is below them. The kernel and its initramfs are beside the modules.
+TREE_PATHS: Final = {
+    "usr/lib/modules": "the kernel, its modules or its initramfs",
+    "usr/lib/firmware": "firmware and microcode",
+    "usr/lib/ostree/prepare-root.conf": "the initramfs",
+    **{path.removeprefix("/"): why for path, why in _PATHS.items() if path.startswith("/usr/lib/")},
+    **{f"usr{path}": why for path, why in _PATHS.items() if path.startswith("/etc/")},
+}
+# The directory of an OS tree whose files with this suffix name interfaces.
+LINK_DIRECTORY: Final = ("usr/lib/systemd/network", ".link")
 
 # Units, by the name without an instance.
 _UNITS: Final = {
@@ -156,32 +180,63 @@ def _of_unit(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class FallbackKind:
+class ChosenKind:
     """The kind, and why it is not soft; "" for a soft one.
 
-    ``reason`` is "" if the setting decides. ``because`` has the ids of the changes that decide.
+    ``kind`` is None if it is decided later, and ``why`` says when. ``reason`` is "" if the setting decides. ``because``
+    has the ids of the changes that decide. ``saves`` are the seconds that a soft reboot does not take, None if they are
+    not known.
     """
 
-    kind: RebootKind
+    kind: RebootKind | None
     why: str = ""
     reason: str = ""
     because: tuple[str, ...] = ()
+    saves: float | None = None
 
 
-def fallback_kind(changes: Iterable[Change], *, soft: bool) -> FallbackKind:
+def fallback_kind(changes: Iterable[Change], *, soft: bool) -> ChosenKind:
     """Return the kind of a fallback reboot of an update with these changes; ``soft`` as the setting has it.
 
     Whether the host is able to make a soft reboot is checked later (``Power.check_soft_reboot``).
     """
     if not soft:
-        return FallbackKind(RebootKind.FULL, "reboot.soft is never")
-    found = sorted((change.id, why) for change in changes if (why := kernel_start(change)))
+        return ChosenKind(RebootKind.FULL, "reboot.soft is never")
+    return _kind_for({change.id: why for change in changes if (why := kernel_start(change))})
+
+
+def planned_kind(changes: Iterable[PlannedChange], *, soft: bool, deploys: bool) -> ChosenKind:
+    """Return the kind of the planned reboot of an update, as far as its plan decides it.
+
+    ``soft`` as the setting has it. ``deploys``: the update makes a new deployment, which is checked later
+    (``Deployments.check_soft_reboot``).
+    """
+    if not soft:
+        return ChosenKind(RebootKind.FULL, "reboot.soft is not auto")
+    if not deploys:
+        return ChosenKind(RebootKind.FULL, "only an update of the OS is entered by a soft reboot")
+    return _kind_for({each.change.id: why for each in changes if (why := _needs_kernel(each))})
+
+
+def _needs_kernel(planned: PlannedChange) -> str:
+    if planned.change.domain in _DEPLOYED:
+        return ""
+    if why := kernel_start(planned.change):
+        return why
+    # The built-in default for an unknown file is a reboot, which starts all that may read it. An entry of the admin
+    # may have another cause, which is not known here.
+    asked = any(action.type is ActionType.REBOOT for action in planned.actions)
+    return "the policy of the admin requires a reboot" if asked and planned.policy is PolicySource.USER else ""
+
+
+def _kind_for(found: Mapping[str, str]) -> ChosenKind:
+    """``found`` are the changes that need a kernel, and why."""
     if not found:
-        return FallbackKind(RebootKind.SOFT)
-    (first, why), more = found[0], len(found) - 1
+        return ChosenKind(RebootKind.SOFT)
+    first, more = min(found), len(found) - 1
     others = f" and {more} more" if more else ""
-    words = f"only the start of a kernel applies {first}{others} ({why})"
-    return FallbackKind(RebootKind.FULL, words, Reason.KERNEL_START_NEEDED, tuple(change for change, _ in found))
+    words = f"only the start of a kernel applies {first}{others} ({found[first]})"
+    return ChosenKind(RebootKind.FULL, words, Reason.KERNEL_START_NEEDED, tuple(sorted(found)))
 
 
 def may_fall_back(plan: Plan) -> bool:
@@ -189,11 +244,12 @@ def may_fall_back(plan: Plan) -> bool:
     return not plan.reboot and any(action.type is not ActionType.NONE for action in plan.actions)
 
 
-def fallback_to_dict(found: FallbackKind) -> dict[str, Any]:
-    """Return the key ``fallback`` of a plan."""
+def chosen_to_dict(found: ChosenKind) -> dict[str, Any]:
+    """Return the key ``fallback`` or ``reboot`` of a plan."""
     return {
-        "kind": str(found.kind),
+        "kind": "undecided" if found.kind is None else str(found.kind),
         **({"why": found.why} if found.why else {}),
         **({"reason": str(found.reason)} if found.reason else {}),
         **({"because": list(found.because)} if found.because else {}),
+        **({"saves_seconds": round(found.saves, 1)} if found.saves is not None else {}),
     }

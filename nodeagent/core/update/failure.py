@@ -1,6 +1,7 @@
 """Decide what follows a failed update.
 
-An update has one fallback reboot at most, or a soft one and then a full one, so there is no reboot loop.
+An update has one fallback reboot at most, or a soft one and then a full one, so there is no reboot loop. A planned soft
+reboot is followed by at most one full one.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def after_failure(
         ):
             # Before these phases there is nothing yet that a reboot would start.
             return FailureResponse.REBOOT
-        case Fallback(kind=RebootKind.SOFT, soft_failed=""), Phase.VERIFYING if curable and may_reboot:
+        case Apply(kind=RebootKind.SOFT, soft_failed="") | Fallback(
+            kind=RebootKind.SOFT, soft_failed=""
+        ), Phase.VERIFYING if curable and may_reboot:
             # The services started again, and not the kernel: the full reboot is still to come.
             return FailureResponse.REBOOT
         case Apply() | Fallback(), phase if phase is not Phase.RELEASING:

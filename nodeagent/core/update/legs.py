@@ -85,10 +85,15 @@ class Apply(Written):
 
     ``reboot_instead`` says why a reboot takes the place of the actions: the drain was not complete in time. With
     ``etc_merge_repaired``, what the merge of /etc took back was written again, which is done once.
+
+    ``kind`` is that of the planned reboot: soft only where it was chosen and took place so. ``soft_failed`` as in
+    ``Fallback``.
     """
 
     reboot_instead: str = ""
     etc_merge_repaired: bool = False
+    kind: RebootKind = RebootKind.FULL
+    soft_failed: str = ""
 
 
 @dataclass(frozen=True, slots=True)

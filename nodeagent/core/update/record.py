@@ -300,6 +300,9 @@ def after_boot(record: Record, phase: Phase, *, now: str, boot_id: str) -> Recor
         # The boot that took place counts, whichever was requested. One of the kernel is not undone by a soft one.
         starting = record.phase is not Phase.VERIFYING or leg.kind is RebootKind.SOFT
         leg = replace(leg, kind=RebootKind.SOFT if softly and starting else RebootKind.FULL)
+    elif isinstance(leg, Apply) and not softly:
+        # The kernel started, whatever was requested. A soft reboot alone never makes the planned one a soft one.
+        leg = replace(leg, kind=RebootKind.FULL)
     if record.phase is phase:
         return replace(record, leg=leg, boot_id=boot_id)
     if isinstance(leg, Apply) and leg.reboot_instead:

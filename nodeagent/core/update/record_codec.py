@@ -188,10 +188,9 @@ def _flags(leg: Leg, phase: Phase) -> dict[str, Any]:
             return {"given_up": leg.reason, "given_up_why": leg.message, "successor": leg.successor}
         case Apply():
             acted = phase is not Phase.WRITING or leg.etc_merge_repaired
-            return {"acted": acted, "fallback": leg.reboot_instead, "merged": leg.etc_merge_repaired}
+            return {"acted": acted, "fallback": leg.reboot_instead, "merged": leg.etc_merge_repaired, **_kind(leg)}
         case Fallback():
-            kind = {"fallback_kind": leg.kind.value, "soft_failed": leg.soft_failed}
-            return {"acted": True, "fallback": leg.because, **kind}
+            return {"acted": True, "fallback": leg.because, **_kind(leg)}
         case Revert():
             return {
                 "acted": leg.undo_actions,
@@ -203,6 +202,11 @@ def _flags(leg: Leg, phase: Phase) -> dict[str, Any]:
             }
         case _:
             return {}
+
+
+def _kind(leg: Apply | Fallback) -> dict[str, str]:
+    # The key is older than the soft reboots that are planned.
+    return {"fallback_kind": leg.kind.value, "soft_failed": leg.soft_failed}
 
 
 def record_from_dict(data: Mapping[str, Any]) -> Record:
@@ -334,13 +338,16 @@ def _progress(stored: _Stored) -> tuple[str, int, frozenset[str], frozenset[str]
 
 
 def _apply(stored: _Stored) -> Apply:
-    return Apply(*_progress(stored), stored.fallback, stored.merged)
+    return Apply(*_progress(stored), stored.fallback, stored.merged, _reboot_kind(stored), stored.soft_failed)
 
 
 def _fallback(stored: _Stored) -> Fallback:
+    return Fallback(*_progress(stored), stored.fallback, _reboot_kind(stored), stored.soft_failed)
+
+
+def _reboot_kind(stored: _Stored) -> RebootKind:
     # A kind of a newer agent is not repeated by this one.
-    kind = RebootKind.SOFT if stored.fallback_kind == RebootKind.SOFT else RebootKind.FULL
-    return Fallback(*_progress(stored), stored.fallback, kind, stored.soft_failed)
+    return RebootKind.SOFT if stored.fallback_kind == RebootKind.SOFT else RebootKind.FULL
 
 
 def _revert(stored: _Stored) -> Revert:

@@ -4,16 +4,16 @@ The machine may have been killed, power-cut or rebooted at any point. The record
 say which boot this is; the disk itself is asked later, by the executor and by verification.
 
 A soft reboot started every service again, and nothing below: not the kernel, and not what the boot loader chooses. It
-is the boot that an update waits for only where services are all that matters: not for the OS, not for a plan with a
-reboot, and in a fallback neither for an entry that only a kernel reads (``core.plan.reboot_kind``) nor after a soft
-reboot that did not help.
+is the boot that an update waits for only where services are all that matters: not for the OS and not for a plan with a
+reboot, unless a soft one was chosen for it; and in a fallback neither for an entry that only a kernel reads
+(``core.plan.reboot_kind``) nor after a soft reboot that did not help.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
 
-from nodeagent.core.boot import kernel_boot
+from nodeagent.core.boot import RebootKind, kernel_boot
 from nodeagent.core.plan.change import Change, ChangeKind
 from nodeagent.core.plan.reboot_kind import kernel_start
 from nodeagent.core.update.legs import Apply, Fallback, Prepare, Rest, Revert, Unreleased
@@ -87,6 +87,8 @@ def resume(record: Record, boot_id: str) -> Decision:
 def needs_kernel_boot(record: Record) -> bool:
     """Return whether this update needs a boot of the kernel, forward or back."""
     plan = record.plan or {}
+    if isinstance(record.leg, Apply) and record.leg.kind is RebootKind.SOFT:
+        return False
     if record.os.target is not None or any(action.get("type") == "Reboot" for action in plan.get("actions", ())):
         return True
     if not isinstance(record.leg, Fallback):

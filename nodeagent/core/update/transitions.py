@@ -49,9 +49,11 @@ NEXT: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
         # took something of the config back.
         (Apply, Phase.REBOOTING): frozenset({(Apply, Phase.VERIFYING), (Apply, Phase.STAGING), REVERT, DEGRADED}),
         (Apply, Phase.STAGING): frozenset({(Apply, Phase.REBOOTING), REVERT, DEGRADED}),
+        # To Rebooting after a soft reboot that did not lead to the new deployment, or to one that works.
         (Apply, Phase.VERIFYING): frozenset(
             {
                 (Apply, Phase.RELEASING),
+                (Apply, Phase.REBOOTING),
                 (Apply, Phase.STAGING),
                 (Apply, Phase.WRITING),
                 (Fallback, Phase.DRAINING),

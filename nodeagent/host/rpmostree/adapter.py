@@ -28,9 +28,10 @@ from nodeagent.host.rpmostree.credentials import Credentials
 from nodeagent.host.rpmostree.deployments import BootEntries, has_superusers
 from nodeagent.host.rpmostree.extensions import ExtensionsRepository
 from nodeagent.host.rpmostree.failures import SAME_REFS, absent_package, failure, incomplete, one_line
-from nodeagent.host.rpmostree.finalization import Finalization, SoftReboot
+from nodeagent.host.rpmostree.finalization import Finalization
 from nodeagent.host.rpmostree.guards import Guards, Services, native_bootc
 from nodeagent.host.rpmostree.request import CLEANUP, ROLLBACK, Request, next_request, redeploy_command
+from nodeagent.host.rpmostree.soft_reboot import SoftReboot
 from nodeagent.host.rpmostree.staging import OwnDeployments, Ownership, StagedState
 from nodeagent.host.rpmostree.transaction import End, Timing, TransactionResult, follow
 from nodeagent.host.systemd_jobs import run_unit
@@ -174,6 +175,12 @@ class RpmOstree:
 
     async def reset_soft_reboot(self) -> None:
         await self._soft_reboot.reset()
+
+    async def check_soft_reboot(self, deployment: str) -> None:
+        await self._soft_reboot.check(await self.list(), deployment)
+
+    async def prepare_soft_reboot(self, deployment: str) -> None:
+        await self._soft_reboot.prepare(await self.list(), deployment)
 
     async def changes(self, staged: str, managed: Mapping[str, FileTreeEntry] | None) -> OsChanges:
         async with self._session() as session:

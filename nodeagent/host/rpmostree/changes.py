@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile
 from nodeagent.core.plan.os_changes import FileCounts, OsChanges, PackageChange, PackageChangeKind
+from nodeagent.core.plan.reboot_kind import LINK_DIRECTORY, TREE_PATHS
 from nodeagent.errors import AgentError, Refused
 from nodeagent.host.rpmostree.client import Session
 from nodeagent.reasons import Reason
@@ -114,6 +115,29 @@ class Trees:
         sides = [_policies(tree) for tree in (self._booted, self._staged)]
         return sides[0] == sides[1] if all(sides) else None
 
+    def kernel_starts(self) -> list[tuple[str, str]]:
+        """Return the paths that differ and that only a starting kernel reads, each with the cause.
+
+        A path that cannot be read, or is too large, counts as different; so does a tree without a kernel.
+        """
+        found = [] if self.kernel() else [("usr/lib/modules", "the kernel is not known")]
+        for path, why in TREE_PATHS.items():
+            try:
+                before, after = (_below(tree / path) for tree in (self._booted, self._staged))
+            except OSError as error:
+                found.append((path, f"it cannot be read, {error.strerror}"))
+                continue
+            if before is None or before != after:
+                found.append((path, why))
+        directory, suffix = LINK_DIRECTORY
+        sides = [
+            {path.name: _below(path) for path in (tree / directory).glob(f"*{suffix}*")}
+            for tree in (self._booted, self._staged)
+        ]
+        if sides[0] != sides[1]:
+            found.append((directory, "names of network interfaces"))
+        return found
+
     def files(self) -> FileCounts | None:
         """Count the files of /usr that differ; None for a tree that cannot be read, or is too large."""
         try:
@@ -179,6 +203,17 @@ def _policies(tree: Path) -> dict[str, int]:
     """Return the compiled policies of all types, as path to inode."""
     top = tree / "usr/etc/selinux"
     return {str(path.relative_to(top)): path.lstat().st_ino for path in top.glob("*/policy/policy.*")}
+
+
+def _below(path: Path) -> dict[str, tuple[int, str]] | None:
+    """Return ``_inodes`` of a directory, or the same for one file. A path that does not exist is empty."""
+    try:
+        mode = path.lstat()
+    except FileNotFoundError:
+        return {}
+    if stat.S_ISDIR(mode.st_mode):
+        return _inodes(path)
+    return {"": (0, str(path.readlink())) if stat.S_ISLNK(mode.st_mode) else (mode.st_ino, "")}
 
 
 def _inodes(top: Path) -> dict[str, tuple[int, str]] | None:

@@ -1,4 +1,4 @@
-"""Finalize a staged deployment: unlocking without a reboot, the result of the last shutdown, and prepared soft reboots.
+"""Finalize a staged deployment: unlocking without a reboot, and the result of the last shutdown.
 
 Unlocking. The daemon's own method to unlock reboots at once, without regard for lease and inhibitors. libostree can
 unlock alone: since 2023.8 with ``ostree admin lock-finalization --unlock``, before that by removing a file. The kind of
@@ -9,13 +9,6 @@ Finalizing. A shutdown finalizes only if ostree-finalize-staged.service is activ
 ``ExecStop=``. Old versions start it with a path unit some time after staging, which a quick reboot overtakes
 (OCPBUGS-51150). Therefore it is started and checked here. It must never be restarted: stopping it *is* the
 finalization.
-
-Soft reboots. ``ostree admin prepare-soft-reboot`` (since 2025.3) mounts the staged deployment at /run/nextroot and
-ignores the lock. The shutdown does not finalize it, but the system starts it: with an unmerged /etc, so with another
-machine id and without local files, and without a boot entry, so that no ostree command works before a full reboot,
-which starts the old deployment. Any ``systemctl reboot`` becomes such a soft reboot. A reboot by nodeagent is always a
-full one and boots no locked deployment. The preparation is cleared before it all the same, because that reboot may be
-late or fail.
 """
 
 from __future__ import annotations
@@ -34,7 +27,7 @@ from nodeagent.host.rpmostree.transaction import Timing
 from nodeagent.host.systemd_jobs import run_unit
 from nodeagent.reasons import Reason
 
-__all__ = ["PREPARED", "Finalization", "SoftReboot"]
+__all__ = ["Finalization"]
 
 _FINALIZE = "ostree-finalize-staged.service"
 _COMPLETE = "ostree-boot-complete.service"
@@ -140,51 +133,3 @@ async def _journal(boot: str, unit: str) -> list[str]:
     """Return the last lines, none if there is no journal of that boot."""
     options = ("--output=cat", "--no-pager", "--quiet", f"--lines={_JOURNAL_LINES}")
     return (await output_of("journalctl", boot, f"--unit={unit}", *options, deadline=_JOURNAL_TIMEOUT)).splitlines()
-
-
-# libostree creates it after the mounts and removes it with them.
-PREPARED = "/run/ostree/nextroot-booted"
-
-_MOUNT = " /run/nextroot "
-_RESET = ("/usr/bin/ostree", "admin", "prepare-soft-reboot", "--reset")
-
-
-class SoftReboot:
-    """Detects and clears a soft reboot into a locked deployment."""
-
-    def __init__(self, staged: StagedState, make_bus: Callable[[], Bus], root: Path, timing: Timing) -> None:
-        self._staged = staged
-        self._make_bus = make_bus
-        self._prepared = root / PREPARED.lstrip("/")
-        self._mounts = root / "proc/self/mountinfo"
-        self._timing = timing
-
-    async def unmerged(self) -> str:
-        """Return the id of the locked deployment that a soft reboot would start, "" if there is none."""
-        return await asyncio.to_thread(self._unmerged)
-
-    async def reset(self) -> None:
-        """Clear the preparation. Raises ``Refused`` (``LockedSoftReboot``) if that fails."""
-        why = ""
-        try:
-            async with self._make_bus() as bus:
-                await run_unit(bus, _RESET, "Clear a soft reboot into a locked deployment", self._timing.unlock)
-        except AgentError as error:
-            why = f": {error.message}"
-        if deployment := await self.unmerged():
-            message = f"{deployment} is locked and prepared for a soft reboot, which cannot be cleared{why}"
-            raise Refused(message, reason=Reason.LOCKED_SOFT_REBOOT)
-
-    def _unmerged(self) -> str:
-        # libostree deletes the staged deployment when it prepares another one, so the mounted one is the staged one.
-        lock = self._staged.lock()
-        return lock.id if lock is not None and lock.locked and self._is_prepared() else ""
-
-    def _is_prepared(self) -> bool:
-        if self._prepared.exists():
-            return True
-        try:
-            with self._mounts.open(encoding="utf-8", errors="replace") as lines:
-                return any(_MOUNT in line for line in lines)
-        except OSError:
-            return False

@@ -25,7 +25,7 @@ from nodeagent.host.rpmostree.client import SERVICE, Session, SysrootState
 from nodeagent.host.rpmostree.staging import read_vardict, string
 from nodeagent.reasons import Reason
 
-__all__ = ["Guards", "Services", "native_bootc", "output_of"]
+__all__ = ["Guards", "Services", "native_bootc", "ostree_version", "output_of"]
 
 
 async def output_of(*command: str, deadline: float) -> str:
@@ -48,6 +48,13 @@ async def output_of(*command: str, deadline: float) -> str:
             process.kill()
             await process.wait()
     return output.decode("utf-8", "replace")
+
+
+async def ostree_version() -> tuple[int, int]:
+    """Return the version of libostree, (0, 0) if it is unknown."""
+    output = await output_of("ostree", "--version", deadline=_VERSION_TIMEOUT)
+    found = _VERSION.search(output)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 _ZINCATI = "zincati.service"
@@ -173,7 +180,7 @@ class Guards:
             if entry is not None and (deployment.booted or deployment.pinned):
                 names[deployment.booted].add(Path(entry.kernel).parent.name)
         # Since 2023.7 libostree removes unneeded kernels before it writes a new one.
-        prunes = await self._ostree_version() >= _EARLY_PRUNE
+        prunes = await ostree_version() >= _EARLY_PRUNE
         await asyncio.to_thread(self._boot_fits, names[True], names[True] | names[False] if prunes else None)
 
     def _boot_fits(self, booted: set[str], needed: set[str] | None) -> None:
@@ -193,12 +200,6 @@ class Guards:
             message = f"{_mib(free + frees)} MiB can be freed in /boot, a kernel needs {_mib(wants)}"
             hint = "free space: rpm-ostree cleanup -r, ostree admin status (pinned deployments), ls /boot"
             raise Refused(message, reason=Reason.BOOT_FULL, hint=hint)
-
-    async def _ostree_version(self) -> tuple[int, int]:
-        """Return the version of libostree, (0, 0) if it is unknown."""
-        output = await output_of("ostree", "--version", deadline=_VERSION_TIMEOUT)
-        found = _VERSION.search(output)
-        return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def _driven(name: str, hint: str) -> Refused:

@@ -39,6 +39,7 @@ __all__ = [
     "StagedState",
     "Variant",
     "boolean",
+    "device_and_inode",
     "read_vardict",
     "string",
     "strings",
@@ -95,6 +96,13 @@ def boolean(value: Variant | None) -> bool | None:
     if value[1] not in (b"\0", b"\1"):
         raise ValueError("neither true nor false")
     return value[1] == b"\1"
+
+
+def device_and_inode(value: Variant | None) -> tuple[int, int] | None:
+    """Return a pair of numbers, ``(tt)``, or None if the value has another type."""
+    if value is None or value[0] != "(tt)" or len(value[1]) != 16:
+        return None
+    return _number(value[1], 0, 8), _number(value[1], 8, 8)
 
 
 def _element_ends(data: bytes) -> list[int]:

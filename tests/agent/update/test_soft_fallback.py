@@ -36,7 +36,7 @@ KERNEL = config("kernel", {"/etc/web/x": "1", "/etc/app/x": "2", "/etc/quiet/gon
 class SoftHost(Host):
     async def _policy(self, *_: MachineConfig) -> Policy:
         entry = Entry("/etc/sysctl.d", (restart("app.service"),))
-        return Policy({**POLICY.files, entry.key: entry}, POLICY.units, POLICY.sshkey, POLICY.fields)
+        return replace(POLICY, files={**POLICY.files, entry.key: entry})
 
 
 class Picky(FakeUnit):

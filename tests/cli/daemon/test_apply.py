@@ -494,6 +494,33 @@ def test_a_plan_names_the_kind_of_its_fallback(
     ]
 
 
+@pytest.mark.parametrize(
+    ("reboot", "line"),
+    [
+        ({"kind": "soft"}, "the reboot: a soft one; if the host is not well after it, a full one\n"),
+        (
+            {"kind": "soft", "saves_seconds": 143.2},
+            "the reboot: a soft one, which saves about 143 s of firmware and kernel; if the host is not well after it,"
+            " a full one\n",
+        ),
+        (
+            {"kind": "full", "reason": "KernelStartNeeded", "why": "another\x1b kernel"},
+            "the reboot: a full reboot, not a soft one: KernelStartNeeded: another\\x1b kernel\n",
+        ),
+        ({"kind": "undecided", "why": "later"}, "the reboot: a soft one if the new OS allows it; later\n"),
+        ({"kind": "full", "why": "reboot.soft is not auto"}, ""),
+        ({"kind": "kexec"}, ""),
+        (None, ""),
+    ],
+)
+def test_a_plan_names_the_kind_of_its_reboot(
+    cli: Cli, daemon: FakeDaemon, config: str, reboot: dict[str, str] | None, line: str
+) -> None:
+    daemon.answers["Plan"] = json.dumps(PLAN if reboot is None else {**PLAN, "reboot": reboot})
+    answer = cli("plan", config)
+    assert [found for found in answer.out.splitlines(keepends=True) if "the reboot: " in found] == [line][: bool(line)]
+
+
 def test_a_plan_that_cannot_be_read(cli: Cli, daemon: FakeDaemon, config: str) -> None:
     daemon.answers["Plan"] = json.dumps({**PLAN, "schema": "nodeagent/plan/v9"})
     answer = cli("plan", config, "--json")

@@ -7,12 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.core.boot import RebootKind
-from nodeagent.core.plan.change import Action, ActionType, Change, ChangeKind, Plan
+from nodeagent.core.plan.change import Action, ActionType, Change, ChangeKind, Plan, PlannedChange, PolicySource
 from nodeagent.core.plan.reboot_kind import (
+    TREE_PATHS,
+    ChosenKind,
+    chosen_to_dict,
     fallback_kind,
-    fallback_to_dict,
     kernel_start,
     may_fall_back,
+    planned_kind,
 )
 from nodeagent.reasons import Reason
 
@@ -107,7 +110,7 @@ def test_it_is_soft_only_if_no_entry_needs_a_kernel(found: list[Change], soft: b
     assert (kind.kind is RebootKind.SOFT) == (soft and not any(map(kernel_start, found)))
     assert bool(kind.why) == (kind.kind is RebootKind.FULL)
     assert kind == fallback_kind(reversed(found), soft=soft), "the order does not count"
-    assert set(fallback_to_dict(kind)) <= {"kind", "why", "reason", "because"}
+    assert set(chosen_to_dict(kind)) <= {"kind", "why", "reason", "because"}
 
 
 @given(st.text(max_size=40))
@@ -118,7 +121,7 @@ def test_each_path_and_name_has_an_answer(text: str) -> None:
 
 def test_the_setting_decides_first() -> None:
     found = fallback_kind([change("file:/etc/sysctl.d/x.conf")], soft=False)
-    assert fallback_to_dict(found) == {"kind": "full", "why": "reboot.soft is never"}
+    assert chosen_to_dict(found) == {"kind": "full", "why": "reboot.soft is never"}
 
 
 @pytest.mark.parametrize(
@@ -133,3 +136,59 @@ def test_the_setting_decides_first() -> None:
 )
 def test_a_plan_with_a_reboot_or_without_an_action_has_no_fallback(actions: tuple[ActionType, ...], may: bool) -> None:
     assert may_fall_back(Plan("a", "b", (), tuple(map(Action, actions)))) is may
+
+
+# -- the planned reboot ------------------------------------------------------------------------------------------------
+
+
+def planned(
+    entry: str, policy: PolicySource = PolicySource.NONE, kind: ActionType = ActionType.REBOOT
+) -> PlannedChange:
+    return PlannedChange(change(entry), policy, (Action(kind),))
+
+
+IMAGE = planned("osImageURL:osImageURL")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [planned("file:/etc/unlisted"), planned("extensions:usbguard"), planned("unit:app.service", PolicySource.DEFAULT),
+     planned("file:/etc/mine", PolicySource.USER, ActionType.RESTART)],
+    ids=str,
+)  # fmt: skip
+def test_the_new_deployment_decides(entry: PlannedChange) -> None:
+    assert planned_kind([IMAGE, entry], soft=True, deploys=True) == ChosenKind(RebootKind.SOFT)
+
+
+@pytest.mark.parametrize("entry", KERNEL)
+def test_the_plan_may_need_a_kernel(entry: str) -> None:
+    if entry.startswith(("osImageURL", "extensions")):
+        return
+    found = planned_kind([IMAGE, planned(entry)], soft=True, deploys=True)
+    assert (found.kind, found.reason, found.because) == (RebootKind.FULL, Reason.KERNEL_START_NEEDED, (entry,))
+
+
+def test_the_policy_of_the_admin_may_require_one() -> None:
+    found = planned_kind([IMAGE, planned("file:/etc/mine", PolicySource.USER)], soft=True, deploys=True)
+    assert (found.kind, found.because) == (RebootKind.FULL, ("file:/etc/mine",))
+    assert "policy of the admin" in found.why
+
+
+@pytest.mark.parametrize(("soft", "deploys"), [(False, True), (True, False)])
+def test_the_setting_and_a_deployment_are_needed(soft: bool, deploys: bool) -> None:
+    found = planned_kind([IMAGE], soft=soft, deploys=deploys)
+    assert (found.kind, found.reason) == (RebootKind.FULL, "")
+    assert found.why
+
+
+def test_the_json_of_a_planned_reboot() -> None:
+    later = ChosenKind(None, "later", saves=143.24)
+    assert chosen_to_dict(later) == {"kind": "undecided", "why": "later", "saves_seconds": 143.2}
+    assert chosen_to_dict(ChosenKind(RebootKind.SOFT)) == {"kind": "soft"}
+
+
+def test_the_paths_of_a_tree_are_those_of_a_host() -> None:
+    assert {"usr/lib/modules", "usr/etc/selinux", "usr/lib/sysctl.d", "usr/etc/sysctl.d", "usr/lib/udev"} <= set(
+        TREE_PATHS
+    )
+    assert not any(path.startswith("/") or "usr/run" in path for path in TREE_PATHS)

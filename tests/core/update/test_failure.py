@@ -18,7 +18,7 @@ flag = st.booleans()
 def test_never_a_second_reboot(
     state: object, curable: bool, planned: bool, may: bool, revert: bool, instead: str, reboots: int
 ) -> None:
-    """The fallback of ``LEGS`` is a full reboot."""
+    """The legs of ``LEGS`` have full reboots."""
     record = at(state)  # type: ignore[arg-type]
     if isinstance(record.leg, Apply):
         record = Record(record.phase, Apply(reboots=reboots, reboot_instead=instead))
@@ -63,3 +63,18 @@ def test_a_full_reboot_follows_a_soft_one_once(
     assert (response is FailureResponse.REBOOT) == due
     if due:
         assert (Fallback, Phase.REBOOTING) in NEXT[Fallback, Phase.VERIFYING]
+
+
+@given(st.sampled_from(list(NEXT)), st.sampled_from(RebootKind), st.sampled_from(["", "it failed"]), flag, flag, flag)
+def test_a_full_reboot_follows_a_planned_soft_one_once(
+    state: object, kind: RebootKind, failed: str, curable: bool, may: bool, revert: bool
+) -> None:
+    record = at(state)  # type: ignore[arg-type]
+    if not isinstance(record.leg, Apply):
+        return
+    record = Record(record.phase, Apply(reboots=1, kind=kind, soft_failed=failed))
+    response = after_failure(record, curable=curable, planned_reboot=True, may_reboot=may, revert=revert)
+    due = record.phase is Phase.VERIFYING and kind is RebootKind.SOFT and not failed and curable and may
+    assert (response is FailureResponse.REBOOT) == due
+    if due:
+        assert (Apply, Phase.REBOOTING) in NEXT[Apply, Phase.VERIFYING]

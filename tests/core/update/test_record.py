@@ -65,7 +65,14 @@ def legs(kind: type[Leg], phase: Phase) -> st.SearchStrategy[Leg]:
     late = text if phase in (Phase.WRITING, Phase.ACTING) else st.just("")
     strategies: dict[type[Leg], st.SearchStrategy[Leg]] = {
         Abort: st.builds(Abort, reasons, text, text),
-        Apply: st.builds(Apply, **progress, reboot_instead=late, etc_merge_repaired=flag),
+        Apply: st.builds(
+            Apply,
+            **progress,
+            reboot_instead=late,
+            etc_merge_repaired=flag,
+            kind=st.sampled_from(RebootKind),
+            soft_failed=text,
+        ),
         Fallback: st.builds(Fallback, **progress, because=reasons, kind=st.sampled_from(RebootKind), soft_failed=text),
         Revert: st.builds(
             Revert, **progress, reason=text, undo_actions=flag, restored=flag, rolled_back=flag, fallback=text

@@ -138,3 +138,38 @@ def test_the_kind_is_that_of_the_boot_that_took_place(
     assert isinstance(after.leg, Fallback)
     assert (after.leg.kind, after.leg.reboots) == (found, 2)
     assert after.leg.soft_reboots == (boot_id == "one+1")
+
+
+# -- a planned soft reboot ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", [phase for leg, phase in NEXT if leg is Apply])
+def test_what_a_soft_reboot_is_worth_where_it_is_planned(phase: Phase) -> None:
+    """It is the reboot of the update, and only once: after one that did not help a kernel must start."""
+    os = OsProgress({"image": ""})
+    full = Record(phase, Apply(), boot_id="one", os=os, plan=PLAN)
+    soft = replace(full, leg=Apply(kind=RebootKind.SOFT))
+    assert resume(full, "one+1") == resume(full, "one")
+    assert resume(soft, "one") == resume(full, "one")
+    assert {resume(record, "two") for record in (full, soft)} == {resume(full, "two")}
+    if phase is Phase.REBOOTING:
+        assert (resume(full, "one+1"), resume(soft, "one+1")) == (Decision.REBOOT_AGAIN, Decision.VERIFY)
+
+
+@pytest.mark.parametrize(
+    ("kind", "boot_id", "found"),
+    [
+        (RebootKind.SOFT, "one+1", RebootKind.SOFT),
+        (RebootKind.SOFT, "two", RebootKind.FULL),
+        (RebootKind.FULL, "one+1", RebootKind.FULL),
+        (RebootKind.FULL, "two", RebootKind.FULL),
+    ],
+)
+@pytest.mark.parametrize("phase", [Phase.REBOOTING, Phase.VERIFYING])
+def test_a_planned_soft_reboot_is_one_that_took_place(
+    phase: Phase, kind: RebootKind, boot_id: str, found: RebootKind
+) -> None:
+    record = Record(phase, Apply(kind=kind), boot_id="one")
+    after = after_boot(record, Phase.VERIFYING, now="now", boot_id=boot_id)
+    assert isinstance(after.leg, Apply)
+    assert (after.leg.kind, after.leg.reboots) == (found, 1)

@@ -267,7 +267,7 @@ def _variants(values: dict[str, Any]) -> dict[str, Variant]:
 
 
 def vardict(values: dict[str, Any]) -> bytes:
-    """An ``a{sv}`` of strings, lists of strings, booleans and such dictionaries."""
+    """An ``a{sv}`` of strings, lists of strings, pairs of numbers, booleans and such dictionaries."""
     out, ends = b"", []
     for key, value in values.items():
         out += b"\0" * (-len(out) % 8)
@@ -277,6 +277,7 @@ def vardict(values: dict[str, Any]) -> bytes:
             str: lambda v: (b"s", v.encode() + b"\0"),
             dict: lambda v: (b"a{sv}", vardict(v)),
             list: lambda v: (b"as", _strings(v)),
+            tuple: lambda v: (b"(tt)", b"".join(each.to_bytes(8, "little") for each in v)),
         }[type(value)](value)
         entry = head + b"\0" * (-len(head) % 8) + data + b"\0" + kind
         out += entry + _word(len(head), len(entry), 1)

@@ -126,7 +126,7 @@ def given(monkeypatch: pytest.MonkeyPatch, os: RpmOstree, *, free: int, version:
         return version
 
     monkeypatch.setattr(guards.os, "statvfs", statvfs)
-    monkeypatch.setattr(os._guards, "_ostree_version", known)
+    monkeypatch.setattr(guards, "ostree_version", known)
 
 
 @pytest.mark.parametrize(
@@ -177,9 +177,9 @@ async def test_the_version_of_the_library(os: RpmOstree, tmp_path: Path, monkeyp
     program.write_text("#!/bin/sh\nprintf \"libostree:\\n Version: '2025.2'\\n Features:\\n  - libcurl\\n\"\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{system.environ['PATH']}")
-    assert await os._guards._ostree_version() == (2025, 2)
+    assert await guards.ostree_version() == (2025, 2)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert await os._guards._ostree_version() == (0, 0)
+    assert await guards.ostree_version() == (0, 0)
 
 
 async def test_a_program_that_hangs_is_ended() -> None:

@@ -67,10 +67,18 @@ class Power(Protocol):
         """
         ...
 
-    async def check_soft_reboot(self) -> None:
+    async def check_soft_reboot(self, *, same_system: bool = True) -> None:
         """Raise ``Refused`` if a soft reboot is not possible, or would start another system.
 
-        The reason is ``SoftRebootUnsupported``, ``NextRootPrepared`` or ``EncryptedRoot``.
+        The reason is ``SoftRebootUnsupported``, ``NextRootPrepared`` or ``EncryptedRoot``. Without ``same_system``
+        another system may be prepared, which ``Deployments.check_soft_reboot`` checks.
+        """
+        ...
+
+    async def kernel_start_seconds(self) -> float | None:
+        """Return how long firmware, boot loader, kernel and initramfs took at the last start of the kernel.
+
+        None if that is not known.
         """
         ...
 
@@ -150,7 +158,25 @@ class Deployments(Protocol):
         ...
 
     async def reset_soft_reboot(self) -> None:
-        """Clear that preparation. Raises ``Refused`` (``LockedSoftReboot``) if that fails."""
+        """Clear a prepared soft reboot. Raises ``Refused`` (``LockedSoftReboot``) if it would start a locked deployment
+        and remains."""
+        ...
+
+    async def check_soft_reboot(self, deployment: str) -> None:
+        """Raise ``Refused`` if a soft reboot into the staged deployment is not possible, or not enough.
+
+        The reason is ``SoftRebootUnsupported``, ``NextRootPrepared``, ``StagedLost``, or ``KernelStartNeeded``: it has
+        another kernel, initramfs, kernel arguments or SELinux policy, or changes another file that only a starting
+        kernel reads.
+        """
+        ...
+
+    async def prepare_soft_reboot(self, deployment: str) -> None:
+        """Prepare a soft reboot into the staged and unlocked deployment, and check the result.
+
+        Does nothing if it is prepared already. Raises ``Refused`` (``SoftRebootNotPrepared``, ``NextRootPrepared``);
+        then nothing of it is left, as far as that is possible.
+        """
         ...
 
     async def changes(self, staged: str, managed: Mapping[str, FileTreeEntry] | None) -> OsChanges:

@@ -1,0 +1,187 @@
+"""Soft reboots into a staged deployment, and those that another program prepared.
+
+Facts (libostree's ``ostree-sysroot-deploy.c`` and ``ostree-soft-reboot.c``)
+- ``ostree admin prepare-soft-reboot INDEX`` (since 2025.3) mounts a deployment at /run/nextroot and writes
+  /run/ostree/nextroot-booted: an ``a{sv}`` whose key ``backing-root-device-inode`` is the directory of the deployment.
+  libostree itself knows the prepared deployment by that. Before 2026.1 /boot or /sysroot may be missing after a soft
+  reboot. It needs composefs, and rpm-ostree has no method for it.
+- It refuses another kernel, initramfs or kernel arguments. It checks neither the SELinux policy, which a soft reboot
+  does not load, nor modules, firmware and settings that only a starting kernel reads; so these are compared here.
+- It ignores the lock of a staged deployment. The shutdown does not finalize that one, but the system starts it: with an
+  unmerged /etc, so with another machine id and without local files, and without a boot entry, so that no ostree command
+  works before a full reboot, which starts the old deployment. Therefore a deployment is unlocked first, then prepared,
+  and then the result is checked.
+- Preparing another deployment than the staged one deletes the staged one. A new staging clears what is prepared.
+- While something is prepared, any ``systemctl reboot`` is a soft reboot into it; the reboots of nodeagent are what they
+  were requested as. The preparation is cleared all the same if a full reboot takes its place, because that reboot may
+  be late or fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from nodeagent.core.plan.deployment import Deployment, booted
+from nodeagent.errors import AgentError, Refused, ServiceUnavailable
+from nodeagent.host.dbus.client import Bus
+from nodeagent.host.rpmostree.changes import Trees, argument_changes
+from nodeagent.host.rpmostree.guards import ostree_version
+from nodeagent.host.rpmostree.staging import StagedState, Variant, boolean, device_and_inode, read_vardict
+from nodeagent.host.rpmostree.transaction import Timing
+from nodeagent.host.systemd_jobs import run_unit
+from nodeagent.reasons import Reason
+
+__all__ = ["PREPARED", "SoftReboot"]
+
+# libostree creates it after the mounts and removes it with them.
+PREPARED: Final = "/run/ostree/nextroot-booted"
+
+_BOOTED: Final = "run/ostree-booted"
+_MOUNT: Final = " /run/nextroot "
+_COMMAND: Final = ("/usr/bin/ostree", "admin", "prepare-soft-reboot")
+
+# The first libostree after whose soft reboot /boot and /sysroot are mounted in each case.
+_SINCE: Final = (2026, 1)
+# Bytes of a file in /run.
+_MAX: Final = 1 << 16
+# Paths in a message.
+_SHOWN: Final = 3
+
+
+class SoftReboot:
+    """Checks, prepares, detects and clears a soft reboot into a staged deployment."""
+
+    def __init__(self, staged: StagedState, make_bus: Callable[[], Bus], root: Path, timing: Timing) -> None:
+        self._staged = staged
+        self._make_bus = make_bus
+        self._root = root
+        self._prepared = root / PREPARED.lstrip("/")
+        self._mounts = root / "proc/self/mountinfo"
+        self._timing = timing
+
+    async def unmerged(self) -> str:
+        """Return the id of the locked deployment that a soft reboot would start, "" if there is none."""
+        return await asyncio.to_thread(self._unmerged)
+
+    async def reset(self) -> None:
+        """Clear the preparation. Raises ``Refused`` (``LockedSoftReboot``) if that fails for a locked deployment."""
+        why = ""
+        try:
+            async with self._make_bus() as bus:
+                await run_unit(bus, (*_COMMAND, "--reset"), "Clear a prepared soft reboot", self._timing.unlock)
+        except AgentError as error:
+            why = f": {error.message}"
+        if deployment := await self.unmerged():
+            message = f"{deployment} is locked and prepared for a soft reboot, which cannot be cleared{why}"
+            raise Refused(message, reason=Reason.LOCKED_SOFT_REBOOT)
+
+    async def check(self, deployments: Sequence[Deployment], deployment: str) -> None:
+        """Raise ``Refused`` as the port does. ``deployments`` are all of them."""
+        version = await ostree_version()
+        if version < _SINCE:
+            found = "of an unknown version" if version == (0, 0) else f"{version[0]}.{version[1]}"
+            message = f"libostree is {found}, and a soft reboot into a deployment needs {_SINCE[0]}.{_SINCE[1]}"
+            raise Refused(message, reason=Reason.SOFT_REBOOT_UNSUPPORTED)
+        here, there = booted(deployments), next((d for d in deployments if d.id == deployment and d.staged), None)
+        if here is None or there is None:
+            raise Refused(f"{deployment} is not staged any more", reason=Reason.STAGED_LOST)
+        added, removed = argument_changes(here.kernel_arguments, there.kernel_arguments)
+        if changed := [*(f"-{each}" for each in removed), *(f"+{each}" for each in added)]:
+            raise Refused(f"kernel arguments change: {' '.join(changed)}", reason=Reason.KERNEL_START_NEEDED)
+        await asyncio.to_thread(self._check_files, here, there)
+
+    async def prepare(self, deployments: Sequence[Deployment], deployment: str) -> None:
+        """Prepare and check, as the port does."""
+        at = next((index for index, each in enumerate(deployments) if each.id == deployment and each.staged), None)
+        if at is None:
+            raise _not_prepared(f"{deployment} is not staged any more")
+        try:
+            # A second preparation would mount a second time.
+            if not await asyncio.to_thread(self._is_for, deployment):
+                async with self._make_bus() as bus:
+                    await run_unit(
+                        bus, (*_COMMAND, str(at)), "Prepare a soft reboot for nodeagent", self._timing.unlock
+                    )
+            await asyncio.to_thread(self._check_prepared, deployment)
+        except ServiceUnavailable:
+            # systemd does not answer, and may still do it. The next attempt finds out.
+            raise
+        except AgentError as error:
+            with suppress(AgentError):
+                await self.reset()
+            raise error if isinstance(error, Refused) else _not_prepared(error.message) from error
+
+    # -- files ------------------------------------------------------------------------------------------------------
+
+    def _unmerged(self) -> str:
+        # libostree deletes the staged deployment when it prepares another one, so the mounted one is the staged one.
+        lock = self._staged.lock()
+        return lock.id if lock is not None and lock.locked and (self._prepared.exists() or self._mounted()) else ""
+
+    def _mounted(self) -> bool:
+        try:
+            with self._mounts.open(encoding="utf-8", errors="replace") as lines:
+                return any(_MOUNT in line for line in lines)
+        except OSError:
+            return False
+
+    def _check_files(self, here: Deployment, there: Deployment) -> None:
+        if boolean(_vardict(self._root / _BOOTED).get("composefs")) is not True:
+            message = "the booted deployment has no composefs, without which libostree prepares no soft reboot"
+            raise Refused(message, reason=Reason.SOFT_REBOOT_UNSUPPORTED)
+        # A preparation of this deployment may be ours, from before a restart.
+        if (self._prepared.exists() or self._mounted()) and not self._is_for(there.id):
+            message = f"another program prepared another system: {_MOUNT.strip()} is in use"
+            raise Refused(message, reason=Reason.NEXT_ROOT_PREPARED)
+        trees = Trees(self._root, here.osname, here.id, there.id)
+        if found := trees.kernel_starts():
+            some = ", ".join(f"/{path}: {why}" for path, why in found[:_SHOWN])
+            more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+            message = f"the new OS changes what only the start of a kernel applies ({some}{more})"
+            raise Refused(message, reason=Reason.KERNEL_START_NEEDED)
+
+    def _is_for(self, deployment: str) -> bool:
+        """Return whether the deployment with this id is prepared completely: mounted, and noted by libostree."""
+        found = device_and_inode(_vardict(self._prepared).get("backing-root-device-inode"))
+        if found is None or not self._mounted():
+            return False
+        for path in self._directories(deployment):
+            with suppress(OSError):
+                info = path.stat()
+                if (info.st_dev, info.st_ino) == found:
+                    return True
+        return False
+
+    def _directories(self, deployment: str) -> list[Path]:
+        """Return the directories that a deployment of this id may have: names of an OS may have a hyphen."""
+        top = self._root / "ostree/deploy"
+        parts = deployment.split("-")
+        names = [("-".join(parts[:at]), "-".join(parts[at:])) for at in range(1, len(parts))]
+        return [top / osname / "deploy" / name for osname, name in names]
+
+    def _check_prepared(self, deployment: str) -> None:
+        """Raise ``Refused`` unless a soft reboot would start exactly this deployment, finalized."""
+        lock = self._staged.lock()
+        if lock is None or lock.id != deployment:
+            raise _not_prepared(f"{deployment} is not staged any more")
+        if lock.locked:
+            raise _not_prepared(f"{deployment} is locked")
+        if not self._is_for(deployment):
+            raise _not_prepared(f"ostree reported success, and /run/nextroot is not {deployment}")
+
+
+def _not_prepared(why: str) -> Refused:
+    return Refused(f"the soft reboot could not be prepared: {why}", reason=Reason.SOFT_REBOOT_NOT_PREPARED)
+
+
+def _vardict(path: Path) -> Mapping[str, Variant]:
+    """Read an ``a{sv}``, empty if it is missing or is none."""
+    try:
+        with path.open("rb") as file:
+            return read_vardict(file.read(_MAX))
+    except (OSError, ValueError):
+        return {}
