@@ -13,6 +13,7 @@ import json
 import os
 import socket
 import ssl
+import stat
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -208,6 +209,10 @@ def tls_context(ca: str = "", certificate: str = "", key: str = "") -> ssl.SSLCo
     Blocks: it reads files. Without ``ca`` the authorities of the host are trusted. Raises ``OSError``, of which
     ``SSLError`` is a kind.
     """
+    for path in filter(None, (ca, certificate, key)):
+        # OpenSSL would wait for a writer of a pipe without end, in a thread that cannot be interrupted.
+        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116
+            raise OSError(errno.EINVAL, "it is no regular file", path)
     context = ssl.create_default_context(cafile=ca or None)
     if ca:
         # Authorities of clusters are often made without the extensions that Python 3.13 began to require.

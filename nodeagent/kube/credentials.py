@@ -7,6 +7,7 @@ that it was made from, and ``changed`` returns whether they were rotated. Both b
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -79,7 +80,11 @@ class ClusterAccess:
         return ClientIdentity(configuration.host, configuration, {path: _stamp(path) for path in sorted(files)})
 
     def _kubeconfig(self, configuration: Any) -> set[str]:
-        user = _user(Path(self.kubeconfig), self.context)
+        path = Path(self.kubeconfig)
+        if path.exists() and not path.is_file():
+            # A pipe without a writer would block this thread without end.
+            raise OSError(errno.EINVAL, "it is no regular file")
+        user = _user(path, self.context)
         loading = load().load_kube_config(
             config_file=self.kubeconfig,
             context=self.context or None,

@@ -227,6 +227,12 @@ async def test_a_token_file_that_is_a_pipe_is_not_waited_for(pair: tuple[str, st
     assert found == "AlertsRejected: URL: the token or the authority cannot be used: it is no regular file"
 
 
+async def test_an_authority_that_is_a_pipe_is_not_waited_for(pair: tuple[str, str], tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "ca.pem")
+    found, _ = await asked(vector(), pair, ca=str(tmp_path / "ca.pem"))
+    assert found == "AlertsRejected: URL: the token or the authority cannot be used: it is no regular file"
+
+
 async def test_a_missing_authority_holds(pair: tuple[str, str]) -> None:
     found, _ = await asked(vector(), pair, ca="/nonexistent/ca.pem", on_unreachable="go")
     assert found == "AlertsRejected: URL: the token or the authority cannot be used: No such file or directory"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import ssl
 import time
 from collections.abc import Callable
@@ -262,6 +263,13 @@ def test_the_service_account_of_a_pod(tmp_path: Path) -> None:
     assert not identity.changed()
     (tmp_path / "token").write_text("another")
     assert identity.changed()
+
+
+def test_a_kubeconfig_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "kubeconfig")
+    with pytest.raises(Terminal, match="it is no regular file") as caught:
+        ClusterAccess(str(tmp_path / "kubeconfig"), private=str(tmp_path)).load()
+    assert caught.value.reason == "KubeconfigInvalid"
 
 
 @pytest.mark.parametrize(

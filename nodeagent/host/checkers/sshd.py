@@ -15,6 +15,7 @@ from typing import Final
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.errors import Problem
 from nodeagent.host.checkers.job import Job
+from nodeagent.host.fs.bounded import read_regular
 
 __all__ = ["check"]
 
@@ -83,8 +84,7 @@ def _conf_files(directory: Path) -> list[Path]:
 
 def _read(path: Path) -> bytes | None:
     try:
-        with path.open("rb") as file:
-            return file.read(MAX_BYTES)
+        return read_regular(path, MAX_BYTES)
     except OSError:
         return None
 

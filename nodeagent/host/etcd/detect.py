@@ -18,6 +18,7 @@ from typing import Any, Final
 from nodeagent.core.validate.static_pod import MAX_BYTES, is_visible
 from nodeagent.host.etcd.options import PATHS, Options, from_argv, from_config, from_environment, from_pod
 from nodeagent.host.etcd.processes import Process, processes, strings
+from nodeagent.host.fs.bounded import read_regular
 from nodeagent.host.static_pods.directory import host_directory
 
 __all__ = ["Found", "detect", "manifest_directories"]
@@ -113,7 +114,7 @@ def _environment(root: Path) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for path in ENVIRONMENT:
         with suppress(OSError, UnicodeDecodeError):
-            lines = [line.strip() for line in (root / path).read_text().splitlines()]
+            lines = [line.strip() for line in read_regular(root / path, MAX_BYTES).decode().splitlines()]
             pairs = [line.partition("=") for line in lines if not line.startswith("#")]
             found |= from_environment((name.strip(), value.strip().strip("\"'")) for name, _, value in pairs)
     return found

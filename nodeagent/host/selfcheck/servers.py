@@ -10,6 +10,7 @@ from typing import Any, Final
 from nodeagent.core.selfcheck.reach import ReachFacts, is_redirected
 from nodeagent.core.selfcheck.result import NotRead
 from nodeagent.errors import AgentError
+from nodeagent.host.fs.bounded import read_regular
 from nodeagent.host.http import HttpFault, request, tls_context
 from nodeagent.host.jumps import fetch_graph
 from nodeagent.reasons import hint
@@ -70,8 +71,7 @@ def _documents(root: Path) -> Iterator[Mapping[str, Any]]:
 
     for path in (root / _REGISTRIES, *sorted((root / f"{_REGISTRIES}.d").glob("*.conf"))):
         try:
-            with path.open("rb") as file:
-                yield tomllib.loads(file.read(_MAX_FILE).decode())
+            yield tomllib.loads(read_regular(path, _MAX_FILE).decode())
         except (OSError, ValueError, RecursionError):
             # ``settings check`` and the pre-flight report a bad file. TOMLDecodeError is a ValueError.
             continue
