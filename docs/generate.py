@@ -309,14 +309,16 @@ DBUS: Mapping[str, tuple[str, str]] = {
     ),
     "Plan": (
         "verify, diff for `diff`, and apply for `stage`",
-        "Returns the JSON of `nodeagent plan FILE --json`. Options: `diff` `b` adds the changed texts; `stage` `b` "
+        'Returns the JSON of `nodeagent plan FILE --json`; `""` is the desired config. '
+        "Options: `diff` `b` adds the changed texts; `stage` `b` "
         "stages the OS of the config, locked, which takes minutes and ends with the connection of the caller. Without "
         "`stage`, nothing is changed. With `problems` `b`, an error is in the answer, as `error` with `reason`, "
         "`message`, `hint` and all `problems`.",
     ),
     "Cancel": (
         "cancel",
-        "Returns the JSON of `nodeagent cancel --json`, without the end of the update, which `UpdateFinished` reports.",
+        "Returns the JSON of `nodeagent cancel --json`, without the end of the update, which `UpdateFinished` reports. "
+        "With the effect `staging`, the staging for a plan has ended, and nothing is reported.",
     ),
     "Reboot": (
         "reboot",

@@ -78,10 +78,13 @@ class Api:
     async def plan(self, text: str, *, diff: bool = False, private: bool = False, stage: bool = False) -> str:
         """Return the plan of an update of this host to a config, with the checks of ``apply``.
 
+        ``text`` "" is the desired config; raises ``Refused`` (``NoCurrentConfig``) if there is none.
         ``diff`` adds the changed texts, ``private`` the numbers of lines of files that not all users can read. With
         ``stage``, the OS of the config is staged, and stays locked; otherwise nothing is changed.
         """
-        desired = await self._parse(text.encode())
+        desired = await self._parse(text.encode()) if text else await self._desired()
+        if desired is None:
+            raise Refused("there is no desired config yet", reason=Reason.NO_CURRENT_CONFIG)
         self._refuse_during_update()
         update = await (self._loop.stage(desired) if stage else self._loop.check(desired))
         answer = await plan_answer(self._ports, self._loop.policy, update, diff=diff, private=private or diff)

@@ -190,7 +190,13 @@ class Loop:
             await set_aside(self.ports, error)
 
     async def cancel(self, who: str, put_back: Callable[[str], Awaitable[None]]) -> Cancelled:
-        """Cancel the update under way, as ``request_cancellation`` describes. Its end is reported afterwards."""
+        """Cancel the update under way, as ``request_cancellation`` describes. Its end is reported afterwards.
+
+        While the OS is staged for a plan, no update is under way. That staging has ended when this returns.
+        """
+        if (staging := await self._plans.cancel(who)) is not None:
+            self.wake()
+            return staging
         answer = await request_cancellation(self.ports, self.desired, self.executor.update, who, put_back)
         self.look_again()
         return answer

@@ -1,4 +1,4 @@
-"""`nodeagent cancel`: end the update under way, or take it back before its reboot."""
+"""`nodeagent cancel`: end the update under way, or take it back before its reboot; or end the staging for a plan."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from nodeagent.cli._ending import Ending, print_ending
 from nodeagent.cli._follow import request_and_wait
 from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import GOOD, duration, paint
+from nodeagent.core.update.cancel import Cancellation
 from nodeagent.core.update.outcome import UpdateOutcome
+from nodeagent.reasons import Reason
 
 __all__ = ["add_arguments", "run"]
 
@@ -21,6 +23,10 @@ GONE: Final = (
     UpdateOutcome.WITHDRAWN,
     UpdateOutcome.REVERTED,
 )
+
+
+class _StagingEnded(Exception):
+    """No update was cancelled, so there is no end to wait for."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +41,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         ending = {"outcome": result.outcome, "reason": result.reason, "message": result.message}
         emit({**answer, **ending, "seconds": result.seconds, "reboots": result.reboots})
+    elif answer["effect"] == Cancellation.STAGING:
+        name = printable(answer["config"])
+        print(paint(f"cancelled: the staging of {name} for a plan has ended; nothing was changed", GOOD))
     elif result.outcome == UpdateOutcome.CANCELLED:
         _print(answer, result)
     else:
@@ -47,9 +56,14 @@ async def _cancel(client: Client, *, silent: bool) -> tuple[dict[str, Any], Endi
 
     async def send() -> tuple[str, str]:
         answer.update(await client.cancel())
+        if answer["effect"] == Cancellation.STAGING:
+            raise _StagingEnded
         return answer["config"], answer["digest"]
 
-    _, _, result = await request_and_wait(client, send, silent=silent)
+    try:
+        _, _, result = await request_and_wait(client, send, silent=silent)
+    except _StagingEnded:
+        result = Ending(UpdateOutcome.CANCELLED, Reason.CANCELLED)
     return answer, result
 
 

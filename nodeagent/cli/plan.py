@@ -58,7 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--diff", action="store_true", help="show the changed lines of files and units, without secrets"
     )
     parser.add_argument(
-        "--stage", action="store_true", help="stage the OS of FILE, locked, and show what is inside; nothing is applied"
+        "--stage",
+        action="store_true",
+        help="stage the OS of FILE (default: the desired config), locked, and show what is inside; nothing is applied",
     )
     _io.add_max_disruption(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object (nodeagent/plan/v1)")
@@ -69,19 +71,18 @@ def run(args: argparse.Namespace) -> int:
     ``Refused`` for more disruption than ``--max-disruption`` allows, after the plan was shown.
     """
     offline = [args.old, args.new, args.policy]
-    if args.file is None and (args.old is None or args.new is None):
+    here = args.file is not None or (args.stage and offline == [None, None, None])
+    if not here and (args.old is None or args.new is None):
         hint = "nodeagent plan FILE plans for this host, nodeagent plan --from A --to B for no host"
         raise InvalidInput("FILE is missing, or --from and --to", reason=Reason.USAGE, hint=hint)
     if args.file is not None and any(each is not None for each in offline):
         raise InvalidInput("FILE cannot be given with --from, --to and --policy", reason=Reason.USAGE)
-    if args.file is None and args.stage:
+    if not here and args.stage:
         raise InvalidInput("--stage needs a host: nodeagent plan --stage FILE", reason=Reason.USAGE)
     if offline.count(_io.STDIN) > 1:
         raise InvalidInput("only one input can be standard input", reason=Reason.USAGE)
-    if args.file is None:
-        plan = _offline(args)
-    else:
-        plan = plan_here(args.file, as_json=args.json, diff=args.diff, stage=args.stage)
+    options = {"as_json": args.json, "diff": args.diff, "stage": args.stage}
+    plan = plan_here(args.file, **options) if here else _offline(args)
     if args.max_disruption:
         from nodeagent.core.plan.plan import check_disruption
 
@@ -90,12 +91,15 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def plan_here(path: str, *, as_json: bool, diff: bool = False, stage: bool = False) -> Plan:
-    """Show the plan of an update of this host to the config at ``path``, and return it. ``stage`` stages its OS."""
+def plan_here(path: str | None, *, as_json: bool, diff: bool = False, stage: bool = False) -> Plan:
+    """Show the plan of an update of this host to the config at ``path``, and return it. ``stage`` stages its OS.
+
+    Without a path it is the desired config, as the daemon knows it.
+    """
     from nodeagent.cli.apply import read_config
     from nodeagent.core.plan.plan_json import plan_from_dict
 
-    _, text = read_config(path)
+    text = read_config(path)[1] if path is not None else ""
     answer = ask_plan(text, diff=diff, stage=stage, as_json=as_json)
     try:
         plan = plan_from_dict(answer)

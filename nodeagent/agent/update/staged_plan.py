@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from nodeagent.agent.update.admission import NotNow
+from nodeagent.agent.update.cancelling import Cancelled
 from nodeagent.agent.update.desired import DesiredReader
 from nodeagent.agent.update.os_deployments import HostDeployments, discard_own, find_own
 from nodeagent.agent.update.preflight import Desired
 from nodeagent.agent.update.run import Ports, Run, Update, UpdatePolicy, narrate
 from nodeagent.agent.update.staging import stage_unless_newer
 from nodeagent.agent.update.unreadable import load_or_half_way
-from nodeagent.core.update.events import PhaseEntered, Warned
+from nodeagent.core.update.cancel import Cancellation
+from nodeagent.core.update.events import PhaseEntered, UpdateCancelled, Warned
 from nodeagent.core.update.legs import Rest
 from nodeagent.core.update.phase import DEADLINE, Phase
 from nodeagent.core.update.record import OsProgress, Record, half_way, interrupted
@@ -32,6 +34,17 @@ __all__ = ["PlanStaging"]
 
 # Seconds for a turn of the loop that begins no update.
 TURN = 10.0
+
+
+@dataclass(slots=True)
+class _Staging:
+    """The staging under way. ``cancelled`` names who cancelled it."""
+
+    desired: Desired
+    cancelled: str = ""
+    # Whether the cancellation ended it.
+    obeyed: bool = False
+    over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class PlanStaging:
@@ -54,6 +67,21 @@ class PlanStaging:
         self._check = check
         self._policy = policy
         self._wake = wake
+        self._staging: _Staging | None = None
+
+    async def cancel(self, who: str) -> Cancelled | None:
+        """End the staging under way, and return what was cancelled; None if there is none, or if it ended before."""
+        if (staging := self._staging) is None:
+            return None
+        staging.cancelled = who
+        self._wake.set()
+        await staging.over.wait()
+        if not staging.obeyed:
+            return None
+        name, digest = staging.desired.config.name, staging.desired.source.digest
+        record = await self._ports.store.load()
+        narrate(self._ports, record, UpdateCancelled, f"{who} cancelled the staging of {name}", Reason.CANCELLED)
+        return Cancelled(name, digest, "", Cancellation.STAGING)
 
     async def stage(self, desired: Desired) -> Update:
         """Stage what the update to ``desired`` needs of the OS, and return that update, which does not begin.
@@ -67,17 +95,20 @@ class PlanStaging:
         except TimeoutError:
             message = "an update is under way, or the OS is staged for another plan"
             raise Refused(message, reason=Reason.UPDATE_UNDER_WAY) from None
+        staging = self._staging = _Staging(desired)
         try:
             record = await load_or_half_way(self._ports)
             _check_rest(record)
             update = await self._check(desired)
             if self._ports.os is not None and update.target is not None:
-                await self._stage(self._ports.os, record, update)
+                await self._stage(self._ports.os, record, update, staging)
             return update
         finally:
+            self._staging = None
             self.alone.release()
+            staging.over.set()
 
-    async def _stage(self, os: HostDeployments, record: Record, update: Update) -> None:
+    async def _stage(self, os: HostDeployments, record: Record, update: Update, staging: _Staging) -> None:
         target = update.target
         assert target is not None
         asked = update.record.os.target
@@ -86,7 +117,7 @@ class PlanStaging:
         await self._ports.store.save(record)
         # Events show the host at rest, as it is, with the progress of the staging.
         shown = Update(record, update.new, update.plan)
-        run = Run(self._ports, self._policy(), shown, self._wake, await self._requested(), _never)
+        run = Run(self._ports, self._policy(), shown, self._wake, await self._requested(staging), _never)
         limit = asyncio.timeout(DEADLINE[Phase.STAGING])
         try:
             async with limit:
@@ -101,16 +132,21 @@ class PlanStaging:
         finally:
             # The progress is over, whatever the end was.
             narrate(self._ports, record, PhaseEntered, record.message, record.reason)
+        if not complete and staging.cancelled:
+            staging.obeyed = True
+            raise Refused(f"{staging.cancelled} cancelled the staging", reason=Reason.CANCELLED)
         if not complete:
             raise Refused("an update is requested in the meantime", reason=Reason.UPDATE_UNDER_WAY)
         done = OsProgress(kept=asked, staged=shown.record.os.staged, staged_boot_id=self._ports.power.boot_id())
         await self._ports.store.save(replace(record, os=done))
 
-    async def _requested(self) -> Callable[[Update], Awaitable[bool]]:
-        """Return a function that returns whether an update was requested since then."""
+    async def _requested(self, staging: _Staging) -> Callable[[Update], Awaitable[bool]]:
+        """Return a function that returns whether an update was requested since then, or the staging was cancelled."""
         first = await self._digest()
 
         async def requested(_update: Update) -> bool:
+            if staging.cancelled:
+                return True
             return await self._ports.store.request() is not None or await self._digest() != first
 
         return requested

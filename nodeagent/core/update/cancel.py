@@ -25,6 +25,8 @@ class Cancellation(StrEnum):
     REVERT = "revert"
     # The update is reverted already.
     REVERTING = "reverting"
+    # There is no update: the staging of an OS for a plan ends.
+    STAGING = "staging"
 
 
 def cancellation(record: Record, *, committed: bool) -> Cancellation:

@@ -16,6 +16,7 @@ from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.deployment import Deployment, staged
 from nodeagent.core.report.status import Status
 from nodeagent.core.report.status_fold import fold
+from nodeagent.core.update.events import UpdateCancelled
 from nodeagent.core.update.phase import DEADLINE, Phase
 from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.core.update.record import OsProgress, half_way
@@ -361,3 +362,62 @@ async def test_kills_at_every_effect_leave_nothing_that_boots(power: bool) -> No
         if not killed:
             return
     raise AssertionError("it never ended")
+
+
+async def cancelled(host: Host, loop: Loop) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(await api(host, loop=loop).cancel("root"))
+    return found
+
+
+async def test_an_operator_cancels_it() -> None:
+    host = await at_old()
+    loop = host.build()
+    work = await staging(host, NEW, loop)
+    answer = await cancelled(host, loop)
+    assert (answer["config"], answer["effect"], answer["update_id"]) == ("new", "staging", "")
+    with pytest.raises(Refused, match="root cancelled the staging") as caught:
+        await work
+    assert caught.value.reason == "Cancelled"
+    assert [event.message for event in host.world.events if isinstance(event, UpdateCancelled)] == [
+        "root cancelled the staging of new"
+    ]
+    await loop.turn()
+    assert staged(host.world.deployments) is None
+    assert (host.phase, host.record.os, host.record.lasting.rejections) == (Phase.IDLE, OsProgress(), ())
+    untouched(host)
+    # No update was cancelled, so the same config is applied as any other.
+    assert (await planned(host, NEW, loop))["staged"]
+
+
+async def test_a_cancellation_after_its_end_finds_nothing() -> None:
+    host = await at_old()
+    loop = host.build()
+    await planned(host, NEW, loop)
+    with pytest.raises(Refused) as caught:
+        await cancelled(host, loop)
+    assert caught.value.reason == "NoUpdate"
+    assert locked(host).digest == B_DIGEST
+
+
+@pytest.mark.parametrize("seconds", [0, 1, 99, 599, 600, 601])
+async def test_a_cancellation_at_any_moment_ends_it_or_comes_too_late(seconds: float) -> None:
+    host = await at_old()
+    loop = host.build()
+    host.world.stage_seconds = 600
+    work = asyncio.create_task(planned(host, NEW, loop))
+    await asyncio.sleep(seconds)
+    results = await asyncio.gather(cancelled(host, loop), work, return_exceptions=True)
+    reasons = [found.reason if isinstance(found, AgentError) else "done" for found in results]
+    assert reasons in (["done", "Cancelled"], ["NoUpdate", "done"])
+    await loop.turn()
+    assert (staged(host.world.deployments) is None) == (reasons[0] == "done")
+
+
+async def test_without_a_config_the_desired_one_is_staged() -> None:
+    host = await at_old()
+    host.wanted = host.add(NEW)
+    answer = json.loads(await api(host).plan("", stage=True))
+    assert (answer["to"], locked(host).digest) == ("new", B_DIGEST)
+    host.wanted = ""
+    with pytest.raises(Refused, match="there is no desired config yet"):
+        await api(host).plan("", stage=True)

@@ -456,6 +456,15 @@ def test_a_plan_that_stages(
     assert cli("plan", config, "--stage", "--json").json == {**PLAN, **more}
 
 
+def test_a_plan_that_stages_the_desired_config(cli: Cli, daemon: FakeDaemon, config: str) -> None:
+    daemon.answers["Plan"] = json.dumps({**PLAN, "staged": True, "os": STAGED_OS})
+    assert cli("plan", "--stage").code == 0
+    ((_, (text, _)),) = daemon.calls
+    assert text == ""
+    for words in (["plan"], ["plan", "--stage", "--policy", config], ["plan", "--stage", "--from", config]):
+        assert cli(*words, "--json").error["reason"] == "Usage"
+
+
 def test_a_plan_that_stages_and_cannot_be_read(cli: Cli, daemon: FakeDaemon, config: str) -> None:
     daemon.answers["Plan"] = json.dumps({**PLAN, "staged": True, "os": {"summary": "x"}})
     answer = cli("plan", config, "--stage", "--json")

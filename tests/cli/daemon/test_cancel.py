@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -24,8 +25,6 @@ ANSWER = {
 
 
 def cancelled(cli: Cli, daemon: FakeDaemon, *words: str, outcome: str = "cancelled", **answer: str) -> Any:
-    import json
-
     def method(*_: object) -> str:
         reason = "Cancelled" if outcome == "cancelled" else "Reverted"
         ended = entry(outcome=outcome, reason=reason, message="cancelled by root", to_digest="d" * 64)
@@ -57,8 +56,6 @@ def test_json_has_the_answer_and_the_end(cli: Cli, daemon: FakeDaemon) -> None:
 
 @pytest.mark.parametrize(("outcome", "code"), [("reverted", 0), ("superseded", 0), ("degraded", 1), ("done", 4)])
 def test_exit_status(cli: Cli, daemon: FakeDaemon, outcome: str, code: int) -> None:
-    import json
-
     def method(*_: object) -> str:
         ended = entry(outcome=outcome, to_digest="d" * 64)
         daemon.later((0.2, lambda: daemon.finish(1 if outcome == "degraded" else 0, **ended)))
@@ -73,3 +70,12 @@ def test_what_cannot_be_cancelled(cli: Cli, daemon: FakeDaemon, reason: Reason) 
     daemon.answers["Cancel"] = Refused("no", reason=reason)
     given = cli("cancel", "--json")
     assert (given.code, given.error["reason"], bool(given.error["hint"])) == (4, reason, True)
+
+
+def test_the_staging_for_a_plan_has_no_end_to_wait_for(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
+    daemon.answers["Cancel"] = json.dumps({**ANSWER, "effect": "staging", "update_id": ""})
+    given = cli("cancel")
+    assert (given.code, given.err) == (0, "")
+    golden("commands", "cancel, staging", given.out)
+    given = cli("cancel", "--json")
+    assert (given.code, given.json["effect"], given.json["outcome"]) == (0, "staging", "cancelled")
