@@ -60,7 +60,8 @@ class Cluster:
             f"--client-ca-file={self.authority.certificate}",
             f"--service-account-issuer={ISSUER}", f"--service-account-signing-key-file={token_key}",
             f"--service-account-key-file={token_key}", "--service-cluster-ip-range=10.0.0.0/24",
-            "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+            "--authorization-mode=Node,RBAC", "--enable-bootstrap-token-auth",
+            "--enable-admission-plugins=NodeRestriction",
             "--disable-admission-plugins=ServiceAccount",  # no controller makes the default service accounts here
             "--endpoint-reconciler-type=none", "--profiling=false",
             f"--audit-policy-file={HERE / 'audit.yaml'}", f"--audit-log-path={self._audit}",

@@ -52,6 +52,7 @@ COMMANDS: Final = (
     Command("config", "print the current or the desired MachineConfig"),
     Command("settings", "show and check the settings of nodeagent"),
     Command("selfcheck", "check the installation of nodeagent on this host"),
+    Command("bootstrap", "get a certificate of its own for the agent of this node, or renew it"),
     Command("daemon", "run the daemon; for nodeagent.service"),
     Command("fetch-extensions", "unpack an extensions image; for nodeagent-extensions.service"),
     Command("version", "show client and daemon versions"),

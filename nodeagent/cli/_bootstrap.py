@@ -1,0 +1,135 @@
+"""The steps of `nodeagent bootstrap`. Each of them may be the last one before a kill: the next run continues.
+
+The certificate in use stays until the API server has accepted the new one. The daemon reads the new one without a
+restart, because the file that its kubeconfig names has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from nodeagent.cli._io import printable
+from nodeagent.core.coordination.client_certificate import user_of
+from nodeagent.errors import AgentError, InvalidInput, Refused
+from nodeagent.host.client_certificate import CertificateDirectory
+from nodeagent.host.clock import SystemClock
+from nodeagent.host.fs.atomic import new_file
+from nodeagent.host.fs.os_errors import translated
+from nodeagent.kube.certificate import obtain, verify
+from nodeagent.kube.client import KubeClient
+from nodeagent.kube.credentials import ClusterAccess
+from nodeagent.kube.errors import Unauthorized
+from nodeagent.kube.kubeconfig import client_certificate_of, cluster_of, kubeconfig
+from nodeagent.reasons import Reason
+from nodeagent.settings.schema import Settings
+
+__all__ = ["bootstrap"]
+
+# Seconds for the check of the new certificate: the API server has just issued it.
+VERIFY: Final = 60.0
+
+
+def bootstrap(settings: Settings, source: Path, *, wait: float, renew: bool) -> int:
+    """Return 0. Raises ``AgentError``; what is in use is as before then."""
+    node = settings.node_name
+    if node.partition(".")[0] == "localhost":
+        raise Refused("this host has no name yet", reason=Reason.NODE_UNKNOWN, hint="set its host name, or node_name")
+    if not settings.cluster.kubeconfig:
+        raise InvalidInput(
+            "cluster.kubeconfig is not set", reason=Reason.USAGE, hint="set it to the file that bootstrap writes"
+        )
+    target = Path(settings.cluster.kubeconfig)
+    folder = CertificateDirectory(Path(settings.state_dir) / "client", node)
+    own = _is_own(target, folder)
+    with folder.locked():
+        now = time.time()  # noqa: TID251 - a certificate ends by the wall clock
+        life = folder.validity()
+        if life is not None and not renew and now < life.renewal:
+            folder.forget_request()
+            _write_kubeconfig(target, own, source, folder)
+            print(
+                f"{user_of(node)} has a certificate until {_date(life.end)}; it is renewed from {_date(life.renewal)}"
+            )
+            return 0
+        usable = own and life is not None and not life.ended(now)
+        sources = [path for path, given in ((target, usable), (source, source.exists())) if given]
+        if not sources:
+            raise InvalidInput(f"{source}: no such file", reason=Reason.KUBECONFIG_INVALID)
+        cluster = cluster_of(sources[0])
+        with TemporaryDirectory(prefix="nodeagent-") as private:
+            certificate = asyncio.run(_obtain(sources, node, folder.request(), wait, private))
+            new = folder.store(certificate)
+            trial = Path(private) / "kubeconfig"
+            trial.write_bytes(kubeconfig(cluster, folder.candidate))
+            asyncio.run(_verify(trial, node, private))
+        folder.adopt()
+        _write_kubeconfig(target, own, source, folder)
+    print(f"{user_of(node)} has a certificate until {_date(new.end)}")
+    return 0
+
+
+def _is_own(target: Path, folder: CertificateDirectory) -> bool:
+    """Return whether the kubeconfig names the certificate of ``folder``; False if there is none yet.
+
+    Raises ``InvalidInput`` if it has other credentials, which are not replaced.
+    """
+    if not os.path.lexists(target):
+        return False
+    if client_certificate_of(target) != folder.current:
+        raise InvalidInput(
+            f"{target} has credentials that nodeagent bootstrap did not write",
+            reason=Reason.CANNOT_WRITE,
+            hint=f"move it away, or name another file in cluster.kubeconfig; its user must have {folder.current}",
+        )
+    return True
+
+
+def _write_kubeconfig(target: Path, own: bool, source: Path, folder: CertificateDirectory) -> None:
+    """Write the kubeconfig if there is none: an admin may change the address in it."""
+    if own:
+        return
+    content = kubeconfig(cluster_of(source), folder.current)
+    with translated("write", str(target)):
+        fd = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with new_file(fd, target.name, mode=0o600) as write:
+                write(content)
+        finally:
+            os.close(fd)
+
+
+async def _obtain(sources: Sequence[Path], node: str, request: bytes, wait: float, private: str) -> bytes:
+    """Request with the certificate in use, and with the bootstrap credentials if it is not accepted."""
+    for left, source in enumerate(sources, 1 - len(sources)):
+        async with KubeClient(ClusterAccess(str(source), private=private), SystemClock()) as client:
+            try:
+                return await obtain(client, node, request, wait=wait, waiting=_waiting)
+            except Unauthorized as fault:
+                if left == 0:
+                    raise _with_source(fault, source) from None
+    raise AssertionError("there is at least one kubeconfig")
+
+
+async def _verify(trial: Path, node: str, private: str) -> None:
+    async with KubeClient(ClusterAccess(str(trial), private=private), SystemClock()) as client:
+        await verify(client, node, wait=VERIFY)
+
+
+def _with_source(fault: Unauthorized, source: Path) -> AgentError:
+    fault.hint = f"put a valid token into {source}: the one in it may have ended"
+    return fault
+
+
+def _waiting(name: str) -> None:
+    print(f"waiting for the approval of {printable(name)}: kubectl certificate approve {printable(name)}", flush=True)
+
+
+def _date(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")

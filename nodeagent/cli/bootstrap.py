@@ -1,0 +1,39 @@
+"""`nodeagent bootstrap`: get a client certificate of its own for the agent of this node, or renew it."""
+
+from __future__ import annotations
+
+import argparse
+
+__all__ = ["add_arguments", "run"]
+
+SOURCE = "/etc/nodeagent/bootstrap-kubeconfig"
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 86400:
+        raise ValueError
+    return value
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--from",
+        dest="source",
+        default=SOURCE,
+        metavar="FILE",
+        help=f"kubeconfig for the first request ({SOURCE})",
+    )
+    parser.add_argument(
+        "--wait", type=_seconds, default=600.0, metavar="SECONDS", help="longest wait for the approval (600)"
+    )
+    parser.add_argument("--renew", action="store_true", help="renew the certificate also before it is due")
+
+
+def run(args: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from nodeagent.cli._bootstrap import bootstrap
+    from nodeagent.settings.load import load
+
+    return bootstrap(load().settings, Path(args.source), wait=args.wait, renew=args.renew)

@@ -1,0 +1,113 @@
+"""The client certificate of an agent: its request to the cluster, the answer, and the time of its renewal.
+
+The user and the group of the certificate are what packaging/kubernetes/nodeagent.yaml ties to one Node.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nodeagent.errors import Refused, Terminal
+from nodeagent.reasons import Reason
+
+__all__ = ["GROUP", "Validity", "check_identity", "issued", "request_name", "request_object", "subject_of", "user_of"]
+
+GROUP: Final = "nodeagent"
+# The only signer of Kubernetes for clients that are no kubelets. No controller approves its requests.
+SIGNER: Final = "kubernetes.io/kube-apiserver-client"
+USAGES: Final = ("digital signature", "client auth")
+# A certificate is renewed in the last third of its life: a cluster without an approver for weeks does not lose nodes.
+RENEW_AT: Final = 2 / 3
+# Bytes; a chain of ten certificates.
+MAX_CERTIFICATE: Final = 64 * 1024
+_CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----\n[A-Za-z0-9+/=\n]+-----END CERTIFICATE-----\n?")
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """The life of a certificate, in seconds since 1970."""
+
+    begin: float
+    end: float
+
+    def ended(self, now: float) -> bool:
+        return now >= self.end
+
+    @property
+    def renewal(self) -> float:
+        return self.begin + (self.end - self.begin) * RENEW_AT
+
+
+def user_of(node: str) -> str:
+    return f"nodeagent:{node}"
+
+
+def subject_of(node: str) -> str:
+    """Return the subject of the request in the form of RFC 2253. The name of a node has no character to escape."""
+    return f"CN={user_of(node)},O={GROUP}"
+
+
+def request_name(node: str, request: bytes) -> str:
+    """Return the name of the object: the same for the same request, so that a repetition creates no second one."""
+    # 253 characters are allowed for the whole, and the part before a hyphen ends with a letter or a digit.
+    return f"nodeagent-{node[:200].rstrip('.-')}-{hashlib.sha256(request).hexdigest()[:16]}"
+
+
+def request_object(name: str, request: bytes) -> dict[str, Any]:
+    return {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"name": name},
+        "spec": {"request": base64.b64encode(request).decode(), "signerName": SIGNER, "usages": list(USAGES)},
+    }
+
+
+def issued(name: str, answer: Mapping[str, Any]) -> bytes | None:
+    """Return the certificate in PEM, None while the request waits for approval or for the signer.
+
+    Raises ``Refused`` (``CertificateDenied``), ``Terminal`` (``CertificateFailed``).
+    """
+    status = answer.get("status")
+    status = status if isinstance(status, Mapping) else {}
+    for condition in status.get("conditions") or ():
+        if not isinstance(condition, Mapping) or condition.get("type") not in ("Denied", "Failed"):
+            continue
+        why = ": ".join(str(condition[key]) for key in ("reason", "message") if condition.get(key))
+        about = f"the request {name} {'was denied' if condition['type'] == 'Denied' else 'could not be signed'}"
+        message = f"{about}: {why}" if why else about
+        if condition["type"] == "Denied":
+            raise Refused(message, reason=Reason.CERTIFICATE_DENIED)
+        raise Terminal(message, reason=Reason.CERTIFICATE_FAILED)
+    text = status.get("certificate")
+    if not text:
+        return None
+    try:
+        decoded = base64.b64decode(str(text)[: 2 * MAX_CERTIFICATE], validate=True).decode("ascii")
+    except (binascii.Error, UnicodeDecodeError):
+        decoded = ""
+    # A signer may put comments between the certificates of a chain.
+    found = "".join(each if each.endswith("\n") else each + "\n" for each in _CERTIFICATE.findall(decoded))
+    if not found or len(found) > MAX_CERTIFICATE:
+        raise Terminal(f"the request {name} has no certificate in PEM", reason=Reason.CERTIFICATE_FAILED)
+    return found.encode()
+
+
+def check_identity(node: str, review: Mapping[str, Any]) -> None:
+    """Check that the API server takes the client for the agent of this node. ``review`` is a SelfSubjectReview.
+
+    Raises ``Terminal`` (``CertificateFailed``).
+    """
+    status = review.get("status")
+    info = status.get("userInfo") if isinstance(status, Mapping) else None
+    user, groups = (info.get("username"), info.get("groups")) if isinstance(info, Mapping) else (None, None)
+    if user != user_of(node) or not isinstance(groups, list) or GROUP not in groups:
+        raise Terminal(
+            f"the certificate is that of {user!r}, not of {user_of(node)} in the group {GROUP}",
+            reason=Reason.CERTIFICATE_FAILED,
+        )

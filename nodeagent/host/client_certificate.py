@@ -1,0 +1,186 @@
+"""The key and the certificate of the agent on the disk, made and read with the openssl of the host.
+
+``client.pem`` has the key and the certificate that are in use, ``request.pem`` the key and the request that waits for
+an answer, ``new.pem`` the key and a certificate that is not verified yet. Each file is replaced as a whole, so that
+key and certificate always match, and a kill at any moment leaves the certificate that is in use.
+
+The host's program is used because Python's standard library makes no keys, and a library for them has 11 MB. It also
+follows the crypto policy of the host (FIPS).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import ssl
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from nodeagent.core.coordination.client_certificate import GROUP, Validity, subject_of, user_of
+from nodeagent.errors import Refused, Retryable, Terminal
+from nodeagent.host.fs.atomic import new_file
+from nodeagent.host.fs.os_errors import translated
+from nodeagent.reasons import Reason
+
+__all__ = ["CertificateDirectory"]
+
+# Seconds for one run of openssl, which takes milliseconds.
+DEADLINE: Final = 60.0
+# Bytes of a file of this module.
+MAX_BYTES: Final = 128 * 1024
+_REQUEST: Final = b"-----BEGIN CERTIFICATE REQUEST-----"
+_ENVIRONMENT: Final = {"PATH": "/usr/bin:/usr/sbin:/bin:/sbin", "LC_ALL": "C"}
+
+
+class CertificateDirectory:
+    """Use the methods inside of ``locked``. They block, and raise the errors of ``host.fs``, ``ToolMissing``,
+    ``ToolTimedOut`` and ``CertificateFailed``."""
+
+    def __init__(self, path: Path, node: str, *, openssl: str = "openssl", deadline: float = DEADLINE) -> None:
+        self.path = path
+        self._node = node
+        self._openssl = openssl
+        self._deadline = deadline
+        self._fd = -1
+
+    @property
+    def current(self) -> Path:
+        return self.path / "client.pem"
+
+    @property
+    def candidate(self) -> Path:
+        return self.path / "new.pem"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the directory, which is created. Raises ``Refused`` (``Busy``) if another process has it."""
+        with translated("open", str(self.path)):
+            self.path.mkdir(mode=0o700, exist_ok=True)
+            self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Refused("another nodeagent bootstrap is running", reason=Reason.BUSY) from None
+            yield
+        finally:
+            os.close(self._fd)
+            self._fd = -1
+
+    def validity(self) -> Validity | None:
+        """Return the life of the certificate in use; None if there is none, or it is that of another node."""
+        content = self._read(self.current.name)
+        return None if content is None or not _matches(self.current) else self._life(content)
+
+    def request(self) -> bytes:
+        """Return the request in PEM that waits for an answer. One without an answer is used again, with its key."""
+        content = self._read("request.pem")
+        if content is not None and self._is_own_request(content):
+            return content[content.index(_REQUEST) :]
+        key = self._run("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256")
+        # Key and configuration are pipes and constants: no file with a key exists before it is complete.
+        subject = f"/O={GROUP}/CN={user_of(self._node)}"
+        request = self._run("req", "-new", "-key", "/dev/stdin", "-config", "/dev/null", "-subj", subject, stdin=key)
+        if _REQUEST not in request:
+            raise Terminal("openssl printed no certificate request", reason=Reason.CERTIFICATE_FAILED)
+        self._write("request.pem", key + request)
+        return request[request.index(_REQUEST) :]
+
+    def store(self, certificate: bytes) -> Validity:
+        """Put the certificate beside the key of its request, as ``candidate``. Raises ``Terminal``
+        (``CertificateFailed``) if it is that of another key or node."""
+        content = self._read("request.pem") or b""
+        self._write(self.candidate.name, content.partition(_REQUEST)[0] + certificate)
+        life = self._life(certificate) if _matches(self.candidate) else None
+        if life is None:
+            raise Terminal(
+                "the cluster issued a certificate for another key or another node", reason=Reason.CERTIFICATE_FAILED
+            )
+        return life
+
+    def adopt(self) -> None:
+        """Use the candidate from now on."""
+        with translated("rename", str(self.candidate)):
+            os.rename(self.candidate.name, self.current.name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+            os.fsync(self._fd)
+        self.forget_request()
+
+    def forget_request(self) -> None:
+        """Remove what a request left."""
+        with translated("remove", str(self.path)):
+            for name in ("request.pem", self.candidate.name):
+                (self.path / name).unlink(missing_ok=True)
+
+    def _read(self, name: str) -> bytes | None:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        with translated("read", str(self.path / name)):
+            try:
+                fd = os.open(name, flags, dir_fd=self._fd)
+            except FileNotFoundError:
+                return None
+            with os.fdopen(fd, "rb") as file:
+                return file.read(MAX_BYTES)
+
+    def _write(self, name: str, content: bytes) -> None:
+        with translated("write", str(self.path / name)), new_file(self._fd, name, mode=0o600) as write:
+            write(content)
+
+    def _life(self, content: bytes) -> Validity | None:
+        """Return the life of the first certificate, None if its subject is not this node."""
+        found = self._show("x509", "-dates", content)
+        if found.get("subject") != subject_of(self._node):
+            return None
+        try:
+            return Validity(*(float(ssl.cert_time_to_seconds(found[key])) for key in ("notBefore", "notAfter")))
+        except (KeyError, ValueError):
+            return None
+
+    def _is_own_request(self, content: bytes) -> bool:
+        if _REQUEST not in content:
+            return False
+        # The signature of the request proves that its key is complete.
+        return self._show("req", "-verify", content).get("subject") == subject_of(self._node)
+
+    def _show(self, what: str, option: str, content: bytes) -> Mapping[str, str]:
+        """Return what openssl prints about the first object in PEM, {} if it cannot read it."""
+        try:
+            printed = self._run(what, "-noout", "-subject", option, "-nameopt", "RFC2253", stdin=content)
+        except Terminal as error:
+            if error.reason != Reason.CERTIFICATE_FAILED:
+                raise
+            return {}
+        lines = printed.decode(errors="replace").splitlines()
+        return {key.strip(): value.strip() for key, _, value in (line.partition("=") for line in lines)}
+
+    def _run(self, *arguments: str, stdin: bytes = b"") -> bytes:
+        try:
+            done = subprocess.run(
+                [self._openssl, *arguments],
+                input=stdin,
+                capture_output=True,
+                timeout=self._deadline,
+                check=False,
+                env=_ENVIRONMENT,
+            )
+        except FileNotFoundError:
+            raise Terminal("this host has no openssl program", reason=Reason.TOOL_MISSING) from None
+        except subprocess.TimeoutExpired:
+            raise Retryable(f"openssl did not end within {self._deadline:g} s", reason=Reason.TOOL_TIMED_OUT) from None
+        if done.returncode != 0:
+            # openssl quotes no key in its messages.
+            words = " ".join(done.stderr.decode(errors="replace").split())[-500:]
+            raise Terminal(f"openssl {arguments[0]} failed: {words}", reason=Reason.CERTIFICATE_FAILED)
+        return done.stdout
+
+
+def _matches(path: Path) -> bool:
+    """Return whether the file has a certificate and the key of it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_cert_chain(path)
+    except (ssl.SSLError, OSError):
+        return False
+    return True

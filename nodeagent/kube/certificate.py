@@ -1,0 +1,93 @@
+"""Request the client certificate of the agent from the cluster, and check that the API server accepts it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from nodeagent.core.coordination.client_certificate import (
+    check_identity,
+    issued,
+    request_name,
+    request_object,
+)
+from nodeagent.errors import Refused, Terminal
+from nodeagent.kube.client import KubeClient, Object
+from nodeagent.kube.errors import AlreadyExists, NoAnswer, NotFound, ServerFault, Throttled, Unauthorized
+from nodeagent.reasons import Reason
+
+__all__ = ["obtain", "verify"]
+
+REQUESTS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+VERSION: Final = "authentication.k8s.io/v1"
+# Seconds between two polls: an operator waits for the effect of an approval.
+POLL: Final = 5.0
+PASSING: Final = (NoAnswer, ServerFault, Throttled)
+
+
+async def obtain(
+    client: KubeClient, node: str, request: bytes, *, wait: float, waiting: Callable[[str], None]
+) -> bytes:
+    """Return the certificate in PEM. ``waiting`` receives the name of the object once it waits for approval.
+
+    The object is created if the cluster has none; the cluster removes it a day later. Faults of the API server are
+    retried for ``wait`` seconds. Raises what ``issued`` raises, ``Refused`` (``CertificatePending``), ``KubeFault``.
+    """
+    name = request_name(node, request)
+    loop = asyncio.get_running_loop()
+    end = loop.time() + wait
+    reported = False
+    while True:
+        late = loop.time() >= end
+        try:
+            certificate = issued(name, await _read_or_create(client, name, request))
+        except PASSING:
+            if late:
+                raise
+        else:
+            if certificate is not None:
+                return certificate
+            if late:
+                raise Refused(
+                    f"the request {name} was not approved within {wait:g} s", reason=Reason.CERTIFICATE_PENDING
+                )
+            if not reported:
+                reported = True
+                waiting(name)
+        await asyncio.sleep(min(POLL, max(0.0, end - loop.time())))
+
+
+async def verify(client: KubeClient, node: str, *, wait: float) -> None:
+    """Check that the API server takes the client for the agent of ``node``. Retries as ``obtain``.
+
+    Raises ``Terminal`` (``CertificateFailed``), ``KubeFault``.
+    """
+    loop = asyncio.get_running_loop()
+    end = loop.time() + wait
+    while True:
+        try:
+            review = await client.create(REVIEWS, {"apiVersion": VERSION, "kind": "SelfSubjectReview"})
+        except PASSING:
+            if loop.time() >= end:
+                raise
+            await asyncio.sleep(min(POLL, max(0.0, end - loop.time())))
+        except Unauthorized as fault:
+            raise Terminal(
+                f"the API server does not accept the new certificate: {fault.message}", reason=Reason.CERTIFICATE_FAILED
+            ) from None
+        else:
+            return check_identity(node, review)
+
+
+async def _read_or_create(client: KubeClient, name: str, request: bytes) -> Object:
+    try:
+        return await client.get(f"{REQUESTS}/{name}")
+    except NotFound:
+        pass
+    try:
+        return await client.create(REQUESTS, request_object(name, request))
+    except AlreadyExists:
+        # An earlier creation without an answer was carried out.
+        return await client.get(f"{REQUESTS}/{name}")

@@ -1,0 +1,65 @@
+"""What is taken over from the kubeconfig of the bootstrap, and what is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from nodeagent.errors import InvalidInput
+from nodeagent.kube.kubeconfig import client_certificate_of, cluster_of, kubeconfig
+
+BOOTSTRAP = """
+current-context: c
+clusters:
+- {name: other, cluster: {server: "https://other"}}
+- name: k
+  cluster: {server: "https://api:6443", certificate-authority: pki/ca.crt, tls-server-name: api}
+contexts: [{name: c, context: {cluster: k, user: u}}]
+users: [{name: u, user: {token: very-secret}}]
+"""
+
+
+def test_the_way_to_the_cluster_without_the_credentials(tmp_path: Path) -> None:
+    source, target = tmp_path / "bootstrap", tmp_path / "kubeconfig"
+    source.write_text(BOOTSTRAP)
+    cluster = cluster_of(source)
+    assert cluster == {
+        "server": "https://api:6443",
+        "certificate-authority": str(tmp_path / "pki/ca.crt"),
+        "tls-server-name": "api",
+    }
+    assert client_certificate_of(source) is None
+    target.write_bytes(kubeconfig(cluster, Path("/state/client.pem")))
+    assert cluster_of(target) == cluster
+    assert client_certificate_of(target) == Path("/state/client.pem")
+    assert yaml.safe_load(target.read_text())["users"][0]["user"]["client-key"] == "/state/client.pem"
+    assert "very-secret" not in target.read_text()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "a: [",
+        "current-context: c",
+        BOOTSTRAP.replace("current-context: c", "current-context: d"),
+        BOOTSTRAP.replace("{cluster: k,", "{cluster: l,"),
+        BOOTSTRAP.replace('server: "https://api:6443",', ""),
+        BOOTSTRAP.replace("current-context: c", "current-context: [very-secret"),
+    ],
+)
+def test_not_a_kubeconfig(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+    with pytest.raises(InvalidInput) as caught:
+        cluster_of(path)
+    assert caught.value.reason == "KubeconfigInvalid"
+    assert "very-secret" not in caught.value.message
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="No such file"):
+        cluster_of(tmp_path / "kubeconfig")
