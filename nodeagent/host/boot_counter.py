@@ -2,8 +2,8 @@
 
 GRUB. The host counts if its grub.cfg does (``core.boot_count``). ``grub2-editenv`` writes the block: it truncates the
 file, writes the 1024 bytes in one call, and flushes them; a rename would leave GRUB with the old blocks. It runs in a
-transient unit, because /boot is read-only for nodeagent.service, and is mounted writable for that unit only. As with
-libostree, the file system itself stays writable afterwards, and the mount of the host read-only.
+transient unit, because /boot is read-only for nodeagent.service. Where it is so for the host too, it is remounted
+around the command, as greenboot does. A mount namespace would not help: systemd makes one for each command of a unit.
 
 One write sets the counter, its condition, and the deployment that it is for, so there is no half of them. When counting
 ends, ``boot_success`` comes first, as in greenboot: a power cut between both writes leaves a counter that is still
@@ -27,14 +27,17 @@ from nodeagent.core.boot_count import ENVIRONMENT_SIZE, BootCount, boot_count, c
 from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree.deployments import BootEntries
-from nodeagent.host.systemd_jobs import run_unit
+from nodeagent.host.systemd_jobs import MANAGER, NAME, PATH, run_unit
 from nodeagent.reasons import Reason
 
 __all__ = ["HostBootCounter"]
 
 _DIRECTORIES: Final = ("boot/grub2", "boot/grub")
 _PROGRAMS: Final = ("usr/bin/grub2-editenv", "usr/bin/grub-editenv")
-_REMOUNT: Final = ("/usr/bin/mount", "-o", "remount,rw", "/boot")
+_BOOT: Final = "boot.mount"
+_WRITABLE: Final = ("/usr/bin/mount", "-o", "remount,rw", "/boot")
+# Of the mount only: the file system may be in use by another program that writes.
+_READ_ONLY: Final = ("/usr/bin/mount", "-o", "remount,bind,ro", "/boot")
 _OSTREE_CONFIG: Final = "ostree/repo/config"
 _LOADER: Final = "sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
 
@@ -109,8 +112,9 @@ class HostBootCounter:
         program, environment = (f"/{path.relative_to(self._root)}" for path in (found.program, found.environment))
         try:
             async with self._make_bus() as bus:
+                before, after = (_WRITABLE, _READ_ONLY) if await _is_read_only(bus) else ((), ())
                 command = (program, environment, *arguments)
-                await run_unit(bus, command, "Count boots for nodeagent", self._deadline, prepare=_REMOUNT)
+                await run_unit(bus, command, "Count boots for nodeagent", self._deadline, before=before, after=after)
         except ServiceUnavailable:
             raise
         except AgentError as error:
@@ -158,6 +162,14 @@ class HostBootCounter:
 
     def _shown(self, path: Path) -> str:
         return f"/{path.relative_to(self._root)}"
+
+
+async def _is_read_only(bus: Bus) -> bool:
+    """Return whether /boot is mounted read-only on the host. The mounts of nodeagent.service are others."""
+    (unit,) = await bus.call(NAME, PATH, MANAGER, "LoadUnit", "s", (_BOOT,))
+    if await bus.get(NAME, unit, f"{NAME}.Unit", "ActiveState") != "active":
+        return False
+    return "ro" in str(await bus.get(NAME, unit, f"{NAME}.Mount", "Options")).split(",")
 
 
 def _read(path: Path, most: int) -> bytes:

@@ -107,12 +107,18 @@ async def job_result(removed: Signals, job: str, timeout: float) -> str | None:
 
 
 async def run_unit(
-    bus: Bus, command: Sequence[str], description: str, deadline: float, *, prepare: Sequence[str] = ()
+    bus: Bus,
+    command: Sequence[str],
+    description: str,
+    deadline: float,
+    *,
+    before: Sequence[str] = (),
+    after: Sequence[str] = (),
 ) -> None:
     """Run ``command`` (absolute path and arguments). systemd ends it after ``deadline`` seconds.
 
-    ``prepare`` is a command that runs before it and may fail, such as one that mounts. Its mounts are seen by
-    ``command`` only.
+    ``before`` runs before it. ``after`` runs in any case, also if one of them fails or is late; its own result does
+    not count.
 
     Raises ``Terminal`` (``CommandFailed``) with the exit status if it fails.
     """
@@ -123,9 +129,9 @@ async def run_unit(
         ["ExecStart", variant("a(sasb)", [[command[0], list(command), False]])],
         ["TimeoutStartUSec", variant("t", int(deadline * _MICROSECONDS))],
     ]
-    if prepare:
-        properties.append(["ExecStartPre", variant("a(sasb)", [[prepare[0], list(prepare), True]])])
-        properties.append(["PrivateMounts", variant("b", True)])
+    for setting, words, may_fail in (("ExecStartPre", before, False), ("ExecStopPost", after, True)):
+        if words:
+            properties.append([setting, variant("a(sasb)", [[words[0], list(words), may_fail]])])
     async with subscribed(bus, "JobRemoved") as removed:
         (job,) = await removed.call(
             NAME, PATH, MANAGER, "StartTransientUnit", "ssa(sv)a(sa(sv))", (name, "fail", properties, [])

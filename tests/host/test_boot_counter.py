@@ -28,6 +28,7 @@ ID = f"fedora-coreos-{'a' * 64}.0"
 @pytest.fixture
 async def manager(private_bus: PrivateBus) -> AsyncIterator[FakeSystemd]:
     peer = FakeSystemd()
+    peer.units["boot.mount"] = {"Options": Variant("s", "rw,relatime")}
     await peer.start(private_bus.address)
     yield peer
     await peer.stop()
@@ -91,17 +92,35 @@ async def test_counting_begins_and_ends(counter: HostBootCounter, manager: FakeS
     ]
 
 
-async def test_boot_is_writable_for_the_command_only(
-    counter: HostBootCounter, manager: FakeSystemd, root: Path
+MOUNT = "/usr/bin/mount"
+AROUND = {
+    "ExecStartPre": [[MOUNT, [MOUNT, "-o", "remount,rw", "/boot"], False]],
+    "ExecStopPost": [[MOUNT, [MOUNT, "-o", "remount,bind,ro", "/boot"], True]],
+}
+
+
+@pytest.mark.parametrize(
+    ("active", "options", "around"),
+    [
+        ("active", "ro,nosuid,relatime", AROUND),
+        ("active", "rw,relatime,errors=remount-ro", {}),
+        ("inactive", "ro", {}),
+    ],
+)
+async def test_boot_is_writable_while_the_command_runs(
+    counter: HostBootCounter,
+    manager: FakeSystemd,
+    root: Path,
+    active: str,
+    options: str,
+    around: dict[str, object],
 ) -> None:
     edits(manager, root)
+    manager.units["boot.mount"] = {"ActiveState": Variant("s", active), "Options": Variant("s", options)}
     await counter.begin(ID, 3)
     (_, _, properties, _) = next(body for member, body in manager.calls if member == "StartTransientUnit")
     found = {name: value.value for name, value in properties}
-    assert found["PrivateMounts"] is True
-    assert found["ExecStartPre"] == [["/usr/bin/mount", ["/usr/bin/mount", "-o", "remount,rw", "/boot"], True]], (
-        "a /boot that is no mount point is writable already"
-    )
+    assert {name: found[name] for name in found.keys() & AROUND.keys()} == around
 
 
 async def test_an_environment_on_the_efi_partition(counter: HostBootCounter, manager: FakeSystemd, root: Path) -> None:
