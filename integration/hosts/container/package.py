@@ -15,7 +15,7 @@ from integration.hosts.container.image import Image, derived_image
 from integration.hosts.errors import HostRingError
 
 OWNED = "usr/lib/nodeagent"  # the one directory that belongs to the package alone
-UNITS = "usr/lib/systemd/system"
+PRESETS = "usr/lib/systemd/system-preset/50-nodeagent.preset"
 TIMEOUT = 120.0
 
 
@@ -53,7 +53,7 @@ def _before_start() -> Sequence[Sequence[str]]:
 
 
 def _unpack(root: Path, tarball: Path) -> list[str]:
-    """Unpack over `root` and return the units that the package wants enabled.
+    """Unpack over `root` and return the units that the presets of the package enable.
 
     From outside, because the guest has no decompressor to speak of; it is the same filesystem.
     """
@@ -70,11 +70,8 @@ def _unpack(root: Path, tarball: Path) -> list[str]:
         timeout=TIMEOUT,
     )
     _remove_stale(root, names)
-    return sorted(
-        Path(name).name
-        for name in names
-        if Path(name).parent == Path(UNITS) and "\n[Install]" in (root / name).read_text()
-    )
+    lines = (root / PRESETS).read_text().splitlines()
+    return sorted(line.removeprefix("enable ") for line in lines if line.startswith("enable "))
 
 
 def _remove_stale(root: Path, names: set[str]) -> None:
