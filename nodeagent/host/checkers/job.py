@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -82,37 +84,58 @@ async def run_program(
 
     Raises ``CheckerLate`` or ``OSError``.
     """
-    process = await asyncio.create_subprocess_exec(
-        program,
-        *arguments,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        cwd=directory,
-        env={**ENVIRONMENT, **(environment or {})},
-        start_new_session=True,
-    )
-    try:
-        async with asyncio.timeout(deadline):
-            output = await _bounded(process)
-            status = await process.wait()
-    except TimeoutError:
-        raise CheckerLate(f"no end within {deadline:.0f} s") from None
-    finally:
-        # A cancelled update leaves no process behind.
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+    async with _pipe() as (reader, writer):
+        try:
+            process = await asyncio.create_subprocess_exec(
+                program,
+                *arguments,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=writer,
+                stderr=writer,
+                cwd=directory,
+                env={**ENVIRONMENT, **(environment or {})},
+                start_new_session=True,
+            )
+        finally:
+            os.close(writer)
+        try:
+            async with asyncio.timeout(deadline):
+                output = await _bounded(reader)
+                status = await process.wait()
+        except TimeoutError:
+            raise CheckerLate(f"no end within {deadline:.0f} s") from None
+        finally:
+            # A cancelled update leaves no process behind, and no child of one.
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
     return status, output.decode(errors="replace").splitlines()
 
 
-async def _bounded(process: asyncio.subprocess.Process) -> bytes:
+@asynccontextmanager
+async def _pipe() -> AsyncIterator[tuple[asyncio.StreamReader, int]]:
+    """Open a pipe. A pipe of asyncio's would make ``wait`` wait for each descendant that has inherited it."""
+    readable, writable = os.pipe()
+    reader = asyncio.StreamReader()
+    try:
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(readable, "rb", 0)
+        )
+    except BaseException:
+        os.close(writable)
+        raise
+    try:
+        yield reader, writable
+    finally:
+        transport.close()
+
+
+async def _bounded(reader: asyncio.StreamReader) -> bytes:
     """Return the first ``MAX_OUTPUT`` bytes of the output."""
-    assert process.stdout is not None
     output = b""
     # The rest is read and dropped: a process whose pipe is full would block until the deadline.
-    while chunk := await process.stdout.read(MAX_OUTPUT):
+    while chunk := await reader.read(MAX_OUTPUT):
         output += chunk[: MAX_OUTPUT - len(output)]
     return output
 
