@@ -7,6 +7,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# A worker of pytest, and each program that a test starts, would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 # Hosts at a time: they mostly wait, so twice as many as cores.
 HOSTS ?= 4
 # `make package rpm MACHINE=aarch64` writes into dist/aarch64.
@@ -28,7 +30,7 @@ VM_TESTS = $(PYTEST) -q --durations 25 -n 2 --dist load --maxschedchunk 1 integr
 HOST_TESTS = $(PYTEST) -q -n $(HOSTS) --dist load --maxschedchunk 1 $(RING2)
 SUDO_NOTE = $(if $(filter 0,$(shell id -u)),,(not root: the rings that boot hosts will say what is missing))
 
-.PHONY: help venv demo demo-shell demo-vm demo-node test versions check format unit golden host long ostree integration cluster cluster-tools node-long vm vm-long package rpm image wheel release bench bench-rest bench-rollout bench-fence docs clean
+.PHONY: help venv demo demo-shell demo-vm demo-node test versions check format unit kills golden host long ostree integration cluster cluster-tools node-long vm vm-long package rpm image wheel release bench bench-rest bench-rollout bench-fence docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -61,6 +63,9 @@ test: venv ## rings 1 and 2: pure, protocols, and a real systemd host in a conta
 unit: venv ## ring 1 only, in seconds
 	@$(PYTEST) -q -n 4 --dist worksteal tests
 
+kills: venv ## ring 1, the kills at every effect, of which `make unit` takes a third on each Python
+	@NODEAGENT_EVERY_KILL=1 $(PYTEST) -q -n 4 --dist worksteal tests/agent/update
+
 golden: venv ## write the golden texts below tests/golden again; review the difference
 	@rm -f tests/golden/*.txt
 	@NODEAGENT_UPDATE_GOLDEN=1 $(PYTEST) -q tests/cli tests/agent/report tests/core/test_hints.py tests/core/report/test_motd.py
@@ -91,8 +96,8 @@ vm: venv ## ring 4: a booted ostree system in QEMU (the first run makes its disk
 vm-long: venv ## ring 4, the long part: a full /boot, power cuts at chance moments, everything on XFS
 	@$(VM_TESTS) -m long
 
-integration: long ostree cluster node-long vm vm-long ## the rings that take longer, or need more than this machine has at first: see cluster-tools
-	@echo "make integration: rings 3 and 4, and the long part of ring 2, passed"
+integration: kills long ostree cluster node-long vm vm-long ## the rings that take longer, or need more than this machine has at first: see cluster-tools
+	@echo "make integration: rings 3 and 4, and the long parts of rings 1 and 2, passed"
 
 versions: venv ## ring 1 on every other supported Python of this machine
 	@packaging/versions.sh $(VENV)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tests.world.boot_loader import FakeBootCounter
 from tests.world.deployments import Etc, FakeDeployments, lost_answer
 from tests.world.disk import FakeFiles, FakeUsers, full_disk
-from tests.world.faults import Fault, Killed
+from tests.world.faults import Fault, Killed, kill_points
 from tests.world.outages import LocalService, Outage
 from tests.world.power import FakePower
 from tests.world.store import FakeLease, FakeStore
@@ -37,5 +37,6 @@ __all__ = [
     "Outage",
     "World",
     "full_disk",
+    "kill_points",
     "lost_answer",
 ]

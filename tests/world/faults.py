@@ -6,8 +6,14 @@ or after the n-th effect.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+
+# A Python of `make test` and `make versions` takes one effect of three: all of them on each would take minutes. The two
+# sides of an effect are neighbours, so an even number would take the same side always.
+SHARES = 1 if os.environ.get("NODEAGENT_EVERY_KILL") else 3
 
 
 class Killed(BaseException):
@@ -62,3 +68,8 @@ class Faults:
         self.calls += 1
         if self.calls == self.fuse:
             raise Killed
+
+
+def kill_points(total: int, case: int = 0) -> range:
+    """Return the effects, of 1 to ``total``, at which a test kills on this Python. The next case has other ones."""
+    return range(1 + (sys.version_info.minor + case) % SHARES, total + 1, SHARES)

@@ -17,7 +17,7 @@ from nodeagent.core.plan.sides import Sides
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.system import Inhibitor
 from nodeagent.reasons import Reason
-from tests.world import FakeUnit, Fault, World
+from tests.world import FakeUnit, Fault, World, kill_points
 from tests.world.run import Host, config, until
 from tests.world.units import JobFailed
 
@@ -137,7 +137,7 @@ async def test_killed_at_every_point(new: MachineConfig, power: bool) -> None:
     host = await at_a()
     host.want(new)
     await host.settle()
-    for fuse in range(1, host.world.calls + 1):
+    for fuse in kill_points(host.world.calls, case=power):
         host = await at_a()
         host.want(new)
         await host.kill_at(fuse, power=power)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.update.phase import Phase
-from tests.world import FakeUnit, cluster_host, os_host
+from tests.world import FakeUnit, cluster_host, kill_points, os_host
 from tests.world.cluster_host import DRAIN, OLD, REBOOT, RESTART, ClusterHost, all_given_back
 
 pytestmark = pytest.mark.looptime
@@ -78,7 +78,7 @@ async def test_killed_at_every_point(story: str, power: bool) -> None:
     assert whole.actions().count("reboot") == reboots
     total = whole.world.calls
     assert total > 20
-    for fuse in range(1, total + 1):
+    for fuse in kill_points(total, case=power):
         host = await make()
         host.want(new)
         await host.kill_at(fuse, power=power)

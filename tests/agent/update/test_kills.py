@@ -16,7 +16,7 @@ from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.update.phase import Phase
 from tests.support.keys import ed25519, sha512
-from tests.world import FakeUnit, World
+from tests.world import FakeUnit, World, kill_points
 from tests.world.run import Host, config
 
 pytestmark = pytest.mark.looptime
@@ -77,7 +77,7 @@ async def total_calls(new: MachineConfig) -> int:
 async def test_killed_at_every_point(new: MachineConfig, power: bool) -> None:
     total = await total_calls(new)
     assert total > 20
-    for fuse in range(1, total + 1):
+    for fuse in kill_points(total, case=power):
         host = await at_old()
         host.want(new)
         await host.kill_at(fuse, power=power)
@@ -116,7 +116,7 @@ async def test_killed_at_every_point_of_a_revert(power: bool) -> None:
     whole = await prepared()
     await whole.settle()
     assert whole.record.reason == "Reverted"
-    for fuse in range(1, whole.world.calls + 1):
+    for fuse in kill_points(whole.world.calls, case=power):
         host = await prepared()
         await host.kill_at(fuse, power=power)
         await host.settle()

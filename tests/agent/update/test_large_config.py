@@ -10,7 +10,7 @@ from nodeagent.core.update.phase import Phase
 from tests.world import World
 from tests.world.run import Host, config
 
-FEW, MANY = 8_000, 32_000
+FEW, MANY = 5_000, 20_000
 
 
 async def seconds_of_cpu(files: int) -> float:

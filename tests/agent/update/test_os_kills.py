@@ -22,7 +22,7 @@ from nodeagent.core.plan.deployment import staged
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.resume import MAX_REBOOT_TRIES
 from tests.support.keys import sha512
-from tests.world import Fault, Killed, os_host
+from tests.world import Fault, Killed, kill_points, os_host
 from tests.world.os_host import A_DIGEST, B_DIGEST, FILES, KARGS, NEW, OLD, bad_on, booted_digest, managed, on
 from tests.world.run import Host
 
@@ -92,7 +92,7 @@ async def undisturbed(new: MachineConfig) -> int:
 async def test_killed_at_every_point(new: MachineConfig, power: bool) -> None:
     total = await undisturbed(new)
     assert total > 15
-    for fuse in range(1, total + 1):
+    for fuse in kill_points(total, case=power):
         host = await at_old()
         host.want(new)
         await kill_at(host, fuse, power=power)
@@ -116,7 +116,7 @@ async def test_killed_at_every_point_while_it_is_staged_again(power: bool) -> No
     whole = await prepared()
     await whole.settle()
     assert whole.actions() == ["reboot", "reboot"]
-    for fuse in range(1, whole.world.calls + 1):
+    for fuse in kill_points(whole.world.calls, case=power):
         host = await prepared()
         await kill_at(host, fuse, power=power)
         await host.settle()
@@ -169,7 +169,7 @@ async def test_killed_at_every_point_of_a_way_back(
     await whole.settle()
     assert whole.record.reason == "Reverted"
     assert whole.actions().count("reboot") == reboots
-    for fuse in range(1, whole.world.calls + 1):
+    for fuse in kill_points(whole.world.calls, case=power):
         host = await prepared()
         await kill_at(host, fuse, power=power)
         await host.settle(lives=20)

@@ -20,7 +20,7 @@ from nodeagent.errors import AgentError
 from nodeagent.host.dbus.errors import BUS_SERVICE, BusRetryable, BusUnreachable, connection_lost
 from nodeagent.reasons import Reason
 from tests.agent.update.test_kills import BUSY, REBOOTING, at_old
-from tests.world import FakeUnit, FakeUnits, Killed, Outage, World, os_host
+from tests.world import FakeUnit, FakeUnits, Killed, Outage, World, kill_points, os_host
 from tests.world.os_host import B_DIGEST, bad_on, on
 from tests.world.run import Host, config, until
 
@@ -237,7 +237,7 @@ async def test_every_service_is_away_for_a_minute_from_each_call_on(
     whole = await prepared(story)
     whole.world.outage = For(fault, 10_000)
     await whole.settle()
-    for at in range(1, len(whole.world.outage.calls) + 1):
+    for at in kill_points(len(whole.world.outage.calls)):
         host = await prepared(story)
         host.world.outage = For(fault, at)
         await host.settle()

@@ -30,7 +30,7 @@ from nodeagent.errors import Terminal
 from tests.agent.test_api import DESIRED, api
 from tests.agent.update.test_outages import During, hung
 from tests.support.keys import ed25519
-from tests.world import FakeUnit, Fault, Killed, World, os_host
+from tests.world import FakeUnit, Fault, Killed, World, kill_points, os_host
 from tests.world.os_host import NEW_FILES, on
 from tests.world.run import LIMITS, Host, config, until
 
@@ -356,7 +356,7 @@ async def test_killed_at_every_point(power: bool) -> None:
     await live(host, 60)
     total = host.world.calls
     assert total > 40
-    for fuse in range(1, total + 1):
+    for fuse in kill_points(total, case=power):
         host = await at_old()
         host.want(MIXED)
         host.world.fuse = fuse

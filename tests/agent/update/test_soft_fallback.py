@@ -23,7 +23,7 @@ from nodeagent.errors import AgentError, Refused
 from nodeagent.reasons import Reason
 from tests.agent.update import test_kills
 from tests.agent.update.test_soft_reboots import go_to_reboot
-from tests.world import FakeUnit, Fault, Killed, World
+from tests.world import FakeUnit, Fault, Killed, World, kill_points
 from tests.world.run import LIMITS, POLICY, Host, config
 
 pytestmark = pytest.mark.looptime
@@ -230,7 +230,7 @@ async def test_at_every_point_of_the_way(disturb: Callable[[World], None], bad_u
     await host.settle()
     total = host.world.calls
     assert total > 10
-    for fuse in range(1, total + 1):
+    for fuse in kill_points(total, case=list(DISTURBANCES.values()).index(disturb)):
         host = await failing(bad_until_boot=bad_until_boot)
         host.world.calls, host.world.fuse = 0, fuse
         try:

@@ -22,7 +22,7 @@ from nodeagent.core.update.phase import Phase
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
 from tests.agent.update import test_kills, test_os_kills
-from tests.world import FakeDeployments, Fault, Killed
+from tests.world import FakeDeployments, Fault, Killed, kill_points
 from tests.world.os_host import KARGS, NEW
 from tests.world.run import Host
 
@@ -61,7 +61,7 @@ async def test_an_update_of_files(new: MachineConfig, reboots: int) -> None:
     await host.settle()
     total = host.world.calls
     assert total > 10
-    for fuse in range(1, total + 1):
+    for fuse in kill_points(total):
         host = await test_kills.at_old()
         host.want(new)
         await disturb(host, fuse)
@@ -74,7 +74,7 @@ async def test_an_update_of_files(new: MachineConfig, reboots: int) -> None:
 @pytest.mark.parametrize("new", [NEW, KARGS], ids=["image", "kernel arguments"])
 async def test_an_update_of_the_os(new: MachineConfig) -> None:
     total = await test_os_kills.undisturbed(new)
-    for fuse in range(1, total + 1):
+    for fuse in kill_points(total):
         host = await test_os_kills.at_old()
         host.want(new)
         await disturb(host, fuse)
@@ -98,7 +98,7 @@ async def test_a_revert_of_the_os() -> None:
     await host.settle()
     total, undisturbed = host.world.calls, host.actions().count("reboot")
     assert host.record.reason == "Reverted"
-    for fuse in range(1, total + 1):
+    for fuse in kill_points(total):
         host = await bad()
         await disturb(host, fuse)
         await host.settle()

@@ -20,7 +20,7 @@ from nodeagent.core.update.ports.static_pods import StaticPodState
 from nodeagent.domains import default_policy
 from nodeagent.errors import Refused, Terminal
 from nodeagent.reasons import Reason
-from tests.world import FakeClock, FakeLease, FakeUnit, World
+from tests.world import FakeClock, FakeLease, FakeUnit, World, kill_points
 from tests.world.run import Host, config
 
 pytestmark = pytest.mark.looptime
@@ -280,23 +280,26 @@ async def test_after_a_fallback_reboot_it_is_replaced() -> None:
 @pytest.mark.parametrize("reboot", [False, True], ids=["restart", "reboot"])
 @pytest.mark.parametrize("bad", [False, True], ids=["good", "bad"])
 async def test_killed_at_every_point(bad: bool, reboot: bool) -> None:
-    calls, fuse = 0, 0
     desired = with_reboot("etcd:2") if reboot else at("etcd:2", policy=True)
     (other,) = desired.files.keys() - {PATH}
-    while fuse <= calls:
+
+    async def replaced(fuse: int) -> int:
         host = await at_one()
         host.kubelet.unhealthy = {"etcd:2"} if bad else set()
         host.want(desired)
         if fuse:
             await host.kill_at(fuse, power=False)
         await host.settle()
-        calls = calls or host.world.calls
         assert host.image == ("etcd:1" if bad else "etcd:2"), fuse
         assert host.kubelet.taken is None
         assert host.world.holder is None
         assert (other in host.world.disk) is not bad
-        fuse += 1
+        return host.world.calls
+
+    calls = await replaced(0)
     assert calls > 20
+    for fuse in kill_points(calls):
+        await replaced(fuse)
 
 
 async def test_the_unit_of_etcd_waits_for_the_quorum() -> None:
