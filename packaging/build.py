@@ -58,7 +58,7 @@ def build(out: Path, machine: str = platform.machine(), *, force: bool = False) 
         return
     parts = _parts(locked)
     out.mkdir(parents=True, exist_ok=True)
-    with _scratch(out) as scratch:
+    with scratch_folder(out) as scratch:
         root, results = scratch / "root", scratch / "results"
         root.mkdir()
         results.mkdir()
@@ -97,7 +97,7 @@ def _parts(locked: lock.InterpreterLock) -> tree.Parts:
 
 
 @contextmanager
-def _scratch(out: Path) -> Iterator[Path]:
+def scratch_folder(out: Path) -> Iterator[Path]:
     """Create a folder in `out` for this build. Those of killed builds are removed."""
     with ExitStack() as stack:
         # One build at a time removes old folders and creates and locks its own.

@@ -10,7 +10,6 @@ import argparse
 import os
 import platform
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -58,9 +57,9 @@ def build(rpmbuild: str, tar: Path, out: Path, compression: str) -> Path:
     """
     version, machine = tar.name.removeprefix("nodeagent-").removesuffix(".tar.gz").rsplit("-", 1)
     name = f"nodeagent-{version}-1.{machine}.rpm"
-    with tempfile.TemporaryDirectory(prefix=package.SCRATCH, dir=out) as scratch:
+    with package.scratch_folder(out) as scratch:
         macros = {
-            "_topdir": scratch,
+            "_topdir": str(scratch),
             "_rpmdir": f"{scratch}/out",
             "_build_name_fmt": name,
             "_buildhost": "reproducible",
@@ -78,11 +77,11 @@ def build(rpmbuild: str, tar: Path, out: Path, compression: str) -> Path:
         for key, value in macros.items():
             command += ["--define", f"{key} {value}"]
         for each in ("BUILD", "BUILDROOT"):
-            (Path(scratch) / each).mkdir()
-        environment = {"PATH": os.defpath, "LC_ALL": "C.UTF-8", "TZ": "UTC", "HOME": scratch}
+            (scratch / each).mkdir()
+        environment = {"PATH": os.defpath, "LC_ALL": "C.UTF-8", "TZ": "UTC", "HOME": str(scratch)}
         environment["SOURCE_DATE_EPOCH"] = str(package.source_date_epoch())
         tools.run([*command, str(SPEC)], timeout=TIMEOUT, env=environment)
-        (built,) = (Path(scratch) / "out").rglob("*.rpm")
+        (built,) = (scratch / "out").rglob("*.rpm")
         return built.replace(out / name)
 
 

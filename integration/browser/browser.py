@@ -9,24 +9,26 @@ accessibility, comes from a package of PyPI that bundles it.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from integration.hosts import overlay, process
-from integration.hosts.container.image import Image, base_image, cache_directory, derived_image, digest
+from integration.hosts import process
+from integration.hosts.container import container_host
+from integration.hosts.container.image import Image, base_image, derived_image
 from integration.hosts.errors import HostRingError
 from integration.hosts.requirements import Say
 from integration.trees.base import CHROOT_ENV, chrooted, install
+from integration.trees.toolbox import scratch
 
 PACKAGES: Final = ("chromium", "chromium-driver", "fonts-dejavu-core")
 # Bundles axe 4.12.1.
@@ -50,15 +52,32 @@ FLAGS: Final = (
 def browser_image(say: Say) -> Image:
     """Raises Unavailable where no image can be made."""
 
-    def change(root: Path) -> None:
-        say("installing Chromium for the tests of pages, about a minute, once")
-        install(root, PACKAGES)
-        shutil.rmtree(root / "var/lib/apt/lists")
+    def add_axe(root: Path) -> None:
         uv = Path(sys.executable).with_name("uv")
         argv = [str(uv), "pip", "install", "--quiet", "--no-deps", "--target", str(root / "opt/axe"), AXE]
         process.run(argv, timeout=120)
 
-    return derived_image(base_image(say), "browser", digest(repr((PACKAGES, AXE)).encode()).encode(), change)
+    message = "installing Chromium for the tests of pages, about a minute, once"
+    return image_with("browser", PACKAGES, say, message, add_axe, AXE)
+
+
+def image_with(
+    kind: str,
+    packages: tuple[str, ...],
+    say: Say,
+    message: str,
+    change: Callable[[Path], None] = lambda root: None,
+    source: str = "",
+) -> Image:
+    """Return an image with packages of Debian and a ``change`` that is made from ``source``."""
+
+    def fill(root: Path) -> None:
+        say(message)
+        install(root, packages)
+        shutil.rmtree(root / "var/lib/apt/lists")
+        change(root)
+
+    return derived_image(base_image(say), kind, repr((packages, source)).encode(), fill)
 
 
 class Page:
@@ -156,23 +175,18 @@ class Page:
 @contextmanager
 def opened(say: Say) -> Iterator[Page]:
     """Start the browser, and end it afterwards. Raises Unavailable where none can be made."""
-    image = browser_image(say)
-    try:
-        with tempfile.TemporaryDirectory(prefix="browser-", dir=cache_directory()) as directory:
-            scratch = Path(directory)
-            root = scratch / "root"
-            overlay.mount(image.paths, scratch / "upper", root)
-            try:
-                with chrooted(root), _driver(root) as address:
-                    page = Page(address, root)
-                    try:
-                        yield page
-                    finally:
-                        page.close()
-            finally:
-                overlay.unmount_below(scratch)
-    finally:
-        image.close()
+    container_host.sweep()
+    with (
+        contextlib.closing(browser_image(say)) as image,
+        scratch(image) as root,
+        chrooted(root),
+        _driver(root) as address,
+    ):
+        page = Page(address, root)
+        try:
+            yield page
+        finally:
+            page.close()
 
 
 @contextmanager

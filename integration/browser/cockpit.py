@@ -11,15 +11,18 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from integration.hosts import overlay, process
-from integration.hosts.container.image import Image, base_image, cache_directory, derived_image
+from integration.browser.browser import image_with
+from integration.hosts import process
+from integration.hosts.container import container_host
+from integration.hosts.container.image import Image
 from integration.hosts.errors import HostRingError
 from integration.hosts.requirements import Say
-from integration.trees.base import CHROOT_ENV, chrooted, install
+from integration.trees.base import CHROOT_ENV, chrooted
+from integration.trees.toolbox import scratch
 
 PACKAGES: Final = ("cockpit-ws", "cockpit-bridge", "cockpit-system")
 PAGE: Final = Path(__file__).parents[2] / "packaging" / "cockpit"
@@ -36,33 +39,19 @@ _BUS: Final = "run/private-bus"
 def cockpit_image(say: Say) -> Image:
     """Raises Unavailable where no image can be made."""
 
-    def change(root: Path) -> None:
-        say("installing Cockpit for the tests of its page, half a minute, once")
-        install(root, PACKAGES)
-        shutil.rmtree(root / "var/lib/apt/lists")
-
-    return derived_image(base_image(say), "cockpit", repr(PACKAGES).encode(), change)
+    return image_with("cockpit", PACKAGES, say, "installing Cockpit for the tests of its page, half a minute, once")
 
 
 @contextmanager
 def unpacked(say: Say) -> Iterator[Path]:
     """Yield a root directory with Cockpit and the page. Raises Unavailable where none can be made."""
-    image = cockpit_image(say)
-    try:
-        with tempfile.TemporaryDirectory(prefix="cockpit-", dir=cache_directory()) as directory:
-            scratch = Path(directory)
-            root = scratch / "root"
-            overlay.mount(image.paths, scratch / "upper", root)
-            try:
-                shutil.copytree(PAGE, root / "usr/share/cockpit/nodeagent")
-                # The page is listed only where nodeagent is installed.
-                (root / "usr/bin/nodeagent").touch()
-                with chrooted(root):
-                    yield root
-            finally:
-                overlay.unmount_below(scratch)
-    finally:
-        image.close()
+    container_host.sweep()
+    with closing(cockpit_image(say)) as image, scratch(image) as root:
+        shutil.copytree(PAGE, root / "usr/share/cockpit/nodeagent")
+        # The page is listed only where nodeagent is installed.
+        (root / "usr/bin/nodeagent").touch()
+        with chrooted(root):
+            yield root
 
 
 @contextmanager

@@ -69,9 +69,14 @@ def remove_tree(directory: Path) -> None:
         return
 
 
+def scratch_of(layer: Path) -> Path:
+    """Return the directory in which `fill` makes `layer`."""
+    return layer.with_name(layer.name + ".overlay")
+
+
 def fill(lowers: Sequence[Path], layer: Path, change: Callable[[Path], None]) -> None:
     """Make `layer` (a new directory) hold what `change` does to the tree of `lowers`; it gets the merged root."""
-    scratch = layer.with_name(layer.name + ".overlay")
+    scratch = scratch_of(layer)
     upper, root = scratch / "upper", scratch / "root"
     mount(lowers, upper, root)
     try:

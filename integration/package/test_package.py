@@ -54,7 +54,7 @@ def test_what_a_killed_build_left_is_removed_and_nothing_else(package: Package, 
 import sys
 sys.path.insert(0, {str(package.source / "packaging")!r})
 import build, pathlib
-with build._scratch(pathlib.Path(sys.argv[1])) as scratch:
+with build.scratch_folder(pathlib.Path(sys.argv[1])) as scratch:
     print(scratch.name, flush=True)
     sys.stdin.read()
 """

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from integration.hosts import overlay
-from integration.hosts.container.image import cache_directory
 from integration.hosts.process import run
 from integration.trees.image_registry import Registry
 from integration.trees.ostree_repo import Commit, OstreeRepo
-from integration.trees.toolbox import Toolbox
+from integration.trees.toolbox import Toolbox, throwaway
 from integration.trees.tree import BAD, CONTENT, DEFAULTS, A, B, Part, Tree
 
 Repo = Callable[..., str]
@@ -103,8 +101,8 @@ def test_the_same_by_a_delta_and_as_a_whole(
 
 
 def test_an_image_has_layers_and_tags(ostree_repo: OstreeRepo) -> None:
-    folder = cache_directory() / "scratch" / secrets.token_hex(6)
-    try:
+    with throwaway("registry") as directory:
+        folder = directory / "images"
         registry = Registry(folder, ostree_repo)
         a, b = (registry.publish(ostree_repo.commit(tree), "quay.io/example/os", "latest") for tree in (A, B))
         assert a.digest != b.digest
@@ -116,8 +114,6 @@ def test_an_image_has_layers_and_tags(ostree_repo: OstreeRepo) -> None:
         with ostree_repo.toolbox(folder) as tools:
             assert _has(tools, folder, a.commit)
             assert _has(tools, folder, b.commit)
-    finally:
-        overlay.remove_tree(folder)
 
 
 def _image(folder: Path, digest: str) -> str:

@@ -64,11 +64,18 @@ def toolbox(image: Image, *directories: Path) -> Iterator[Toolbox]:
 @contextlib.contextmanager
 def scratch(image: Image) -> Iterator[Path]:
     """A writable view of an image that is thrown away."""
-    directory = container_host.hosts_directory() / f"na-scratch-{secrets.token_hex(4)}"
-    with claim(directory):  # what a killed run leaves is swept like its hosts
+    with throwaway("scratch") as directory:
+        overlay.mount(image.paths, directory / "upper", directory / "root")
+        yield directory / "root"
+
+
+@contextlib.contextmanager
+def throwaway(kind: str) -> Iterator[Path]:
+    """A directory on the disk of the cache, removed with what is mounted in it; after a kill, by the next run."""
+    directory = container_host.hosts_directory() / f"na-{kind}-{secrets.token_hex(4)}"
+    with claim(directory):
         try:
-            overlay.mount(image.paths, directory / "upper", directory / "root")
-            yield directory / "root"
+            yield directory
         finally:
             overlay.unmount_below(directory)
             overlay.remove_tree(directory)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.hosts.container.image import KEPT, UNUSED_DAYS, Layer, layer
+from integration.hosts.container.image import KEPT, UNUSED_DAYS, Layer, layer, sweep
 
 HOUR = 3600.0
 
@@ -40,6 +40,19 @@ def test_of_a_kind_the_newest_few_are_kept() -> None:
     assert [path for path in paths if path.exists()] == paths[3:]
     assert last.exists()
     assert all(path.exists() for path in others)
+
+
+def test_what_killed_builds_left_is_removed(cache: Path) -> None:
+    (cache / "disk-killed.unfinished").mkdir(parents=True)
+    (cache / "disk-killed.unfinished.overlay/root").mkdir(parents=True)
+
+    def build(path: Path) -> None:
+        path.mkdir()
+        sweep()
+        assert path.exists(), "it is being built, and locked"
+
+    layer("disk", "new", build).lock.close()
+    assert sorted(path.name for path in cache.iterdir() if path.is_dir()) == ["disk-new"]
 
 
 def test_what_is_in_use_is_kept() -> None:

@@ -27,6 +27,7 @@ from typing import Self
 
 from integration.hosts import overlay, process
 from integration.hosts.container import cgroup
+from integration.hosts.container import image as image_cache
 from integration.hosts.container.image import Image, cache_directory
 from integration.hosts.container.nspawn import Boot, Container
 from integration.hosts.errors import CommandFailed, HostGone, HostTimeout
@@ -213,6 +214,7 @@ def sweep() -> None:
         cgroup.remove(cgroup.path_of(directory.name))
         overlay.unmount_below(directory)
         overlay.remove_tree(directory)
+    image_cache.sweep()
 
 
 @atexit.register

@@ -9,6 +9,7 @@ of one. The cache is `$XDG_CACHE_HOME/nodeagent/host` or `~/.cache/nodeagent/hos
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -35,6 +36,7 @@ GUEST_UNITS = (
     "flaky.service",
 )
 UNUSED_DAYS = 2.0  # a layer of an older recipe or package is kept this long for other checkouts, then pruned
+UNFINISHED = ".unfinished"  # the suffix of a layer that is being built
 KEPT = 6  # of a kind at most, besides those in use: on a day of many changes each of them makes new layers
 
 
@@ -124,10 +126,8 @@ def layer(kind: str, key: str, build: Callable[[Path], None]) -> Layer:
                 time.sleep(random.uniform(0.05, 0.3))
                 continue
             if not path.is_dir():
-                unfinished = path.with_suffix(".unfinished")
-                for leftover in (unfinished, unfinished.with_name(unfinished.name + ".overlay")):
-                    overlay.unmount_below(leftover)
-                    overlay.remove_tree(leftover)
+                _discard(path)
+                unfinished = path.with_suffix(UNFINISHED)
                 mask = os.umask(0o022)
                 try:
                     build(unfinished)
@@ -160,6 +160,23 @@ def _prune(cache: Path, kind: str, keep: Path) -> None:
                 continue
             # The lock file stays: another process may be waiting for it.
             overlay.remove_tree(path)
+
+
+def sweep() -> None:
+    """Remove what killed builds left behind, mounts included. A layer that is being built is locked, and stays."""
+    cache = cache_directory()
+    for path in {each.with_name(each.name.partition(".")[0]) for each in cache.glob(f"*{UNFINISHED}*")}:
+        with path.with_suffix(".lock").open("a+") as lock, contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _discard(path)
+
+
+def _discard(path: Path) -> None:
+    """Remove what was made of a layer that was not finished."""
+    unfinished = path.with_suffix(UNFINISHED)
+    for leftover in (unfinished, overlay.scratch_of(unfinished)):
+        overlay.unmount_below(leftover)
+        overlay.remove_tree(leftover)
 
 
 def digest(*parts: bytes) -> str:

@@ -252,6 +252,27 @@ input()
     assert not Path(directory).exists()
 
 
+def test_nothing_is_left_of_a_killed_chroot() -> None:
+    code = """
+from integration.hosts.container.image import base_image
+from integration.trees.base import chrooted
+from integration.trees.toolbox import scratch
+with scratch(base_image(print)) as root, chrooted(root):
+    print(root, flush=True)
+    input()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path.cwd()
+    ) as run:
+        assert run.stdout is not None
+        root = Path(run.stdout.readline().strip())
+        run.kill()
+    assert (root / "proc/self").exists()
+    container_host.sweep()
+    assert not root.parent.exists()
+    assert str(root.parent) not in Path("/proc/self/mountinfo").read_text()
+
+
 def test_a_ring_that_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(Unavailable, match="test hosts need root") as raised:

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import itertools
-import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from integration.hosts import overlay
+from integration.hosts.container import container_host
 from integration.hosts.container.conftest import required
 from integration.hosts.container.conftest import say as say
-from integration.hosts.container.image import cache_directory
-from integration.hosts.locks import claim, leftovers
 from integration.standins.rpmostreed.adapter_process import Agent
 from integration.standins.rpmostreed.sandbox import template
 from integration.standins.rpmostreed.sandbox.sandbox import Sandbox, prepare
 from integration.standins.rpmostreed.sandbox.template import Template
 from integration.trees.base import Flavour, base
 from integration.trees.conftest import FIRST_TIMEOUT
-from integration.trees.toolbox import Toolbox, scratch
+from integration.trees.toolbox import Toolbox, scratch, throwaway
 
 HERE = Path(__file__).parent
 WORKSHOP_SIZE = "512m"
-PREFIX = "rpmostreed-"
 SandboxMaker = Callable[..., Sandbox]
 MakeAgent = Callable[..., Agent]
 _numbers = itertools.count()
@@ -50,19 +47,10 @@ def root(say: Callable[[str], None]) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def workshop() -> Iterator[Path]:
     """A directory in memory: every commit of libostree syncs the whole file system, and a disk has other users."""
-    scratch_directory = cache_directory() / "scratch"
-    for left in leftovers(scratch_directory, f"{PREFIX}*"):
-        _remove(left)
-    directory = scratch_directory / f"{PREFIX}{secrets.token_hex(4)}"
-    with claim(directory):
+    container_host.sweep()
+    with throwaway("workshop") as directory:
         overlay.mount_tmpfs(directory / "memory", WORKSHOP_SIZE)
         yield directory / "memory"
-        _remove(directory)
-
-
-def _remove(directory: Path) -> None:
-    overlay.unmount_below(directory)
-    overlay.remove_tree(directory)
 
 
 @pytest.fixture(scope="session")
