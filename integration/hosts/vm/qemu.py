@@ -7,6 +7,8 @@ the caller reads from the disk what boots next. Each flag below that looks odd w
 - `cache=unsafe`: a flush of the guest writes QEMU's own caches to the file and does not wait for the disk of this
   machine. machine.py says what that means for a power cut.
 - `iothread` and `num-queues=1`: the disk can then be throttled while the guest runs as one device with one queue.
+- `tsc_early_khz`: without KVM the guest's time stamp counter is that of this machine. A kernel that measures it on a
+  busy machine may find an eighth of its frequency, and then all timeouts in the guest end too early.
 - the rest of the machine (SATA, USB, SMBus) is off because the guest's udev would load drivers for it for seconds.
 """
 
@@ -145,11 +147,13 @@ class Qemu:
 
 
 def arguments(hardware: Hardware, kernel: Kernel) -> list[str]:
+    khz = _counter_khz() if hardware.accel == "tcg" else None
+    clock = f" tsc_early_khz={khz}" if khz is not None else ""
     argv = [
         *(PROGRAM, "-M", MACHINE, "-accel", ACCEL[hardware.accel], "-cpu", CPU[hardware.accel]),
         *("-smp", str(hardware.cpus), "-m", str(hardware.memory)),
         *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-rtc", "base=utc,clock=host"),
-        *("-kernel", str(kernel.image), "-initrd", str(kernel.initrd), "-append", kernel.options),
+        *("-kernel", str(kernel.image), "-initrd", str(kernel.initrd), "-append", f"{kernel.options}{clock}"),
         *("-object", "iothread,id=io0", *_drive("disk", hardware.disk, "qcow2", "off")),
         *("-device", "virtio-blk-pci,drive=disk,id=vda,iothread=io0,num-queues=1,serial=system"),
         *("-device", "virtio-rng-pci", "-device", "vmgenid,guid=auto", "-device", "virtio-serial-pci"),
@@ -158,6 +162,21 @@ def arguments(hardware: Hardware, kernel: Kernel) -> list[str]:
         argv += [*_drive("media", hardware.media, "raw", "on")]
         argv += ["-device", "virtio-blk-pci,drive=media,id=vdb,num-queues=1,serial=media"]
     return argv
+
+
+def _counter_khz() -> int | None:
+    """Return the frequency of this machine's time stamp counter, None where it is not known.
+
+    A machine that is a guest itself shows it as that of the processor; others show the frequency of the moment.
+    """
+    try:
+        lines = [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()]
+    except OSError:
+        return None
+    about = {key.strip(): value.split() for key, _, value in reversed(lines)}
+    if "hypervisor" not in about.get("flags", []) or "cpu MHz" not in about:
+        return None
+    return round(float(about["cpu MHz"][0]) * 1000)
 
 
 def _drive(name: str, path: Path, form: str, read_only: str) -> Sequence[str]:
