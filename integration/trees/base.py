@@ -1,8 +1,9 @@
 """The root filesystem that trees are made from: the image of `integration.hosts.container` and ostree's parts.
 
-Two flavours. `CONTAINER` has no kernel (its `vmlinuz` and `initramfs.img` are placeholders of a few bytes) and is what
-`integration.hosts.ostree` boots; `MACHINE` has a real kernel and an initramfs with ostree in it, for virtual machines.
-Both have ostree's own boot units, and Python with GObject introspection for the stand-in of rpm-ostreed.
+Three flavours. `CONTAINER` has no kernel (its `vmlinuz` and `initramfs.img` are placeholders of a few bytes) and is
+what `integration.hosts.ostree` boots; `MACHINE` has a real kernel and an initramfs with ostree in it, for virtual
+machines. `COMPOSEFS` is that with Debian sid and a composefs: only there does libostree prepare a soft reboot.
+All have ostree's own boot units, and Python with GObject introspection for the stand-in of rpm-ostreed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from integration.hosts import process
 from integration.hosts.container.image import Image, base_image, derived_image
+from integration.hosts.errors import CommandFailed, Unavailable
 from integration.hosts.requirements import Say
 from integration.hosts.sources import code
 from integration.hosts.vm import initramfs
@@ -31,27 +33,63 @@ CHROOT_ENV = {
 }
 
 
+# libostree reads it in the deployment, and ostree-prepare-root in the initramfs. "maybe" is not enough for libostree.
+COMPOSEFS_CONF = """\
+[composefs]
+enabled = yes
+
+[sysroot]
+readonly = true
+"""
+# The first releases that keep /var, /sysroot and /boot over a soft reboot, and that count them.
+LEAST = {"ostree": "2026.1", "systemd": "256"}
+
+
 class Flavour(enum.Enum):
     CONTAINER = "container"
     MACHINE = "machine"
+    COMPOSEFS = "composefs"
 
 
 def base(flavour: Flavour, say: Say) -> Image:
     """The root of a flavour, cached. Raises Unavailable where none can be made."""
     source = code(__file__) + flavour.value.encode()
-    if flavour is Flavour.MACHINE:
+    boots = flavour is not Flavour.CONTAINER
+    if boots:
         source += code(initramfs.__file__)
 
     def change(root: Path) -> None:
-        say(f"installing ostree{' and a kernel' if flavour is Flavour.MACHINE else ''} for the {flavour.value} tree")
-        install(root, PACKAGES + (KERNEL_PACKAGES if flavour is Flavour.MACHINE else ()))
+        say(f"installing ostree{' and a kernel' if boots else ''} for the {flavour.value} tree")
+        install(root, PACKAGES + (KERNEL_PACKAGES if boots else ()))
         with chrooted(root):
             # ostree gives all files the time 0, which makes what Python compiled and dated worthless.
             inside(root, *("python3", "-m", "compileall", "-qf", "--invalidation-mode=unchecked-hash", "/usr/lib"))
-        if flavour is Flavour.MACHINE:
+        if flavour is Flavour.COMPOSEFS:
+            say(f"found {_versions(root)}")
+            (root / initramfs.PREPARE_ROOT_CONF.lstrip("/")).write_text(COMPOSEFS_CONF)
+        if boots:
             _place_kernel(root)
 
-    return derived_image(base_image(say), f"tree-{flavour.value}", source, change)
+    if flavour is not Flavour.COMPOSEFS:
+        return derived_image(base_image(say), f"tree-{flavour.value}", source, change)
+    try:
+        return derived_image(base_image(say, unstable=True), f"tree-{flavour.value}", source, change)
+    except CommandFailed as error:
+        # sid is another archive than that of the machine, and changes every day.
+        raise Unavailable(f"no tree can be made of Debian sid: {error}") from None
+
+
+def _versions(root: Path) -> str:
+    """Return the versions that matter to soft reboots. Raises Unavailable for one that is too old."""
+    names = (*LEAST, "libcomposefs1", KERNEL_PACKAGES[0])
+    query = ["chroot", str(root), "dpkg-query", "--show", "--showformat=${Package} ${Version}\\n", *names]
+    found = process.run(query, timeout=30).stdout.decode().split("\n")
+    for name, version in (line.split() for line in found if line):
+        # The machine may have no dpkg.
+        compared = ["chroot", str(root), "dpkg", "--compare-versions", version, "ge", LEAST.get(name, "0")]
+        if process.run(compared, timeout=30, check=False).returncode:
+            raise Unavailable(f"a soft reboot needs {name} {LEAST[name]}, and Debian sid has {version}")
+    return ", ".join(line for line in found if line)
 
 
 def install(root: Path, packages: tuple[str, ...]) -> None:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
-from integration.hosts import process
+from integration.hosts import process, requirements
+from integration.hosts.container import recipe
+from integration.hosts.errors import Unavailable
 
+ARCHIVE = "http://deb.debian.org/debian"
+# sid is signed with the key of the newest stable release.
+UNSTABLE_KEYS = "debian-archive-trixie-automatic.*"
 # Settings of the machine's apt that decide whether a download works at all.
 COPIED = ("Acquire::http::Proxy", "Acquire::https::Proxy", "Acquire::Check-Valid-Until", "Acquire::Check-Date")
 
@@ -20,6 +26,19 @@ def mirrors() -> list[str]:
         process.run(["apt-get", "update", "-q"], timeout=120, check=False)
         found = _archives()
     return found
+
+
+def unstable_keyring() -> Path:
+    """Return the file with the keys of Debian sid. Raises Unavailable where the machine has none."""
+    found = sorted(requirements.KEYRINGS.glob(UNSTABLE_KEYS))
+    if not found:
+        raise Unavailable(f"no keys of Debian sid: {requirements.KEYRINGS} has no {UNSTABLE_KEYS}")
+    return found[0]
+
+
+def unstable(keyring: Path) -> list[str]:
+    """Lines of sources.list for Debian sid, on the mirrors of mirrors()."""
+    return [f"deb [signed-by={keyring}] {uri} {recipe.UNSTABLE} main" for uri in mirrors() or [ARCHIVE]]
 
 
 def options() -> list[str]:

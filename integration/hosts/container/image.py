@@ -64,11 +64,17 @@ def cache_directory() -> Path:
     return (Path(home) if home else Path.home() / ".cache") / "nodeagent" / "host"
 
 
-def base_image(say: Say) -> Image:
-    """The operating system with the stand-in units of `guest/`. Raises Unavailable where no host can be booted."""
+def base_image(say: Say, *, unstable: bool = False) -> Image:
+    """The operating system with the stand-in units of `guest/`. Raises Unavailable where no host can be booted.
+
+    `unstable` is Debian sid, as it was on the day when the layer was made.
+    """
     requirements.ensure(say, build=False)
-    key = digest(code(recipe.__file__), recipe.architecture().encode())
-    system = layer("system", key, lambda path: _build_system(path, say))
+    key = digest(code(recipe.__file__), recipe.architecture().encode(), *([code(apt.__file__)] if unstable else []))
+    if unstable:
+        system = layer("sid", key, lambda path: _build_unstable(path, say))
+    else:
+        system = layer("system", key, lambda path: _build_system(path, say))
     guest = layer(
         "guest",
         digest(key.encode(), tree_digest(GUEST_TREE), " ".join(GUEST_UNITS).encode()),
@@ -89,6 +95,19 @@ def _build_system(path: Path, say: Say) -> None:
     started = time.monotonic()
     recipe.build(path, apt.mirrors(), apt.options())
     say(f"base image built in {time.monotonic() - started:.0f} s")
+
+
+def _build_unstable(path: Path, say: Say) -> None:
+    requirements.ensure(say, build=True)
+    say("building the base image of the hosts with Debian sid, about a minute, once")
+    started = time.monotonic()
+    keyring = apt.unstable_keyring()
+    recipe.build(path, apt.unstable(keyring), apt.options(), recipe.UNSTABLE)
+    # The line with the archive names it, and the image has the keys of its own release only.
+    kept = path / str(keyring).lstrip("/")
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(keyring, kept)
+    say(f"base image with Debian sid built in {time.monotonic() - started:.0f} s")
 
 
 def _install_guest(root: Path) -> None:

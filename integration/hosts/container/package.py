@@ -17,6 +17,8 @@ from integration.hosts.errors import HostRingError
 OWNED = "usr/lib/nodeagent"  # the one directory that belongs to the package alone
 PRESETS = "usr/lib/systemd/system-preset/50-nodeagent.preset"
 TIMEOUT = 120.0
+# systemd opens files through /proc since version 262. The mount ends with the command.
+IN_ROOT = ("unshare", "--mount", "sh", "-c", 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"')
 
 
 def installed_image(image: Image, tarball: Path) -> Image:
@@ -30,7 +32,7 @@ def install_into(root: Path, tarball: Path) -> None:
     """Install the package into the root of an image and enable its units."""
     units = _unpack(root, tarball)
     for command in (*_before_start(), ["systemctl", "enable", *units]):
-        process.run(["chroot", str(root), *command], timeout=TIMEOUT)
+        process.run([*IN_ROOT, str(root), *command], timeout=TIMEOUT)
 
 
 def install(host: Host, tarball: Path) -> None:

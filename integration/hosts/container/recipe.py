@@ -12,6 +12,7 @@ from pathlib import Path
 from integration.hosts import process
 
 SUITE = "trixie"
+UNSTABLE = "sid"
 BUILD_TIMEOUT = 900.0
 
 PACKAGES = (
@@ -80,8 +81,11 @@ FILES = {
 }
 
 
-def build(root: Path, mirrors: list[str], apt_options: list[str]) -> None:
-    """Make the root filesystem in `root`, which must not exist. No `mirrors` means mmdebstrap's own default."""
+def build(root: Path, mirrors: list[str], apt_options: list[str], suite: str = SUITE) -> None:
+    """Make the root filesystem in `root`, which must not exist. No `mirrors` means mmdebstrap's own default.
+
+    A mirror may be a whole line of sources.list.
+    """
     process.run(
         [
             "mmdebstrap",
@@ -91,7 +95,7 @@ def build(root: Path, mirrors: list[str], apt_options: list[str]) -> None:
             "--aptopt=Apt::Install-Recommends false",
             *(f"--aptopt={option}" for option in apt_options),
             *(f"--dpkgopt=path-exclude={pattern}" for pattern in EXCLUDED),
-            SUITE,
+            suite,
             str(root),
             *mirrors,
         ],

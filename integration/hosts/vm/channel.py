@@ -1,7 +1,8 @@
 """The harness's end of the agent in the guest (`guest/vm_agent.py`): commands over virtio-serial, several at a time.
 
 Safe to use from any thread. A channel lives as long as the QEMU that it is connected to; when that is gone, a
-waiting thread gets HostGone.
+waiting thread gets HostGone. So it does when the agent starts again, because a soft reboot killed the one that had its
+command.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Channel:
             raise
         self._numbers = itertools.count(1)
         self._waiting: dict[int, Future[Answer]] = {}
+        self._greetings: set[int] = set()
         self._guard = threading.Lock()
         self._sending = threading.Lock()
         self._gone = False
@@ -56,20 +58,23 @@ class Channel:
 
     def greet(self, clock: float, timeout: float) -> Mapping[str, Any]:
         """Wait until the agent answers, and give it the time (seconds since 1970). Returns its `boot` and `up`."""
-        return self._ask({"clock": clock}, b"", timeout).head
+        return self._ask({"clock": clock}, b"", timeout, greeting=True).head
 
     def run(self, argv: Sequence[str], stdin: bytes, env: Mapping[str, str], timeout: float) -> Answer:
         """Run a command. `status` in the head is None if it was killed at its deadline of `timeout` seconds."""
         head = {"argv": list(argv), "env": dict(env), "stdin": len(stdin), "timeout": timeout}
         return self._ask(head, stdin, timeout + GRACE)
 
-    def _ask(self, head: dict[str, Any], body: bytes, timeout: float) -> Answer:
+    def _ask(self, head: dict[str, Any], body: bytes, timeout: float, *, greeting: bool = False) -> Answer:
         number = next(self._numbers)
         answer: Future[Answer] = Future()
         with self._guard:
             if self._gone:
                 raise HostGone("the guest is off")
             self._waiting[number] = answer
+            if greeting:
+                # It waits for the first start of the agent.
+                self._greetings.add(number)
         try:
             with self._sending:
                 self._socket.sendall(json.dumps({"id": number, **head}).encode() + b"\n" + body)
@@ -81,19 +86,28 @@ class Channel:
         finally:
             with self._guard:
                 self._waiting.pop(number, None)
+                self._greetings.discard(number)
 
     def _read(self) -> None:
         with self._socket.makefile("rb") as stream, contextlib.suppress(OSError, ValueError):
             while line := stream.readline():
                 head = json.loads(line)
+                if "started" in head:
+                    self._fail("the guest's agent was started again", greetings=False)
+                    continue
                 out, err = stream.read(head.get("stdout", 0)), stream.read(head.get("stderr", 0))
                 with self._guard:
                     answer = self._waiting.get(head["id"])
-                if answer is not None:
+                # A command that an agent took over from an earlier one has failed already.
+                if answer is not None and not answer.done():
                     answer.set_result(Answer(head, out, err))
         with self._guard:
             self._gone = True
-            left = list(self._waiting.values())
+        self._fail("the guest went off", greetings=True)
+
+    def _fail(self, why: str, *, greetings: bool) -> None:
+        with self._guard:
+            left = [answer for number, answer in self._waiting.items() if greetings or number not in self._greetings]
         for answer in left:
             if not answer.done():
-                answer.set_exception(HostGone("the guest went off"))
+                answer.set_exception(HostGone(why))

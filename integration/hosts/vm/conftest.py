@@ -68,10 +68,7 @@ def vm_tree(package: Path) -> Callable[[Tree], Tree]:
 
 @pytest.fixture(scope="session")
 def accel(vm_ostree_repo: OstreeRepo) -> str:
-    (kernel,) = next(
-        path for path in (list(p.glob("usr/lib/modules/*/vmlinuz")) for p in vm_ostree_repo.image.paths) if path
-    )
-    return vm_requirements.accelerator(kernel)
+    return _accelerator(vm_ostree_repo)
 
 
 @pytest.fixture(scope="session")
@@ -159,17 +156,7 @@ def make_node(
     with contextlib.ExitStack() as stack:
 
         def make(*, filesystem: str = "xfs", media: RegistryDisk = shelf) -> Vm:
-            installed = image.system(
-                vm_ostree_repo, registry_disk.pulled(vm_ostree_repo, vm_tree(A)), say, filesystem=filesystem
-            )
-            stack.callback(installed.close)
-            settled = (nodes.key(), lambda vm: nodes.settle(vm, media.of(A)))
-            frozen = live.frozen(installed, say, media=media.disk, accel=accel, prepare=settled)
-            stack.callback(frozen.close)
-            vm = frozen.vm()
-            stack.callback(_finish, vm, request.node)
-            vm.boot()
-            return vm
+            return _node(stack, request.node, vm_ostree_repo, vm_tree(A), media, filesystem, accel, say)
 
         yield make
 
@@ -177,6 +164,75 @@ def make_node(
 @pytest.fixture
 def node(make_node: VmMaker) -> Vm:
     return make_node()
+
+
+@pytest.fixture(scope="session")
+def composefs_repo(say: Callable[[str], None]) -> Iterator[OstreeRepo]:
+    """The trees of Debian sid: a libostree and a systemd that make soft reboots."""
+    required(lambda: vm_requirements.ensure(say))
+    grown = required(lambda: OstreeRepo(Flavour.COMPOSEFS, say))
+    virtual_machine.sweep()
+    yield grown
+    grown.close()
+
+
+@pytest.fixture(scope="session")
+def composefs_shelf(composefs_repo: OstreeRepo, vm_tree: Callable[[Tree], Tree]) -> Iterator[RegistryDisk]:
+    """The registry of the nodes with composefs: A, B, and NEW_KERNEL."""
+    made = registry_disk.make(composefs_repo, [vm_tree(tree) for tree in (A, B, nodes.NEW_KERNEL)])
+    yield made
+    made.disk.close()
+
+
+@pytest.fixture
+def make_composefs_node(
+    request: pytest.FixtureRequest,
+    composefs_repo: OstreeRepo,
+    vm_tree: Callable[[Tree], Tree],
+    composefs_shelf: RegistryDisk,
+    say: Callable[[str], None],
+) -> Iterator[VmMaker]:
+    """Makes nodes of Debian sid with composefs, as `make_node`."""
+    accel = _accelerator(composefs_repo)
+    with contextlib.ExitStack() as stack:
+
+        def make() -> Vm:
+            return _node(stack, request.node, composefs_repo, vm_tree(A), composefs_shelf, "ext4", accel, say)
+
+        yield make
+
+
+@pytest.fixture
+def composefs_node(make_composefs_node: VmMaker) -> Vm:
+    return make_composefs_node()
+
+
+def _accelerator(ostree_repo: OstreeRepo) -> str:
+    found = (list(path.glob("usr/lib/modules/*/vmlinuz")) for path in ostree_repo.image.paths)
+    (kernel,) = next(kernels for kernels in found if kernels)
+    return vm_requirements.accelerator(kernel)
+
+
+def _node(
+    stack: contextlib.ExitStack,
+    test: pytest.Item,
+    ostree_repo: OstreeRepo,
+    tree: Tree,
+    media: RegistryDisk,
+    filesystem: str,
+    accel: str,
+    say: Callable[[str], None],
+) -> Vm:
+    """A booted node that was installed from the image of `tree`, which `media` has."""
+    installed = image.system(ostree_repo, registry_disk.pulled(ostree_repo, tree), say, filesystem=filesystem)
+    stack.callback(installed.close)
+    settled = (nodes.key(), lambda vm: nodes.settle(vm, media.of(tree)))
+    frozen = live.frozen(installed, say, media=media.disk, accel=accel, prepare=settled)
+    stack.callback(frozen.close)
+    vm = frozen.vm()
+    stack.callback(_finish, vm, test)
+    vm.boot()
+    return vm
 
 
 def _finish(vm: Vm, node: pytest.Item) -> None:

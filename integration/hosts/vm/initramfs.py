@@ -10,7 +10,7 @@ from __future__ import annotations
 import lzma
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from integration.hosts import process
@@ -18,7 +18,10 @@ from integration.hosts import process
 PREPARE_ROOT = "/usr/lib/ostree/ostree-prepare-root"
 BUSYBOX = "/usr/bin/busybox"  # static: each start of an ordinary program costs a guest without KVM a fifth of a second
 # ext4 and the rest of virtio are built into the kernel. xfs takes seconds to load: only with a root on XFS it is.
-MODULES = ("drivers/block/virtio_blk", "fs/xfs/xfs")
+MODULES = ("drivers/block/virtio_blk",)
+XFS_MODULES = ("fs/xfs/xfs",)
+COMPOSEFS_MODULES = ("drivers/block/loop", "fs/erofs/erofs", "fs/overlayfs/overlay")
+PREPARE_ROOT_CONF = "/usr/lib/ostree/prepare-root.conf"
 DIRECTORIES = ("dev", "proc", "sys", "run", "sysroot", "tmp")
 TIMEOUT = 30.0
 
@@ -63,14 +66,21 @@ def build(root: Path, version: str) -> bytes:
     for name in sorted({BUSYBOX, PREPARE_ROOT, *_libraries(root)}):
         archive.file(name.lstrip("/"), _inside(root, name).read_bytes(), 0o755)
     names = []
-    for path in _modules(root / "usr/lib/modules" / version):
+    conf = _inside(root, PREPARE_ROOT_CONF)
+    if conf.exists():
+        # ostree-prepare-root reads this copy, not the one of the deployment.
+        archive.file(PREPARE_ROOT_CONF.lstrip("/"), conf.read_bytes(), 0o644)
+    directory = root / "usr/lib/modules" / version
+    always = _modules(directory, MODULES + (COMPOSEFS_MODULES if conf.exists() else ()))
+    with_xfs = [path for path in _modules(directory, XFS_MODULES) if path not in always]
+    for path in (*always, *with_xfs):
         names.append(path.name.removesuffix(".xz"))
         data = path.read_bytes()
         archive.file(f"modules/{names[-1]}", lzma.decompress(data) if path.suffix == ".xz" else data, 0o644)
     for link, target in (("bin", "usr/bin"), ("sbin", "usr/sbin"), ("lib", "usr/lib"), ("lib64", "usr/lib64")):
         archive.link(link, target)
     init = INIT.format(
-        busybox=BUSYBOX, prepare_root=PREPARE_ROOT, modules=" ".join(names), optional="|".join(names[1:])
+        busybox=BUSYBOX, prepare_root=PREPARE_ROOT, modules=" ".join(names), optional="|".join(names[len(always) :])
     )
     archive.file("init", init.encode(), 0o755)
     return archive.close()
@@ -92,14 +102,14 @@ def _inside(root: Path, path: str) -> Path:
     return found
 
 
-def _modules(directory: Path) -> list[Path]:
-    """MODULES and what they need, in the order of loading."""
+def _modules(directory: Path, wanted: Sequence[str]) -> list[Path]:
+    """These modules and what they need, in the order of loading."""
     needs: dict[str, list[str]] = {}
     for line in (directory / "modules.dep").read_text().splitlines():
         name, _, rest = line.partition(":")
         needs[name] = rest.split()
     ordered: dict[str, None] = {}
-    for module in MODULES:
+    for module in wanted:
         (name,) = (known for known in needs if known.startswith(f"kernel/{module}.ko"))
         for each in (*reversed(needs[name]), name):
             ordered[each] = None

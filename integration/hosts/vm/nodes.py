@@ -9,12 +9,14 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.ostree import updates
 from integration.hosts.vm.virtual_machine import Vm
 from integration.trees.image_registry import Published
+from integration.trees.tree import B, Part, Tree
 
 LONG = 60  # seconds
 WAIT = 600.0  # seconds for an update with a reboot, without KVM and beside other work
@@ -26,6 +28,18 @@ SLOW: Mapping[str, Any] = {
     "verify": {"timeout": 180},
     "os": {"free_space": 512},
 }
+
+
+def _pad_initramfs(root: Path) -> None:
+    (path,) = root.glob("usr/lib/modules/*/initramfs.img")
+    # A copy: the file may be shared with other trees.
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(data + bytes(512))
+
+
+# B with another initramfs, which the kernel unpacks as it does that of B: for libostree, another kernel.
+NEW_KERNEL = Tree("41.2.1", B.files, B.units).having(Part("initramfs", b"padded", _pad_initramfs))
 
 
 def settle(vm: Vm, image: Published) -> None:
@@ -52,6 +66,12 @@ def delay_shutdown(vm: Vm) -> None:
     delay = ["systemd-inhibit", "--what=shutdown", "--mode=delay", "sleep", "infinity"]
     vm.run(["systemd-run", "--unit=delay.service", *delay])
     vm.wait_for(lambda: "delay" in vm.run(["systemd-inhibit", "--list"]).stdout, "the shutdown is delayed")
+
+
+def versions(vm: Vm) -> list[str]:
+    """Return the versions of what a soft reboot depends on."""
+    commands = (["ostree", "--version"], ["systemctl", "--version"], ["uname", "-sr"])
+    return [" ".join(vm.run(argv).stdout.split()[:3]) for argv in commands]
 
 
 def key() -> bytes:

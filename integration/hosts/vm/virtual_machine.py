@@ -39,6 +39,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from integration.hosts import overlay
+from integration.hosts.container.container_host import MANAGER_PROPERTY
 from integration.hosts.container.image import cache_directory
 from integration.hosts.errors import CommandFailed, HostGone, HostRingError, HostTimeout
 from integration.hosts.locks import claim, leftovers
@@ -50,6 +51,7 @@ from integration.hosts.vm.qemu import End, Hardware, Kernel, Qemu
 AGENT_TIMEOUT = 240.0  # seconds until the agent answers; without KVM on a machine with other work
 BOOT_TIMEOUT = 300.0
 STOP_TIMEOUT = 20.0
+BUS_TIMEOUT = 15.0
 DISK_ID = "/machine/peripheral/vda/virtio-backend"
 
 _open: weakref.WeakSet[Vm] = weakref.WeakSet()
@@ -234,6 +236,22 @@ class Vm(TestHost):
     @property
     def boot_id(self) -> str:
         return self.boots[-1].boot_id
+
+    @property
+    def soft_reboots(self) -> int:
+        """Return the number of soft reboots in this boot, as systemd counts."""
+        # A command that meets the bus while it goes down may wait for as long as it is let.
+        return int(self.run([*MANAGER_PROPERTY, "SoftRebootsCount"], timeout=BUS_TIMEOUT).stdout.split()[1])
+
+    @contextlib.contextmanager
+    def soft_rebooting(self, timeout: float = BOOT_TIMEOUT) -> Iterator[None]:
+        """Around an action that makes the userspace start again: ends when that is complete. This is no boot."""
+        before = self.soft_reboots
+        yield
+        self.wait_for(lambda: self.soft_reboots > before, "the userspace starts again", timeout)
+        up = ["systemctl", "is-system-running"]
+        running = ("running", "degraded")
+        self.wait_for(lambda: self.run(up, check=False).stdout.strip() in running, "it has started", timeout)
 
     # Hardware
 

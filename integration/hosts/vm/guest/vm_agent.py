@@ -6,6 +6,8 @@ and then the bytes of `stdout` and `stderr`. `id` pairs them up; answers come in
     {"id": 1, "argv": ["cat"], "env": {}, "stdin": 5, "timeout": 10}  {"id": 1, "status": 0, "stdout": 5, "stderr": 0}
     {"id": 2, "clock": 1700000000.5}                                  {"id": 2, "boot": "...", "up": 12.5}
 
+At its start it sends {"started": true}: the commands of an earlier agent, which a soft reboot killed, have no answer.
+
 `status` is null if the command was killed at its deadline (seconds), and `error` says why a command could not be
 started. A command leads its own process group, all of which is killed at the deadline.
 """
@@ -109,6 +111,7 @@ def find_port() -> str:
 
 def main() -> None:
     port = Port(find_port())
+    port.send({"started": True})
     while True:
         request = json.loads(port.line())
         if "clock" in request:
