@@ -29,6 +29,7 @@ from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.coordination.fleetlock import client_id
 from nodeagent.core.coordination.windows import Schedule
+from nodeagent.core.plan.bootloader_check import BootloaderUpdate
 from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.domain import Health
 from nodeagent.core.report.status import Status
@@ -41,6 +42,7 @@ from nodeagent.host import boot
 from nodeagent.host.admin_checks import HostAdminChecks
 from nodeagent.host.alerts import PrometheusAlerts
 from nodeagent.host.boot_counter import HostBootCounter
+from nodeagent.host.bootloader import BootupdBootloader
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.fs.files import HostFiles
@@ -139,6 +141,7 @@ class Adapters:
             # Not ``adapter.detect``, which would delete the credentials of a pull that is under way.
             free = settings.os.free_space << 20
             self.ports.os.use(adapter.RpmOstree(self._units, min_free=free), boot_counter(settings))
+            self.ports.os.bootloader = bootloader_of(settings)
         self.etcd.use(single=settings.etcd.single_member)
         if self.cluster is not None:
             self.cluster.use(settings)
@@ -216,7 +219,7 @@ async def open_adapters(found: FoundSettings, bus: Bus, stack: AsyncExitStack) -
     port = await adapter.detect(units, min_free=settings.os.free_space << 20)
     if port is not None:
         await port.sweep()
-    os = HostDeployments(port, report, boot_counter(settings)) if port is not None else None
+    os = HostDeployments(port, report, boot_counter(settings), bootloader_of(settings)) if port is not None else None
     adapters = await asyncio.to_thread(Adapters, settings, report, store, units, power, os, fence, static_pods)
     if adapters.cluster is not None:
         stack.push_async_callback(adapters.cluster.close)
@@ -235,7 +238,7 @@ async def open_for_plan(found: FoundSettings, bus: Bus, stack: AsyncExitStack) -
     settings = msgspec.structs.replace(chosen, cluster=ClusterSettings(), slots=SlotSettings(), drain=DrainSettings())
     units, power = Systemd(bus), Logind(bus, await boot.identify(bus))
     port = await adapter.detect(units, min_free=settings.os.free_space << 20)
-    os = HostDeployments(port, report, boot_counter(settings)) if port is not None else None
+    os = HostDeployments(port, report, boot_counter(settings), bootloader_of(settings)) if port is not None else None
     fence = HostFence(bus, settings.fence, SystemClock(), state_dir)
     pods = _static_pods(store, state_dir)
     return await asyncio.to_thread(Adapters, settings, report, store, units, power, os, fence, pods)
@@ -321,6 +324,10 @@ def _instance() -> str:
         raise Terminal(f"{MACHINE_ID} has no machine id: {error}", reason=Reason.NO_MACHINE_ID) from error
 
 
+def bootloader_of(settings: Settings) -> BootupdBootloader | None:
+    return BootupdBootloader() if settings.bootloader.update != "never" else None
+
+
 def update_policy(settings: Settings, windows: Schedule | None = None, zone: tzinfo = UTC) -> UpdatePolicy:
     return UpdatePolicy(
         action_timeout=settings.actions.timeout,
@@ -332,6 +339,8 @@ def update_policy(settings: Settings, windows: Schedule | None = None, zone: tzi
         may_reboot=settings.reboot.allow,
         soft_fallback=settings.reboot.soft in ("fallback", "auto"),
         soft_update=settings.reboot.soft == "auto",
+        bootloader=BootloaderUpdate(settings.bootloader.update),
+        bootloader_bios=settings.bootloader.bios,
         revert=settings.on_failure == "revert",
         windows=windows,
         zone=zone,

@@ -15,6 +15,7 @@ from nodeagent.agent.update.restarts import taken_along
 from nodeagent.agent.update.run import Basis, Ports, Update, UpdatePolicy
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
 from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.plan.bootloader_check import check_to_dict, decide
 from nodeagent.core.plan.deployment import OsTarget, staged, unmet
 from nodeagent.core.plan.os_changes import os_changes_to_dict
 from nodeagent.core.plan.plan_json import plan_to_dict
@@ -43,6 +44,10 @@ async def plan_answer(
         found = await ports.os.inspect(expand(update.new)) if deployment else None
     if found is not None:
         answer["os"] = os_changes_to_dict(found)
+        with suppress(AgentError):
+            if ports.os is not None and (check := await ports.os.check_bootloader()) is not None:
+                decision = decide(check, policy.bootloader, bios=policy.bootloader_bios)
+                answer["bootloader"] = {**check_to_dict(check), "then": str(decision.step)}
     if may_fall_back(update.plan):
         answer["fallback"] = chosen_to_dict(await kind_of_fallback(ports, policy, update.plan))
     if update.plan.reboot:

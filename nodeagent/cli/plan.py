@@ -155,6 +155,15 @@ class Drifted(NamedTuple):
     then: str
 
 
+def _bootloader_lines(answer: Mapping[str, Any]) -> list[str]:
+    """An older daemon, and one on a host without bootupd, sends no such key."""
+    found = answer.get("bootloader")
+    if not found:
+        return []
+    then = {"refuse": "; the update is refused", "update": "; it is updated before the host is drained"}
+    return [f"{found['summary']}{then.get(found['then'], '')}"]
+
+
 def _os_lines(answer: Mapping[str, Any], *, stage: bool) -> list[str]:
     """Return what the staged OS changes as lines; with ``stage``, each package and each file that the merge replaces.
 
@@ -162,12 +171,12 @@ def _os_lines(answer: Mapping[str, Any], *, stage: bool) -> list[str]:
     """
     os = answer.get("os")
     if not stage:
-        return [f"staged OS: {os['summary']}"] if os else []
+        return [f"staged OS: {os['summary']}", *_bootloader_lines(answer)] if os else []
     if not answer["staged"]:
         return ["staged OS: none, because the update leaves the OS as it is"]
     if os is None:
         return ["staged OS: it could not be compared with the booted one"]
-    lines = [f"staged OS: {os['summary']}"]
+    lines = [f"staged OS: {os['summary']}", *_bootloader_lines(answer)]
     for each in os["packages"] or ():
         versions = " -> ".join(version for version in (each["before"], each["after"]) if version)
         lines.append(f"  {each['kind']} {each['name']} {versions}")

@@ -133,6 +133,8 @@ def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool, log: Sequence[
     # An older daemon has no such key.
     if changes := status.get("os_changes"):
         yield "next boot", printable(changes["summary"])
+    if (bootloader := status.get("bootloader")) and bootloader["state"] != "same":
+        yield "bootloader", paint(printable(bootloader["summary"].removeprefix("bootloader ")), WARN)
     if fence := status["fence"]:
         yield "fence", printable(_fence(fence))
     if status["update_id"]:

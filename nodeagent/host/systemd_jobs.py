@@ -10,7 +10,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
 from nodeagent.host.dbus.client import Bus
@@ -26,6 +26,7 @@ __all__ = [
     "PATH",
     "REASONS",
     "SERVICE",
+    "UNIT_EXISTS",
     "UnitJobFailed",
     "job_result",
     "run_unit",
@@ -37,13 +38,15 @@ PATH: Final = "/org/freedesktop/systemd1"
 MANAGER: Final = "org.freedesktop.systemd1.Manager"
 SERVICE: Final = "org.freedesktop.systemd1.Service"
 
+UNIT_EXISTS: Final = "org.freedesktop.systemd1.UnitExists"
+
 # Why systemd rejected a job, by the name of the error on the bus.
 REASONS: Final[Mapping[str, Reason]] = {
     "org.freedesktop.systemd1.NoSuchUnit": Reason.UNIT_NOT_FOUND,
     "org.freedesktop.DBus.Error.FileNotFound": Reason.UNIT_NOT_FOUND,
     "System.Error.ENOENT": Reason.UNIT_NOT_FOUND,
     "org.freedesktop.systemd1.UnitMasked": Reason.UNIT_MASKED,
-    "org.freedesktop.systemd1.UnitExists": Reason.UNIT_EXISTS,
+    UNIT_EXISTS: Reason.UNIT_EXISTS,
     "org.freedesktop.systemd1.LoadFailed": Reason.UNIT_INVALID,
     "org.freedesktop.systemd1.BadUnitSetting": Reason.UNIT_INVALID,
     "org.freedesktop.systemd1.JobTypeNotApplicable": Reason.JOB_NOT_APPLICABLE,
@@ -114,20 +117,24 @@ async def run_unit(
     *,
     before: Sequence[str] = (),
     after: Sequence[str] = (),
+    name: str = "",
+    more: Sequence[tuple[str, Any]] = (),
 ) -> None:
     """Run ``command`` (absolute path and arguments). systemd ends it after ``deadline`` seconds.
 
     ``before`` runs before it. ``after`` runs in any case, also if one of them fails or is late; its own result does
-    not count.
+    not count. ``more`` are further properties, as name and variant. With a ``name``, the unit is the only one of that
+    name: the error of the bus is ``UNIT_EXISTS`` while another one is loaded.
 
     Raises ``Terminal`` (``CommandFailed``) with the exit status if it fails.
     """
-    name = f"nodeagent-run-{secrets.token_hex(4)}.service"
+    name = name or f"nodeagent-run-{secrets.token_hex(4)}.service"
     properties = [
         ["Description", variant("s", description)],
         ["Type", variant("s", "oneshot")],
         ["ExecStart", variant("a(sasb)", [[command[0], list(command), False]])],
         ["TimeoutStartUSec", variant("t", int(deadline * _MICROSECONDS))],
+        *([key, value] for key, value in more),
     ]
     for setting, words, may_fail in (("ExecStartPre", before, False), ("ExecStopPost", after, True)):
         if words:

@@ -40,6 +40,7 @@ MESSAGES: Mapping[type[Event], CatalogEntry] = MappingProxyType(
         events.FenceChanged: CatalogEntry("f2bcee58086f48db9efe15966b0e74de", INFO),
         events.DeploymentsChanged: CatalogEntry("81a26c07e5c84efc8f1aeabc4df03a1f", INFO),
         events.StagedInspected: CatalogEntry("9ac52fbc6b0147978adddcfa56b2ac37", INFO),
+        events.BootloaderChecked: CatalogEntry("c4f1b5f7b7ad4d1f9c1b2a4b0c6d7e52", INFO),
         events.DrainAdvanced: CatalogEntry("0863024d107b49b1bcfdbad7e246d977", INFO),
         events.UpdateWaiting: CatalogEntry("fcd2e72b137741b99207ed61c2fe5b2e", NOTICE),
         events.UpdateCancelled: CatalogEntry("60ce15ac9f6e4f1381458699acacd170", NOTICE),

@@ -50,6 +50,8 @@ class FakeSystemd(FakePeer):
         self.paths: dict[str, str] = {}
         self.loaded: list[str] = []
         self.transient: list[tuple[str, list[str]]] = []
+        self.transient_properties: list[dict[str, Any]] = []
+        self.loaded_names: list[str] = []  # names that are refused to new units, one time each
         self.job_script: Callable[[int, str], Any] = lambda job, unit: self.finish(job, unit, "done")
         self.on("Subscribe", self._subscribe)
         for verb in ("StartUnit", "StopUnit", "RestartUnit", "ReloadUnit"):
@@ -158,6 +160,10 @@ class FakeSystemd(FakePeer):
     async def _transient(self, message: Message) -> Any:
         unit, mode, properties, _ = message.body
         assert mode == "fail"
+        if unit in self.loaded_names:
+            self.loaded_names.remove(unit)
+            raise DBusFault("org.freedesktop.systemd1.UnitExists", f"Unit {unit} was already loaded.")
+        self.transient_properties.append({name: value.value for name, value in properties})
         self.transient.append((unit, dict(properties)["ExecStart"].value[0][1]))
         job, self.next_job = self.next_job, self.next_job + 1
         self.jobs[job] = unit

@@ -7,6 +7,7 @@ and a cluster. The integration tests of a cluster use the same host.
 from __future__ import annotations
 
 from tests.world.boot_loader import FakeBootCounter
+from tests.world.bootupd import FakeBootloader
 from tests.world.deployments import Etc, FakeDeployments, lost_answer
 from tests.world.disk import FakeFiles, FakeUsers, full_disk
 from tests.world.faults import Fault, Killed, kill_points
@@ -19,6 +20,7 @@ from tests.world.world import FakeClock, FakeReporter, World
 __all__ = [
     "Etc",
     "FakeBootCounter",
+    "FakeBootloader",
     "FakeClock",
     "FakeDeployments",
     "FakeFiles",

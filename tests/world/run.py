@@ -32,6 +32,7 @@ from nodeagent.core.update.record_codec import record_from_dict
 from nodeagent.domains import default_policy
 from tests.world import (
     FakeBootCounter,
+    FakeBootloader,
     FakeClock,
     FakeDeployments,
     FakeFiles,
@@ -131,7 +132,10 @@ class Host:
             LocalService(FakePower(world), world, "systemd-logind"),
             Coordination(FakeLease(world), FakeClock(world)),
             HostDeployments(
-                LocalService(FakeDeployments(world), world, "rpm-ostreed"), FakeReporter(world), FakeBootCounter(world)
+                LocalService(FakeDeployments(world), world, "rpm-ostreed"),
+                FakeReporter(world),
+                FakeBootCounter(world),
+                LocalService(FakeBootloader(world), world, "systemd") if world.bootloader else None,
             )
             if world.deployments
             else None,

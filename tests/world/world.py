@@ -12,6 +12,7 @@ from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.plan.deployment import Deployment, booted, staged
 from nodeagent.core.update.events import Event
 from tests.world.boot_loader import LOST, BootLoader
+from tests.world.bootupd import Bootupd
 from tests.world.deployments import Deployments, Etc, of_deployment
 from tests.world.disk import Disk
 from tests.world.faults import Faults
@@ -22,7 +23,7 @@ from tests.world.units import Units
 
 
 @dataclass
-class World(Disk, Units, Deployments, BootLoader, Stored, Power, Faults):
+class World(Disk, Units, Deployments, BootLoader, Bootupd, Stored, Power, Faults):
     outage: Outage | None = None  # of the services of this host
     events: list[Event] = field(default_factory=list)
     tampers: dict[str, FileTreeEntry] = field(default_factory=dict)  # files that another program writes at each boot
@@ -96,6 +97,7 @@ class World(Disk, Units, Deployments, BootLoader, Stored, Power, Faults):
     def _boot_into(self, chosen: Deployment) -> None:
         old = booted(self.deployments)
         assert old is not None
+        assert self.starts(chosen.digest), "the bootloader refuses the kernel, and the host is at its prompt"
         if chosen.id != old.id:
             mine = {path: node for path, node in self.disk.items() if of_deployment(path)}
             links = {name: unit.file for name, unit in self.units.items()}

@@ -8,6 +8,7 @@ from typing import Any, assert_never
 from nodeagent import log
 from nodeagent.agent.report.report import Sink
 from nodeagent.core.boot import RebootKind
+from nodeagent.core.plan.bootloader_check import phrase
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.os_changes import summary
 from nodeagent.core.report.status import Status, line
@@ -50,6 +51,8 @@ def sentence(event: Event, status: Status) -> str:
             return "deployments, in boot order: " + "; ".join(map(_deployment, deployments))
         case events.StagedInspected(changes=changes):
             return f"the staged deployment {changes.staged}: {summary(changes)}"
+        case events.BootloaderChecked(check=check):
+            return phrase(check)
         case events.FallbackChosen(message=message, kind=kind):
             return f"falling back to a {'soft ' if kind is RebootKind.SOFT else ''}reboot: {message}"
         case events.RevertStarted(about=about, message=message):

@@ -16,6 +16,7 @@ from nodeagent.agent.update.counted_boots import CountedBoots
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.image import OsImage, content_id
 from nodeagent.core.once import Once
+from nodeagent.core.plan.bootloader_check import BootloaderCheck
 from nodeagent.core.plan.deployment import (
     Deployment,
     OsTarget,
@@ -27,9 +28,9 @@ from nodeagent.core.plan.deployment import (
     unmet,
 )
 from nodeagent.core.plan.os_changes import OsChanges
-from nodeagent.core.update.events import DeploymentsChanged, StagedInspected
+from nodeagent.core.update.events import BootloaderChecked, DeploymentsChanged, StagedInspected
 from nodeagent.core.update.ports.host import Clock, Reporter
-from nodeagent.core.update.ports.system import BootCounter, Deployments
+from nodeagent.core.update.ports.system import BootCounter, Bootloader, Deployments
 from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError, Retryable, Terminal, Unreachable
 from nodeagent.reasons import Reason
@@ -57,15 +58,24 @@ class BootedSide(Enum):
 class HostDeployments:
     """Wraps ``Deployments`` and reports every change of the boot order. Raises the same errors.
 
-    ``counting`` are the boots that the boot loader counts, which depend on the boot order.
+    ``counting`` are the boots that the boot loader counts, which depend on the boot order. Without a ``bootloader`` the
+    settings leave that alone.
     """
 
-    def __init__(self, port: Deployments, reporter: Reporter, counter: BootCounter | None = None) -> None:
+    def __init__(
+        self,
+        port: Deployments,
+        reporter: Reporter,
+        counter: BootCounter | None = None,
+        bootloader: Bootloader | None = None,
+    ) -> None:
+        self.bootloader = bootloader
         self._port = port
         self._reporter = reporter
         self.counting = CountedBoots(counter)
         self._booted: Deployment | None = None
         self._reported = Once[tuple[Deployment, ...]]()
+        self._bootloader_reported = Once[BootloaderCheck]()
         # Bytes of the last staging, and what the deployment that it made changes.
         self._fetched: int | None = None
         self._changes: OsChanges | None = None
@@ -150,6 +160,23 @@ class HostDeployments:
             return self._changes
         return None
 
+    async def check_bootloader(self) -> BootloaderCheck | None:
+        """Report and return the installed bootloader compared with that of the staged deployment, or of the booted one.
+
+        None on a host without bootupd. Raises as ``list``.
+        """
+        if self.bootloader is None:
+            return None
+        found = await self.bootloader.check(staged(await self.list()))
+        if found is not None and self._bootloader_reported.is_new(found):
+            self._reporter.emit(BootloaderChecked(found))
+        return found
+
+    async def update_bootloader(self, *, bios: bool) -> None:
+        """Install the bootloader of the staged deployment, or of the booted one. Raises as ``Bootloader.update``."""
+        if self.bootloader is not None:
+            await self.bootloader.update(staged(await self.list()), bios=bios)
+
     async def unlock(self, deployment: str) -> None:
         await self._port.unlock(deployment)
         await self.report_boot_order()
@@ -193,9 +220,11 @@ class HostDeployments:
         return await self._port.finalize_failure()
 
     async def report_staged(self) -> None:
-        """Report the boot order, and what a staged deployment changes."""
+        """Report the boot order, what a staged deployment changes, and the bootloader."""
         await self.report_boot_order()
         await self.inspect()
+        with contextlib.suppress(AgentError):
+            await self.check_bootloader()
 
     async def report_boot_order(self) -> None:
         """Report the boot order. A fault is left to the caller that needs the deployments."""

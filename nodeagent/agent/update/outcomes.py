@@ -58,6 +58,9 @@ OUTCOMES: Final[Mapping[str, UpdateOutcome]] = {
 # Reasons with which an operator stopped the update. It is not tried again without a request.
 CANCELED: Final = frozenset({Reason.DRAIN_CANCELED, Reason.SLOT_LOST})
 
+# Reasons with which this host refuses the OS of a config. A repetition has the same result.
+REFUSALS: Final = frozenset({Reason.BOOTLOADER_TOO_OLD, Reason.BOOTLOADER_UPDATE_FAILED})
+
 BUDGET_SPENT: Final = Reason.REBOOT_BUDGET_SPENT
 
 
@@ -89,6 +92,9 @@ async def failed(run: Run, message: str, reason: str, *, curable: bool) -> Trans
 
 
 async def _failed_before_writing(run: Run, message: str, reason: str) -> Transition:
+    if reason in REFUSALS:
+        run.update.record = reject(run.record, message, run.ports.clock.now())
+        return abort(reason, f"{message}; nothing was changed")
     if run.record.phase is Phase.STAGING:
         # The slot may still be held: the staging was cancelled, or the API server is away. Releasing waits for it.
         return abort(reason, message)
@@ -157,7 +163,8 @@ def at_end(run: Run) -> Transition:
         case Abort(reason=reason) if reason in OUTCOMES:
             return Transition(Phase.IDLE, Rest(), commit=None if run.update.ended else _aborted(run))
         case Abort(reason=reason, message=message):
-            return Transition(Phase.DEGRADED, Rest(), reason, message)
+            refused = reason in REFUSALS and not run.update.ended
+            return Transition(Phase.DEGRADED, Rest(), reason, message, _aborted(run) if refused else None)
         case Revert(reason=reason) if reason in OUTCOMES:
             return Transition(Phase.IDLE, Rest())
         case Revert():
@@ -190,7 +197,7 @@ def unreleased(run: Run, phase: Phase, message: str, reason: str) -> Transition:
     leg, commit = run.record.last_leg, None
     assert isinstance(leg, Abort | Apply | Fallback | Revert)
     if isinstance(leg, Abort):
-        if leg.reason in OUTCOMES and not run.update.ended:
+        if (leg.reason in OUTCOMES or leg.reason in REFUSALS) and not run.update.ended:
             commit = _aborted(run)
         # This update has an end now, so the next attempt is another update.
         if leg.reason in (INTERRUPTED, SAFE_PARTS_FIRST):
@@ -201,11 +208,12 @@ def unreleased(run: Run, phase: Phase, message: str, reason: str) -> Transition:
 
 
 def _aborted(run: Run) -> Close:
-    """Return the history entry of an update that was superseded or withdrawn."""
+    """Return the history entry of an update that was superseded, withdrawn or refused."""
     why = run.record.aborted
     assert why is not None
     now = run.ports.clock.now()
-    return Close(entry_of(run.record, run.update.plan, now, OUTCOMES[why.reason], why.reason, why.message))
+    outcome = OUTCOMES.get(why.reason, UpdateOutcome.REFUSED)
+    return Close(entry_of(run.record, run.update.plan, now, outcome, why.reason, why.message))
 
 
 def bug(error: Exception, where: str) -> Terminal:

@@ -17,6 +17,7 @@ from nodeagent.agent.update import (
     admission,
     after_boot,
     boot_health,
+    bootloader,
     contested,
     draining,
     greenboot,
@@ -72,7 +73,11 @@ async def _stage(run: Run) -> Transition:
         await admission.release_staging_slot(run)
         raise
     await admission.release_staging_slot(run)
-    return Transition(Phase.LEASING) if staged else await superseded(run)
+    if not staged:
+        return await superseded(run)
+    # Before the lease: a host that waits for hours must not be refused after them.
+    await bootloader.check_staged(run, os)
+    return Transition(Phase.LEASING)
 
 
 async def _acquire_lease(run: Run) -> Transition:
@@ -82,6 +87,8 @@ async def _acquire_lease(run: Run) -> Transition:
     if (blocked := await _blocked_reboot(run)) is not None and await run.safe_first(run.update, blocked):
         return safe_parts_first(blocked)
     await admission.acquire_all(run)
+    if run.ports.os is not None and run.update.target is not None:
+        await bootloader.before_disruption(run, run.ports.os)
     if run.update.plan.drain and run.ports.node is not None:
         return Transition(Phase.DRAINING)
     return await _begin_writing(run)
@@ -216,6 +223,7 @@ async def _verify(run: Run) -> Transition:
         except AgentError as error:
             # No fault of the config, and the way back would have to change the same variables.
             return degraded(run, error.message, error.reason)
+        await bootloader.after_boot(run, os)
     return Transition(Phase.RELEASING, commit=_good_end(run))
 
 

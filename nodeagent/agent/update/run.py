@@ -15,6 +15,7 @@ from nodeagent.core.config.units import OWN_UNIT
 from nodeagent.core.coordination.maintenance import add_seconds
 from nodeagent.core.coordination.windows import Schedule
 from nodeagent.core.once import Once
+from nodeagent.core.plan.bootloader_check import BootloaderUpdate
 from nodeagent.core.plan.change import Plan
 from nodeagent.core.plan.deployment import OsTarget, target_from_dict
 from nodeagent.core.plan.steps import (
@@ -135,6 +136,9 @@ class UpdatePolicy:
     safe_parts: bool = False
     # Wait for a service of this host that does not answer, before the host is reported as degraded.
     service_wait: float = 1800.0
+    bootloader: BootloaderUpdate = BootloaderUpdate.REPORT
+    # Boot sectors may be updated as well.
+    bootloader_bios: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,17 @@ DEPLOYMENT = Family(
     "The booted and the staged deployment.",
     ("state", "checksum", "version"),
 )
+BOOTLOADER = Family(
+    "nodeagent_bootloader_info",
+    MetricKind.GAUGE,
+    "The installed bootloader against that of the OS: same, older, newer or unknown. Absent without bootupd.",
+    ("component", "state", "installed", "available"),
+)
+BOOTLOADER_REFUSES = Family(
+    "nodeagent_bootloader_refuses_kernel",
+    MetricKind.GAUGE,
+    "1 if the installed bootloader refuses the kernel of the next OS with Secure Boot. Absent without bootupd.",
+)
 LEASE = Family(
     "nodeagent_lease_held",
     MetricKind.GAUGE,
@@ -213,6 +224,7 @@ SLOW_FSYNCS = Family(
 HISTORY = (UPDATES, DURATION, ENDED, REBOOTS, AVOIDED, FALLBACKS, SOFT_REBOOTS)
 FAMILIES = (
     *(INFO, PHASE, PHASE_START, REASON, CONFIG, IN_SYNC, DRIFTED, DRIFT_START, WAITING, WAITING_START, DEPLOYMENT),
+    *(BOOTLOADER, BOOTLOADER_REFUSES),
     *(LEASE, LEASE_START, MAINTENANCE, MAINTENANCE_START, DRAIN_PODS),
     *(FENCE, FENCE_LIMIT, FENCE_P99),
     *HISTORY,
@@ -257,6 +269,9 @@ def _standing(status: Status, version: str) -> Iterator[Sample]:
         for state, is_so in (("booted", found.booted), ("staged", found.staged)):
             if is_so:
                 yield DEPLOYMENT.at(1, state, found.checksum, found.version)
+    if (check := status.bootloader) is not None:
+        yield BOOTLOADER.at(1, check.component, check.state, check.installed, check.available)
+        yield BOOTLOADER_REFUSES.at(check.kernel == "refused")
 
 
 def _in_sync(status: Status) -> bool:

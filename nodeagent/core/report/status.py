@@ -18,6 +18,7 @@ from nodeagent.reasons import Reason, documentation
 if TYPE_CHECKING:
     from nodeagent.core.coordination.drain import Remaining
     from nodeagent.core.coordination.maintenance import Maintenance
+    from nodeagent.core.plan.bootloader_check import BootloaderCheck
     from nodeagent.core.plan.deployment import Deployment
     from nodeagent.core.plan.os_changes import OsChanges
     from nodeagent.core.update.drift import Drift
@@ -54,6 +55,8 @@ class Status:
     deployments: Sequence[Deployment] = ()
     # None without a staged deployment, or before it was compared with the booted one.
     os_changes: OsChanges | None = None
+    # None without bootupd, or before it was compared.
+    bootloader: BootloaderCheck | None = None
     fence: FenceView | None = None
     # Remaining pods; None without a drain.
     remaining: Sequence[Remaining] | None = None
@@ -179,6 +182,14 @@ def _os_changes(changes: OsChanges | None) -> Mapping[str, Any] | None:
     return os_changes_to_dict(changes)
 
 
+def _bootloader(check: BootloaderCheck | None) -> Mapping[str, Any] | None:
+    if check is None:
+        return None
+    from nodeagent.core.plan.bootloader_check import check_to_dict
+
+    return check_to_dict(check)
+
+
 def _fence(view: FenceView | None) -> Mapping[str, Any] | None:
     if view is None:
         return None
@@ -235,6 +246,7 @@ def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
             for found in status.deployments
         ],
         "os_changes": _os_changes(status.os_changes),
+        "bootloader": _bootloader(status.bootloader),
         "lease": lease,
         "drain": _drain(status),
         "fence": _fence(status.fence),

@@ -44,6 +44,8 @@ def fold(status: Status, event: Event) -> Status:
             return replace(status, deployments=tuple(deployments), os_changes=changes)
         case events.StagedInspected(changes=changes):
             return replace(status, os_changes=changes)
+        case events.BootloaderChecked(check=check):
+            return replace(status, bootloader=check)
         case events.DesiredChanged(name=name, digest=digest):
             # Without a desired config the host stays as it is.
             return replace(status, desired=name or status.current, desired_digest=digest)

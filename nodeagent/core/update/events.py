@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.coordination.maintenance import Maintenance
+from nodeagent.core.plan.bootloader_check import BootloaderCheck
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.core.update.drift import Drift
@@ -23,6 +24,7 @@ from nodeagent.core.update.ports.store import HistoryEntry
 from nodeagent.core.update.record import FailedUnit
 
 __all__ = [
+    "BootloaderChecked",
     "CauseEvent",
     "ConfigRefused",
     "DaemonStarted",
@@ -257,6 +259,13 @@ class StagedInspected:
 
 
 @dataclass(frozen=True, slots=True)
+class BootloaderChecked:
+    """The installed bootloader was compared with that of the deployment that boots next, or of the booted one."""
+
+    check: BootloaderCheck
+
+
+@dataclass(frozen=True, slots=True)
 class DrainAdvanced:
     """``remaining`` are the pods that are left. ``deadline`` is RFC 3339, ``then`` describes what follows it."""
 
@@ -370,6 +379,7 @@ Event = (
     | DesiredChanged
     | DeploymentsChanged
     | StagedInspected
+    | BootloaderChecked
     | DrainAdvanced
     | DriftChanged
     | EtcdMemberChanged

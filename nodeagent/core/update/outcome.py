@@ -1,6 +1,6 @@
 """How an update can end, and what a command that waited for it exits with.
 
-The values are part of ``history/v1`` and of the D-Bus signal ``UpdateFinished``. The last three have no entry in the
+The values are part of ``history/v1`` and of the D-Bus signal ``UpdateFinished``. The last two have no entry in the
 history: nothing was begun, or nothing was changed and the agent tries the same config again.
 """
 
@@ -27,6 +27,7 @@ class UpdateOutcome(StrEnum):
     WITHDRAWN = "withdrawn"
     # An operator cancelled it.
     CANCELLED = "cancelled"
+    # This host cannot take the config. In the history only if an update had begun.
     REFUSED = "refused"
     POSTPONED = "postponed"
     # The config is the current one already.
@@ -42,10 +43,16 @@ IN_HISTORY: Final = (
     UpdateOutcome.SUPERSEDED,
     UpdateOutcome.WITHDRAWN,
     UpdateOutcome.CANCELLED,
+    UpdateOutcome.REFUSED,
 )
 
 # Ends of an update that left nothing on the host, and is not tried again: it wrote nothing, or was taken back.
-ENDED_UNCHANGED: Final = (UpdateOutcome.SUPERSEDED, UpdateOutcome.WITHDRAWN, UpdateOutcome.CANCELLED)
+ENDED_UNCHANGED: Final = (
+    UpdateOutcome.SUPERSEDED,
+    UpdateOutcome.WITHDRAWN,
+    UpdateOutcome.CANCELLED,
+    UpdateOutcome.REFUSED,
+)
 
 
 def exit_code(outcome: str, reason: str = "") -> int:

@@ -105,12 +105,19 @@ class OsProgress:
     kept: Mapping[str, Any] | None = None
     # What the staged deployment changes, as a phrase for the history.
     summary: str = ""
+    # Updates of the bootloader that were begun.
+    bootloader_tries: int = 0
 
     @property
     def leftover(self) -> OsProgress:
         """The deployment of the agent that may still be staged after the update, and is discarded later."""
         target = self.target if self.target is not None else self.kept
-        return OsProgress(target=target, staged=self.staged, staged_boot_id=self.staged_boot_id)
+        return OsProgress(
+            target=target,
+            staged=self.staged,
+            staged_boot_id=self.staged_boot_id,
+            bootloader_tries=self.bootloader_tries,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,7 @@ class _Stored:
     partial: Partial | None = None
     os_kept: dict[str, Any] | None = None
     os_summary: str = ""
+    bootloader_tries: int = 0
 
 
 def record_to_dict(record: Record) -> dict[str, Any]:
@@ -172,6 +173,7 @@ def record_to_dict(record: Record) -> dict[str, Any]:
         partial=lasting.partial,
         os_kept=dict(os.kept) if os.kept is not None else None,
         os_summary=os.summary,
+        bootloader_tries=os.bootloader_tries,
         unreleased=isinstance(record.leg, Unreleased),
         **_flags(record.last_leg, record.phase),
     )
@@ -260,6 +262,7 @@ def record_from_dict(data: Mapping[str, Any]) -> Record:
             stored.etcd_disk,
             stored.os_kept,
             stored.os_summary,
+            stored.bootloader_tries,
         ),
         unfinished=stored.unfinished,
         held=stored.held,

@@ -10,8 +10,11 @@ from nodeagent import log
 from nodeagent.agent.report.journal import sentence, to_journal
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.coordination.drain import Cause, Remaining
+from nodeagent.core.plan.bootloader import BootloaderState
+from nodeagent.core.plan.bootloader_check import BootloaderCheck
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.os_changes import OsChanges, PackageChange, PackageChangeKind
+from nodeagent.core.plan.secure_boot import KernelTrust
 from nodeagent.core.report.status import Status
 from nodeagent.core.update import events
 from nodeagent.core.update.events import DeploymentsChanged, Event, StagingAdvanced, StepProgress, UpdateContext
@@ -53,6 +56,7 @@ ORDER = (
     Deployment("a.0", "c0", "os", digest="sha256:d0", booted=True),
     Deployment("a.9", "c9", "os"),
 )
+CHECK = BootloaderCheck("EFI", BootloaderState.OLDER, "shim-15.8-3", "shim-16.1-3", kernel=KernelTrust.REFUSED)
 CHANGES = OsChanges(
     "a.1",
     (PackageChange("bash", PackageChangeKind.UPGRADED, "5.1-1", "5.2-1"),),
@@ -106,6 +110,7 @@ CASES: tuple[Event, ...] = (
     events.DesiredChanged("", ""),
     DeploymentsChanged(ORDER),
     events.StagedInspected(CHANGES),
+    events.BootloaderChecked(CHECK),
     events.DrainAdvanced(PODS),
     events.DrainAdvanced(()),
     events.LeaseChanged(Holder("jane", "maintenance", "disk swap", "2026-11-21T03:00:00.000Z")),

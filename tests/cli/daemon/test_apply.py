@@ -432,6 +432,7 @@ STAGED_OS: dict[str, Any] = {
     "merged": ["/etc/os"],
     "merged_count": 3,
 }
+REFUSES = {"summary": "bootloader shim-15.6-2 installed, shim-16.1-3 in the new OS", "then": "refuse"}
 UNREAD = {"packages": None, "counts": None, "merged": None, "merged_count": None}
 
 
@@ -440,6 +441,7 @@ UNREAD = {"packages": None, "counts": None, "merged": None, "merged_count": None
     [
         ({"staged": True, "os": STAGED_OS}, ""),
         ({"staged": True, "os": {**STAGED_OS, **UNREAD}}, " without packages"),
+        ({"staged": True, "os": {**STAGED_OS, **UNREAD}, "bootloader": REFUSES}, " that is refused"),
         ({"staged": True}, " that cannot be compared"),
         ({"staged": False}, " without an OS"),
     ],

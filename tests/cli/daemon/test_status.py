@@ -110,6 +110,7 @@ def test_everything_that_the_contract_allows(cli: Cli, daemon: FakeDaemon, golde
             {"checksum": "cd" * 32, "version": "42.2", "booted": False, "staged": True, "locked": True},
         ],
         "os_changes": {"summary": "packages 2 added, 14 upgraded; kernel 6.1 -> 6.2; kernel arguments same"},
+        "bootloader": {"state": "older", "summary": "bootloader shim-15.6-2 installed, shim-16.1-3 in the new OS"},
         "lease": {"backend": "kubernetes", "holder": "nhc", "reason": "", "expires": "2026-11-21T04:00:00Z"},
     }
     golden("status", "deployments and fence", cli("status").out)

@@ -143,6 +143,7 @@ def test_the_history_is_counted_once_and_outlives_the_process() -> None:
     three = entry("3", "reverted", seconds=20000, reboots=2, fallback=True, soft_reboots=1)
     four = entry("4", "degraded", seconds=5)
     others = [entry("5", "superseded", seconds=0.4), entry("6", "withdrawn", seconds=20000), entry("7", "cancelled")]
+    others.append(entry("8", "refused"))
     all_at_once = read([one, two, three, four, *others])
     assert read([], [one], [one], [one, two, three], [one, two, three, four, *others]) == all_at_once
     counts = {key[1]: value for key, value in all_at_once.items() if key[0] == "nodeagent_updates_total"}

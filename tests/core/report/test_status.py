@@ -28,7 +28,8 @@ from nodeagent.core.update.ports.coordination import Holder
 CONTRACT = {
     "documentation", "etcd_member", "failed_unit", "partial", "maintenance", "problems", "soft_reboots", "drift",
     "schema", "phase", "reason", "message", "since", "current", "desired", "boot_id", "update_id", "step",
-    "deployments", "os_changes", "lease", "drain", "fence", "daemon", "current_digest", "desired_digest", "target",
+    "deployments", "os_changes", "bootloader", "lease", "drain", "fence", "daemon", "current_digest",
+    "desired_digest", "target",
 }  # fmt: skip
 
 
