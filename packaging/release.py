@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import build as package
-from bundle import cache, tools
+from bundle import cache, images, tools
 from bundle.errors import BuildError
 
 CHANGES, LICENSES = "CHANGES.md", "LICENSES.txt"
@@ -146,6 +146,10 @@ def build_all(place: Path, machine: str, environment: Mapping[str, str], *, fast
     image: list[str | Path] = [sys.executable, source / "packaging/build_image.py", "--out", out, "--machine", machine]
     tools.run(image, timeout=TIMEOUT, env=environ, umask=umask)
     tools.run([*wheel, "--out-dir", str(out), str(plain)], timeout=TIMEOUT, env=environ)
+    # systemd-sysupdate finds the newest version by the names.
+    (tar,) = out.glob("nodeagent-*.tar.gz")
+    version = tar.name.removeprefix("nodeagent-").removesuffix(f"-{machine}.tar.gz")
+    (out / f"{images.NAME}.raw").rename(out / f"{images.NAME}-{version}-{images.ARCHITECTURES[machine]}.raw")
     # Of the build, not of the release: the stamp, the sums of a part, and what uv leaves.
     for name in (".inputs", ".gitignore", package.CHECKSUMS):
         (out / name).unlink(missing_ok=True)

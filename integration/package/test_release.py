@@ -29,7 +29,8 @@ def test_a_release_is_whole_and_built_twice_with_the_same_bytes(package: Package
     assert done.returncode == 0, done.stderr
     version = tomllib.loads((package.source / "pyproject.toml").read_text())["project"]["version"]
     machine = package.tar.name.removesuffix(".tar.gz").rsplit("-", 1)[1]
-    built = {f"nodeagent-{version}-{machine}.tar.gz", f"nodeagent-{version}-1.{machine}.rpm", "nodeagent.raw"}
+    extension = f"nodeagent-{version}-{machine.replace('_', '-').replace('aarch64', 'arm64')}.raw"
+    built = {f"nodeagent-{version}-{machine}.tar.gz", f"nodeagent-{version}-1.{machine}.rpm", extension}
     built |= {f"nodeagent-{version}-py3-none-any.whl", "install.sh", "sbom.cdx.json"}
     built |= {f"nodeagent-{version}-{machine}.oci.tar"}
     others = {"CHANGES.md", "LICENSES.txt"}
@@ -40,7 +41,7 @@ def test_a_release_is_whole_and_built_twice_with_the_same_bytes(package: Package
     assert len(checked.stdout.splitlines()) == len(built | others)
     # The same sources elsewhere, built by an earlier test.
     assert (out / package.tar.name).read_bytes() == package.tar.read_bytes()
-    assert (out / "nodeagent.raw").read_bytes() == package.raw.read_bytes()
+    assert (out / extension).read_bytes() == package.raw.read_bytes()
     assert json.loads((out / "sbom.cdx.json").read_text())["metadata"]["component"]["version"] == version
     assert (out / "CHANGES.md").read_text().startswith(f"## {version}")
     licences = (out / "LICENSES.txt").read_text()
