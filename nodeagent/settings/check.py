@@ -12,8 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
-from zoneinfo import ZoneInfo
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
 import msgspec
 
@@ -23,6 +22,9 @@ from nodeagent.reasons import Reason
 from nodeagent.settings.cluster import WindowSettings
 from nodeagent.settings.obsolete import IGNORED, warning
 from nodeagent.settings.schema import GROUPS, KEYS, NodeName, Settings
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 __all__ = [
     "Value",
@@ -34,6 +36,8 @@ __all__ = [
     "valid_values",
     "window_schedule",
 ]
+
+HOST_ZONE: Final = "localtime"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +186,13 @@ def window_schedule(settings: WindowSettings) -> Schedule | None:
 
     Raises ``InvalidInput`` (``SettingsInvalid``, ``TimeZoneUnknown``).
     """
-    zone = load_zone(settings.zone)
+    # Without windows, the zone of the host is not used, and reading it costs an idle agent 0.3 MiB.
+    zone = load_zone(settings.zone) if settings.open or settings.zone != HOST_ZONE else None
     try:
         named_windows(settings.open)
     except ValueError as error:
         raise _contradiction(f"windows.open: {error}") from None
-    return Schedule(parse_windows(settings.open), zone) if settings.open else None
+    return Schedule(parse_windows(settings.open), zone) if zone and settings.open else None
 
 
 def load_zone(name: str, localtime: Path = Path("/etc/localtime")) -> ZoneInfo:
@@ -195,12 +200,15 @@ def load_zone(name: str, localtime: Path = Path("/etc/localtime")) -> ZoneInfo:
 
     A host without the file ``localtime`` is in UTC, as in localtime(5).
     """
+    # Imported here: only windows need it.
+    from zoneinfo import ZoneInfo
+
     try:
-        if name != "localtime":
+        if name != HOST_ZONE:
             return ZoneInfo(name)
         try:
             with localtime.open("rb") as file:
-                return ZoneInfo.from_file(file, "localtime")
+                return ZoneInfo.from_file(file, HOST_ZONE)
         except FileNotFoundError:
             return ZoneInfo("UTC")
     except (OSError, ValueError, KeyError) as error:
