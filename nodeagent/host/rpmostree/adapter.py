@@ -95,8 +95,12 @@ class RpmOstree:
                 await asyncio.to_thread(sweep)
 
     async def list(self) -> Sequence[Deployment]:
+        found = (await self._state()).deployments
+        return (await self._state()).deployments if await self._soft_reboot.renewed(found, self._services) else found
+
+    async def _state(self) -> SysrootState:
         async with self._session() as session:
-            return (await session.read()).deployments
+            return await session.read()
 
     async def check_stageable(self, target: OsTarget) -> None:
         async with self._session() as session:
@@ -105,8 +109,7 @@ class RpmOstree:
     async def needs_packages(self, target: OsTarget) -> bool:
         if target.extensions_image is None:
             return False
-        async with self._session() as session:
-            state = await session.read()
+        state = await self._state()
         first = state.first if not state.first.booted and await self._is_good(state.first.id) else state.booted
         request = next_request(target, state.booted, first)
         # A change of kernel arguments alone keeps the packages as they are.
@@ -158,8 +161,7 @@ class RpmOstree:
 
         Raises ``Refused`` (``StagedByOther``) if a deployment is staged. The caller discards an owned one first.
         """
-        async with self._session() as session:
-            state = await session.read()
+        state = await self._state()
         state.refuse_staged()
         # The order may be swapped already, by an attempt before a restart.
         chosen = state.previous if state.first.booted else state.first
@@ -206,8 +208,7 @@ class RpmOstree:
                 await run_unit(bus, redeploy_command(old), "Deploy the old tree for nodeagent", self._timing.redeploy)
         except AgentError as error:
             why = f": {error.message}"
-        async with self._session() as session:
-            state = await session.read()
+        state = await self._state()
         first = state.first
         # A redeploy that reports success may still have made another deployment, so the result is checked.
         if first.checksum != old.checksum or first.booted or await self._asks_password(state, first):
@@ -220,6 +221,7 @@ class RpmOstree:
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[Session]:
         await self._guards.refuse_bootc()
+        await self._soft_reboot.completed()
         try:
             async with connect(self._make_bus, self._timing, self._local, self._start) as session:
                 yield session
@@ -304,10 +306,7 @@ class RpmOstree:
         )
 
     async def _settle(self, session: Session, before: SysrootState, own: OwnDeployments, *, good: bool) -> None:
-        """Record the result of an ended transaction.
-
-        If it cannot be read, the record stays open, and the staged deployment counts as unobserved.
-        """
+        """Record the result of an ended transaction. If it cannot be read, the record stays open."""
         after = await session.read()
         for deployment in after.deployments:
             new = deployment.id not in {d.id for d in before.deployments}

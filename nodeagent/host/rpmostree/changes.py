@@ -130,13 +130,11 @@ class Trees:
             if before is None or before != after:
                 found.append((path, why))
         directory, suffix = LINK_DIRECTORY
-        sides = [
-            {path.name: _below(path) for path in (tree / directory).glob(f"*{suffix}*")}
-            for tree in (self._booted, self._staged)
-        ]
-        if sides[0] != sides[1]:
-            found.append((directory, "names of network interfaces"))
-        return found
+        try:
+            sides = [_names_with(tree / directory, suffix) for tree in (self._booted, self._staged)]
+        except OSError as error:
+            return [*found, (directory, f"it cannot be read, {error.strerror}")]
+        return found if sides[0] == sides[1] else [*found, (directory, "names of network interfaces")]
 
     def files(self) -> FileCounts | None:
         """Count the files of /usr that differ; None for a tree that cannot be read, or is too large."""
@@ -203,6 +201,11 @@ def _policies(tree: Path) -> dict[str, int]:
     """Return the compiled policies of all types, as path to inode."""
     top = tree / "usr/etc/selinux"
     return {str(path.relative_to(top)): path.lstat().st_ino for path in top.glob("*/policy/policy.*")}
+
+
+def _names_with(directory: Path, suffix: str) -> dict[str, dict[str, tuple[int, str]] | None]:
+    """Return ``_below`` of the files with this suffix and of the directories of their drop-ins, by name."""
+    return {path.name: _below(path) for path in directory.glob(f"*{suffix}*")}
 
 
 def _below(path: Path) -> dict[str, tuple[int, str]] | None:

@@ -11,6 +11,9 @@ Facts (libostree's ``ostree-sysroot-deploy.c`` and ``ostree-soft-reboot.c``)
   unmerged /etc, so with another machine id and without local files, and without a boot entry, so that no ostree command
   works before a full reboot, which starts the old deployment. Therefore a deployment is unlocked first, then prepared,
   and then the result is checked.
+- After the soft reboot ostree-boot-complete.service renames the note to /run/ostree-booted. Until then libostree takes
+  the deployment from before for the booted one, and a daemon that was started by then does so until it ends. Nothing
+  orders that service before others.
 - Preparing another deployment than the staged one deletes the staged one. A new staging clears what is prepared.
 - While something is prepared, any ``systemctl reboot`` is a soft reboot into it; the reboots of nodeagent are what they
   were requested as. The preparation is cleared all the same if a full reboot takes its place, because that reboot may
@@ -29,7 +32,8 @@ from nodeagent.core.plan.deployment import Deployment, booted
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree.changes import Trees, argument_changes
-from nodeagent.host.rpmostree.guards import ostree_version
+from nodeagent.host.rpmostree.client import SERVICE
+from nodeagent.host.rpmostree.guards import Services, ostree_version
 from nodeagent.host.rpmostree.staging import StagedState, Variant, boolean, device_and_inode, read_vardict
 from nodeagent.host.rpmostree.transaction import Timing
 from nodeagent.host.systemd_jobs import run_unit
@@ -43,6 +47,9 @@ PREPARED: Final = "/run/ostree/nextroot-booted"
 _BOOTED: Final = "run/ostree-booted"
 _MOUNT: Final = " /run/nextroot "
 _COMMAND: Final = ("/usr/bin/ostree", "admin", "prepare-soft-reboot")
+
+# The key of both notes that has device and inode of the directory of the deployment.
+_DIRECTORY: Final = "backing-root-device-inode"
 
 # The first libostree after whose soft reboot /boot and /sysroot are mounted in each case.
 _SINCE: Final = (2026, 1)
@@ -62,6 +69,30 @@ class SoftReboot:
         self._prepared = root / PREPARED.lstrip("/")
         self._mounts = root / "proc/self/mountinfo"
         self._timing = timing
+        # A soft reboot starts this process again, so later there is nothing to wait for.
+        self._first = True
+        self._compared = False
+
+    async def completed(self) -> None:
+        """Wait until libostree knows which deployment a soft reboot started; for a bounded time, and once."""
+        first, self._first = self._first, False
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._timing.complete):
+                while first:
+                    first = await asyncio.to_thread(self._is_left_over)
+                    await asyncio.sleep(self._timing.retry_pause if first else 0)
+
+    async def renewed(self, deployments: Sequence[Deployment], services: Services) -> bool:
+        """Restart the daemon if it takes another deployment for the booted one than libostree, once at most.
+
+        Returns whether it was restarted.
+        """
+        if self._compared:
+            return False
+        self._compared = True
+        if wrong := await asyncio.to_thread(self._is_another, deployments):
+            await services.restart(SERVICE, self._timing.restart)
+        return wrong
 
     async def unmerged(self) -> str:
         """Return the id of the locked deployment that a soft reboot would start, "" if there is none."""
@@ -122,6 +153,17 @@ class SoftReboot:
         lock = self._staged.lock()
         return lock.id if lock is not None and lock.locked and (self._prepared.exists() or self._mounted()) else ""
 
+    def _is_left_over(self) -> bool:
+        return self._prepared.exists() and not self._mounted()
+
+    def _is_another(self, deployments: Sequence[Deployment]) -> bool:
+        found = device_and_inode(_vardict(self._root / _BOOTED).get(_DIRECTORY))
+        if found is None:
+            return False
+        of = {each.id for each in deployments if self._is_directory(each.id, found)}
+        here = booted(deployments)
+        return bool(of) and here is not None and here.id not in of
+
     def _mounted(self) -> bool:
         try:
             with self._mounts.open(encoding="utf-8", errors="replace") as lines:
@@ -146,9 +188,10 @@ class SoftReboot:
 
     def _is_for(self, deployment: str) -> bool:
         """Return whether the deployment with this id is prepared completely: mounted, and noted by libostree."""
-        found = device_and_inode(_vardict(self._prepared).get("backing-root-device-inode"))
-        if found is None or not self._mounted():
-            return False
+        found = device_and_inode(_vardict(self._prepared).get(_DIRECTORY))
+        return found is not None and self._mounted() and self._is_directory(deployment, found)
+
+    def _is_directory(self, deployment: str, found: tuple[int, int]) -> bool:
         for path in self._directories(deployment):
             with suppress(OSError):
                 info = path.stat()

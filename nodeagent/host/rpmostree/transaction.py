@@ -63,6 +63,9 @@ class Timing:
     # From Cancel to Finished while the agent itself is stopping.
     leave: float = 5.0
 
+    # From a soft reboot to the end of ostree-boot-complete.service, which starts after sysinit.target.
+    complete: float = 60.0
+
     # Restarting rpm-ostreed.service; systemd kills it after 90 seconds.
     restart: float = 120.0
 

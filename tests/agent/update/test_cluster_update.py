@@ -522,6 +522,31 @@ async def test_a_soft_fallback_drains_first_and_a_full_one_does_not_drain_again(
     assert host.around.killed == []
 
 
+@pytest.mark.parametrize("ready", [True, False], ids=["ready", "ready after a full one"])
+async def test_a_soft_reboot_into_another_os_drains_once(ready: bool) -> None:
+    """The boot ID of the Node stays, so what counts is a report of the kubelet from after the reboot."""
+    host = ClusterHost(os_host.os_host().world)
+    host.limits = replace(host.limits, soft_fallback=True, soft_update=True)
+    host.want(os_host.OLD)
+    await host.settle()
+    host.around.log.clear()
+    host.world.done.clear()
+    host.around.unready = "" if ready else "the runtime is not ready"
+    host.want(os_host.NEW)
+    updating = asyncio.create_task(host.settle())
+    if not ready:
+        await until(lambda: host.world.boot == 2)
+        host.around.unready = ""
+    await updating
+    reboots = ["soft-reboot"] if ready else ["soft-reboot", "reboot"]
+    assert host.actions() == reboots
+    assert host.around.log.count("drain") == 1
+    assert host.around.log[-3:] == ["uncordon", "release lease", "release slot"]
+    entry = host.world.history[-1]
+    assert (entry.outcome, entry.reboots, entry.soft_reboots) == ("done", len(reboots), 1)
+    assert host.around.killed == []
+
+
 async def test_unmovable_pods_do_not_hold_a_fallback_reboot_without_end() -> None:
     host = await at_old()
     host.around.stuck = True

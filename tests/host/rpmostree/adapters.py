@@ -26,6 +26,7 @@ QUICK = Timing(
     total=20,
     cancel=0.3,
     leave=2,
+    complete=5,
     restart=5,
     busy=10,
     busy_pause=0.05,

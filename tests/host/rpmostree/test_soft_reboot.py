@@ -5,7 +5,9 @@ The stand-in of ``ostree admin prepare-soft-reboot`` writes what libostree 2026.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from nodeagent.host.rpmostree.adapter import RpmOstree
 from nodeagent.host.rpmostree.soft_reboot import PREPARED
 from nodeagent.host.systemd import Systemd
 from tests.host.fake_systemd import FakeSystemd
-from tests.host.rpmostree.adapters import adapter
+from tests.host.rpmostree.adapters import QUICK, adapter
 from tests.host.rpmostree.fake_rpmostree import FakeRpmOstree, vardict
 from tests.host.rpmostree.test_changes import tree
 from tests.support.fixtures import PrivateBus
@@ -124,6 +126,9 @@ class Host:
         self.model.write_state(self.staged, locked=False)
 
     async def run(self, job: int, unit: str) -> None:
+        if not unit.startswith("nodeagent-run-"):
+            await self.manager.finish(job, unit, "done")
+            return
         _, command = self.manager.transient[-1]
         self.manager.properties["ExecMainStatus"] = Variant("i", 1)
         if command[-1] == "--reset":
@@ -270,3 +275,52 @@ async def test_a_locked_deployment_is_not_entered(adapted: RpmOstree, own: Host)
     error = await refused(adapted.prepare_soft_reboot(own.staged["id"]))
     assert (error.reason, "locked" in error.message) == ("SoftRebootNotPrepared", True)
     assert not own.note.exists()
+
+
+# -- after it ----------------------------------------------------------------------------------------------------------
+
+
+def note_booted(own: Host, deployment: dict[str, Any]) -> None:
+    info = own.directory(deployment).stat()
+    note = vardict({"composefs": True, "backing-root-device-inode": (info.st_dev, info.st_ino)})
+    (own.model.root / "run/ostree-booted").write_bytes(note)
+
+
+async def test_the_deployments_are_read_when_libostree_knows_the_booted_one(adapted: RpmOstree, own: Host) -> None:
+    """The note is left over: the switch has taken place, and its mount is the root now."""
+    own.trees({})
+    own.prepare(own.staged)
+    own.mounts.write_text("")
+    reading = asyncio.create_task(adapted.list())
+    done, _ = await asyncio.wait([reading], timeout=0.2)
+    assert not done
+    own.note.unlink()
+    assert [each.booted for each in await reading].count(True) == 1
+
+
+async def test_a_note_that_stays_is_not_waited_for_again(private_bus: PrivateBus, bus: Bus, own: Host) -> None:
+    """The service has failed, for example because of an earlier finalization."""
+    os = adapter(private_bus, Systemd(bus), own.model.root, timing=replace(QUICK, complete=0.1))
+    own.trees({})
+    own.prepare(own.staged)
+    own.mounts.write_text("")
+    for _ in range(2):
+        assert await os.list()
+
+
+async def test_a_daemon_from_before_is_restarted_once(adapted: RpmOstree, own: Host) -> None:
+    own.trees({})
+    note_booted(own, own.staged)
+    for _ in range(2):
+        assert await adapted.list()
+    restarts = [call for call in own.manager.calls if call[0] == "RestartUnit"]
+    assert restarts == [("RestartUnit", ["rpm-ostreed.service", "replace"])]
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_daemon_that_is_right_is_left_alone(adapted: RpmOstree, own: Host, known: bool) -> None:
+    own.trees({})
+    if known:
+        note_booted(own, own.booted)
+    await adapted.list()
+    assert not [call for call in own.manager.calls if call[0] == "RestartUnit"]
