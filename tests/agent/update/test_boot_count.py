@@ -16,7 +16,7 @@ from nodeagent.core.update.events import PhaseEntered, Warned
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import ServiceUnavailable, Terminal
 from nodeagent.reasons import Reason
-from tests.world import FakeUnit, Fault, Killed, os_host
+from tests.world import FakeUnit, Fault, Killed, kill_points, os_host
 from tests.world.os_host import A_DIGEST, B_DIGEST, FIRST, NEW, OLD, bad_on, booted_digest, managed, on
 from tests.world.run import Host, kinds
 
@@ -113,7 +113,7 @@ async def test_another_config_is_applied_afterwards() -> None:
 async def test_killed_at_every_point_of_a_boot_that_fails(power: bool) -> None:
     whole = await panicking()
     await whole.settle()
-    for fuse in range(1, whole.world.calls + 1):
+    for fuse in kill_points(whole.world.calls, case=power):
         host = await panicking()
         host.world.fuse = fuse
         try:
@@ -141,7 +141,7 @@ async def test_a_power_cut_never_boots_a_third_deployment() -> None:
 
     whole = await prepared()
     await whole.settle()
-    for fuse in range(1, whole.world.calls + 1):
+    for fuse in kill_points(whole.world.calls):
         host = await prepared()
         host.world.fuse = fuse
         try:

@@ -24,7 +24,7 @@ from nodeagent.reasons import Reason
 from tests.agent.update import test_os_kills
 from tests.agent.update.test_os_kills import OLD, assert_at
 from tests.agent.update.test_soft_reboots import go_to_reboot
-from tests.world import FakeUnit, Fault, Killed, World
+from tests.world import FakeUnit, Fault, Killed, World, kill_points
 from tests.world.os_host import A_DIGEST, B_DIGEST, KARGS, UNIT, bad_on, booted_digest, on
 from tests.world.run import POLICY, Host
 
@@ -409,7 +409,7 @@ async def test_at_every_point_of_the_way(disturb: Callable[[World], None], troub
     await host.settle()
     total = host.world.calls
     assert total > 20
-    for fuse in range(1, total + 1):
+    for fuse in kill_points(total, case=list(DISTURBANCES.values()).index(disturb)):
         host = await soft_host()
         trouble(host)
         host.world.calls, host.world.fuse = 0, fuse
