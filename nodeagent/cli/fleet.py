@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import BAD, GOOD, WARN, counted, paint, table
+from nodeagent.core.enumerated import enumerated
 from nodeagent.errors import AgentError, InvalidInput, Refused
 from nodeagent.reasons import Reason
 
@@ -161,8 +162,7 @@ def _lines(fleet: Rollout, unknown: Sequence[str]) -> Iterator[str]:
     if paused := [pool.name for pool in fleet.pools if pool.paused]:
         yield paint(f"paused: {', '.join(paused)}", WARN)
     if fleet.unmanaged:
-        more = f" and {len(fleet.unmanaged) - SHOWN} more" if len(fleet.unmanaged) > SHOWN else ""
-        yield f"in no pool: {', '.join(fleet.unmanaged[:SHOWN])}{more}"
+        yield f"in no pool: {enumerated(fleet.unmanaged, SHOWN)}"
     for what in unknown:
         yield f"not known, so flags may be missing: {printable(what)}"
     if fleet.complete:

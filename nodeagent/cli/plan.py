@@ -16,6 +16,7 @@ from nodeagent.cli import _io
 from nodeagent.cli._io import printable
 from nodeagent.cli._render import BAD, DIM, GOOD, STRONG, WARN, paint, table
 from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.enumerated import enumerated
 from nodeagent.core.plan.change import Action, ActionType, Detail, KeyChange, Plan, PlannedChange, PolicySource
 from nodeagent.core.plan.policy import Policy
 from nodeagent.errors import InvalidInput, Terminal, Unreachable
@@ -360,6 +361,4 @@ def _name(change: str) -> str:
 
 
 def _because(action: Action) -> str:
-    named = ", ".join(map(_name, action.because[:MAX_BECAUSE]))
-    more = len(action.because) - MAX_BECAUSE
-    return printable(f"for {named}" + (f" and {more} more" if more > 0 else ""))
+    return printable(f"for {enumerated(map(_name, action.because), MAX_BECAUSE)}")

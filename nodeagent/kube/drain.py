@@ -33,6 +33,7 @@ from nodeagent.core.coordination.drain import (
     remaining_pod,
 )
 from nodeagent.core.coordination.drain_order import begins_at, is_note_of, lead_left, lead_note, present_step
+from nodeagent.core.enumerated import enumerated
 from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import Refused, Retryable, Terminal, Unreachable
 from nodeagent.kube.client import KubeClient, Object
@@ -63,8 +64,6 @@ MOST_CORDONS: Final = 2
 # DaemonSets that are read in one drain; a node runs some dozens. The pods of further ones stay.
 MOST_DAEMON_SETS: Final = 500
 
-# Pods in a message.
-SHOWN: Final = 3
 
 # Requests in flight.
 READS_TOGETHER: Final = 10
@@ -282,8 +281,7 @@ class DrainRounds:
         now = sorted(
             f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in going if order.step(pod) == step
         )
-        words = ", ".join(now[:SHOWN]) + (f" and {len(now) - SHOWN} more" if len(now) > SHOWN else "")
-        return {pod["metadata"]["uid"]: (Cause.LATER, words) for pod in going if order.step(pod) > step}
+        return {pod["metadata"]["uid"]: (Cause.LATER, enumerated(now)) for pod in going if order.step(pod) > step}
 
     def _of(self, pod: Object) -> _Try:
         return self._tries.setdefault(pod["metadata"]["uid"], _Try())

@@ -17,6 +17,7 @@ from nodeagent.core.coordination.kube_time import Uncertain
 from nodeagent.core.coordination.lease import Claim, HostIdentity
 from nodeagent.core.coordination.pool_pause import pool_pause, released
 from nodeagent.core.coordination.slots import Slot, SlotPool, free_indices, held_by, new_slot, read_slots, taken
+from nodeagent.core.enumerated import enumerated
 from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import Refused, Retryable, Terminal
 from nodeagent.kube.client import KubeClient
@@ -28,8 +29,6 @@ __all__ = ["KubeSlots"]
 
 # Attempts while other nodes take the free slots.
 WRITES: Final = 3
-# Holders in a message.
-SHOWN: Final = 3
 
 
 class KubeSlots:
@@ -189,6 +188,5 @@ class KubeSlots:
             slot.lease.identity.partition("/")[0] + (f" since {slot.lease.acquired}" if slot.lease.acquired else "")
             for slot in held
         ]
-        more = f" and {len(who) - SHOWN} more" if len(who) > SHOWN else ""
-        shown = ", ".join(who[:SHOWN]) + more or "by unknown holders"
+        shown = enumerated(who) or "by unknown holders"
         return f"{len(held)} of {pool.count} slots ({pool.kind}) of pool {pool.name} are held: {shown}"

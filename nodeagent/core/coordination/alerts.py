@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from nodeagent.core.enumerated import enumerated
+
 __all__ = ["MAX_NAMED", "MAX_TEXT", "firing", "incomplete", "rejection"]
 
 # Alerts that a message names. During an outage hundreds may fire.
@@ -31,9 +33,7 @@ def firing(answer: Mapping[str, Any]) -> str:
     if not result:
         return ""
     names = dict.fromkeys(map(_name, result))
-    shown = ", ".join([*names][:MAX_NAMED])
-    more = len(names) - MAX_NAMED
-    return f"{len(result)} firing: {shown}" + (f" and {more} more" if more > 0 else "")
+    return f"{len(result)} firing: {enumerated(names, MAX_NAMED)}"
 
 
 def incomplete(answer: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 
+from nodeagent.core.enumerated import enumerated
 from nodeagent.core.plan.change import Action, ActionType, Change, KeyChange
 from nodeagent.core.plan.policy import DRAIN, NONE, REBOOT, Verdict
 from nodeagent.core.plan.program import ProgramCheck
@@ -37,9 +38,6 @@ __all__ = [
 
 # A function from the content of a file to its problems. Messages never quote content that may be secret.
 Validate = Callable[[bytes], Iterable[str]]
-
-# Keys that the reason of a verdict names; the plan has all of them.
-MAX_NAMED = 3
 
 # The Node of a cluster, in place of a unit.
 NODE = ""
@@ -213,13 +211,7 @@ def verdict_of(keys: Sequence[KeyChange]) -> Verdict:
     if REBOOT in found and DRAIN not in found:
         found.append(DRAIN)
     found.sort(key=lambda action: ORDER.index(action.type) if action.type in ORDER else len(ORDER))
-    return Verdict(tuple(found) or (NONE,), _named(keys), tuple(keys[:MAX_KEYS]))
-
-
-def _named(keys: Sequence[KeyChange]) -> str:
-    names = [key.key for key in keys]
-    more = len(names) - MAX_NAMED
-    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return Verdict(tuple(found) or (NONE,), enumerated(key.key for key in keys), tuple(keys[:MAX_KEYS]))
 
 
 def owns(pattern: str, path: str) -> bool:

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from nodeagent.core.enumerated import enumerated
+
 __all__ = ["FileCounts", "OsChanges", "PackageChange", "PackageChangeKind", "os_changes_to_dict", "summary"]
 
 # Packages and paths in the status. The counts include all of them.
@@ -105,7 +107,6 @@ def _phrases(found: OsChanges) -> Iterator[str]:
     if found.same_selinux_policy is not None:
         yield f"SELinux policy {'same' if found.same_selinux_policy else 'differs'}"
     if found.merged:
-        more = f" and {len(found.merged) - 1} more" if len(found.merged) > 1 else ""
-        yield f"the merge of /etc replaces {found.merged[0]}{more}"
+        yield f"the merge of /etc replaces {enumerated(found.merged, 1)}"
     if found.fetched:
         yield f"{found.fetched / 1e6:.1f} MB pulled"

@@ -6,19 +6,15 @@ report its state is not known to be well: it counts as degraded, and its pool as
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from nodeagent.core.coordination.gates import Gate
+from nodeagent.core.enumerated import enumerated
 from nodeagent.core.report.handshake import DaemonState
 from nodeagent.core.report.rollout import ClusterObjects, NodeProgress, NodeRollout, PoolRollout, rollout_of
 from nodeagent.reasons import Reason
 
 __all__ = ["RolloutOrder", "turn_gate"]
-
-# Nodes in a message.
-SHOWN: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +53,7 @@ def _halt(pool: PoolRollout, node: str, limit: int) -> Gate | None:
     found = [member for member in pool.members if member.name != node and not _is_well(member)]
     if len(found) < limit:
         return None
-    names = _shown([f"{member.name} ({_state(member)})" for member in found])
+    names = enumerated(f"{member.name} ({_state(member)})" for member in found)
     message = f"pool {pool.name} halts at {limit} degraded nodes, and has {len(found)}: {names}"
     return Gate(Reason.POOL_HALTED, message)
 
@@ -78,9 +74,4 @@ def _incomplete(pool: PoolRollout | None) -> str | None:
     if pool.complete:
         return None
     left = [member for member in pool.members if member.progress is not NodeProgress.UPDATED]
-    return "; ".join([*pool.troubles, *([_shown([f"{one.name} ({_state(one)})" for one in left])] if left else [])])
-
-
-def _shown(words: Sequence[str]) -> str:
-    more = f" and {len(words) - SHOWN} more" if len(words) > SHOWN else ""
-    return ", ".join(words[:SHOWN]) + more
+    return "; ".join([*pool.troubles, *([enumerated(f"{one.name} ({_state(one)})" for one in left)] if left else [])])

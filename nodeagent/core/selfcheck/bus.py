@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from nodeagent.core.selfcheck.result import NotRead, SelfCheck, enumerated, failed, ok, skipped, unread
+from nodeagent.core.enumerated import enumerated
+from nodeagent.core.selfcheck.result import NotRead, SelfCheck, failed, ok, skipped, unread
 from nodeagent.core.selfcheck.unit import UNIT, UnitFacts
 
 __all__ = [

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from nodeagent.core.selfcheck.result import NotRead, SelfCheck, enumerated, failed, ok, skipped, unread
+from nodeagent.core.enumerated import enumerated
+from nodeagent.core.selfcheck.result import NotRead, SelfCheck, failed, ok, skipped, unread
 
 __all__ = [
     "DIRECTORIES",

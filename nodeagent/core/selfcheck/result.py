@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["CheckResult", "NotRead", "SelfCheck", "enumerated", "failed", "ok", "skipped", "unread"]
-
-# Names in one message. The way out leads to the rest.
-SHOWN = 3
+__all__ = ["CheckResult", "NotRead", "SelfCheck", "failed", "ok", "skipped", "unread"]
 
 
 class CheckResult(StrEnum):
@@ -52,10 +48,3 @@ def skipped(name: str, why: str, remedy: str = "") -> SelfCheck:
 
 def unread(name: str, fact: NotRead) -> SelfCheck:
     return SelfCheck(name, CheckResult.FAILED if fact.fault else CheckResult.SKIPPED, fact.why, fact.remedy)
-
-
-def enumerated(names: Iterable[str]) -> str:
-    """Return the first names and the number of the others."""
-    listed = list(names)
-    more = len(listed) - SHOWN
-    return ", ".join(listed[:SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from nodeagent.core.enumerated import enumerated
+
 __all__ = ["LIMIT", "REBOOTS", "USED_UP", "WINDOW", "Budget", "Partial", "Rejection", "added", "matching", "without"]
 
 # Fallback reboots in a window. An admin who tries to find the right config on a host needs a few; a tool that renders a
@@ -96,10 +98,9 @@ class Partial:
     @property
     def words(self) -> str:
         """Return a sentence for operators: how much is applied, what waits, and why."""
-        waits = ", ".join(entry for entry, _ in self.waits[:SHOWN])
-        more = f" and {len(self.waits) - SHOWN} more" if len(self.waits) > SHOWN else ""
+        waits = enumerated((entry for entry, _ in self.waits), SHOWN)
         count = f"{len(self.applied)} of {len(self.applied) + len(self.waits)} changes are applied"
-        return f"{count}; waiting: {waits}{more} ({self.why})"
+        return f"{count}; waiting: {waits} ({self.why})"
 
 
 def matching(known: Sequence[Rejection], digest: str, meaning: str) -> Rejection | None:

@@ -28,6 +28,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from nodeagent.core.enumerated import enumerated
 from nodeagent.core.plan.deployment import Deployment, booted
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
 from nodeagent.host.dbus.client import Bus
@@ -55,8 +56,6 @@ _DIRECTORY: Final = "backing-root-device-inode"
 _SINCE: Final = (2026, 1)
 # Bytes of a file in /run.
 _MAX: Final = 1 << 16
-# Paths in a message.
-_SHOWN: Final = 3
 
 
 class SoftReboot:
@@ -181,9 +180,8 @@ class SoftReboot:
             raise Refused(message, reason=Reason.NEXT_ROOT_PREPARED)
         trees = Trees(self._root, here.osname, here.id, there.id)
         if found := trees.kernel_starts():
-            some = ", ".join(f"/{path}: {why}" for path, why in found[:_SHOWN])
-            more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-            message = f"the new OS changes what only the start of a kernel applies ({some}{more})"
+            some = enumerated(f"/{path}: {why}" for path, why in found)
+            message = f"the new OS changes what only the start of a kernel applies ({some})"
             raise Refused(message, reason=Reason.KERNEL_START_NEEDED)
 
     def _is_for(self, deployment: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from nodeagent.core.enumerated import enumerated
 from nodeagent.core.selfcheck.bus import ACTIONS, NameFacts, PolkitDecision, PolkitFacts, bus_checks
 from nodeagent.core.selfcheck.files import (
     DIRECTORIES,
@@ -21,7 +22,7 @@ from nodeagent.core.selfcheck.files import (
     label_check,
 )
 from nodeagent.core.selfcheck.reach import ReachFacts, denied, is_redirected, reach_check, registry_of
-from nodeagent.core.selfcheck.result import NotRead, SelfCheck, enumerated
+from nodeagent.core.selfcheck.result import NotRead, SelfCheck
 from nodeagent.core.selfcheck.unit import UNIT_FILE, UnitFacts, unit_checks
 from nodeagent.core.selfcheck.versions import RunningFacts, VersionFacts, version_checks
 
