@@ -23,6 +23,7 @@ Facts (libostree's ``ostree-sysroot-deploy.c`` and ``ostree-soft-reboot.c``)
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -148,9 +149,24 @@ class SoftReboot:
     # -- files ------------------------------------------------------------------------------------------------------
 
     def _unmerged(self) -> str:
-        # libostree deletes the staged deployment when it prepares another one, so the mounted one is the staged one.
+        # libostree deletes the staged deployment when it prepares another one, so its note is about the staged one.
         lock = self._staged.lock()
-        return lock.id if lock is not None and lock.locked and (self._prepared.exists() or self._mounted()) else ""
+        return lock.id if lock is not None and lock.locked and (self._prepared.exists() or self._has(lock.id)) else ""
+
+    def _has(self, deployment: str) -> bool:
+        """Return whether the /etc of this deployment is mounted at /run/nextroot, which precedes libostree's note.
+
+        A mount of another program has another /etc. ostree would not clear it, and it starts no part of this one.
+        """
+        if not self._mounted():
+            return False
+        with suppress(OSError):
+            found = (self._root / _MOUNT.strip().lstrip("/") / "etc").stat()
+            for path in self._directories(deployment):
+                with suppress(OSError):
+                    if os.path.samestat(found, (path / "etc").stat()):
+                        return True
+        return False
 
     def _is_left_over(self) -> bool:
         return self._prepared.exists() and not self._mounted()

@@ -48,6 +48,13 @@ async def test_only_a_locked_deployment_starts_unmerged(os: RpmOstree, model: Fa
     staged = model.stage()
     assert await os.unmerged_soft_reboot() == ""
     prepare(model, how=how)
+    if how == "mount":
+        assert await os.unmerged_soft_reboot() == "", "another program mounted another system"
+        osname, name = staged["osname"], staged["id"].removeprefix(f"{staged['osname']}-")
+        etc = model.root / "ostree/deploy" / osname / "deploy" / name / "etc"
+        etc.mkdir(parents=True, exist_ok=True)
+        (model.root / "run/nextroot").mkdir(parents=True)
+        (model.root / "run/nextroot/etc").symlink_to(etc)
     assert await os.unmerged_soft_reboot() == staged["id"]
     model.write_state(staged, locked=False)
     assert await os.unmerged_soft_reboot() == ""
