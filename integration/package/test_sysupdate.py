@@ -108,20 +108,27 @@ def test_a_signed_release_is_installed_and_then_the_next(host: UpdatedHost, addr
     host.release("0.1.0", "0.2.0", "0.10.0")
     host.run(update)
     assert host.installed == (name("0.10.0"), {name("0.1.0"), name("0.10.0")})
-    (back,) = commands("before it is kept", PAGE)
+    (back,) = commands("before it are kept", PAGE)
     host.run(back)
     assert host.installed[0] == name("0.1.0")
 
     host.release("0.11.0")
-    host.damage(name("0.11.0"), b"other")
-    with pytest.raises(CommandFailed):
+    image = bytearray((host.root / RELEASE / name("0.11.0")).read_bytes())
+    image[-1] ^= 1
+    host.damage(name("0.11.0"), bytes(image))
+    with pytest.raises(CommandFailed, match="did not check out, file has been tampered with") as caught:
         host.run(update)
+    assert "Signature verification succeeded" in str(caught.value)
+    assert (host.root / STORE / host.installed[0]).is_file(), "the image in use stays"
     host.release("0.11.0")
     host.damage("SHA256SUMS.gpg", b"no signature")
-    with pytest.raises(CommandFailed):
+    with pytest.raises(CommandFailed, match="Signature verification failed"):
         host.run(update)
     assert name("0.11.0") not in host.installed[1]
 
     host.release("0.11.0")
     host.run(update)
-    assert host.installed == (name("0.11.0"), {name("0.10.0"), name("0.11.0")})
+    assert host.installed == (name("0.11.0"), {name("0.1.0"), name("0.10.0"), name("0.11.0")})
+    host.release("0.12.0")
+    host.run(update)
+    assert host.installed == (name("0.12.0"), {name("0.10.0"), name("0.11.0"), name("0.12.0")})
