@@ -12,12 +12,15 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 import pytest
 
-from integration.hosts.container.image import cache_directory
+from integration.hosts.container.container_host import Host
+from integration.hosts.container.image import base_image, cache_directory
+from integration.hosts.errors import Unavailable
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parent.parent
@@ -46,6 +49,18 @@ def cannot(reason: str) -> NoReturn:
     if os.environ.get("CI"):
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    """A host without nodeagent, not booted."""
+    try:
+        image = base_image(print)
+    except Unavailable as error:
+        cannot(f"hosts cannot be booted here: {error}")
+    with Host(image) as host:
+        yield host
+    image.close()
 
 
 def copy_sources(target: Path) -> Path:

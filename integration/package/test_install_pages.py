@@ -7,32 +7,18 @@ import json
 import re
 import subprocess
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from integration.hosts.container.container_host import Host
-from integration.hosts.container.image import base_image
-from integration.hosts.errors import Unavailable
-from integration.package.conftest import SOURCE, Package, cannot
+from integration.package.conftest import SOURCE, Package
 
 TIMEOUT = 120.0  # seconds
 PAGE = SOURCE / "docs/usage/install-tar.md"
 INSTALL = "./install.sh "
 # The program needs /proc in the root, as the page says.
 IN_ROOT = 'mount -t proc proc "$1/proc" && exec chroot "$1" nodeagent selfcheck --json'
-
-
-@pytest.fixture
-def host() -> Iterator[Host]:
-    try:
-        image = base_image(print)
-    except Unavailable as error:
-        cannot(f"hosts cannot be booted here: {error}")
-    with Host(image) as host:
-        yield host
-    image.close()
 
 
 def commands(begin: str, page: Path = PAGE) -> list[str]:

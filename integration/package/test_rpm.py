@@ -9,14 +9,11 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from integration.hosts.container.container_host import Host
-from integration.hosts.container.image import base_image
-from integration.hosts.errors import Unavailable
 from integration.package.conftest import BUILD_TIMEOUT, EPOCH, Package, cannot
 
 pytestmark = pytest.mark.long
@@ -92,17 +89,6 @@ print(build_rpm.build("rpmbuild", Path(sys.argv[2]), Path(sys.argv[3]), build_rp
     done = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=BUILD_TIMEOUT, check=False)
     assert done.returncode == 0, done.stderr
     return Path(done.stdout.strip())
-
-
-@pytest.fixture
-def host() -> Iterator[Host]:
-    try:
-        image = base_image(print)
-    except Unavailable as error:
-        cannot(f"hosts cannot be booted here: {error}")
-    with Host(image) as host:
-        yield host
-    image.close()
 
 
 def rpm(host: Host, *arguments: str | Path) -> str:
