@@ -42,6 +42,7 @@ class Deployments:
     boot_menu: dict[int, str] = field(default_factory=dict)  # an operator chooses this deployment at that boot
     next_root: bool = False  # an operator prepared a soft reboot
     prepared: str = ""  # the deployment into which the agent prepared a soft reboot
+    unfinalized: dict[str, FileTreeEntry] | None = None  # /etc of the old deployment, while a new one runs unmerged
     kernels: dict[str, str] = field(default_factory=dict)  # image digest to its kernel, where that is another one
     finalize_failure: str = ""
     stage_seconds: float = 0.0
@@ -63,6 +64,8 @@ class FakeDeployments:
 
     async def list(self) -> Sequence[Deployment]:
         self.world.meet("list deployments")
+        if self.world.unfinalized is not None:
+            raise lost_answer()
         return list(self.world.deployments)
 
     async def check_stageable(self, target: OsTarget) -> None:

@@ -42,7 +42,10 @@ class World(Disk, Units, Deployments, BootLoader, Bootupd, Stored, Power, Faults
         """
         found, prepared = staged(self.deployments), self.prepared
         self.prepared = ""
-        if found is not None and not found.locked and not self.fault("finalize in a soft reboot"):
+        if found is not None and not found.locked and self.fault("finalize in a soft reboot"):
+            if prepared and self.unfinalized is None:
+                self._start_unmerged(found)
+        elif found is not None and not found.locked:
             self._merge(found)
             rest = [d for d in self.deployments if d.booted]
             new = replace(found, staged=False, locked=None)
@@ -52,6 +55,13 @@ class World(Disk, Units, Deployments, BootLoader, Bootupd, Stored, Power, Faults
                 self._boot_into(new)
         self.soft += 1
         self._start_units()
+
+    def _start_unmerged(self, new: Deployment) -> None:
+        """The new deployment runs, with an /etc that has nothing of the host, and libostree does not work."""
+        self.unfinalized = {path: node for path, node in self.disk.items() if path.startswith("/etc/")}
+        for path in self.unfinalized:
+            del self.disk[path]
+        self.disk.update(self.shipped.get(new.digest, {}))
 
     def systemctl_reboot(self) -> None:
         """Reboot as another program does with ``systemctl reboot``, which is soft while something is prepared."""
@@ -64,7 +74,7 @@ class World(Disk, Units, Deployments, BootLoader, Bootupd, Stored, Power, Faults
         """Finalize a staged deployment that is unlocked, then boot."""
         found = staged(self.deployments)
         self.finalize_failure = ""
-        if found is None or found.locked:
+        if found is None or found.locked or self.unfinalized is not None:
             pass
         elif (fault := self.fault("finalize")) is not None:
             self.finalize_failure = "" if fault.error is None else str(fault.error)
@@ -116,6 +126,10 @@ class World(Disk, Units, Deployments, BootLoader, Bootupd, Stored, Power, Faults
         self.boot += 1
         self.soft = 0
         self.prepared = ""
+        if self.unfinalized is not None:
+            self.disk = {path: node for path, node in self.disk.items() if not path.startswith("/etc/")}
+            self.disk.update(self.unfinalized)
+            self.unfinalized = None
         self.finalize_failure = ""
         if self.deployments:
             self.drop_staged()

@@ -18,16 +18,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from nodeagent.agent.update import greenboot
-from nodeagent.agent.update.os_deployments import BootedSide, HostDeployments, booted_side, discard_own
+from nodeagent.agent.update.os_deployments import ASK_AGAIN, BootedSide, HostDeployments, booted_side, discard_own
 from nodeagent.agent.update.run import Ports, Run, Transition
 from nodeagent.agent.update.verification import VerifyFailed, in_force
 from nodeagent.core.boot import RebootKind
-from nodeagent.core.plan.deployment import OsTarget, unmet
+from nodeagent.core.plan.deployment import Deployment, OsTarget, unmet
 from nodeagent.core.plan.steps import WritePath, step_from_pair, step_id, step_to_pair, write_steps
 from nodeagent.core.update.events import UpdateWaiting, Warned
 from nodeagent.core.update.legs import Apply, Revert
 from nodeagent.core.update.phase import Phase
-from nodeagent.errors import Terminal
+from nodeagent.errors import Retryable, ServiceUnavailable, Terminal, Unreachable
 from nodeagent.reasons import Reason
 
 __all__ = [
@@ -60,14 +60,13 @@ async def check_booted(run: Run, os: HostDeployments, target: OsTarget) -> Trans
 
     Raise ``VerifyFailed`` if another attempt would have the same result.
     """
-    staged = run.record.os.staged
-    booted = await os.booted_within(run.ports.clock, run.policy.verify_timeout)
+    staged, leg = run.record.os.staged, run.record.leg
+    soft = isinstance(leg, Apply) and leg.kind is RebootKind.SOFT
+    booted = await (_booted_softly(run, os) if soft else os.booted_within(run.ports.clock, run.policy.verify_timeout))
     if not (wrong := unmet(target, booted)):
         return None
     if booted.id == staged:
         raise VerifyFailed(f"the new deployment {_described(wrong)}", reason=Reason.DEPLOYMENT_WRONG)
-    leg = run.record.leg
-    soft = isinstance(leg, Apply) and leg.kind is RebootKind.SOFT
     if soft:
         why = f"the soft reboot started {booted.id} again"
         # A full reboot finalizes what is still staged, and starts what is finalized.
@@ -87,6 +86,23 @@ async def check_booted(run: Run, os: HostDeployments, target: OsTarget) -> Trans
             f"{staged} is in the boot order, but {booted.id} was booted", reason=Reason.OLD_DEPLOYMENT_BOOTED
         )
     return stage_again(run, f"{booted.id} booted, and the staged deployment is gone")
+
+
+async def _booted_softly(run: Run, os: HostDeployments) -> Deployment:
+    """Return the deployment that a soft reboot started.
+
+    Raise ``VerifyFailed`` if libostree does not work: a deployment whose finalization failed runs without a boot entry,
+    and with an /etc that is not merged, until the next full reboot.
+    """
+    until = run.ports.clock.monotonic() + run.policy.verify_timeout
+    while True:
+        try:
+            return await os.booted_within(run.ports.clock, until - run.ports.clock.monotonic())
+        except (Retryable, Unreachable, ServiceUnavailable) as error:
+            if run.ports.clock.monotonic() >= until:
+                why = f"the deployments cannot be read after the soft reboot: {error.message}"
+                raise VerifyFailed(why, reason=Reason.SOFT_REBOOT_FAILED, curable=True) from error
+        await asyncio.sleep(ASK_AGAIN)
 
 
 def _described(wrong: Mapping[str, str]) -> str:

@@ -20,7 +20,7 @@ from nodeagent.agent.update.outcomes import degraded, failed
 from nodeagent.agent.update.run import Ports, Run, Transition, UpdatePolicy, moment, time_of
 from nodeagent.agent.update.verification import VerifyFailed
 from nodeagent.core.once import Once
-from nodeagent.core.plan.deployment import unmet
+from nodeagent.core.plan.deployment import OsTarget, unmet
 from nodeagent.core.update.events import PhaseEntered, UpdateWaiting, Warned
 from nodeagent.core.update.legs import Apply, Fallback
 from nodeagent.core.update.ports.checks import CheckStage
@@ -198,7 +198,7 @@ async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
             await clear_before_reboot(run)
         target, os = update.target, ports.os
         if os is not None and target is not None and not run.record.reverting:
-            await _unlock_for(run, os, soft=soft, due=bool(unmet(target, await os.booted())))
+            await _unlock_for(run, os, soft=soft, due=await _is_due(run, os, target))
         if soft:
             # A preparation that fails leads to a full reboot, which may wait for inhibitors again.
             await clear_before_reboot(run)
@@ -210,6 +210,17 @@ async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
         await go_down(ports, run.policy, shutdown, why, report=report, direct=direct)
     except BaseException:
         update.committed = False
+        raise
+
+
+async def _is_due(run: Run, os: HostDeployments, target: OsTarget) -> bool:
+    """Return whether the staged deployment is to be unlocked."""
+    try:
+        return bool(unmet(target, await os.booted()))
+    except AgentError:
+        # No ostree command works after a soft reboot into a deployment that was not finalized, until a full reboot.
+        if isinstance(run.record.leg, Apply) and run.record.leg.soft_failed:
+            return False
         raise
 
 

@@ -227,12 +227,15 @@ async def test_a_soft_reboot_that_starts_the_old_deployment_is_followed_by_a_ful
     assert len(host.world.credentials) == 1, "staged once"
 
 
-async def test_a_soft_reboot_that_finalizes_nothing_is_followed_by_a_full_one() -> None:
+async def test_a_deployment_that_was_not_finalized_is_left_by_a_full_reboot() -> None:
+    """The new one runs unmerged, and nothing of ostree works: only a full reboot helps, which starts the old one."""
     host = await soft_host()
     host.world.faults.append(Fault("finalize in a soft reboot"))
     await host.settle()
     assert_new(host)
-    assert reboots(host) == ["soft-reboot", "reboot"]
+    assert reboots(host) == ["soft-reboot", "reboot", "reboot"]
+    assert len(host.world.credentials) == 2, "it is staged again in the old one"
+    assert newest(host)[:3] == ("done", 3, 1)
 
 
 async def test_a_soft_reboot_that_loses_the_deployment_is_staged_again_for_a_full_one() -> None:
@@ -383,6 +386,10 @@ def in_vain(host: Host) -> None:
     host.world.faults.append(Fault("lost next root"))
 
 
+def unfinalized(host: Host) -> None:
+    host.world.faults.append(Fault("finalize in a soft reboot"))
+
+
 def bad(host: Host) -> None:
     bad_on(host.world, B_DIGEST)
 
@@ -395,8 +402,8 @@ def not_prepared(host: Host) -> None:
 WAYS = [
     pytest.param(disturb, trouble, id=f"{name}, {trouble.__name__}")
     for name, disturb in DISTURBANCES.items()
-    for trouble in (good, in_vain, not_prepared, bad)
-    if name != "soft reboot" or trouble in (good, in_vain)
+    for trouble in (good, in_vain, not_prepared, unfinalized, bad)
+    if trouble in (good, in_vain) or name in ("killed", "power cut") or (name != "soft reboot" and trouble is bad)
 ]
 
 
@@ -423,9 +430,10 @@ async def test_at_every_point_of_the_way(disturb: Callable[[World], None], troub
         await host.settle(lives=20)
         found = reboots(host)
         where = f"at call {fuse}: {found}, {host.record}"
-        assert found.count("soft-reboot") <= 1, where
+        # A power cut right after a soft reboot hides what became of it, and the staged deployment is lost in any case.
+        assert found.count("soft-reboot") <= (2 if trouble is unfinalized and disturb == World.power_cut else 1), where
         assert found == sorted(found, reverse=True), where
-        assert found.count("reboot") <= (3 if trouble is bad else 1), where
+        assert found.count("reboot") <= (3 if trouble is bad else 2 if trouble is unfinalized else 1), where
         if trouble is bad:
             assert (host.phase, host.record.reason) == (Phase.DEGRADED, "Reverted"), where
             assert_at(host, OLD, NEW)
