@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from nodeagent import log
+from nodeagent.agent.tasks import pause
 from nodeagent.core.once import Once
 from nodeagent.core.report.motd import motd
 from nodeagent.core.report.status import Status
@@ -23,8 +24,9 @@ __all__ = ["MOTD", "MotdFile"]
 
 MOTD: Final = "/run/motd.d/50-nodeagent"
 
-# Seconds between two writes.
+# Seconds between two writes, and until a write that failed is tried again without a new message.
 PAUSE: Final = 1.0
+RETRY: Final = 60.0
 
 
 class MotdFile:
@@ -49,18 +51,23 @@ class MotdFile:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                await self._try(self._write, self._text or "")
+                written = await self._try(self._write, self._text or "")
                 await asyncio.sleep(PAUSE)
+                if not written:
+                    await pause(RETRY, self._wake)
+                    self._wake.set()
         finally:
             await self._try(lambda _: self._file.remove(), "")
 
-    async def _try(self, work: Callable[[str], None], text: str) -> None:
+    async def _try(self, work: Callable[[str], None], text: str) -> bool:
         try:
             await asyncio.to_thread(work, text)
-            self._failed.forget()
         except OSError as error:
             if self._failed.is_new(str(error)):
                 log.get(__name__).warning(f"no message of the day in {self._file.path}: {error.strerror or error}")
+            return False
+        self._failed.forget()
+        return True
 
     def _write(self, text: str) -> None:
         if text:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 __all__ = ["TextFile"]
@@ -34,12 +35,18 @@ class TextFile:
                 return
             # A killed process may have left the file.
             self._temporary.unlink(missing_ok=True)
-            # An entry of another user must not be followed.
-            with self._temporary.open("x", encoding="utf-8") as file:
-                file.write(text)
-                # Exporters are not root, so the mode must not depend on the umask.
-                os.fchmod(file.fileno(), MODE)
-            self._temporary.replace(self._target)
+            try:
+                # An entry of another user must not be followed.
+                with self._temporary.open("x", encoding="utf-8") as file:
+                    file.write(text)
+                    # Exporters are not root, so the mode must not depend on the umask.
+                    os.fchmod(file.fileno(), MODE)
+                self._temporary.replace(self._target)
+            except OSError:
+                # On a full disk, half a text must not keep the space.
+                with suppress(OSError):
+                    self._temporary.unlink(missing_ok=True)
+                raise
 
     def remove(self) -> None:
         with self._lock:

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import stat
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from dbus_next import Message, Variant
 from dbus_next.aio import MessageBus
 
+from nodeagent import log
+from nodeagent.agent.report import motd
+from nodeagent.agent.report.motd import MotdFile
+from nodeagent.agent.tasks import running
 from nodeagent.core.report.properties import PROPERTIES
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.events import DaemonStopped
+from nodeagent.core.update.phase import Phase
 from nodeagent.errors import AgentError
 from nodeagent.host import boot
+from nodeagent.host.fs.text_file import TextFile
 from tests.agent.whole_daemon import WholeDaemon, source
 from tests.support.fixtures import PrivateBus, private_bus
 
@@ -120,3 +131,61 @@ async def test_an_unknown_option_of_apply_is_refused_and_changes_nothing(host: W
             await client.apply(source("a").text.decode(), {"noreboot": True})
         assert unknown.value.reason == "BadOption"
         assert not (await client.status())["desired"]
+
+
+FAILED = Status(phase=Phase.DEGRADED, reason="NoSpace", message="the disk is full", since="2026-03-01T10:00:00.500Z")
+
+
+@pytest.fixture
+async def written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[MotdFile, list[OSError], Path]]:
+    """A message of the day whose writes fail with the errors of the list, one after the other."""
+    monkeypatch.setattr(motd, "PAUSE", 0.0)
+    monkeypatch.setattr(motd, "RETRY", 0.01)
+    faults: list[OSError] = []
+    path = tmp_path / "motd.d" / "50-nodeagent"
+    write = TextFile.write
+
+    def faulty(self: TextFile, text: str) -> None:
+        if faults:
+            raise faults.pop(0)
+        write(self, text)
+
+    monkeypatch.setattr(TextFile, "write", faulty)
+    file = MotdFile(str(path))
+    async with running(file.run()):
+        yield file, faults, path
+
+
+async def test_a_message_that_does_not_fit_on_the_disk_is_written_later(
+    written: tuple[MotdFile, list[OSError], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries: list[str] = []
+
+    class Logger:
+        def warning(self, text: str) -> None:
+            entries.append(text)
+
+    monkeypatch.setattr(log, "get", lambda _name: Logger())
+    file, faults, path = written
+    faults += [OSError(errno.ENOSPC, "No space left on device")] * 5
+    file.sink(DaemonStopped(), FAILED)
+    async with asyncio.timeout(20):
+        await until_motd(path, "NoSpace")
+    assert faults == []
+    assert entries == [f"no message of the day in {path}: No space left on device"], "once, not for each attempt"
+
+
+async def test_a_newer_message_does_not_wait_for_the_retry(
+    written: tuple[MotdFile, list[OSError], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(motd, "RETRY", 3600.0)
+    file, faults, path = written
+    faults.append(OSError(errno.EIO, "Input/output error"))
+    file.sink(DaemonStopped(), FAILED)
+    async with asyncio.timeout(20):
+        while faults:
+            await asyncio.sleep(0.01)
+        file.sink(DaemonStopped(), replace(FAILED, reason="HostFault"))
+        await until_motd(path, "HostFault")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
@@ -68,3 +69,19 @@ def test_after_its_removal_it_does_not_come_back(path: Path) -> None:
 def test_a_directory_that_is_missing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         TextFile(str(tmp_path / "none" / "x.prom")).write("")
+
+
+def test_a_full_disk_leaves_the_previous_text_and_nothing_else(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = TextFile(str(path))
+    file.write("a 1\n")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fchmod", full)
+        with pytest.raises(OSError, match="No space left"):
+            file.write("a 2\n")
+    assert (path.read_text(), list(path.parent.iterdir())) == ("a 1\n", [path])
+    file.write("a 2\n")
+    assert path.read_text() == "a 2\n"
