@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nodeagent.cli import _offline
 from nodeagent.cli._client import Client, ask
 from nodeagent.cli._io import printable
 from nodeagent.errors import InvalidInput, Unreachable
+from nodeagent.host.fs.atomic import new_file
 from nodeagent.reasons import Reason
 
 if TYPE_CHECKING:
@@ -48,15 +50,31 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(html)
         return 0
     try:
-        # In a directory like /tmp, another user may have put a link there.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(args.html, flags, 0o644), "w", encoding="utf-8") as file:
-            file.write(html)
+        _save(Path(args.html), html.encode())
     except (OSError, ValueError) as error:
         cause = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InvalidInput(f"cannot write {args.html}: {cause}", reason=Reason.CANNOT_WRITE) from None
     print(f"wrote {printable(args.html)}, the update to {printable(update['to_name'])}; open it in a browser")
     return 0
+
+
+def _save(path: Path, html: bytes) -> None:
+    """Write the page as a whole: a full disk, or a kill, leaves the previous one. Links are not followed."""
+    # In a directory like /tmp, another user may have put a link there.
+    flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        # A link and a directory are refused, a device or a pipe is written to.
+        with os.fdopen(os.open(path, flags), "wb", buffering=0) as file:
+            file.write(html)
+        return
+    mask = os.umask(0o077)
+    os.umask(mask)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with new_file(folder, path.name, mode=0o644 & ~mask) as write:
+            write(html)
+    finally:
+        os.close(folder)
 
 
 async def _fetch(client: Client, update_id: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from dataclasses import fields
 from pathlib import Path
+
+import pytest
 
 from nodeagent.core.update.ports.store import HistoryEntry
 from nodeagent.core.update.record import Record
 from nodeagent.errors import InvalidInput
+from nodeagent.host.fs import atomic
 from nodeagent.host.store.opening import open_database
 from nodeagent.reasons import Reason
 from tests.cli.daemon.conftest import Cli
@@ -59,3 +64,42 @@ def test_it_is_read_from_the_store_without_the_daemon(cli: Cli, tmp_path: Path) 
     assert answer.code == 0
     assert "out of service 49.9 s" in answer.out
     assert cli("report", "85", "--html", "-").code == 2
+
+
+def test_a_full_disk_leaves_the_previous_page(
+    cli: Cli, daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon.answers["Update"] = json.dumps(an_os())
+    path = tmp_path / "pages" / "page.html"
+    path.parent.mkdir()
+    assert cli("report", "--html", str(path)).code == 0
+    page = path.read_bytes()
+
+    def full(*_: object, **_words: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for broken in ("write", "fsync", "rename"):
+        with monkeypatch.context() as patch:
+            patch.setattr(atomic.os, broken, full)
+            answer = cli("report", "--html", str(path))
+        assert answer.code == 2
+        assert f"CannotWrite: cannot write {path}: No space left on device" in answer.err
+        assert (path.read_bytes(), os.listdir(path.parent)) == (page, ["page.html"])
+
+
+def test_a_device_is_written_to_and_its_error_is_reported(cli: Cli, daemon: FakeDaemon) -> None:
+    daemon.answers["Update"] = json.dumps(an_os())
+    assert cli("report", "--html", "/dev/null").code == 0
+    answer = cli("report", "--html", "/dev/full")
+    assert (answer.code, "No space left on device" in answer.err) == (2, True)
+
+
+def test_the_page_is_as_private_as_the_umask_says(cli: Cli, daemon: FakeDaemon, tmp_path: Path) -> None:
+    daemon.answers["Update"] = json.dumps(an_os())
+    before = os.umask(0o077)
+    try:
+        assert cli("report", "--html", str(tmp_path / "page.html")).code == 0
+        assert os.umask(0o077) == 0o077
+    finally:
+        os.umask(before)
+    assert (tmp_path / "page.html").stat().st_mode & 0o777 == 0o600
