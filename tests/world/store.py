@@ -49,6 +49,7 @@ class FakeStore:
         return self.world.request
 
     async def keep_request(self, request: ApplyRequest) -> None:
+        self.world.meet("keep request")
         self.world.tick()
         self.world.request = request
         self.world.tick()

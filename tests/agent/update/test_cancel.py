@@ -19,12 +19,12 @@ from nodeagent.core.update.legs import Apply, Leg, Prepare
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.store import ApplyRequest
 from nodeagent.core.update.ports.system import Inhibitor
-from nodeagent.errors import AgentError, InvalidInput, Refused
+from nodeagent.errors import AgentError, InvalidInput, Refused, Terminal
 from nodeagent.reasons import Reason
 from tests.agent.test_api import DESIRED, api
 from tests.agent.update.test_outcomes import JANE, C, leasing, outcomes, status
 from tests.agent.update.test_update import A, B, started
-from tests.world import Killed
+from tests.world import Fault, Killed
 from tests.world.os_host import NEW, at_old, booted_digest
 from tests.world.run import Host, config
 
@@ -293,3 +293,34 @@ async def test_a_put_off_update_is_not_tried_again() -> None:
     assert (answer["effect"], answer["config"]) == ("end", "b")
     await host.settle()
     assert (host.phase, outcomes(host)[-1]) == (Phase.IDLE, ("b", "cancelled", 4))
+
+
+@pytest.mark.parametrize("at", ["keep request", "install"])
+async def test_a_full_disk_refuses_the_cancellation_and_the_update_goes_on(at: str) -> None:
+    host = await started()
+    host.world.blockers = [BACKUP]
+    host.want(REBOOTS)
+    task = await until(host, Phase.REBOOTING)
+    host.world.faults.append(Fault(at, Terminal("No space left on device", reason=Reason.NO_SPACE)))
+    with pytest.raises(Terminal) as caught:
+        await cancel(host)
+    assert caught.value.reason == Reason.NO_SPACE
+    assert (host.phase, host.world.request) == (Phase.REBOOTING, None)
+    # With space again, it is cancelled as if nothing had happened.
+    assert (await cancel(host))["effect"] == "revert"
+    await task
+    assert (host.phase, host.world.boot, outcomes(host)[-1][1]) == (Phase.IDLE, 1, "cancelled")
+
+
+async def test_an_update_whose_cancellation_was_refused_reaches_its_end() -> None:
+    host = await started()
+    host.world.blockers = [BACKUP]
+    host.want(REBOOTS)
+    task = await until(host, Phase.REBOOTING)
+    host.world.faults.append(Fault("install", Terminal("read-only file system", reason=Reason.HOST_FAULT)))
+    with pytest.raises(Terminal):
+        await cancel(host)
+    host.world.blockers = []
+    await task
+    await host.settle()
+    assert (host.phase, outcomes(host)[-1][:2]) == (Phase.IDLE, ("b", "done"))
