@@ -24,6 +24,8 @@ from integration.trees.tree import A
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 LOCAL = "/etc/local.conf"
+# The unit notes in which boot it failed first. Without that it would fail in the next one as well.
+FLUSH = "sync /var/lib/stand-ins/flaky-*"
 
 
 @pytest.fixture
@@ -31,6 +33,7 @@ def node(composefs_node: Vm) -> Vm:
     """A node that falls back by a soft reboot, with a local file in /etc that no config has."""
     composefs_node.write(agent.POLICY, POLICY)
     composefs_node.write(LOCAL, "local\n")
+    composefs_node.run(["sync", LOCAL])
     nodes.settings(composefs_node, {"reboot": {"soft": "fallback"}})
     return composefs_node
 
@@ -91,6 +94,20 @@ def verifying(node: Vm, start: Callable[[], None]) -> None:
     start()
     node.wait_for(lambda: node.soft_reboots == 1, "the userspace starts again", nodes.WAIT)
     agent.wait_phase(node, "Verifying", timeout=nodes.WAIT)
+
+
+def test_a_power_cut_while_it_goes_down(node: Vm, composefs_shelf: RegistryDisk) -> None:
+    """The kernel starts again, which is more than the soft reboot: no other reboot follows it."""
+    mode = "fail until-soft-reboot"
+    agent.apply(node, flaky(composefs_shelf, mode))
+    # Requested in the guest, because it is over in seconds.
+    begun = "systemctl list-jobs --no-legend | grep -q soft-reboot.target"
+    node.run(["sh", "-c", f"until {begun}; do sleep 0.2; done; {FLUSH}"], timeout=nodes.WAIT)
+    node.power_cut(nodes.WAIT, complete=False)
+    outcome, reboots, _ = ended(node)
+    assert (outcome, reboots) == ("done-after-fallback", 1)
+    assert (len(node.boots), node.reboots, node.soft_reboots) == (2, 0, 0)
+    same_system(node, mode)
 
 
 @pytest.mark.parametrize("moment", [requested, verifying], ids=lambda moment: moment.__name__)
