@@ -25,6 +25,7 @@ NEXT_ROOT = "/run/nextroot"
 def node(composefs_node: Vm) -> Vm:
     """A node that updates the OS by a soft reboot, with a local file in /etc that no config has."""
     composefs_node.write(LOCAL, "local\n")
+    composefs_node.run(["sync", LOCAL])
     nodes.settings(composefs_node, {"reboot": {"soft": "auto"}})
     return composefs_node
 
@@ -65,3 +66,18 @@ def test_another_kernel_needs_a_full_one(node: Vm, composefs_shelf: RegistryDisk
     assert kinds(entry) == ("done", 1, 0)
     assert "KernelStartNeeded" in entry["message"]
     assert (node.reboots, node.soft_reboots) == (1, 0)
+
+
+def test_a_power_cut_after_it_is_prepared(node: Vm, composefs_shelf: RegistryDisk) -> None:
+    """What is staged is lost with /run, and so is what is prepared: it is done again."""
+    old = node.boots[-1].options
+    nodes.delay_shutdown(node)
+    agent.apply(node, updates.config("b", composefs_shelf.of(B)))
+    prepared = ["findmnt", "-no", "SOURCE", NEXT_ROOT]
+    node.wait_for(lambda: node.run(prepared).stdout.strip() == "composefs", "it is prepared", nodes.WAIT)
+    node.power_cut(nodes.WAIT, complete=False)
+    assert node.boots[-1].options == old, "nothing had touched the boot loader"
+    updates.wait_updated(node, "b", B, nodes.WAIT)
+    assert agent.outcomes(node)[-1] == ("b", "done")
+    assert len(node.boots) == 2 + node.reboots
+    check(node)
