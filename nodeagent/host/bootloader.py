@@ -48,9 +48,14 @@ UNIT: Final = "nodeagent-bootloader.service"
 
 _UPDATES: Final = "/usr/lib/bootupd/updates"
 
-# Mounts of the host that bootupctl needs: the partitions, devices with their descriptions, and the firmware.
-_MOUNTS: Final = ("/boot", "/dev", "/run", "/sys", "/sysroot")
+# Mounts of the host that bootupctl needs: the partitions, devices with their descriptions, and the firmware. Not all of
+# /run: systemd has files of its own there for a unit in another tree, and fails where it finds those of the host.
+# bootupd's lock there keeps no other bootupd away: each one replaces the file before it locks it.
+_MOUNTS: Final = ("/boot", "/dev", "/run/ostree-booted", "/run/udev", "/sys", "/sysroot")
 _RECURSIVE: Final = 0x4000
+
+# Bytes of shim and GRUB for EFI, which are copied to memory.
+_MAX_PAYLOAD: Final = 128 << 20
 
 _MICROSECONDS: Final = 1_000_000
 
@@ -195,15 +200,22 @@ class BootupdBootloader:
         return [*properties, *root, *_mounted(mounts)]
 
     def _only_efi(self, tree: Path) -> list[tuple[str, str]]:
-        """Make a directory with the metadata of EFI alone, and return the mounts that put it into place."""
+        """Copy the payload of EFI alone, and return the mount that puts it into place.
+
+        A mount of ``tree``'s own files below that one would find them hidden by it: the unit's root is ``tree`` itself.
+        """
         metadata = read_inside(tree, f"{_UPDATES}/EFI.json", MAX_JSON)
-        made = self._runtime / "bootloader"
+        made, files = self._runtime / "bootloader", tree / _UPDATES.lstrip("/") / EFI
         shutil.rmtree(made, ignore_errors=True)
-        (made / EFI).mkdir(parents=True)
+        made.mkdir(parents=True)
         (made / "EFI.json").write_bytes(metadata)
-        files = tree / _UPDATES.lstrip("/") / EFI
-        below = [(str(files), f"{_UPDATES}/{EFI}")] if files.is_dir() and not files.is_symlink() else []
-        return [(str(made), _UPDATES), *below]
+        if files.is_dir() and not files.is_symlink():
+            if sum(path.lstat().st_size for path in files.rglob("*")) > _MAX_PAYLOAD:
+                raise Terminal(
+                    f"{files} has more than {_MAX_PAYLOAD >> 20} MiB", reason=Reason.BOOTLOADER_UPDATE_FAILED
+                )
+            shutil.copytree(files, made / EFI, symlinks=True)
+        return [(str(made), _UPDATES)]
 
     def _payload(self, tree: Path, component: str) -> BootloaderContent:
         return parse_payload(read_inside(tree, f"{_UPDATES}/{component}.json", MAX_JSON))

@@ -48,7 +48,7 @@ class HostRoot:
         self.stage("usr/bin/bootupctl", b"")
         self.stage("usr/lib/bootupd/updates/EFI.json", json.dumps(NEW).encode())
         self.stage("usr/lib/bootupd/updates/BIOS.json", json.dumps(NEW).encode())
-        (self.tree / "usr/lib/bootupd/updates/EFI").mkdir()
+        self.stage("usr/lib/bootupd/updates/EFI/vendor/BOOTX64.CSV", b"payload")
         self.write("usr/lib/modules/1/vmlinuz", image([signature("Old CA")]))
         self.stage("usr/lib/modules/2/vmlinuz", image([signature("New CA")]))
         self.stage(SHIM, shim(NEW_CA))
@@ -117,7 +117,14 @@ async def test_an_older_one_that_refuses_the_kernel(port: Bootloader, manager: F
     assert unit.startswith("nodeagent-run-")
     assert command == ["/usr/bin/bootupctl", "status", "--json"]
     assert properties["RootDirectory"] == str(host.tree)
-    assert [mount[1] for mount in properties["BindPaths"]] == ["/boot", "/dev", "/run", "/sys", "/sysroot"]
+    assert [mount[1] for mount in properties["BindPaths"]] == [
+        "/boot",
+        "/dev",
+        "/run/ostree-booted",
+        "/run/udev",
+        "/sys",
+        "/sysroot",
+    ]
     assert (properties["LimitFSIZE"], properties["PrivateNetwork"]) == (MAX_JSON, True)
     assert not Path(properties["StandardOutputFile"]).exists()
 
@@ -242,7 +249,8 @@ async def test_an_update_of_efi_alone(port: Bootloader, manager: FakeSystemd, ho
 
     async def run(job: int, unit: str) -> None:
         mounts = manager.transient_properties[-1]["BindReadOnlyPaths"]
-        seen.append(sorted(each.name for each in await asyncio.to_thread(lambda: list(Path(mounts[0][0]).iterdir()))))
+        made = Path(mounts[0][0])
+        seen.append(await asyncio.to_thread(lambda: sorted(str(each.relative_to(made)) for each in made.rglob("*"))))
         await manager.finish(job, unit, "done")
 
     manager.job_script = run
@@ -251,9 +259,9 @@ async def test_an_update_of_efi_alone(port: Bootloader, manager: FakeSystemd, ho
     assert (unit, command) == (UNIT, ["/usr/bin/bootupctl", "update"])
     (properties,) = manager.transient_properties
     updates = "/usr/lib/bootupd/updates"
-    assert [mount[1] for mount in properties["BindReadOnlyPaths"]] == [updates, f"{updates}/EFI"]
-    assert properties["BindReadOnlyPaths"][1][0] == f"{host.tree}{updates}/EFI"
-    assert seen == [["EFI", "EFI.json"]]
+    assert [mount[1] for mount in properties["BindReadOnlyPaths"]] == [updates]
+    payload = host.tree / updates[1:] / "EFI"
+    assert seen == [sorted(["EFI", "EFI.json", *(f"EFI/{each.relative_to(payload)}" for each in payload.rglob("*"))])]
     assert properties["TimeoutStartUSec"] == 20_000_000
     assert not (tmp_path / "run/bootloader").exists()
 
