@@ -55,6 +55,7 @@ COMMANDS: Final = (
     Command("bootstrap", "get a certificate of its own for the agent of this node, or renew it"),
     Command("daemon", "run the daemon; for nodeagent.service"),
     Command("fetch-extensions", "unpack an extensions image; for nodeagent-extensions.service"),
+    Command("boot-complete", "wait until the update of this boot is verified; for nodeagent-boot-complete.service"),
     Command("version", "show client and daemon versions"),
 )
 

@@ -33,6 +33,7 @@ from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import LOST, BusFault, BusRetryable, service_name
 from nodeagent.host.dbus.signals import CALL_TIMEOUT, Signals
 from nodeagent.host.systemd_jobs import (
+    BOOT_COMPLETE,
     JOB_RESULTS,
     MANAGER,
     NAME,
@@ -40,6 +41,7 @@ from nodeagent.host.systemd_jobs import (
     REASONS,
     SERVICE,
     UnitJobFailed,
+    all_wait_for,
     job_result,
     subscribed,
 )
@@ -125,7 +127,10 @@ class Systemd:
 
     async def boot_finished(self) -> bool:
         # "degraded" also means that the boot has finished: a unit failed, which the checks of units report.
-        return await self._bus.get(NAME, PATH, MANAGER, "SystemState") not in ("initializing", "starting")
+        state = await self._bus.get(NAME, PATH, MANAGER, "SystemState")
+        return state not in ("initializing", "starting") or (
+            state == "starting" and await all_wait_for(self._bus, BOOT_COMPLETE)
+        )
 
     async def _file_state(self, unit: str) -> str:
         try:

@@ -20,6 +20,7 @@ from nodeagent.host.dbus.signals import Match, Signals
 from nodeagent.reasons import Reason
 
 __all__ = [
+    "BOOT_COMPLETE",
     "JOB_RESULTS",
     "MANAGER",
     "NAME",
@@ -28,6 +29,7 @@ __all__ = [
     "SERVICE",
     "UNIT_EXISTS",
     "UnitJobFailed",
+    "all_wait_for",
     "job_result",
     "run_unit",
     "subscribed",
@@ -39,6 +41,9 @@ MANAGER: Final = "org.freedesktop.systemd1.Manager"
 SERVICE: Final = "org.freedesktop.systemd1.Service"
 
 UNIT_EXISTS: Final = "org.freedesktop.systemd1.UnitExists"
+
+# Its start ends when the update of this boot is verified. What is ordered after boot-complete.target waits for it.
+BOOT_COMPLETE: Final = "nodeagent-boot-complete.service"
 
 # Why systemd rejected a job, by the name of the error on the bus.
 REASONS: Final[Mapping[str, Reason]] = {
@@ -107,6 +112,12 @@ async def job_result(removed: Signals, job: str, timeout: float) -> str | None:
             return str((await removed.first(lambda body: body[1] == job))[3])
     except TimeoutError:
         return None
+
+
+async def all_wait_for(bus: Bus, unit: str) -> bool:
+    """Return whether the start of ``unit`` is the only job that runs; others may be queued."""
+    (jobs,) = await bus.call(NAME, PATH, MANAGER, "ListJobs", "", ())
+    return {name for _, name, _, state, *_ in jobs if state == "running"} == {unit}
 
 
 async def run_unit(

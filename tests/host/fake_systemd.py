@@ -49,6 +49,7 @@ class FakeSystemd(FakePeer):
         self.units: dict[str, dict[str, Any]] = {}  # properties of single units, where they differ
         self.paths: dict[str, str] = {}
         self.loaded: list[str] = []
+        self.start_jobs: list[list[Any]] = []
         self.transient: list[tuple[str, list[str]]] = []
         self.transient_properties: list[dict[str, Any]] = []
         self.loaded_names: list[str] = []  # names that are refused to new units, one time each
@@ -69,6 +70,7 @@ class FakeSystemd(FakePeer):
         )
         self.on("ListUnitsByPatterns", self._by_patterns)
         self.on("RefUnit", self._ref)
+        self.on("ListJobs", lambda m: ("a(usssoo)", (self.start_jobs,)))
         self.on("UnrefUnit", self._unref)
         self.on("GetUnitFileState", self._file_state)
         for verb in ("EnableUnitFiles", "PresetUnitFiles"):

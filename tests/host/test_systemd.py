@@ -16,6 +16,7 @@ from nodeagent.core.update.ports.host import Units
 from nodeagent.errors import Retryable, ServiceUnavailable, Terminal, Unreachable
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.systemd import Systemd
+from nodeagent.host.systemd_jobs import BOOT_COMPLETE as OURS
 from nodeagent.host.systemd_jobs import UnitJobFailed
 from tests.host.fake_systemd import PATH, FakeSystemd
 from tests.support.fake_peer import DBusFault
@@ -43,6 +44,20 @@ def systemd(bus: Bus, manager: FakeSystemd) -> Systemd:
 )
 async def test_when_the_boot_is_over(systemd: Systemd, manager: FakeSystemd, state: str, finished: bool) -> None:
     manager.properties["SystemState"] = Variant("s", state)
+    assert await systemd.boot_finished() is finished
+
+
+@pytest.mark.parametrize(
+    ("running", "finished"),
+    [([], False), ([OURS], True), ([OURS, "slow.service"], False), (["slow.service"], False)],
+)
+async def test_what_waits_for_the_agent_is_no_part_of_the_boot(
+    systemd: Systemd, manager: FakeSystemd, running: list[str], finished: bool
+) -> None:
+    """The agent would wait for the boot, and the boot for the agent."""
+    manager.properties["SystemState"] = Variant("s", "starting")
+    jobs = [("running", unit) for unit in running] + [("waiting", "boot-complete.target")]
+    manager.start_jobs = [[i, unit, "start", state, f"/j/{i}", f"/u/{i}"] for i, (state, unit) in enumerate(jobs)]
     assert await systemd.boot_finished() is finished
 
 

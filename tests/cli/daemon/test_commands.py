@@ -339,3 +339,17 @@ def test_times_are_local() -> None:
 )
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_boot_complete_waits_for_the_verification(cli: Cli, daemon: FakeDaemon) -> None:
+    daemon.status = {**daemon.status, "phase": "Verifying", "update_id": "u2"}
+    daemon.later((0.2, lambda: daemon.change(phase="Releasing")))
+    answer = cli("boot-complete")
+    assert (answer.code, answer.out) == (0, "this boot is verified\n")
+
+
+def test_boot_complete_fails_for_a_host_that_is_half_way(cli: Cli, daemon: FakeDaemon) -> None:
+    daemon.status = {**daemon.status, "phase": "Degraded", "reason": "VerifyFailed", "update_id": "u2"}
+    answer = cli("boot-complete")
+    assert answer.code == 1
+    assert "Degraded: VerifyFailed" in answer.out
