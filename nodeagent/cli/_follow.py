@@ -130,12 +130,13 @@ async def events(
 
 class _Request(NamedTuple):
     """A request that the daemon accepted. ``owner`` is the daemon that it was sent to, and ``running`` the id of the
-    update that was under way then."""
+    update that was under way then. Its end answers the request only if the request was to cancel it (``cancels``)."""
 
     name: str
     digest: str
     owner: str
     running: str
+    cancels: bool
 
     def is_ended_by(self, finished: UpdateEnd) -> bool:
         # An update that fails after this request does not answer it, because the daemon tries again.
@@ -144,7 +145,9 @@ class _Request(NamedTuple):
         return finished.digest == self.digest or (not self.digest and finished.entry["to_name"] == self.name)
 
 
-async def request_and_wait(client: Client, send: Send, *, silent: bool) -> tuple[str, str, Ending]:
+async def request_and_wait(
+    client: Client, send: Send, *, silent: bool, cancels: bool = False
+) -> tuple[str, str, Ending]:
     """Request an update and wait for its end, however often the daemon restarts before that.
 
     Returns the name and the digest of the config, and the end. Raises ``Refused`` (``StillUnderWay``) on SIGTERM, which
@@ -159,7 +162,7 @@ async def request_and_wait(client: Client, send: Send, *, silent: bool) -> tuple
         # The end of a quick update is reported before the answer could be followed by a subscription.
         await subscribed.wait()
         owner, running = await client.owner(), (await client.status())["update_id"]
-        yield _Request(*await send(), owner, running)
+        yield _Request(*await send(), owner, running, cancels)
 
     screen = Screen() if on_terminal() and not silent else None
     show = _progress(screen) if screen else lines(idle=False)
@@ -205,7 +208,7 @@ async def _wait(
         if requested and missed and status:
             with suppress(Unreachable):
                 history = await client.history(RECENT)
-                known = {*known, requested.running}
+                known = known if requested.cancels else {*known, requested.running}
                 if result := ending_without_signal(requested.name, requested.digest, status, history, known):
                     return requested.name, requested.digest, result
 

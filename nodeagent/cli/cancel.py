@@ -61,7 +61,7 @@ async def _cancel(client: Client, *, silent: bool) -> tuple[dict[str, Any], Endi
         return answer["config"], answer["digest"]
 
     try:
-        _, _, result = await request_and_wait(client, send, silent=silent)
+        _, _, result = await request_and_wait(client, send, silent=silent, cancels=True)
     except _StagingEnded:
         result = Ending(UpdateOutcome.CANCELLED, Reason.CANCELLED)
     return answer, result

@@ -79,3 +79,25 @@ def test_the_staging_for_a_plan_has_no_end_to_wait_for(cli: Cli, daemon: FakeDae
     golden("commands", "cancel, staging", given.out)
     given = cli("cancel", "--json")
     assert (given.code, given.json["effect"], given.json["outcome"]) == (0, "staging", "cancelled")
+
+
+def test_an_end_during_a_restart_of_the_daemon_is_read_from_the_history(cli: Cli, daemon: FakeDaemon) -> None:
+    """Of the update that was under way when it was asked for."""
+    last = entry("u2", outcome="cancelled", reason="Cancelled", to_digest="d" * 64)
+    under_way = {"phase": "Waiting", "target": "worker-2", "update_id": "u2"}
+    at_rest = {"phase": "Idle", "target": "", "update_id": ""}
+
+    def restart() -> None:
+        daemon.stop()
+        daemon.history.insert(0, last)
+        daemon.status |= at_rest
+        daemon.start()
+
+    def go(*_: object) -> str:
+        daemon.later((0.2, restart))
+        return json.dumps(ANSWER)
+
+    daemon.status |= under_way
+    daemon.answers["Cancel"] = go
+    given = cli("cancel", "--json")
+    assert (given.code, given.json["outcome"]) == (0, "cancelled")
