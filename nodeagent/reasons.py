@@ -43,8 +43,7 @@ class Reason(StrEnum):
     def __new__(cls, word: str, kind: Kind = Kind.FAULT, hint: str = _UNKNOWN) -> Reason:
         reason = str.__new__(cls, word)
         reason._value_ = word
-        reason.kind = kind
-        reason.hint = hint
+        reason.kind, reason.hint = kind, hint
         return reason
 
     @classmethod
@@ -54,8 +53,7 @@ class Reason(StrEnum):
             return None
         reason = str.__new__(cls, value)
         reason._name_ = reason._value_ = value
-        reason.kind = Kind.FAULT
-        reason.hint = _UNKNOWN
+        reason.kind, reason.hint = Kind.FAULT, _UNKNOWN
         return reason
 
     # fmt: off

@@ -1,4 +1,4 @@
-"""Rules of the style guide for the names of the product."""
+"""Rules of the style guide for the names and the length of the modules of the product."""
 
 from __future__ import annotations
 
@@ -16,3 +16,8 @@ def test_a_public_class_name_exists_once_but_for_the_pure_part_and_its_adapter()
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 folders[node.name].append(path.relative_to(PRODUCT).parts[0])
     assert {name: found for name, found in folders.items() if len(found) > 1 and found != ["core", "kube"]} == {}
+
+
+def test_no_module_is_longer_than_a_reader_follows() -> None:
+    lengths = {str(path.relative_to(PRODUCT)): path.read_bytes().count(b"\n") for path in PRODUCT.rglob("*.py")}
+    assert {name: length for name, length in lengths.items() if length > 400} == {}
