@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,13 +192,16 @@ class Joining:
         items = self.cluster.admin.get(REQUESTS)["items"]
         return [item for item in items if item["metadata"]["name"].startswith(f"nodeagent-{self.node}-")]
 
-    def wait_request(self, number: int = 1) -> str:
+    def names(self) -> set[str]:
+        return {item["metadata"]["name"] for item in self.requests()}
+
+    def wait_request(self, known: Collection[str] = ()) -> str:
+        """The name of a request that is not in `known`. Two may be created in the same second."""
         deadline = time.monotonic() + DEADLINE
-        while len(found := self.requests()) < number:
+        while not (found := self.names().difference(known)):
             assert time.monotonic() < deadline, "no request"
             time.sleep(0.05)
-        found.sort(key=lambda item: item["metadata"]["creationTimestamp"])
-        return str(next(i for i in reversed(found) if not i["status"].get("conditions"))["metadata"]["name"])
+        return found.pop()
 
     def decide(self, name: str, kind: str = "Approved", by: Api | None = None) -> None:
         path = f"{REQUESTS}/{name}"
@@ -264,8 +267,9 @@ async def test_a_node_joins(joining: Joining, capsys: pytest.CaptureFixture[str]
 
 
 def renew(joining: Joining) -> None:
+    known = joining.names()
     running = joining.start(renew=True)
-    joining.decide(joining.wait_request(2))
+    joining.decide(joining.wait_request(known))
     assert ended(running) == 0
 
 
@@ -302,8 +306,9 @@ def test_a_request_that_is_denied(joining: Joining) -> None:
 def test_a_denied_renewal_leaves_the_certificate(joining: Joining) -> None:
     joining.join()
     before = joining.pem.read_bytes()
+    known = joining.names()
     running = joining.start(renew=True)
-    joining.decide(joining.wait_request(2), "Denied")
+    joining.decide(joining.wait_request(known), "Denied")
     assert denied(running) == "CertificateDenied"
     assert joining.pem.read_bytes() == before
 
@@ -350,9 +355,10 @@ def test_a_certificate_for_another_node_is_not_used(joining: Joining) -> None:
     command = ["openssl", "req", "-new", "-key", "/dev/stdin", "-subj", "/O=nodeagent/CN=nodeagent:other"]
     other = subprocess.run(command, input=key, capture_output=True, text=True, check=True).stdout
     request.write_text(key + other)
+    known = joining.names()
     running = joining.start()
     # It notices that, and requests one for its own name with a key of its own.
-    joining.decide(joining.wait_request(2))
+    joining.decide(joining.wait_request(known))
     assert ended(running) == 0
     assert key not in joining.pem.read_text()
 
