@@ -151,12 +151,14 @@ def make_node(
 ) -> Iterator[VmMaker]:
     """Makes booted nodes, the agent at rest with `a`. The first of all is frozen there, the others go on from it.
 
-    `media` is another registry that has A.
+    `media` is another registry that has `tree`, and `kind` another class of machine.
     """
     with contextlib.ExitStack() as stack:
 
-        def make(*, filesystem: str = "xfs", media: RegistryDisk = shelf) -> Vm:
-            return _node(stack, request.node, vm_ostree_repo, vm_tree(A), media, filesystem, accel, say)
+        def make(
+            *, filesystem: str = "xfs", media: RegistryDisk = shelf, tree: Tree = A, kind: Callable[..., Vm] = Vm
+        ) -> Vm:
+            return _node(stack, request.node, vm_ostree_repo, vm_tree(tree), media, filesystem, accel, say, kind)
 
         yield make
 
@@ -222,6 +224,7 @@ def _node(
     filesystem: str,
     accel: str,
     say: Callable[[str], None],
+    kind: Callable[..., Vm] = Vm,
 ) -> Vm:
     """A booted node that was installed from the image of `tree`, which `media` has."""
     installed = image.system(ostree_repo, registry_disk.pulled(ostree_repo, tree), say, filesystem=filesystem)
@@ -229,7 +232,7 @@ def _node(
     settled = (nodes.key(), lambda vm: nodes.settle(vm, media.of(tree)))
     frozen = live.frozen(installed, say, media=media.disk, accel=accel, prepare=settled)
     stack.callback(frozen.close)
-    vm = frozen.vm()
+    vm = frozen.vm(kind)
     stack.callback(_finish, vm, test)
     vm.boot()
     return vm

@@ -31,11 +31,11 @@ class LiveImage:
     accel: str
     layer: Layer
 
-    def vm(self) -> Vm:
+    def vm(self, make: Callable[..., Vm] = Vm) -> Vm:
         """A machine, off, which goes on from here at its first boot()."""
         directory = self.layer.path
         live = Live(directory, (directory / "options").read_text())
-        return Vm(self.image, media=self.media, accel=self.accel, live=live)
+        return make(self.image, media=self.media, accel=self.accel, live=live)
 
     def close(self) -> None:
         self.layer.lock.close()

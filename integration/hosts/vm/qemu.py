@@ -44,10 +44,10 @@ class End(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """The kernel, initramfs and arguments that a boot loader would start."""
+    """The kernel, initramfs and arguments that a boot loader would start; without an initramfs, a boot loader."""
 
     image: Path
-    initrd: Path
+    initrd: Path | None
     options: str
 
 
@@ -153,7 +153,8 @@ def arguments(hardware: Hardware, kernel: Kernel) -> list[str]:
         *(PROGRAM, "-M", MACHINE, "-accel", ACCEL[hardware.accel], "-cpu", CPU[hardware.accel]),
         *("-smp", str(hardware.cpus), "-m", str(hardware.memory)),
         *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-rtc", "base=utc,clock=host"),
-        *("-kernel", str(kernel.image), "-initrd", str(kernel.initrd), "-append", f"{kernel.options}{clock}"),
+        *("-kernel", str(kernel.image)),
+        *(("-initrd", str(kernel.initrd), "-append", f"{kernel.options}{clock}") if kernel.initrd is not None else ()),
         *("-object", "iothread,id=io0", *_drive("disk", hardware.disk, "qcow2", "off")),
         *("-device", "virtio-blk-pci,drive=disk,id=vda,iothread=io0,num-queues=1,serial=system"),
         *("-device", "virtio-rng-pci", "-device", "vmgenid,guid=auto", "-device", "virtio-serial-pci"),

@@ -341,7 +341,7 @@ class Vm(TestHost):
         try:
             while not self._killed:
                 self._ended = (end := self._run_once(after_reboot)).value
-                if end is not End.REBOOT:
+                if not self._goes_on(end):
                     return
                 after_reboot = True
         except Exception as error:  # raised in the thread that waits; this one has no caller
@@ -350,9 +350,17 @@ class Vm(TestHost):
             with self._changed:
                 self._changed.notify_all()
 
+    def _next_kernel(self) -> Kernel:
+        """Return what a boot loader would start now."""
+        return disk.boot_entry(self.disk, self.directory / "kernel")
+
+    def _goes_on(self, end: End) -> bool:
+        """Return whether the machine boots again after this end of QEMU."""
+        return end is End.REBOOT
+
     def _run_once(self, after_reboot: bool) -> End:
         live, self._live = self._live, None
-        kernel = live.kernel if live is not None else disk.boot_entry(self.disk, self.directory / "kernel")
+        kernel = live.kernel if live is not None else self._next_kernel()
         started = time.monotonic()
         with self._changed:
             if self._killed:

@@ -1,0 +1,70 @@
+"""Kernels that do not get as far as userspace, on a machine that GRUB boots: the old deployment comes back.
+
+The watchdog is the harness: it resets a machine whose initramfs hangs, as a hardware watchdog that runs since the
+firmware does, or an operator. GRUB, its script, its variables, the disk and the kernels are real.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from integration.hosts import nodeagent_client as agent
+from integration.hosts.ostree import updates
+from integration.hosts.ostree.ostree_host import deployments_of
+from integration.hosts.snapshot import Entry, difference
+from integration.hosts.vm import grub, nodes
+from integration.hosts.vm.conftest import VmMaker
+from integration.hosts.vm.grub import GrubVm
+from integration.hosts.vm.registry_disk import RegistryDisk
+from integration.trees.tree import A, B
+
+HANGS = "the initramfs hangs"
+# Three boots of the new deployment, and one of the old.
+COUNTED_DOWN = [(0, "2"), (0, "1"), (0, "0"), (1, "-1")]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(nodes.WAIT * 6)
+def test_kernels_that_do_not_start(make_node: VmMaker, make_registry: Callable[..., RegistryDisk]) -> None:
+    programs = grub.programs()
+    old, new = A.having(grub.part(programs)), B.having(grub.part(programs))
+    panics = replace(B, version="41.4.0").having(grub.broken("the initramfs ends", grub.EXIT))
+    hangs = replace(B, version="41.5.0").having(grub.broken(HANGS, grub.WAIT))
+    shelf = make_registry(old, new, panics, hangs)
+    node = make_node(media=shelf, tree=old, kind=functools.partial(GrubVm, grub=programs))
+    assert isinstance(node, GrubVm)
+    grub.install(node)
+    before = agent.managed(node)
+
+    agent.apply(node, updates.config("panics", shelf.of(panics)))
+    came_back(node, "panics", before)
+    # The last boot is the one after the files were restored, which is not counted.
+    assert node.tried() == [*COUNTED_DOWN, (0, "")]
+
+    tried = len(node.tried())
+    agent.apply(node, updates.config("hangs", shelf.of(hangs)))
+    for number in range(1, 4):
+        node.wait_for(lambda: node.console().count(HANGS) == number, f"hang {number}", nodes.WAIT)  # noqa: B023
+        node.press_reset()
+    came_back(node, "hangs", before)
+    assert node.tried()[tried:] == [*COUNTED_DOWN, (0, "")]
+
+    tried = len(node.tried())
+    agent.apply(node, updates.config("b", shelf.of(new)))
+    updates.wait_updated(node, "b", new, nodes.WAIT)
+    assert node.tried()[tried:] == [(0, "2")]
+    assert grub.variables(node) == {"boot_success": "1"}
+
+
+def came_back(node: GrubVm, name: str, before: Mapping[str, Entry]) -> None:
+    end = agent.wait_outcome(node, name, nodes.WAIT * 2)
+    assert (end["outcome"], end["reason"]) == ("reverted", "BootFailed")
+    updates.check(node, "a", A)
+    assert difference(before, agent.managed(node)) == []
+    assert len(deployments_of(node)) == 1
+    # GRUB takes the mark of each boot away, and the agent ended the count in the boot before.
+    assert grub.variables(node) == {"boot_success": "0"}
