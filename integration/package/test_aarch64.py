@@ -62,8 +62,14 @@ def libc() -> Path:
         run("sh", "-c", script, "sh", scratch, *options, "download", "-q", "libc6")
         (package,) = scratch.glob("libc6_*.deb")
         run("dpkg-deb", "--extract", package, scratch / "root")
-        (scratch / "root").rename(target)
-        shutil.rmtree(scratch)
+        try:
+            (scratch / "root").rename(target)
+        except OSError:
+            # Another worker was faster.
+            if not target.is_dir():
+                raise
+        finally:
+            shutil.rmtree(scratch)
     return target
 
 

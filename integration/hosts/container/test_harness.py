@@ -336,6 +336,7 @@ def make_package(path: Path, files: dict[str, str]) -> Path:
     contents = {
         **files,
         "usr/lib/systemd/system/nodeagent.service": unit,
+        "usr/lib/systemd/system-preset/50-nodeagent.preset": "enable nodeagent.service\n",
         "usr/lib/sysusers.d/nodeagent.conf": "u nodeagent-test -\n",
     }
     with tarfile.open(path, "w") as tar:
