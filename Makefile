@@ -26,11 +26,12 @@ OSTREE := integration/trees integration/standins/rpmostreed integration/hosts/os
 RING2 := integration $(addprefix --ignore=,integration/cluster integration/hosts/node integration/hosts/vm $(OSTREE))
 # Each worker has a control plane and hosts with a kubelet.
 NODE_TESTS = $(PYTEST) -q --durations 10 -n 2 --dist load --maxschedchunk 1 integration/hosts/node
+OSTREE_TESTS = $(PYTEST) -q --durations 5 -n 4 --dist load --maxschedchunk 1 $(OSTREE)
 VM_TESTS = $(PYTEST) -q --durations 25 -n 2 --dist load --maxschedchunk 1 integration/hosts/vm
 HOST_TESTS = $(PYTEST) -q -n $(HOSTS) --dist load --maxschedchunk 1 $(RING2)
 SUDO_NOTE = $(if $(filter 0,$(shell id -u)),,(not root: the rings that boot hosts will say what is missing))
 
-.PHONY: help venv demo demo-shell demo-vm demo-node test versions check format unit kills golden host long ostree integration cluster cluster-tools node-long vm vm-long package rpm image wheel release bench bench-rest bench-rollout bench-fence docs clean
+.PHONY: help venv demo demo-shell demo-vm demo-node test versions check format unit kills golden host long ostree ostree-long integration cluster cluster-tools node-long vm vm-long package rpm image wheel release bench bench-rest bench-rollout bench-fence docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -78,7 +79,10 @@ long: venv ## ring 2, what `make test` has no time for: most of the kills, power
 	@$(HOST_TESTS) -m long
 
 ostree: venv ## ring 2, the part of it that boots from ostree: OS updates, power cuts
-	@$(PYTEST) -q --durations 5 -n 4 --dist load --maxschedchunk 1 $(OSTREE)
+	@$(OSTREE_TESTS) -m "not long"
+
+ostree-long: venv ## ring 2 on ostree, the long part: the layer in an image, a transaction that never ends
+	@$(OSTREE_TESTS) -m long
 
 cluster-tools: venv ## kube-apiserver, etcd, kubectl drain and the kubelet for ring 3, found or built (minutes, once)
 	@$(BIN)/python -m integration.cluster.programs
@@ -96,7 +100,7 @@ vm: venv ## ring 4: a booted ostree system in QEMU (the first run makes its disk
 vm-long: venv ## ring 4, the long part: a full /boot, power cuts at chance moments, everything on XFS, soft reboots
 	@$(VM_TESTS) -m long
 
-integration: kills long ostree cluster node-long vm vm-long ## the rings that take longer, or need more than this machine has at first: see cluster-tools
+integration: kills long ostree ostree-long cluster node-long vm vm-long ## the rings that take longer, or need more than this machine has at first: see cluster-tools
 	@echo "make integration: rings 3 and 4, and the long parts of rings 1 and 2, passed"
 
 versions: venv ## ring 1 on every other supported Python of this machine

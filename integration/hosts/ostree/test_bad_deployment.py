@@ -120,6 +120,7 @@ def test_the_old_one_comes_back_where_grub_has_a_password(make_node_at_a: Ostree
     assert not bls.asks_password(node.root, node.next_boot)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_what_is_staged_on_it_goes_with_it(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:
     """Another program changes the kernel arguments of the deployment to roll back, which makes rpm-ostree refuse."""

@@ -97,6 +97,7 @@ mount -t tmpfs none __pycache__
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_transaction_that_never_ends(node_at_a: OstreeHost, publish: Publish) -> None:
     node = node_at_a

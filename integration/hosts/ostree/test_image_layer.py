@@ -73,6 +73,7 @@ def publish_with_layer(ostree_repo: OstreeRepo, registry: Registry, layer: Path)
     return publish
 
 
+@pytest.mark.long
 def test_a_host_is_rebased_to_an_image_with_the_layer_and_updated(
     make_ostree_host: OstreeHostMaker,
     ostree_repo: OstreeRepo,
