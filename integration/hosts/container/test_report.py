@@ -22,6 +22,10 @@ def course(host: Host) -> dict[str, Any]:
 
 def test_a_fallback_reboot_is_in_both_boots(make_node: HostMaker) -> None:
     host = started(make_node, {})
+    # Without it, systemd may stop the agent some milliseconds after logind's answer, before that is recorded.
+    delay = ["systemd-inhibit", "--what=shutdown", "--mode=delay", "sleep", "infinity"]
+    host.run(["systemd-run", "--unit=delay.service", *delay])
+    host.wait_for(lambda: "delay" in host.run(["systemd-inhibit", "--list"]).stdout, "the shutdown is delayed")
     apply_and_reboot(host, flaky("late", "fail until-reboot"))
     agent.wait_done(host, "late")
     found = course(host)
