@@ -289,13 +289,14 @@ def wait_outcome(host: TestHost, name: str, timeout: float = REBOOT_TIMEOUT) -> 
 
 
 def wait_daemon(host: TestHost, timeout: float = 20.0) -> None:
-    """Wait until it answers on the bus, e.g. after a restart. Fails at once if the daemon ended."""
+    """Wait until it answers on the bus, e.g. after a restart. Fails at once if systemd does not start it again."""
 
     def up() -> bool:
         try:
             return bool(status(host))
         except CommandFailed:
-            if host.unit(UNIT, "Result")["Result"] != "success":
+            # A daemon that was just killed is `activating` until systemd restarts it, with the result of the kill.
+            if host.unit(UNIT, "ActiveState")["ActiveState"] == "failed":
                 raise HostRingError(f"the daemon failed\n{host.journal_tail()}") from None
             raise
 
