@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Ring 1 on every supported Python that this machine has besides the one of the development environment.
-# Usage: versions.sh VENV. The environments are kept in VENV/versions.
+# Usage: versions.sh VENV [OPTION OF PYTEST]... The environments are kept in VENV/versions.
 set -euo pipefail
 venv=$1
+shift
 is() { [ "$("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" = "$2" ]; }
 
 find_python() {
@@ -26,6 +27,6 @@ for version in 3.11 3.12 3.13 3.14; do
     fi
     echo "== ring 1 on $("$python" -V)"
     UV_PROJECT_ENVIRONMENT=$venv/versions/$version "$venv/bin/uv" sync --frozen --all-groups --quiet --python "$python"
-    "$venv/versions/$version/bin/pytest" -q -n 4 --dist worksteal tests
+    "$venv/versions/$version/bin/pytest" -q -n 4 --dist worksteal "$@" tests
 done
 echo "make versions: passed on all that are here"
