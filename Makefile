@@ -20,8 +20,8 @@ STAMP := $(VENV)/.stamp
 DOCS_VENV := build/docs-venv
 DOCS_STAMP := $(DOCS_VENV)/.stamp
 # .ci/run gives --last-failed here, to run what failed a second time.
-AGAIN ?=
-PYTEST := $(BIN)/pytest $(AGAIN)
+PYTEST_OPTIONS ?=
+PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 # Hosts that boot from ostree take minutes, most of them to make their trees: not in `make test`.
 OSTREE := integration/trees integration/standins/rpmostreed integration/hosts/ostree
 # Ring 3 pauses servers and reads clocks: not beside booting hosts. It mostly waits; each worker has its own servers.
@@ -106,7 +106,7 @@ integration: kills long ostree ostree-long cluster node-long vm vm-long ## the r
 	@echo "make integration: rings 3 and 4, and the long parts of rings 1 and 2, passed"
 
 versions: venv ## ring 1 on every other supported Python of this machine
-	@packaging/versions.sh $(VENV) $(AGAIN)
+	@packaging/versions.sh $(VENV) $(PYTEST_OPTIONS)
 
 check: venv ## ruff, mypy --strict, import contract, dead code, words of the style guide
 	@$(BIN)/ruff format --check .
