@@ -27,12 +27,16 @@ from integration.cluster.server import Server
 from integration.cluster.test_rights import path_of
 from integration.hosts.container.conftest import required
 from nodeagent.cli._bootstrap import bootstrap
-from nodeagent.core.coordination.client_certificate import user_of
+from nodeagent.cli.main import main
+from nodeagent.core.coordination.certificate_approval import Applicant
+from nodeagent.core.coordination.client_certificate import request_name, request_object, user_of
 from nodeagent.errors import AgentError
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube import certificate
+from nodeagent.kube.approval import approve
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
+from nodeagent.kube.errors import Conflict
 from nodeagent.settings.load import load
 from nodeagent.settings.schema import Settings
 
@@ -402,7 +406,9 @@ def test_the_rights_of_the_bootstrap_end_there(joining: Joining) -> None:
         assert caught.value.status == 403
 
 
-def test_the_role_of_an_approver_is_enough(joining: Joining) -> None:
+@pytest.fixture
+def approver(joining: Joining) -> Approver:
+    """An operator with the role of an approver, and a kubeconfig."""
     user = f"approver-{joining.node}"
     binding = {
         "metadata": {"name": user},
@@ -410,12 +416,97 @@ def test_the_role_of_an_approver_is_enough(joining: Joining) -> None:
         "subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}],
     }
     joining.cluster.admin.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
-    approver = joining.cluster.api(user)
+    return Approver(joining.cluster.api(user), str(joining.cluster.kubeconfig(user)))
+
+
+@dataclass
+class Approver:
+    api: Api
+    kubeconfig: str
+
+    def approve(self, *words: str) -> int:
+        return main(["fleet", "approve", "--kubeconfig", self.kubeconfig, *words])
+
+
+def test_the_role_of_an_approver_is_enough(joining: Joining, approver: Approver) -> None:
     running = joining.start()
-    joining.decide(joining.wait_request(), by=approver)
+    joining.decide(joining.wait_request(), by=approver.api)
     assert ended(running) == 0
     with pytest.raises(ApiError):
-        approver.create(REQUESTS, foreign("nodeagent-x-1"))
+        approver.api.create(REQUESTS, foreign("nodeagent-x-1"))
+
+
+def test_a_join_and_a_renewal_by_the_command(
+    joining: Joining, approver: Approver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    running = joining.start()
+    name = joining.wait_request()
+    # A first request is no renewal, and stays pending.
+    assert approver.approve("--renewals") == 0
+    assert approver.approve("--dry-run") in (0, 4)
+    assert f"fits: {name} (first request of node {joining.node})" in capsys.readouterr().out
+    assert "conditions" not in joining.cluster.admin.get(f"{REQUESTS}/{name}")["status"]
+    assert approver.approve(name) == 0
+    assert ended(running) == 0
+    assert approver.approve(name) == 4
+    assert "is pending" in capsys.readouterr().out
+    known = joining.names()
+    running = joining.start(renew=True)
+    renewal = joining.wait_request(known)
+    assert approver.approve("--renewals") == 0
+    assert f"approved: {renewal} (renewal of node {joining.node})" in capsys.readouterr().out
+    assert ended(running) == 0
+
+
+def crafted(node: str, subject: str, *words: str, curve: str = "P-256") -> tuple[str, bytes]:
+    """The name and the request of a client that has a bootstrap token, and more in mind than joining."""
+    key = ["openssl", "req", "-new", "-newkey", "ec", "-pkeyopt", f"ec_paramgen_curve:{curve}", "-nodes"]
+    command = [*key, "-config", "/dev/null", "-subj", subject, "-keyout", "/dev/null", *words]
+    pem = subprocess.run(command, check=True, capture_output=True).stdout
+    return request_name(node, pem), pem
+
+
+def test_requests_that_are_not_exactly_those_of_a_node(
+    joining: Joining, approver: Approver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The API server takes each of them from the token, and the signer would sign them."""
+    node = joining.node
+    token = joining.cluster.api(f"system:bootstrap:{node}", ["system:bootstrappers:nodeagent"])
+    sound = f"/O=nodeagent/CN=nodeagent:{node}"
+    attempts = {
+        "its organization is not": crafted(node, f"/O=system:nodes/CN=nodeagent:{node}"),
+        "its common name is not": crafted(node, "/O=nodeagent/CN=system:admin"),
+        "one organization and one common": crafted(node, f"{sound}/CN=system:admin"),
+        "it requests extensions": crafted(node, sound, "-addext", "subjectAltName=DNS:kubernetes.default"),
+        "the curve P-256": crafted(node, sound, curve="P-384"),
+        "its name is not the one": crafted(node, "/O=nodeagent/CN=nodeagent:other"),
+    }
+    for why, (name, pem) in attempts.items():
+        token.create(REQUESTS, request_object(name, pem))
+        assert approver.approve(name) == 4
+        assert why in capsys.readouterr().out
+        assert "conditions" not in joining.cluster.admin.get(f"{REQUESTS}/{name}")["status"]
+    # A signature by another key: the API server itself refuses it, so the approver need not check it.
+    name, pem = crafted(node, sound)
+    der = bytearray(base64.b64decode(b"".join(pem.splitlines()[1:-1])))
+    der[-1] ^= 1
+    broken = b"\n".join([pem.splitlines()[0], base64.b64encode(der), pem.splitlines()[-1], b""])
+    with pytest.raises(ApiError) as caught:
+        token.create(REQUESTS, request_object(request_name(node, broken), broken))
+    assert caught.value.status == 422
+    # What it names is another object by the time of the approval.
+    token.create(REQUESTS, request_object(name, pem))
+    read = joining.cluster.admin.get(f"{REQUESTS}/{name}")
+    joining.cluster.admin.delete(f"{REQUESTS}/{name}")
+    token.create(REQUESTS, request_object(name, pem))
+
+    async def late() -> None:
+        async with KubeClient(ClusterAccess(approver.kubeconfig), SystemClock()) as client:
+            await approve(client, read, Applicant(node, renewal=False))
+
+    with pytest.raises(Conflict):
+        asyncio.run(late())
+    assert "conditions" not in joining.cluster.admin.get(f"{REQUESTS}/{name}")["status"]
 
 
 def test_the_pem_is_one_file_with_its_key(joining: Joining) -> None:

@@ -128,7 +128,7 @@ def _with_source(fault: Unauthorized, source: Path) -> AgentError:
 
 
 def _waiting(name: str) -> None:
-    print(f"waiting for the approval of {printable(name)}: kubectl certificate approve {printable(name)}", flush=True)
+    print(f"waiting for the approval: nodeagent fleet approve {printable(name)}", flush=True)
 
 
 def _date(seconds: float) -> str:

@@ -1,24 +1,24 @@
-"""`nodeagent fleet status`: show the rollout status of all pools.
+"""`nodeagent fleet`: show the rollout status of all pools, and approve certificate requests of agents.
 
-Reads from an API server with the kubeconfig of the caller. Needs neither the daemon nor root. An upgrade is complete
-when this exits with 0, and not before: paused pools count like all others.
+Both use the kubeconfig of the caller, and need neither the daemon nor root. An upgrade is complete when `status` exits
+with 0, and not before: paused pools count like all others.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from nodeagent.cli._fleet_access import add_access_arguments, with_cluster
 from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import BAD, GOOD, WARN, counted, paint, table
 from nodeagent.core.enumerated import enumerated
-from nodeagent.errors import AgentError, InvalidInput, Refused
+from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
 
 if TYPE_CHECKING:
-    from nodeagent.core.report.rollout import ClusterObjects, NodeRollout, PoolRollout, Rollout
+    from nodeagent.core.report.rollout import NodeRollout, PoolRollout, Rollout
 
 __all__ = ["add_arguments", "run"]
 
@@ -28,39 +28,43 @@ WAITING = 4
 SHOWN = 10
 COUNTS = ("updated", "updating", "pending", "degraded")
 
-HINTS: Mapping[str, str] = {
-    Reason.KUBE_UNREACHABLE: "kubectl get --raw /readyz with the same kubeconfig shows whether the API server answers",
-    Reason.KUBE_UNAUTHORIZED: "log in again, or name another kubeconfig or context (--kubeconfig, --context)",
-    Reason.KUBE_FORBIDDEN: "request the role of packaging/kubernetes/fleet-viewer.yaml",
-    Reason.KUBECONFIG_INVALID: "kubectl config view with the same file shows what is wrong with it",
-    Reason.CLIENT_MISSING: "pip install nodeagent[cluster]; the package has it",
-}
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="fleet_command", metavar="COMMAND", required=True)
     status = commands.add_parser("status", help="show each pool, and each node that needs attention")
     status.add_argument("--json", action="store_true", help="one JSON object (nodeagent/fleet/v1)")
-    where = "instead of $KUBECONFIG or ~/.kube/config"
-    status.add_argument("--kubeconfig", default="", metavar="FILE", help=where)
-    status.add_argument("--context", default="", metavar="NAME", help="context of the kubeconfig")
+    add_access_arguments(status)
     leases = "where the node leases are (medik8s-leases)"
     status.add_argument("--lease-namespace", default="medik8s-leases", metavar="NAME", help=leases)
+    approve = commands.add_parser("approve", help="check certificate requests of agents, and approve those that fit")
+    approve.add_argument("names", nargs="*", metavar="NAME", help="name of a request, as its host printed it")
+    approve.add_argument(
+        "--renewals", action="store_true", help="approve all renewals, which come from the node itself"
+    )
+    approve.add_argument("--dry-run", action="store_true", help="check only; without names, all pending requests")
+    add_access_arguments(approve)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.fleet_command == "approve":
+        from nodeagent.cli._fleet_approve import run as approve
+
+        return approve(args)
+    return _status(args)
+
+
+def _status(args: argparse.Namespace) -> int:
     """Return 0 if every node of every pool runs its desired config, 1 if a node is degraded, 4 if nodes are pending or
     updating, also in a paused pool."""
     from nodeagent.core.report.rollout import rollout_of, rollout_to_dict
+    from nodeagent.host.clock import SystemClock
+    from nodeagent.kube.rollout import read_objects
 
-    try:
-        seen, unknown = _read(args.kubeconfig or _kubeconfig(), args.context, args.lease_namespace)
-    except AgentError as error:
-        error.hint = error.hint or HINTS.get(error.reason, "")
-        if error.reason == Reason.KUBECONFIG_INVALID:
-            # For this command the kubeconfig is an input of the caller.
-            raise InvalidInput(error.message, reason=error.reason, hint=error.hint) from error
-        raise
+    seen, unknown = with_cluster(
+        args,
+        lambda client: read_objects(client, SystemClock(), namespace=args.lease_namespace),
+        role="fleet-viewer.yaml",
+    )
     fleet = rollout_of(seen)
     if not any(pool.members for pool in fleet.pools):
         raise Refused(
@@ -75,38 +79,6 @@ def run(args: argparse.Namespace) -> int:
     if fleet.complete:
         return 0
     return DEGRADED if fleet.degraded else WAITING
-
-
-def _kubeconfig() -> str:
-    """Return the first existing file of $KUBECONFIG, or the default."""
-    named = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
-    for path in named or [os.path.expanduser("~/.kube/config")]:  # noqa: PTH111 - pathlib is slow to import
-        if os.path.exists(path):  # noqa: PTH110
-            return path
-    raise InvalidInput(
-        "there is no kubeconfig" + (f" at {printable(', '.join(named))}" if named else " in ~/.kube/config"),
-        reason=Reason.KUBECONFIG_INVALID,
-        hint="name one: --kubeconfig FILE, or the environment variable KUBECONFIG",
-    )
-
-
-def _read(kubeconfig: str, context: str, namespace: str) -> tuple[ClusterObjects, Sequence[str]]:
-    import asyncio
-    from tempfile import TemporaryDirectory
-
-    from nodeagent.host.clock import SystemClock
-    from nodeagent.kube.client import KubeClient
-    from nodeagent.kube.credentials import ClusterAccess
-    from nodeagent.kube.rollout import read_objects
-
-    async def read(private: str) -> tuple[ClusterObjects, Sequence[str]]:
-        clock = SystemClock()
-        async with KubeClient(ClusterAccess(kubeconfig, context, private=private), clock, timeout=30.0) as client:
-            return await read_objects(client, clock, namespace=namespace)
-
-    # The library needs the keys of the kubeconfig as files.
-    with TemporaryDirectory(prefix="nodeagent-", dir=os.environ.get("XDG_RUNTIME_DIR")) as private:
-        return asyncio.run(read(private))
 
 
 def _describe(fleet: Rollout, unknown: Sequence[str]) -> None:

@@ -48,7 +48,7 @@ COMMANDS: Final = (
     Command("maintenance", "block disruptions of this host, for maintenance"),
     Command("lease", "show the holder of the lease of this host"),
     Command("etcd", "check whether a disruption of this host is safe for etcd"),
-    Command("fleet", "show rollout status of all pools"),
+    Command("fleet", "show rollout status of all pools, approve certificate requests"),
     Command("config", "print the current or the desired MachineConfig"),
     Command("settings", "show and check the settings of nodeagent"),
     Command("selfcheck", "check the installation of nodeagent on this host"),

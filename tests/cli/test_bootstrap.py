@@ -183,7 +183,7 @@ async def test_it_waits_for_the_approval(host: Host, capsys: pytest.CaptureFixtu
     (name,) = host.api.requests
     assert not host.kubeconfig.exists()
     running = asyncio.create_task(host.run())
-    while f"kubectl certificate approve {name}" not in capsys.readouterr().out:
+    while f"nodeagent fleet approve {name}" not in capsys.readouterr().out:
         await asyncio.sleep(0.01)
     host.api.signs = True
     await running
