@@ -25,7 +25,19 @@ from nodeagent.reasons import Reason, hint
 if TYPE_CHECKING:
     from nodeagent.host.dbus.client import Bus
 
-__all__ = ["MANAGER", "NAME", "PATH", "STATUS", "Client", "Subscribed", "UpdateEnd", "ask", "connect"]
+__all__ = [
+    "ABSENCE",
+    "LISTENING",
+    "MANAGER",
+    "NAME",
+    "PATH",
+    "STATUS",
+    "Client",
+    "Subscribed",
+    "UpdateEnd",
+    "ask",
+    "connect",
+]
 
 NAME = "org.nodeagent.Agent1"
 PATH = "/org/nodeagent/Agent1"
@@ -50,7 +62,34 @@ ETCD = 60.0
 # Seconds between two requests to a daemon that does not run: a name without an owner sends no signals.
 POLL = 1.0
 
-NO_ANSWER = frozenset({Reason.BUS_TIMEOUT, Reason.NO_REPLY, Reason.BUS_CONNECTION_LOST, Reason.LIMITS_EXCEEDED})
+# Seconds for which a command waits for a daemon that stopped, before it gives up. systemd starts it again within a
+# few; a package upgrade and a full disk take minutes.
+ABSENCE = 600.0
+
+# Seconds for the subscriptions before a request, on a connection that answered a moment ago.
+LISTENING = 60.0
+
+# Losses of a call after it was sent: the daemon may have done what was requested.
+LOST_CALL = {
+    Reason.BUS_TIMEOUT: "the daemon did not answer in time",
+    Reason.NO_REPLY: "the daemon stopped before it answered",
+    Reason.BUS_CONNECTION_LOST: "the connection to the system bus was lost before the daemon answered",
+}
+
+# Methods that request a change of the host.
+CHANGES = frozenset(
+    {
+        "Apply",
+        "Cancel",
+        "ChangeEtcdMember",
+        "Reboot",
+        "Rollback",
+        "StartMaintenanceWithOptions",
+        "StopMaintenance",
+    }
+)
+
+ACCEPTED = "nodeagent status shows whether it did; repeat the command only if it did not"
 
 T = TypeVar("T")
 
@@ -151,24 +190,32 @@ class Client:
     async def version(self) -> str:
         return str(await self._get("Version"))
 
-    async def follow(self) -> AsyncGenerator[dict[str, Any] | None, None]:
+    async def follow(self, absence: float | None = None) -> AsyncGenerator[dict[str, Any] | None, None]:
         """Yield the status now and at each change, None when the daemon stops.
 
-        Without end, because the daemon may start again. Close it (``contextlib.aclosing``), or the subscription stays.
+        Without end, because the daemon may start again; but with ``absence``, raise ``Unreachable`` after so many
+        seconds without a daemon. Close it (``contextlib.aclosing``), or the subscription stays.
         """
         import asyncio
 
         last: dict[str, Any] | None = {}
+        gone = 0.0
         while True:
             try:
                 async with aclosing(self._changes(last or {})) as changes:
                     async for changed in changes:
                         yield changed
                         last = changed
-            except Unreachable:
+            except Unreachable as error:
+                now = asyncio.get_running_loop().time()
                 if last is not None:
+                    gone = now
                     yield None
                 last = None
+                if absence is not None and now - gone >= absence:
+                    message = f"the daemon has not answered for {absence:g} s: {error.message}"
+                    way_out = f"{hint(Reason.UNREACHABLE)}; nodeagent status shows what became of the request"
+                    raise Unreachable(message, reason=error.reason, hint=way_out) from error
             await asyncio.sleep(POLL)
 
     async def finished(self) -> AsyncGenerator[UpdateEnd | Subscribed, None]:
@@ -216,10 +263,12 @@ class Client:
                             _, changed, _ = (await signals.next()).body
                         now = _object(changed["Status"]) if "Status" in changed else await self.status()
                     except TimeoutError:
-                        now = await self.status()
+                        # A busy host may reach the deadline with a change in the queue, which is older than an answer.
+                        if not signals.waiting:
+                            now = await self.status()
 
     async def _call(self, member: str, signature: str = "", body: tuple[Any, ...] = (), timeout: float = QUICK) -> Any:
-        with _translated():
+        with _translated(changes=member in CHANGES):
             reply = await self._bus.call(
                 NAME, PATH, MANAGER, member, signature, body, timeout=timeout, interactive=True
             )
@@ -231,7 +280,10 @@ class Client:
 
 
 class _translated:  # noqa: N801 - a context manager, read as a word
-    """Raise errors of the bus as errors of a command."""
+    """Raise errors of the bus as errors of a command. ``changes``: the call requests a change."""
+
+    def __init__(self, *, changes: bool = False) -> None:
+        self._changes = changes
 
     def __enter__(self) -> None:
         pass
@@ -246,8 +298,13 @@ class _translated:  # noqa: N801 - a context manager, read as a word
             raise Unreachable(
                 "the system bus cannot be reached", reason=error.reason, hint=hint(error.reason)
             ) from error
-        if error.reason in NO_ANSWER:
+        if error.reason == Reason.LIMITS_EXCEEDED:
             raise Unreachable(error.message, reason=error.reason, hint=hint(Reason.UNREACHABLE)) from error
+        if lost := LOST_CALL.get(error.reason):
+            if self._changes:
+                message, way_out = f"{lost}: it is not known whether it accepted the request", ACCEPTED
+                raise Unreachable(message, reason=error.reason, hint=way_out) from error
+            raise Unreachable(lost, reason=error.reason, hint=hint(Reason.UNREACHABLE)) from error
 
 
 def _object(text: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import argparse
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
-from nodeagent.cli._client import Client, ask
+from nodeagent.cli._client import ABSENCE, Client, ask
 from nodeagent.cli._io import emit, printable
 from nodeagent.errors import AgentError, InvalidInput, Terminal
 from nodeagent.reasons import Kind, Reason, hint
@@ -50,7 +50,7 @@ async def _change(client: Client, args: argparse.Namespace) -> dict[str, Any]:
     if found is None or args.no_wait:
         return found or {"operation": args.etcd_command, "message": "requested", "ended": ""}
     shown = ""
-    async with aclosing(client.follow()) as statuses:
+    async with aclosing(client.follow(ABSENCE)) as statuses:
         async for changed in statuses:
             if changed is None:
                 continue

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, Final, NamedTuple
 
-from nodeagent.cli._client import Client, Subscribed, UpdateEnd
+from nodeagent.cli._client import ABSENCE, LISTENING, Client, Subscribed, UpdateEnd
 from nodeagent.cli._ending import Ending, ending_of, ending_without_signal
 from nodeagent.cli._io import printable
 from nodeagent.cli._render import Screen, bar, clock, duration, local_now, local_times, on_terminal
@@ -151,16 +151,22 @@ async def request_and_wait(
     """Request an update and wait for its end, however often the daemon restarts before that.
 
     Returns the name and the digest of the config, and the end. Raises ``Refused`` (``StillUnderWay``) on SIGTERM, which
-    a reboot of the host sends, and on SIGINT.
+    a reboot of the host sends, and on SIGINT; ``Unreachable`` if the daemon is away for ``ABSENCE``.
     """
     import asyncio
 
     known = frozenset(entry["update_id"] for entry in await client.history(RECENT))
-    subscribed = asyncio.Event()
+    listening = asyncio.Event()
 
     async def request() -> AsyncGenerator[_Request, None]:
-        # The end of a quick update is reported before the answer could be followed by a subscription.
-        await subscribed.wait()
+        # The phases and the end of a quick update are reported before the answer could be followed by a subscription.
+        try:
+            async with asyncio.timeout(LISTENING):
+                await listening.wait()
+        except TimeoutError:
+            reason = Reason.BUS_UNREACHABLE
+            message = "the system bus was lost before the request was sent; nothing was requested"
+            raise Unreachable(message, reason=reason, hint=hint(reason)) from None
         owner, running = await client.owner(), (await client.status())["update_id"]
         yield _Request(*await send(), owner, running, cancels)
 
@@ -168,8 +174,8 @@ async def request_and_wait(
     show = _progress(screen) if screen else lines(idle=False)
     stops = (signal.SIGTERM, signal.SIGINT)
     try:
-        async with events(client.follow(), client.finished(), request(), stops=stops) as next_event:
-            return await _wait(client, next_event, subscribed.set, known, (lambda _: None) if silent else show)
+        async with events(client.follow(ABSENCE), client.finished(), request(), stops=stops) as next_event:
+            return await _wait(client, next_event, listening.set, known, (lambda _: None) if silent else show)
     finally:
         if screen:
             screen.clear()
@@ -178,20 +184,19 @@ async def request_and_wait(
 async def _wait(
     client: Client,
     next_event: Callable[[], Awaitable[Any]],
-    on_subscribed: Callable[[], None],
+    on_listening: Callable[[], None],
     known: Collection[str],
     show: Show,
 ) -> tuple[str, str, Ending]:
     requested: _Request | None = None
     status: dict[str, Any] | None = None
-    missed = False
+    missed = subscribed = followed = False
     while True:
         match event := await next_event():
             case signal.Signals():
                 raise _stopped(by_user=event is signal.SIGINT, requested=requested is not None)
             case Subscribed():
-                on_subscribed()
-                missed = True
+                subscribed = missed = True
             case _Request():
                 # What the daemon reported before its answer is about earlier requests.
                 requested, missed = event, False
@@ -203,8 +208,10 @@ async def _wait(
                 missed = missed or (requested is not None and await client.owner() != requested.owner)
             case _:
                 missed = missed or event is None
-                status = event
+                followed, status = True, event
                 show(status)
+        if subscribed and followed:
+            on_listening()
         if requested and missed and status:
             with suppress(Unreachable):
                 history = await client.history(RECENT)

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Any
 
 from nodeagent.cli import _offline
-from nodeagent.cli._client import Client, ask
+from nodeagent.cli._client import ABSENCE, Client, ask
 from nodeagent.cli._io import emit, printable, warn
 from nodeagent.cli._render import ago, clock, local_now, local_times
 from nodeagent.cli.lease import describe_lease
@@ -109,7 +109,7 @@ async def _request(client: Client, reason: str, options: dict[str, str | int | b
     status = await client.start_maintenance(reason, options)
     if (status.get("maintenance") or {}).get("state") != "planned":
         return status
-    async with aclosing(client.follow()) as statuses:
+    async with aclosing(client.follow(ABSENCE)) as statuses:
         async for changed in statuses:
             status = changed or status
             found = status.get("maintenance")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -42,13 +43,15 @@ class FakePeer:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self.bus.disconnect()
         try:
+            self.bus.disconnect()
             async with asyncio.timeout(1):
                 await self.bus.wait_for_disconnect()
         except Exception:  # whatever ended it: it is over
             pass
-        self.bus._stream.close()
+        # A bus that was killed may have closed the stream with bytes that are not sent.
+        with contextlib.suppress(OSError, ValueError):
+            self.bus._stream.close()
         self.bus._sock.close()
 
     async def __aenter__(self) -> FakePeer:

@@ -78,6 +78,11 @@ class Signals:
         self._error: AgentError | None = None
         self.match = match
 
+    @property
+    def waiting(self) -> bool:
+        """Whether a signal arrived that was not read yet."""
+        return bool(self._queue)
+
     async def next(self) -> Message:
         """Return the next signal. Waits without a deadline.
 

@@ -58,7 +58,7 @@ def entry(update_id: str = "u2", to: str = "worker-2", outcome: str = "done", **
 
 class FakeDaemon:
     """``answers`` maps a method to what it returns, to an ``AgentError`` it fails with, or to a function of its
-    arguments that does either."""
+    arguments that does either. The one of ``Get`` is awaited before the value is read."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -144,7 +144,9 @@ class FakeDaemon:
 
         threading.Thread(target=play, daemon=True).start()
 
-    def _get(self, message: Message) -> Any:
+    async def _get(self, message: Message) -> Any:
+        if "Get" in self.answers:
+            await self.answers["Get"]()
         interface, name = message.body
         assert interface == STATUS
         return "v", [Variant("s", {"Status": json.dumps(self.status), "Version": "9.9"}[name])]
