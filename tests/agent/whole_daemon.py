@@ -17,7 +17,8 @@ from nodeagent.host.dbus.client import Bus
 from nodeagent.host.notify import Notifier
 from nodeagent.host.store.store import SqliteStore
 
-ANSWER = 20.0
+# Seconds for a whole test. Its steps take two on a machine without load, and a load of 20 makes it forty.
+PATIENCE = 240.0
 
 
 def source(name: str, files: dict[str, str] | None = None, *, more: str = "") -> ConfigSource:
@@ -76,7 +77,7 @@ class WholeDaemon:
         return read_settings([str(self.fragments)])
 
     @asynccontextmanager
-    async def running(self, limit: float = ANSWER) -> AsyncIterator[Client]:
+    async def running(self, limit: float = PATIENCE) -> AsyncIterator[Client]:
         """Run a daemon from READY to its end; an error that ends the daemon is raised. ``limit`` is in seconds."""
         notifier = ReadyNotifier()
         self.notifier = notifier

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from nodeagent.cli.main import main
-from tests.agent.update.test_outcomes_on_the_bus import A, apply, host, private_bus, until
-from tests.agent.whole_daemon import WholeDaemon, source
+from tests.agent.update.test_outcomes_on_the_bus import A, apply, host, private_bus
+from tests.agent.whole_daemon import PATIENCE, WholeDaemon, source
 from tests.walkthrough.trace import passed_files
 from tests.world.os_host import NEW, at_old
 
@@ -46,9 +46,11 @@ def test_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     check("plan", files)
 
 
-async def test_apply(host: WholeDaemon) -> None:
-    async with host.running() as client, asyncio.timeout(60):
-        await until(client, phase="Idle")
+async def test_apply(host: WholeDaemon, capsys: pytest.CaptureFixture[str]) -> None:
+    async with host.running() as client, asyncio.timeout(PATIENCE):
+        # Until the first turn of the loop: the resumption before it is not a part of the path.
+        while "no config is desired" not in capsys.readouterr().err:
+            await asyncio.sleep(0.02)
         with passed_files() as files:
             # Only threads that start inside are recorded. The loop ends this pool when it closes.
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())

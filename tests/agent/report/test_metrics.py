@@ -86,7 +86,7 @@ def value(path: Path, name: str, **labels: str) -> float | None:
 
 
 async def until(what: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(240):
         while not what():
             await asyncio.sleep(0.01)
 

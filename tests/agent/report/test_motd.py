@@ -24,7 +24,7 @@ from nodeagent.core.update.phase import Phase
 from nodeagent.errors import AgentError
 from nodeagent.host import boot
 from nodeagent.host.fs.text_file import TextFile
-from tests.agent.whole_daemon import WholeDaemon, source
+from tests.agent.whole_daemon import PATIENCE, WholeDaemon, source
 from tests.support.fixtures import PrivateBus, private_bus
 
 __all__ = ["private_bus"]
@@ -55,12 +55,13 @@ async def test_who_logs_in_sees_what_the_host_does(host: WholeDaemon) -> None:
     # A file that a killed daemon left.
     host.motd.parent.mkdir()
     host.motd.write_text("nodeagent: degraded")
-    async with host.running() as client, asyncio.timeout(20):
+    async with host.running() as client, asyncio.timeout(PATIENCE):
         await until_motd(host.motd, "")
         await client.start_maintenance("disk swap", {})
         await client.apply(source("a").text.decode())
-        text = await until_motd(host.motd, "updating to a")
-        assert "LeaseHeld" in text
+        # The update is Leasing before it is known that it waits.
+        text = await until_motd(host.motd, "LeaseHeld")
+        assert "updating to a" in text
         assert stat.S_IMODE(host.motd.stat().st_mode) == 0o644
         await client.stop_maintenance()
         await until_motd(host.motd, "")
@@ -73,7 +74,7 @@ async def test_who_logs_in_sees_what_the_host_does(host: WholeDaemon) -> None:
 
 async def test_a_daemon_that_cannot_start_says_so_at_log_in(host: WholeDaemon) -> None:
     host.settings.write_text(host.settings.read_text() + "reboot: {alow: false}\n")
-    async with host.running(), asyncio.timeout(20):
+    async with host.running(), asyncio.timeout(PATIENCE):
         await until_motd(host.motd, "SettingsInvalid")
     assert not host.motd.exists()
 
@@ -84,7 +85,7 @@ async def test_typed_properties(host: WholeDaemon, private_bus: PrivateBus) -> N
         "org.nodeagent.Agent1.Status",
         {"destination": "org.nodeagent.Agent1", "path": "/org/nodeagent/Agent1"},
     )
-    async with host.running() as client, asyncio.timeout(20):
+    async with host.running() as client, asyncio.timeout(PATIENCE):
         bus = await MessageBus(bus_address=private_bus.address).connect()
         try:
             changes: list[dict[str, Variant]] = []
@@ -126,7 +127,7 @@ async def test_typed_properties(host: WholeDaemon, private_bus: PrivateBus) -> N
 
 async def test_an_unknown_option_of_apply_is_refused_and_changes_nothing(host: WholeDaemon) -> None:
     """Options limit what happens: a daemon that ignored a misspelled one would reboot."""
-    async with host.running() as client, asyncio.timeout(20):
+    async with host.running() as client, asyncio.timeout(PATIENCE):
         with pytest.raises(AgentError) as unknown:
             await client.apply(source("a").text.decode(), {"noreboot": True})
         assert unknown.value.reason == "BadOption"
@@ -171,7 +172,7 @@ async def test_a_message_that_does_not_fit_on_the_disk_is_written_later(
     file, faults, path = written
     faults += [OSError(errno.ENOSPC, "No space left on device")] * 5
     file.sink(DaemonStopped(), FAILED)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         await until_motd(path, "NoSpace")
     assert faults == []
     assert entries == [f"no message of the day in {path}: No space left on device"], "once, not for each attempt"
@@ -184,7 +185,7 @@ async def test_a_newer_message_does_not_wait_for_the_retry(
     file, faults, path = written
     faults.append(OSError(errno.EIO, "Input/output error"))
     file.sink(DaemonStopped(), FAILED)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while faults:
             await asyncio.sleep(0.01)
         file.sink(DaemonStopped(), replace(FAILED, reason="HostFault"))

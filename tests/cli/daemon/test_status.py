@@ -231,7 +231,7 @@ def test_watch_follows_and_survives_a_restart_of_the_daemon(daemon: FakeDaemon) 
     process = subprocess.Popen(
         [sys.executable, "-m", "nodeagent", "status", "--watch", "--json"], stdout=subprocess.PIPE, text=True
     )
-    timer = threading.Timer(20, process.kill)
+    timer = threading.Timer(240, process.kill)
     timer.start()
     assert process.stdout is not None
     lines = (json.loads(line) for line in process.stdout)
@@ -248,7 +248,7 @@ def test_watch_follows_and_survives_a_restart_of_the_daemon(daemon: FakeDaemon) 
         daemon.start()
         assert next(lines) == IDLE
         process.send_signal(signal.SIGINT)
-        assert process.wait(5) == 0
+        assert process.wait(240) == 0
     finally:
         timer.cancel()
         process.kill()
@@ -266,7 +266,7 @@ def test_watch_on_a_terminal_draws(daemon: FakeDaemon) -> None:
     )
     os.close(slave)
     seen = b""
-    timer = threading.Timer(20, process.kill)
+    timer = threading.Timer(240, process.kill)
     timer.start()
     try:
         while b"worker-1" not in seen:
@@ -282,7 +282,7 @@ def test_watch_on_a_terminal_draws(daemon: FakeDaemon) -> None:
                     break
             except OSError:
                 break
-        assert process.wait(5) == 0
+        assert process.wait(240) == 0
     finally:
         timer.cancel()
         process.kill()
@@ -302,7 +302,7 @@ assert main(["status", "--json"]) == 0
 assert "dbus_next.message" in sys.modules
 print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)
     assert done.stderr.strip() == "[]"
 
 
@@ -335,7 +335,7 @@ assert main(["status", "--json"]) == 0
 print([name for name in {NOT_FOR_THE_STORE!r} if name in sys.modules], file=sys.stderr)
 """
     words = [sys.executable, "-c", code, str(no_settings)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=True)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=True)
     assert json.loads(done.stdout)["daemon"] == "stopped"
     assert done.stderr.strip() == "[]"
 
@@ -351,7 +351,7 @@ assert main({words!r}) == 0
 heavy = ("asyncio", "dbus_next", "sqlite3", "email", "urllib.request", *{HEAVY!r})
 print([name for name in heavy if name in sys.modules], file=sys.stderr)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)
     assert done.stderr.strip() == "[]"
 
 
