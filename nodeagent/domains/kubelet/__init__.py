@@ -129,7 +129,7 @@ class KubeletDomain(Domain):
     def kept_back(self, keys: Sequence[KeyChange], host: HostView) -> Mapping[str, Decimal]:
         if not any(key.key.partition(".")[0] in RESERVING and self._is_ours(key) for key in keys):
             return {}
-        now = KubeletConfig(host.files).keys
+        now = KubeletConfig(host.files)
         found = {resource: reservations.kept_back(now, resource) for resource in ("cpu", "memory", "ephemeral-storage")}
         return {resource: amount for resource, amount in found.items() if amount is not None}
 

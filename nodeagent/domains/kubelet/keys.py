@@ -224,7 +224,8 @@ def _size(value: Any) -> tuple[Any, bool] | None:
         return None
     text = str(value).strip()
     percent = text.endswith("%")
-    number = parse_quantity(text.removesuffix("%"))
+    # The kubelet takes 100% for no threshold.
+    number = parse_quantity("0" if text == "100%" else text.removesuffix("%"))
     return None if number is None else (number, percent)
 
 

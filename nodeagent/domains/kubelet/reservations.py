@@ -6,6 +6,8 @@ The dry run ends before the kubelet reads them (``validateNodeAllocatable`` in `
 
 from __future__ import annotations
 
+import re
+import struct
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any, Final
@@ -19,13 +21,17 @@ MEMINFO: Final = "/proc/meminfo"
 CPUS: Final = "/sys/devices/system/cpu/online"
 NODES: Final = "/sys/devices/system/node/online"
 RESERVED: Final = ("systemReserved", "kubeReserved")
-THRESHOLDS: Final = ("evictionHard", "evictionSoft", "evictionMinimumReclaim")
+RECLAIM: Final = "evictionMinimumReclaim"
+THRESHOLDS: Final = ("evictionHard", "evictionSoft", RECLAIM)
 MEMORY_SIGNAL: Final = "evictionHard.memory.available"
 # Resources of the Node from which hard thresholds of these signals are kept back, too.
 SIGNALS: Final = {"memory": MEMORY_SIGNAL, "ephemeral-storage": "evictionHard.nodefs.available"}
 # With this flag hard thresholds are not kept back.
 IGNORES_EVICTION: Final = "--experimental-allocatable-ignore-eviction"
 DEFAULT_MEMORY_THRESHOLD: Final = Decimal(100 * 1024 * 1024)
+# The kubelet takes these for no threshold at all (parseThresholdStatement in pkg/kubelet/eviction).
+NO_THRESHOLD: Final = ("0%", "100%")
+PERCENTAGE: Final = re.compile(r"[+-]?(?:[0-9]{1,9}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})%")
 MAX_CPUS: Final = 8192
 
 
@@ -52,7 +58,7 @@ def problems_of(config: KubeletConfig) -> Iterator[tuple[str, str]]:
     if str(keys.get("cpuManagerPolicy")).lower() == "static" and not reserved:
         yield "cpuManagerPolicy", "static needs reserved CPUs: systemReserved.cpu, kubeReserved.cpu, reservedSystemCPUs"
     if memory:
-        kept = _sum(keys, "memory") + _threshold(keys.get(MEMORY_SIGNAL), memory)
+        kept = _sum(keys, "memory") + (_threshold(keys.get(MEMORY_SIGNAL), memory) or 0)
         if kept > memory:
             text = f"reserves {_plain(kept)} bytes of memory with the other reservations; this host has {memory}"
             yield _largest(keys, "memory"), text
@@ -80,7 +86,7 @@ def _memory_manager(config: KubeletConfig) -> Iterator[tuple[str, str]]:
         for resource, value in limits.items():
             totals[resource] = totals.get(resource, Decimal(0)) + (parse_quantity(str(value)) or Decimal(0))
     for resource in sorted({"memory", *totals}):
-        wanted, total = kept_back(keys, resource), totals.get(resource, Decimal(0))
+        wanted, total = kept_back(config, resource), totals.get(resource, Decimal(0))
         if wanted is not None and wanted != total:
             yield (
                 name,
@@ -90,8 +96,9 @@ def _memory_manager(config: KubeletConfig) -> Iterator[tuple[str, str]]:
             yield name, "has no memory; the static policy needs some, and systemReserved or kubeReserved as much"
 
 
-def kept_back(keys: Mapping[str, Any], resource: str) -> Decimal | None:
-    """Return the amount of a resource that no pod can have. None if it depends on the capacity of the Node."""
+def kept_back(config: KubeletConfig, resource: str) -> Decimal | None:
+    """Return the amount of a resource that no pod can have. None if it depends on a capacity that is not known."""
+    keys = config.keys
     cpus = _cpu_set(str(keys.get("reservedSystemCPUs") or "")) if resource == "cpu" else None
     amount = Decimal(len(cpus)) if cpus else _sum(keys, resource)
     if (signal := SIGNALS.get(resource)) is None or IGNORES_EVICTION in keys:
@@ -100,7 +107,8 @@ def kept_back(keys: Mapping[str, Any], resource: str) -> Decimal | None:
         if any(key.startswith("evictionHard") for key in keys):
             return None if str(keys.get("mergeDefaultEvictionSettings")).lower() == "true" else amount
         return amount + DEFAULT_MEMORY_THRESHOLD if resource == "memory" else None
-    number = parse_quantity(str(threshold))
+    memory = _total_memory(_text(config.files.get(MEMINFO, b""))) if resource == "memory" else 0
+    number = _threshold(threshold, memory)
     return None if number is None else amount + number
 
 
@@ -110,14 +118,21 @@ def _forms(keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if not below or (top not in RESERVED and top not in THRESHOLDS):
             continue
         text = str(value).strip()
-        number = parse_quantity(text.removesuffix("%")) if isinstance(value, str | int | float) else None
-        percent = text.endswith("%") and top in THRESHOLDS
-        if number is None or (text.endswith("%") and not percent):
+        percent = top in THRESHOLDS and PERCENTAGE.fullmatch(text) is not None
+        number = parse_quantity(text.removesuffix("%") if percent else text)
+        if number is None or not isinstance(value, str | int | float):
             yield key, "is not a quantity" + (" or a percentage" if top in THRESHOLDS else "")
         elif number < 0:
             yield key, "must not be negative"
+        elif top == RECLAIM:
+            if percent and not number:
+                yield key, "must be more than 0%"
         elif percent and number > 100:
             yield key, "must not exceed 100%"
+        elif not percent and top in THRESHOLDS and not number:
+            yield key, "must be more than 0"
+        elif top == "evictionSoft" and f"evictionSoftGracePeriod.{below}" not in keys and text not in NO_THRESHOLD:
+            yield key, "needs a grace period in evictionSoftGracePeriod"
 
 
 def _sum(keys: Mapping[str, Any], resource: str) -> Decimal:
@@ -133,12 +148,20 @@ def _largest(keys: Mapping[str, Any], resource: str) -> str:
     return f"{max(RESERVED, key=lambda top: _amount(keys, top, resource))}.{resource}"
 
 
-def _threshold(value: Any, memory: int) -> Decimal:
-    if value is None:
+def _threshold(value: Any, capacity: int) -> Decimal | None:
+    """Return the amount of a threshold. None for a percentage of an unknown capacity."""
+    text = "" if value is None else str(value).strip()
+    if not text or text in NO_THRESHOLD:
         return Decimal(0)
-    text = str(value).strip()
-    number = parse_quantity(text.removesuffix("%")) or Decimal(0)
-    return number * memory / 100 if text.endswith("%") else number
+    if not text.endswith("%"):
+        return parse_quantity(text)
+    # As in the kubelet: a percentage has single precision, and fractions of a byte are dropped.
+    return Decimal(int(capacity * _single(_single(float(text[:-1])) / 100))) if capacity else None
+
+
+def _single(number: float) -> float:
+    rounded: float = struct.unpack("f", struct.pack("f", number))[0]
+    return rounded
 
 
 def _total_memory(meminfo: str) -> int:

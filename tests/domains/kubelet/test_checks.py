@@ -68,7 +68,24 @@ def problems(keys: dict[str, Any], before: dict[str, Any] | None = None, host: b
         ({"kubeReserved": {"memory": "10%"}}, ["kubeReserved.memory"]),
         ({"evictionHard": {"memory.available": "nonsense"}}, ["evictionHard.memory.available"]),
         ({"evictionHard": {"memory.available": "101%"}}, ["evictionHard.memory.available"]),
+        ({"evictionHard": {"memory.available": "-5%"}}, ["evictionHard.memory.available"]),
+        ({"evictionHard": {"memory.available": "10Mi%"}}, ["evictionHard.memory.available"]),
+        ({"evictionHard": {"memory.available": "0"}}, ["evictionHard.memory.available"]),
+        # The kubelet takes both for no threshold.
+        ({"evictionHard": {"memory.available": "0%", "nodefs.available": "100%"}}, []),
+        ({"systemReserved": {"memory": "7Gi"}, "evictionHard": {"memory.available": "100%"}}, []),
+        ({"evictionMinimumReclaim": {"memory.available": "0%"}}, ["evictionMinimumReclaim.memory.available"]),
+        ({"evictionMinimumReclaim": {"memory.available": "0", "nodefs.available": "120%"}}, []),
         ({"evictionSoft": {"memory.available": "-1"}}, ["evictionSoft.memory.available"]),
+        ({"evictionSoft": {"memory.available": "10%"}}, ["evictionSoft.memory.available"]),
+        ({"evictionSoft": {"memory.available": "100%"}}, []),
+        (
+            {
+                "evictionSoft": {"memory.available": "10%"},
+                "evictionSoftGracePeriod": {"memory.available": "1m"},
+            },
+            [],
+        ),
         ({"evictionHard": {"nodefs.available": "10%", "memory.available": "100Mi", "new.signal": "1"}}, []),
         ({"systemReserved": {"cpu": "64"}}, ["systemReserved.cpu"]),
         ({"systemReserved": {"cpu": "2"}, "kubeReserved": {"cpu": "2500m"}}, ["kubeReserved.cpu"]),
@@ -76,6 +93,14 @@ def problems(keys: dict[str, Any], before: dict[str, Any] | None = None, host: b
         ({"systemReserved": {"memory": "7Gi"}, "evictionHard": {"memory.available": "2Gi"}}, ["systemReserved.memory"]),
         ({"systemReserved": {"memory": "7Gi"}, "evictionHard": {"memory.available": "20%"}}, ["systemReserved.memory"]),
         ({"systemReserved": {"memory": "7Gi"}, "evictionHard": {"memory.available": "5%"}}, []),
+        (
+            {
+                "systemReserved": {"memory": "4Gi"},
+                "kubeReserved": {"memory": "3Gi"},
+                "evictionHard": {"memory.available": "12.6%"},
+            },
+            ["systemReserved.memory"],
+        ),
         ({"reservedSystemCPUs": "0-1", "systemReserved": {"cpu": "64"}}, []),
         ({"reservedSystemCPUs": "3-4"}, ["reservedSystemCPUs"]),
         ({"reservedSystemCPUs": "x"}, ["reservedSystemCPUs"]),
@@ -107,8 +132,10 @@ def limits(*memory: str, node: int = 0) -> dict[str, Any]:
         ({**STATIC, **limits("300Mi")}, ["reservedMemory"]),
         ({**STATIC, **limits("300Mi"), "evictionHard": {"nodefs.available": "10%"}}, []),
         ({**STATIC, **limits("500Mi"), "evictionHard": {"memory.available": "200Mi"}}, []),
-        # A percentage depends on the capacity that the kubelet sees.
-        ({**STATIC, **limits("1Mi"), "evictionHard": {"memory.available": "5%"}}, []),
+        # 5% in single precision of 8 GiB.
+        ({**STATIC, **limits("300Mi", "429496736"), "evictionHard": {"memory.available": "5%"}}, []),
+        ({**STATIC, **limits("300Mi", "429496729"), "evictionHard": {"memory.available": "5%"}}, ["reservedMemory"]),
+        ({**STATIC, **limits("300Mi"), "evictionHard": {"memory.available": "100%"}}, []),
         ({**STATIC, **limits("400Mi", node=2)}, ["reservedMemory"]),
         (
             {**STATIC, "reservedMemory": [{"numaNode": 0, "limits": {"memory": "400Mi", "hugepages-2Mi": "2Mi"}}]},
@@ -398,12 +425,16 @@ def test_the_capacity_shows_which_configuration_a_kubelet_has(
         ({"systemReserved": {"cpu": "3"}, "reservedSystemCPUs": "0-1"}, {"cpu": 2, "memory": 100 << 20}),
         (
             {"kubeReserved": {"memory": "1Gi"}, "evictionHard": {"memory.available": "5%"}},
-            {"cpu": 0, "ephemeral-storage": 0},
+            {"cpu": 0, "memory": (1 << 30) + 429496736, "ephemeral-storage": 0},
+        ),
+        (
+            {"evictionHard": {"memory.available": "100%", "nodefs.available": "5%"}},
+            {"cpu": 0, "memory": 0},
         ),
     ],
 )
 def test_what_is_kept_back_from_pods(keys: dict[str, Any], amounts: dict[str, int]) -> None:
     changed = [KeyChange(CONF, "systemReserved.cpu", "", '"1"', ())]
-    host = HostView({CONF: kubelet(**keys)})
+    host = HostView({CONF: kubelet(**keys), **CAPACITY})
     assert DOMAIN.kept_back(changed, host) == amounts
     assert DOMAIN.kept_back([KeyChange(CONF, "maxPods", "1", "2", ())], host) == {}

@@ -70,6 +70,11 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
         {"evictionHard": {"memory.available": "1Mi"}},
         DRAIN,
     ),
+    "no threshold before": (
+        {"evictionHard": {"nodefs.available": "100%"}},
+        {"evictionHard": {"nodefs.available": "95%"}},
+        DRAIN,
+    ),
     "threshold, default again": ({"evictionHard": {"memory.available": "50Mi"}}, {}, DRAIN),
     "fewer pods": ({"maxPods": 250}, {"maxPods": 110}, DRAIN),
     "fewer pods than the default": ({}, {"maxPods": 50}, DRAIN),
