@@ -24,14 +24,17 @@ The rows of the tables of docs/explanation/etcd-members.md, and the tests that h
 | one voter | `test_what_is_checked_before_a_member_is_added` |
 | disk exchanged as planned | the first: left, and joined again |
 | version too old; one minor release ahead | `test_versions_and_data_of_another_cluster` |
-| two minor releases ahead; 3.6 beside 3.5 before 3.5.26 | `tests/core/etcd/test_membership.py`, without etcd |
+| two minor releases ahead; 3.6 beside 3.5 before 3.5.26 | `test_versions_that_must_not_join` |
+| the name of another member; another one that never started, or is a learner | `test_one_member_is_added_at_a_time` |
 """
 
 from __future__ import annotations
 
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +76,7 @@ def make_cluster(programs: Binaries, tmp_path: Path) -> Iterator[MakeCluster]:
 
 def members(cluster: EtcdCluster) -> dict[str, bool]:
     """Names of the members, and whether each is a learner."""
-    answer = cluster.members[0].ask("/v3/cluster/member/list", {"linearizable": True})
-    return {each.get("name", ""): each.get("isLearner", False) for each in answer["members"]}
+    return {each.get("name", ""): each.get("isLearner", False) for each in listed(cluster)}
 
 
 @pytest.mark.parametrize("static_pod", [False, True], ids=["unit", "static-pod"])
@@ -210,8 +212,7 @@ def test_a_host_that_is_gone_is_replaced_by_another(make_cluster: MakeCluster, m
     node.configure(**dict.fromkeys(PEER_URLS, peer))
     assert node.may_start() == "EtcdAddressDiffers"
     assert node.change(OperationKind.JOIN).ended == "done"
-    listed = cluster.members[0].ask("/v3/cluster/member/list", {"linearizable": True})["members"]
-    assert [each["peerURLs"] for each in listed if each["ID"] == same] == [[peer]]
+    assert [each["peerURLs"] for each in listed(cluster) if each["ID"] == same] == [[peer]]
 
 
 @pytest.mark.slow
@@ -357,6 +358,64 @@ def test_versions_and_data_of_another_cluster(
     finally:
         old.close()
         new.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["3.4.35", "3.5.25"])
+def test_versions_that_must_not_join(
+    binaries: Binaries, older_etcd: Binaries, make_node: MakeNode, tmp_path: Path, version: str
+) -> None:
+    """Two minor releases ahead, and 3.6 beside a 3.5 that forgets promotions."""
+    older = replace(older_etcd, etcd=reporting(older_etcd.etcd, version, tmp_path / "etcd"))
+    cluster = EtcdCluster(older, tmp_path / "cluster", names=("a",))
+    try:
+        cluster.start()
+        node = make_node(cluster, etcd=binaries.etcd)
+        assert refusal(node, OperationKind.JOIN) == "EtcdVersion"
+        assert members(cluster) == {"a": False}
+    finally:
+        cluster.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("programs", ["3.6"], indirect=True)
+def test_one_member_is_added_at_a_time(make_cluster: MakeCluster, make_node: MakeNode) -> None:
+    cluster = make_cluster("a", "b")
+    node = make_node(cluster)
+    for learner, reason in ((True, "EtcdLearner"), (False, "EtcdUnstarted")):
+        # Another host was added, and did not start.
+        elsewhere = f"https://127.0.0.99:{cluster.peer_port}"
+        wait_until_accepted(cluster, "add", {"peerURLs": [elsewhere], "isLearner": learner})
+        assert refusal(node, OperationKind.JOIN) == reason
+        (added,) = [each["ID"] for each in listed(cluster) if each["peerURLs"] == [elsewhere]]
+        wait_until_accepted(cluster, "remove", {"ID": added})
+
+    node.configure(name="b")
+    assert refusal(node, OperationKind.JOIN) == "EtcdConfigInvalid"
+    # An operator has added it all the same: etcd would not start with this list.
+    wait_until_accepted(cluster, "add", {"peerURLs": [node.member.peer], "isLearner": True})
+    assert node.may_start() == "EtcdConfigInvalid"
+    node.configure(name=node.name)
+    assert node.change(OperationKind.JOIN).ended == "done"
+    assert members(cluster) == {"a": False, "b": False, node.name: False}
+
+
+def reporting(program: Path, version: str, directory: Path) -> Path:
+    """The same etcd, with another version of the same length in its text: it says so to members and clients."""
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
+    own = said.splitlines()[0].removeprefix("etcd Version: ")
+    assert len(own) == len(version)
+    directory.mkdir()
+    made = directory / "etcd"
+    made.write_bytes(program.read_bytes().replace(own.encode(), version.encode()))
+    made.chmod(0o755)
+    return made
+
+
+def listed(cluster: EtcdCluster) -> list[dict[str, Any]]:
+    answer = cluster.members[0].ask("/v3/cluster/member/list", {"linearizable": True})
+    found: list[dict[str, Any]] = answer["members"]
+    return found
 
 
 def wait_until_accepted(cluster: EtcdCluster, what: str, body: dict[str, Any]) -> None:

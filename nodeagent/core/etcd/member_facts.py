@@ -22,6 +22,7 @@ __all__ = [
     "has_data_of",
     "member_here",
     "moved",
+    "same_name",
 ]
 
 
@@ -90,6 +91,15 @@ def has_address(facts: MemberFacts, member: Member) -> bool:
 def moved(member: Member) -> Refusal:
     text = f"the cluster knows {member.title} by {', '.join(member.peers)}, and its config has another address"
     return Refusal(Reason.ETCD_ADDRESS_DIFFERS, text)
+
+
+def same_name(facts: MemberFacts, survey: EtcdSurvey, here: str = "") -> Refusal | None:
+    """Return why no member of this name may be added. ``here`` is the id of the member of this host.
+
+    etcd takes the addresses of both for those of one member, and does not start (etcd#5244).
+    """
+    others = [member for member in survey.members if member.name == facts.name and member.id != here]
+    return Refusal(Reason.ETCD_CONFIG_INVALID, f"{others[0].title} has the same name as this host") if others else None
 
 
 def data_lost(member: Member) -> Refusal:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from nodeagent.core.etcd.member_facts import MemberFacts, data_lost, has_address, has_data_of, member_here, moved
+from nodeagent.core.etcd.member_facts import (
+    MemberFacts,
+    data_lost,
+    has_address,
+    has_data_of,
+    member_here,
+    moved,
+    same_name,
+)
 from nodeagent.core.etcd.quorum import EtcdSurvey, Member, Refusal
 from nodeagent.core.etcd.versions import parse_version
 from nodeagent.reasons import Reason
@@ -51,7 +59,7 @@ def decide_start(facts: MemberFacts) -> MemberStart | Refusal:
     assert member is not None
     if member.name:
         return data_lost(member)
-    return MemberStart(_initial_cluster(facts, facts.survey, member))
+    return same_name(facts, facts.survey, member.id) or MemberStart(_initial_cluster(facts, facts.survey, member))
 
 
 def _initial_cluster(facts: MemberFacts, survey: EtcdSurvey, here: Member) -> str:

@@ -28,6 +28,7 @@ from nodeagent.core.etcd.member_facts import (
     has_data_of,
     member_here,
     moved,
+    same_name,
 )
 from nodeagent.core.etcd.quorum import MAX_LAG, EtcdSurvey, Member, Refusal, judge, troubles
 from nodeagent.reasons import Reason
@@ -268,8 +269,8 @@ def _join(operation: MemberOperation, facts: MemberFacts, survey: EtcdSurvey) ->
         ours = (operation.added, facts.note.member if facts.note is not None else "")
         # It acknowledged entries that it lost.
         return RemoveMember(member.id) if member.id in ours else data_lost(member)
-    if facts.problem is not None:
-        return facts.problem
+    if (problem := facts.problem or same_name(facts, survey, member.id)) is not None:
+        return problem
     return _running(member, facts) if facts.running else StartMember(identity, first=True)
 
 
@@ -278,8 +279,8 @@ def _add(facts: MemberFacts, survey: EtcdSurvey) -> Step | Refusal:
         return _stop(facts)
     if facts.data.present:
         return ArchiveData()
-    if facts.problem is not None:
-        return facts.problem
+    if (problem := facts.problem or same_name(facts, survey)) is not None:
+        return problem
     wrong = troubles(survey)
     for alarm in survey.alarms:
         return Refusal(Reason.ETCD_ALARM, f"alarm {alarm.kind} of {survey.title(alarm.member)}")

@@ -111,6 +111,7 @@ def shown(found: Step | Refusal | MemberStart | None) -> object:
         (facts(None, DATA, Identity("77", "9")), "EtcdDataForeign"),
         (facts(None, UNREADABLE), "EtcdDataForeign"),
         (facts(cluster(here(address="http://elsewhere:2380")), DATA), "EtcdAddressDiffers"),
+        (facts(cluster(here(""), Member("5", "m4", peers=(peer(5),)))), "EtcdConfigInvalid"),
         (
             facts(cluster(here(""), Member("5", peers=(peer(5),)))),
             MemberStart(f"m1={peer(1)},m2={peer(2)},m3={peer(3)},m4={peer(4)},unstarted-5={peer(5)}"),
@@ -139,6 +140,8 @@ def test_whether_a_member_may_start(found: MemberFacts, expected: object) -> Non
         (facts(cluster(m3=DOWN)), "EtcdQuorumAtRisk"),
         (facts(cluster(Member("5", "m5", learner=True))), "EtcdLearner"),
         (facts(cluster(Member("5"))), "EtcdUnstarted"),
+        (facts(cluster(Member("5", "m4", peers=(peer(5),)))), "EtcdConfigInvalid"),
+        (facts(cluster(here(""), Member("5", "m4", peers=(peer(5),)))), "EtcdConfigInvalid"),
         (facts(replace(WITHOUT, alarms=[Alarm("1", "NOSPACE")])), "EtcdAlarm"),
         (facts(replace(WITHOUT, unknown="the alarms are not known")), "EtcdUnreachable"),
         (facts(UNSTARTED), StartMember(OURS, first=True)),
