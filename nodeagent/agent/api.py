@@ -212,7 +212,8 @@ class Api:
         record = await load_or_half_way(self._ports)
         name, partial = (await self._load(digest)).config.name, record.lasting.partial
         current = await self._load(in_effect(record, digest))
-        wrong = {**await mismatches(self._ports, current.config), **await os_mismatches(self._ports, current.config)}
+        wrong = await mismatches(self._ports, current.config, watched=True)
+        wrong |= await os_mismatches(self._ports, current.config)
         answer: dict[str, Any] = {
             "schema": "nodeagent/verify/v1",
             "config": name,

@@ -161,7 +161,7 @@ class DriftMonitor:
         """Compare these entries, or all, and report what changed. Returns False if an update began during that."""
         moves = self._moves
         config = (await self._load(digest)).config
-        wrong = await mismatches(self._ports, config if entries is None else only(config, entries))
+        wrong = await mismatches(self._ports, config if entries is None else only(config, entries), watched=True)
         # An update that began in between changes entries on purpose.
         if self._moves != moves or await self._resting() != digest:
             return False

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
-from nodeagent.core.plan.change import Change, KeyChange
+from nodeagent.core.plan.change import POD, Change, KeyChange
 from nodeagent.core.plan.domain import ByContent, Domain
-from nodeagent.core.plan.policy import UNLISTED, Verdict, restart_static_pod
+from nodeagent.core.plan.policy import NONE, UNLISTED, Verdict, restart_static_pod
 from nodeagent.core.plan.sides import Sides
 from nodeagent.core.plan.static_pods import (
     DEFAULT_DIRECTORY,
@@ -23,6 +23,9 @@ from nodeagent.core.plan.static_pods import (
     directory_problems,
     in_directory,
     is_etcd,
+    kubeadm_writes,
+    owned_manifests,
+    owner_of,
 )
 from nodeagent.core.validate.static_pod import StaticPod, check, load
 from nodeagent.domains.kubelet.document import KubeletConfig
@@ -39,6 +42,10 @@ SHOWN: Final = ".image"
 class StaticPodDomain(Domain):
     """The comparison is that of decoded manifests: comments and the order of keys restart nothing."""
 
+    def reads(self, sides: Sides) -> Collection[str]:
+        """A config may add the manifest of a pod that runs already."""
+        return {f"{directory(files)}/" for files in (sides.before, sides.after)}
+
     def changes(self, sides: Sides) -> Sequence[KeyChange]:
         before, after = in_directory(sides.before, _directory(sides)), in_directory(sides.after, _directory(sides))
         changed = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
@@ -46,7 +53,11 @@ class StaticPodDomain(Domain):
 
     def actions(self, change: Change, sides: Sides) -> Verdict:
         known = in_directory({change.key: b""}, _directory(sides))
-        return super().actions(change, sides) if known else Verdict(UNLISTED, "")
+        verdict = super().actions(change, sides) if known else Verdict(UNLISTED, "")
+        # The side that decides whether the file is written.
+        wanted = sides.new if change.key in sides.new.files else sides.old
+        sign = owned_manifests(wanted).get(change.key)
+        return verdict if sign is None else Verdict((NONE,), f"an operator writes it ({sign}): only watched")
 
     def validate(self, sides: Sides, changed: Mapping[str, bytes]) -> Iterator[Problem]:
         where = directory(sides.after)
@@ -59,6 +70,15 @@ class StaticPodDomain(Domain):
             yield from (Problem(path, message) for message in check(content))
             yield from (Problem(path, message) for message in _kept(_pod(sides.before.get(path)), _pod(content)))
         yield from directory_problems(in_directory(sides.after, where), list(ours))
+
+    def warnings(self, sides: Sides) -> Iterator[Problem]:
+        before, after = (in_directory(files, directory(files)) for files in (sides.before, sides.after))
+        for path, content in after.items():
+            if before.get(path) == content or path not in before:
+                continue
+            pods = [pod for pod in (_pod(before[path]), _pod(content)) if pod is not None]
+            if any(map(kubeadm_writes, pods)) and not any(map(owner_of, pods)):
+                yield Problem(path, "is written by kubeadm, too: kubeadm upgrade replaces it")
 
 
 def directory(files: Mapping[str, bytes]) -> str:
@@ -98,7 +118,7 @@ def _keys(path: str, old: StaticPod | None, new: StaticPod | None) -> Iterator[K
     action = (restart_static_pod(pod.title, path),)
     if old is None or new is None:
         yield KeyChange(
-            path, "pod", _title(old), _title(new), action, "the pod is added" if new else "the pod is removed"
+            path, POD, _title(old), _title(new), action, "the pod is added" if new else "the pod is removed"
         )
         return
     for key, was, now in differences(old, new):
@@ -120,7 +140,8 @@ DOMAIN: Final = StaticPodDomain(
     title="static pods of the kubelet",
     files={
         DEFAULT_DIRECTORY: ByContent(
-            "RestartStaticPod for each changed pod, also in another staticPodPath of the kubelet"
+            "RestartStaticPod for each changed pod, also in another staticPodPath of the kubelet; None for a pod of an"
+            " operator"
         ),
     },
     contents={f"{DEFAULT_DIRECTORY}/*": check},

@@ -15,7 +15,7 @@ from nodeagent.core.plan.plan import disruption, make_plan
 from nodeagent.core.plan.plan_json import plan_from_dict, plan_to_dict
 from nodeagent.core.plan.policy import DRAIN, REBOOT
 from nodeagent.core.plan.sides import HostView, Sides
-from nodeagent.core.plan.steps import RestartStaticPod, act_steps, describe
+from nodeagent.core.plan.steps import RestartStaticPod, WritePath, act_steps, describe, write_steps
 from nodeagent.domains import default_policy
 
 DIRECTORY = "/etc/kubernetes/manifests"
@@ -83,6 +83,47 @@ def test_only_images_are_shown() -> None:
         ("(not shown)", "(not shown)"),
         ('"etcd:1"', '"etcd:2"'),
     ]
+
+
+def owned(image: str) -> bytes:
+    document = pod(image=image)
+    document["metadata"] |= {"namespace": "openshift-etcd", "labels": {"revision": "7"}}
+    return text(document)
+
+
+@pytest.mark.parametrize("new", [{PATH: owned("etcd:2")}, {}], ids=["changed", "removed"])
+def test_a_pod_of_an_operator_is_only_watched(new: dict[str, bytes]) -> None:
+    old = {PATH: owned("etcd:1"), "/etc/motd": b"1"}
+    made = plan(old, {**new, "/etc/motd": b"2"})
+    (found,) = [planned for planned in made.changes if planned.change.key == PATH]
+    assert [action.type for action in found.actions] == [ActionType.NONE]
+    assert "an operator writes it (its label revision)" in found.why
+    assert not made.stops_static_pods
+    assert write_steps(config(old), config({**new, "/etc/motd": b"2"})) == (WritePath("/etc/motd"),)
+
+
+def test_a_pod_that_its_operator_has_left_is_written() -> None:
+    new = {PATH: text(pod())}
+    assert write_steps(config({PATH: owned("etcd:1")}), config(new)) == (WritePath(PATH),)
+
+
+def test_an_added_manifest_that_replaces_a_pod_of_the_host_stops_it() -> None:
+    host = {PATH: text(pod())}
+    made = plan({}, {PATH: text(pod(image="etcd:2"))}, host)
+    assert [key.key for key in made.changes[0].keys] == ["spec.containers[etcd].image"]
+    assert made.stops_static_pods
+    assert not plan({}, {f"{DIRECTORY}/b.yaml": text(pod("b"))}, host).stops_static_pods
+    assert f"{DIRECTORY}/" in domains.reads(Sides())
+
+
+def test_kubeadm_is_named() -> None:
+    document = pod()
+    document["metadata"]["annotations"] = {"kubeadm.kubernetes.io/etcd.advertise-client-urls": "https://10.0.0.1:2379"}
+    host = HostView({PATH: text(document)})
+    (found,) = domains.warnings(config(), config({PATH: text(pod(image="etcd:2"))}), host)
+    assert (found.path, "kubeadm upgrade" in found.message) == (PATH, True)
+    assert domains.warnings(config(), config({f"{DIRECTORY}/b.yaml": text(pod("b"))}), host) == ()
+    assert domains.warnings(config({PATH: text(document)}), config({PATH: text(document)}), host) == ()
 
 
 def test_comments_restart_nothing() -> None:

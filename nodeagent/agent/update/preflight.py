@@ -29,6 +29,7 @@ from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.plan.policy import Policy
 from nodeagent.core.plan.safe_parts import with_os_of
 from nodeagent.core.plan.sides import HostView
+from nodeagent.core.plan.static_pods import owned_manifests
 from nodeagent.core.plan.steps import RemovePath, WritePath, step_to_pair, write_steps
 from nodeagent.core.report.plan_values import with_values
 from nodeagent.core.update.drift import OnDrift, unchanged
@@ -136,6 +137,8 @@ class Preflight:
     ) -> tuple[Basis, frozenset[str]]:
         """Return what is in force, as far as this update goes, and the drifted entries that it leaves as they are."""
         base = known[0] if known else replace(new, files={}, units={}, users={})
+        # The next revision of an operator is drift that no update overwrites, and that blocks none.
+        owned = unchanged([f"file:{path}" for path in owned_manifests(base)], base, new)
         left_alone: frozenset[str] = frozenset()
         found = Basis(base)
         if not (dirty or first):
@@ -149,7 +152,7 @@ class Preflight:
             if self.on_drift == "report":
                 left_alone = unchanged((*others, *(each.path for each in drift)), base, new)
         needed = not self.leaves_os
-        old = await in_force(self.ports, base, [*known, new], new, left_alone=left_alone, needed=needed)
+        old = await in_force(self.ports, base, [*known, new], new, left_alone=left_alone | owned, needed=needed)
         return replace(found, config=with_os_of(base, old) if self.leaves_os else old), left_alone
 
     def _check_drift(self, drift: Sequence[Problem]) -> None:

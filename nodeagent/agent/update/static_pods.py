@@ -14,9 +14,11 @@ from typing import Final
 from nodeagent.agent.update.admission import check_before_etcd_stops
 from nodeagent.agent.update.run import Progress, Run
 from nodeagent.agent.update.writing import original_of
-from nodeagent.core.config.file_tree import FileTreeEntry, expand
+from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, expand
+from nodeagent.core.plan.static_pods import is_etcd
 from nodeagent.core.plan.steps import RestartStaticPod, step_id
 from nodeagent.core.update.ports.static_pods import StaticPods, StaticPodState
+from nodeagent.core.validate.static_pod import load
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
 
@@ -37,10 +39,22 @@ class StaticPodUnhealthy(AgentError):
 
 
 async def check(run: Run, step: RestartStaticPod) -> None:
-    """Check the quorum of etcd, and move its leader, before a member stops. Raises ``NotNow``."""
+    """Check the quorum of etcd, and move its leader, before a member stops. Raises ``NotNow``.
+
+    A second etcd on the host, such as a pod beside etcd.service, may take the ports of the member that runs. A member
+    that does not answer is not waited for: its manifest may be what starts it.
+    """
     pods = run.ports.static_pods
-    if pods is not None and (await pods.state(step.path)).etcd:
+    if pods is None:
+        return
+    if (await pods.state(step.path)).etcd or (_adds_etcd(run, step.path) and await pods.has_member()):
         await check_before_etcd_stops(run)
+
+
+def _adds_etcd(run: Run, path: str) -> bool:
+    node = expand(run.update.new).get(path)
+    pod = load(node.content) if isinstance(node, RegularFile) else None
+    return pod is not None and is_etcd(pod)
 
 
 async def restart(run: Run, step: RestartStaticPod) -> None:

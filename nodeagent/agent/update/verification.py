@@ -19,6 +19,7 @@ from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UnitEn
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.effective import Candidate, effective
 from nodeagent.core.plan.effective_os import asks_of_os, mismatches_of, os_in_force
+from nodeagent.core.plan.static_pods import owned_manifests
 from nodeagent.core.plan.steps import ReloadUnit, RestartUnit, step_id
 from nodeagent.core.update.drift import entries_by_path
 from nodeagent.core.update.ports.host import UnitState
@@ -50,13 +51,18 @@ class VerifyFailed(AgentError):
         self.unit = unit
 
 
-async def mismatches(ports: Ports, config: MachineConfig) -> dict[str, str]:
+async def mismatches(ports: Ports, config: MachineConfig, *, watched: bool = False) -> dict[str, str]:
     """Return what differs from ``config``, by entry: ``file:/etc/x``, ``unit:x.service``, ``sshkey:core``,
-    ``password:core``. For the OS see ``os_mismatches``."""
+    ``password:core``. For the OS see ``os_mismatches``. Static pods of an operator, which no update writes, are left
+    out unless ``watched``."""
     owner = entries_by_path(config)
+    owned = owned_manifests(config)
     wrong: dict[str, str] = {}
     for path, node in expand(config).items():
+        if path in owned and not watched:
+            continue
         if why := await _difference(ports, path, node):
+            why += "; an operator writes it" if path in owned else ""
             entry = owner[path]
             wrong.setdefault(entry, why if entry == f"file:{path}" else f"{path}: {why}")
     for unit in config.units.values():
@@ -120,7 +126,8 @@ async def in_force(
     ``with_os``.
     """
     found = [
-        Candidate(config, (await mismatches(ports, config)).keys() - frozenset(left_alone)) for config in candidates
+        Candidate(config, (await mismatches(ports, config, watched=True)).keys() - frozenset(left_alone))
+        for config in candidates
     ]
     return effective(await with_os(ports, base, candidates, new, needed=needed), found, new)
 

@@ -36,6 +36,8 @@ class PolicySource(StrEnum):
 
 # A plan that stops it needs the check of the quorum.
 ETCD_UNIT: Final = "etcd.service"
+# In place of a key of a manifest: the whole static pod is added or removed.
+POD: Final = "pod"
 
 
 class ActionType(StrEnum):
@@ -151,8 +153,9 @@ class Plan:
 
     @property
     def stops_static_pods(self) -> bool:
-        """Whether a static pod ends for a while. An added one does not, unless the host has a file of that name."""
-        stopped = [planned for planned in self.changes if planned.change.kind is not ChangeKind.ADDED]
+        """Whether a static pod ends for a while. An added one does not, unless it replaces a pod that the host has
+        without a config: then its keys differ from those of that pod."""
+        stopped = [planned for planned in self.changes if not _adds_pod(planned)]
         return any(a.type is ActionType.RESTART_STATIC_POD for planned in stopped for a in planned.actions)
 
     @property
@@ -164,3 +167,8 @@ class Plan:
     @property
     def avoids_reboot(self) -> bool:
         return not self.reboot and any(planned.avoids_reboot for planned in self.changes)
+
+
+def _adds_pod(planned: PlannedChange) -> bool:
+    added = planned.change.kind is ChangeKind.ADDED
+    return added and all(key.key == POD and not key.before for key in planned.keys)

@@ -28,7 +28,9 @@ __all__ = [
     "in_directory",
     "is_etcd",
     "is_etcd_container",
+    "kubeadm_writes",
     "manifests",
+    "owned_manifests",
     "owner_of",
 ]
 
@@ -38,6 +40,7 @@ DEFAULT_DIRECTORY: Final = "/etc/kubernetes/manifests"
 OPERATOR_RESOURCES: Final = "/etc/kubernetes/static-pod-resources"
 OPERATOR_NAMESPACES: Final = "openshift-"
 REVISION: Final = "revision"
+KUBEADM: Final = "kubeadm.kubernetes.io/"
 
 _BY_NAME: Final = ("containers", "initContainers", "volumes", "env")
 _WHOLE: Final = ("command", "args", "ports", "securityContext", "resources")
@@ -53,6 +56,15 @@ def in_directory(files: Mapping[str, bytes], directory: str = DEFAULT_DIRECTORY)
 def manifests(config: MachineConfig, directory: str = DEFAULT_DIRECTORY) -> Mapping[str, bytes]:
     """Return the files of ``config`` that the kubelet reads in ``directory``."""
     return {path: file.content for path, file in config.files.items() if _is_read(path, directory)}
+
+
+def owned_manifests(config: MachineConfig) -> Mapping[str, str]:
+    """Return the paths of the manifests in ``config`` that an operator writes, with the sign of it.
+
+    Such a file is compared with the host and never written.
+    """
+    pods = {path: load(content) for path, content in manifests(config).items()}
+    return {path: sign for path, pod in pods.items() if pod is not None and (sign := owner_of(pod))}
 
 
 def _is_read(path: str, directory: str) -> bool:
@@ -188,3 +200,9 @@ def owner_of(pod: StaticPod) -> str:
     if pod.namespace.startswith(OPERATOR_NAMESPACES) and REVISION in labels:
         return f"its label {REVISION}"
     return ""
+
+
+def kubeadm_writes(pod: StaticPod) -> bool:
+    """Return whether the manifest has the annotations of kubeadm, which writes it once for each upgrade."""
+    annotations = pod.document["metadata"].get("annotations") or {}
+    return any(name.startswith(KUBEADM) for name in annotations)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UnitEntry
 from nodeagent.core.plan.change import ActionType, Plan
+from nodeagent.core.plan.static_pods import owned_manifests
 
 __all__ = [
     "ClearState",
@@ -279,14 +280,18 @@ def _user_steps(old: MachineConfig, new: MachineConfig) -> list[WriteStep]:
 def write_steps(old: MachineConfig, new: MachineConfig) -> tuple[WriteStep, ...]:
     """Return all writes, in order: links of changed units first, then paths, then units and users.
 
-    ``old`` is the current config, not the disk: manual changes elsewhere are drift and are not undone.
+    ``old`` is the current config, not the disk: manual changes elsewhere are drift and are not undone. A manifest that
+    an operator writes is never written or removed.
     """
     had, wants = expand(old), expand(new)
     before, after = _unit_steps(old, new)
     # Removals come first, the deepest at the beginning: a file may become a directory, or a directory a file.
-    removals = [RemovePath(path) for path in sorted(had.keys() - wants.keys(), reverse=True)]
+    removals = [
+        RemovePath(path) for path in sorted(had.keys() - wants.keys() - owned_manifests(old).keys(), reverse=True)
+    ]
     # Entries that are equal in both configs are not written.
-    writes = [WritePath(path) for path in sorted(wants) if had.get(path) != wants[path]]
+    ours = wants.keys() - owned_manifests(new).keys()
+    writes = [WritePath(path) for path in sorted(ours) if had.get(path) != wants[path]]
     return (*before, *removals, *writes, *after, *_user_steps(old, new))
 
 

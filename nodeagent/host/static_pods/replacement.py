@@ -145,9 +145,12 @@ class KubeletStaticPods:
         if new is not None and await self._has_kubelet():
             await self._started(path, new)
 
+    async def has_member(self) -> bool:
+        return bool(await self.etcd.identity())
+
     async def save_keyspace(self) -> None:
         # A change may be what repairs a member that does not answer.
-        if await self.etcd.identity():
+        if await self.has_member():
             await self.etcd.snapshot()
 
     async def runs(self, path: str, pod: StaticPod) -> bool:

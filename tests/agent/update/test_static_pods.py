@@ -11,10 +11,12 @@ import yaml
 
 from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.update.run import Ports
+from nodeagent.agent.update.verification import mismatches
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.units import UnitEntry
 from nodeagent.core.plan.policy import Policy
+from nodeagent.core.update.drift import OnDrift
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.static_pods import StaticPodState
 from nodeagent.domains import default_policy
@@ -54,6 +56,8 @@ class Kubelet:
     unhealthy_after_boot: set[str] = field(default_factory=set)
     restarting: set[str] = field(default_factory=set)
     restarts_once: bool = False
+    # Another etcd of the host, such as a unit.
+    member: bool = False
 
     def has(self, images: set[str]) -> bool:
         text = self.running.content.decode() if isinstance(self.running, RegularFile) else ""
@@ -87,6 +91,9 @@ class FakeStaticPods:
         self.world.tick()
         if self.kubelet.has(self.kubelet.does_not_start):
             raise Terminal("does not start", reason=Reason.STATIC_POD_NOT_STARTED)
+
+    async def has_member(self) -> bool:
+        return self.kubelet.member
 
     async def save_keyspace(self) -> None:
         self.world.done.append(f"{self.world.boot}:snapshot")
@@ -320,3 +327,46 @@ async def test_the_keyspace_is_saved_before_the_unit_of_etcd_changes() -> None:
     host.want(replace(config("unit", {PATH: manifest("etcd:1")}), units={"etcd.service": unit}))
     await host.settle()
     assert host.actions() == ["daemon-reload", "snapshot", "restart etcd.service"]
+
+
+@pytest.mark.parametrize("member", [False, True])
+async def test_an_added_etcd_waits_for_the_quorum_of_a_member_that_runs(member: bool) -> None:
+    host = PodHost(World(units={"crio.service": FakeUnit()}))
+    host.want(config("none", {POLICY_JSON: ANY_IMAGE}))
+    await host.settle()
+    host.kubelet.member, host.quorum = member, Quorum(refused=2)
+    host.want(at("etcd:1", policy=True))
+    await host.settle()
+    assert (host.phase, host.image) == (Phase.IDLE, "etcd:1")
+    assert host.quorum.moves == (3 if member else 0)
+
+
+def owned(revision: int) -> str:
+    pod = yaml.safe_load(manifest(f"etcd:{revision}"))
+    pod["metadata"] |= {"namespace": "openshift-etcd", "labels": {"revision": str(revision)}}
+    return yaml.safe_dump(pod)
+
+
+@pytest.mark.parametrize("on_drift", ["report", "refuse", "repair"])
+async def test_the_manifest_of_an_operator_is_watched_and_never_written(on_drift: OnDrift) -> None:
+    host = PodHost(World(units={"crio.service": FakeUnit()}), on_drift=on_drift)
+    first, second = (RegularFile(owned(each).encode()) for each in (1, 2))
+    host.world.disk[PATH] = host.kubelet.running = first
+    host.want(config("watched", {PATH: owned(1)}))
+    await host.settle()
+    assert host.phase is Phase.IDLE
+    # The operator writes its next revision.
+    host.world.disk[PATH] = host.kubelet.running = second
+    watched = await mismatches(host.ports(), config("watched", {PATH: owned(1)}), watched=True)
+    assert watched == {f"file:{PATH}": "differs; an operator writes it"}
+    host.want(config("other", {PATH: owned(1), POLICY_JSON: ANY_IMAGE}))
+    await host.settle()
+    assert (host.phase, host.actions()) == (Phase.IDLE, ["reload crio.service"])
+    assert host.world.disk[PATH] == second
+    # The config follows, and then drops it.
+    for files in ({PATH: owned(2), POLICY_JSON: ANY_IMAGE}, {POLICY_JSON: ANY_IMAGE}):
+        host.want(config(f"files-{len(files)}", files))
+        await host.settle()
+        assert (host.phase, host.world.disk[PATH]) == (Phase.IDLE, second)
+    assert host.actions() == ["reload crio.service"]
+    assert {entry.outcome for entry in host.world.history} == {"done"}

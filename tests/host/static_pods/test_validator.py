@@ -150,6 +150,27 @@ async def test_a_pod_of_an_operator_is_refused(tmp_path: Path, manifests: Path, 
     assert [found.path for found in caught.value.problems] == [PATH]
 
 
+OWNED = pod(volumes=[{"name": "r", "hostPath": {"path": "/etc/kubernetes/static-pod-resources/etcd-pod-7"}}])
+
+
+async def test_a_pod_of_an_operator_may_be_watched(tmp_path: Path, manifests: Path) -> None:
+    (manifests / "etcd.yaml").write_bytes(OWNED)
+    assert await problems(tmp_path, config(), config(etcd_yaml=OWNED)) == []
+    assert await problems(tmp_path, config(etcd_yaml=OWNED), config()) == []
+    # The operator has written its next revision.
+    (manifests / "etcd.yaml").write_bytes(OWNED.replace(b"pod-7", b"pod-8"))
+    assert await problems(tmp_path, config(etcd_yaml=OWNED), config()) == []
+
+
+async def test_a_pod_of_an_operator_is_not_brought_about(tmp_path: Path, manifests: Path) -> None:
+    with pytest.raises(Unreconcilable) as caught:
+        await problems(tmp_path, config(), config(etcd_yaml=OWNED))
+    assert caught.value.reason is Reason.STATIC_POD_OWNED
+    (manifests / "etcd.yaml").write_bytes(pod())
+    with pytest.raises(Unreconcilable):
+        await problems(tmp_path, config(etcd_yaml=OWNED.replace(b"pod-7", b"pod-6")), config(etcd_yaml=OWNED))
+
+
 async def test_nothing_is_there(tmp_path: Path) -> None:
     assert await problems(tmp_path, config(), config(etcd_yaml=pod())) == []
     assert await problems(tmp_path, config(), config()) == []

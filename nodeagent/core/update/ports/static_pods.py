@@ -40,6 +40,10 @@ class StaticPods(Protocol):
         """
         ...
 
+    async def has_member(self) -> bool:
+        """Return whether a member of etcd answers on this host, unit or pod."""
+        ...
+
     async def save_keyspace(self) -> None:
         """Save a snapshot of the member of etcd on this host, unit or pod. One that does not answer is left out."""
         ...
