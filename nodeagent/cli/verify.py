@@ -6,7 +6,7 @@ import argparse
 
 from nodeagent.cli._client import Client, ask
 from nodeagent.cli._io import emit, printable
-from nodeagent.cli._render import BAD, GOOD, counted, paint, table
+from nodeagent.cli._render import BAD, GOOD, WARN, counted, paint, table
 
 __all__ = ["add_arguments", "run"]
 
@@ -16,7 +16,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Return 0; 1 if there is drift. The daemon compares: only root may read every managed file."""
+    """Return 0; 1 if there is drift, which changes that wait are not. The daemon compares: only root may read every
+    managed file."""
     answer = ask(Client.verify)
     if args.json:
         emit(answer)
@@ -28,4 +29,8 @@ def run(args: argparse.Namespace) -> int:
             [[printable(drift["entry"]), printable(drift["why"])] for drift in answer["drift"]],
         )
         print(paint(f"\nthis host differs from {answer['config']}: {counted(len(answer['drift']), 'difference')}", BAD))
+    # Missing from a daemon of an earlier version, and without a blocked config.
+    if not args.json and (waits := answer.get("waits")):
+        print(paint(f"\nnot applied yet, and no drift: {counted(len(waits), 'change')} of the desired config", WARN))
+        print("\n".join(f"  {printable(entry)}" for entry in waits))
     return 0 if answer["ok"] else 1

@@ -68,6 +68,19 @@ def test_verify(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
     assert cli("verify", "--json").json["drift"] == drift
 
 
+@pytest.mark.parametrize("drift", [[], [{"entry": "file:/etc/a", "why": "content differs"}]], ids=["as it is", "drift"])
+def test_verify_with_changes_that_wait(
+    cli: Cli, daemon: FakeDaemon, golden: Golden, drift: list[dict[str, str]]
+) -> None:
+    waits = ["file:/etc/unlisted", "osImageURL:osImageURL"]
+    found = {"schema": "nodeagent/verify/v1", "config": "w", "waits": waits, "ok": not drift, "drift": drift}
+    daemon.answers["Verify"] = json.dumps(found)
+    answer = cli("verify")
+    assert (answer.code, answer.err) == (len(drift), "")
+    golden("commands", f"verify, waits{', drift' if drift else ''}", answer.out)
+    assert cli("verify", "--json").json["waits"] == waits
+
+
 def test_rollback(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
     daemon.answers["Rollback"] = "worker-1"
     golden("commands", "rollback", cli("rollback").out)
