@@ -16,11 +16,13 @@ from integration.cluster.api import ApiError
 from integration.cluster.cluster import LEASE_PATH, Cluster
 from integration.cluster.controller import CONFIGS, MCO, Controller, Memory
 from integration.cluster.other_holders import Agent, client_at, lease_of
+from integration.cluster.test_machine_config_node import make_machine_config_node
 from nodeagent.core.coordination.drain import Cause, DrainPolicy, eviction
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.core.coordination.slots import SlotKind, SlotPool
 from nodeagent.core.report.conditions import NodeState
 from nodeagent.core.report.handshake import read_request
+from nodeagent.core.report.machine_config_node import UpdateProgress
 from nodeagent.core.report.node_events import NodeEvent
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.phase import Phase
@@ -34,7 +36,7 @@ from nodeagent.kube.errors import Forbidden, NotFound
 from nodeagent.kube.events import CONTROLLER, EVENTS, NodeEvents
 from nodeagent.kube.gates import MACHINES, Gates
 from nodeagent.kube.handshake import Handshake
-from nodeagent.kube.node import NodeConditions
+from nodeagent.kube.machine_config_node import NODES, ControlledNodeConditions
 from nodeagent.kube.slots import KubeSlots
 
 MANIFESTS: Final = Path(__file__).parents[2] / "packaging" / "kubernetes" / "nodeagent.yaml"
@@ -133,8 +135,9 @@ def make_machine(cluster: Cluster, name: str, node: str) -> None:
 
 
 def scene(cluster: Cluster, node: str) -> None:
-    """A Machine and two pods for the node."""
+    """A Machine, a MachineConfigNode and two pods for the node."""
     make_machine(cluster, node, node)
+    make_machine_config_node(cluster, node)
     notes = {"machine.openshift.io/machine": f"default/{node}", MCO + "desiredConfig": CONFIG}
     cluster.admin.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": notes}})
     if cluster.admin.find(f"{CONFIGS}/{CONFIG}") is None:
@@ -175,7 +178,9 @@ async def everything(client: KubeClient, node: str) -> None:
     agent = Agent(client, HostIdentity(node, "host-a"))
     await agent.lease.acquire("nodeagent", OP, "update")
     await gates.hold_machine()
-    await NodeConditions(client, node, SystemClock()).publish(NodeState("nodeagent", "update", draining=True))
+    update = UpdateProgress(Phase.DRAINING, "", CONFIG)
+    conditions = ControlledNodeConditions(client, node, SystemClock())
+    await conditions.publish(NodeState("nodeagent", "update", draining=True, progress=update))
     events = NodeEvents(client, node)
     for _ in range(2):
         await events.write(NodeEvent("DrainRequested", "DrainRounds", "update"), SystemClock().monotonic())
@@ -423,6 +428,22 @@ async def test_an_agent_writes_events_of_its_own_node_only(
         series = {"count": 2, "lastObservedTime": "2026-11-21T03:00:00.000000Z"}
         with pytest.raises(Forbidden, match="may not write events"):
             await client.patch(f"{EVENTS}/{other}.1", {"series": series})
+
+
+async def test_an_agent_writes_the_status_of_its_own_machine_config_node_only(
+    installed: Cluster, node: str, make_node: Any
+) -> None:
+    await in_force(installed)
+    other = make_node()
+    for name in (node, other):
+        make_machine_config_node(installed, name)
+    status = {"status": {"configVersion": {"desired": "rendered-x"}}}
+    async with by_certificate(installed, node) as client:
+        await client.patch(f"{NODES}/{node}/status", status)
+        with pytest.raises(Forbidden, match=f'this agent is that of node "{node}"'):
+            await client.patch(f"{NODES}/{other}/status", status)
+        with pytest.raises(Forbidden):
+            await client.patch(f"{NODES}/{node}", {"spec": {"configVersion": {"desired": "rendered-x"}}})
 
 
 async def test_a_certificate_that_names_no_node_writes_nothing(installed: Cluster, node: str) -> None:

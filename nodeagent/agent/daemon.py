@@ -308,7 +308,9 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
         # A failure of one of these ends the daemon. The tasks beside them are started again.
         lives = [daemon.loop.run(), daemon.maintenance.run(), daemon.etcd_member.run(), watchdog(notifier)]
         if cluster is not None:
-            cluster_reporter = ClusterReporter(cluster.conditions, cluster.events, SystemClock(), random.random)
+            cluster_reporter = ClusterReporter(
+                cluster.conditions, cluster.events, SystemClock(), random.random, progress=cluster.controls_node
+            )
             report.add(cluster_reporter.sink)
             cluster_reporter.begin(report.status)
             beside += [

@@ -22,6 +22,7 @@ from nodeagent.kube.drain import KubeNode
 from nodeagent.kube.events import NodeEvents
 from nodeagent.kube.gates import Gates
 from nodeagent.kube.lease import KubeLease, TokenStore
+from nodeagent.kube.machine_config_node import ControlledNodeConditions
 from nodeagent.kube.mco_drain import ControllerDrain, EitherDrain
 from nodeagent.kube.node import KubeReadiness, NodeConditions
 from nodeagent.kube.slots import KubeSlots
@@ -57,7 +58,8 @@ class Cluster:
         self._host = HostIdentity(name, instance)
         self.client = KubeClient(access, clock)
         self.lease = KubeLease(self.client, self._host, tokens, clock, namespace=about.lease_namespace)
-        self.conditions = NodeConditions(self.client, name, clock)
+        conditions = ControlledNodeConditions if controls_node else NodeConditions
+        self.conditions = conditions(self.client, name, clock)
         self.events = NodeEvents(self.client, name)
         self.readiness = KubeReadiness(self.client, name, clock)
         self.gates = Gates(self.client, name, controls_node=controls_node)

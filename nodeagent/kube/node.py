@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Final
 
@@ -56,6 +57,8 @@ class NodeConditions:
 
         Raises ``Refused`` (``NodeUnknown``) and what the client raises; the next call tries again.
         """
+        # It is not shown in the conditions of the Node.
+        state = replace(state, progress=None)
         if state == self._written:
             return
         node = await self._client.node(self._node)

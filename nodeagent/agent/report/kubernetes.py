@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final, Protocol
 
 from nodeagent import log
@@ -48,15 +49,23 @@ class EventWriter(Protocol):
 
 
 class ClusterReporter:
-    """Writes what ``sink``, a sink of the report, has received. ``random`` spreads the agents of a fleet."""
+    """Writes what ``sink``, a sink of the report, has received. ``random`` spreads the agents of a fleet.
+    ``progress``: the state has the progress of the update, for the MachineConfigNode."""
 
     def __init__(
-        self, conditions: ConditionWriter, events: EventWriter, clock: Clock, random: Callable[[], float]
+        self,
+        conditions: ConditionWriter,
+        events: EventWriter,
+        clock: Clock,
+        random: Callable[[], float],
+        *,
+        progress: bool = False,
     ) -> None:
         self._conditions = conditions
         self._events = events
         self._clock = clock
         self._random = random
+        self._progress = progress
         self._source = NodeEventSource()
         self._queue: deque[tuple[NodeEvent, float]] = deque()
         self._dropped = 0
@@ -67,14 +76,14 @@ class ClusterReporter:
 
     def begin(self, status: Status) -> None:
         """Set the state at the start of the daemon."""
-        self._state = node_state(status)
+        self._state = self._state_of(status)
         self._source.begin(status)
         # The conditions of the Node may still be those of the previous process.
         self._wake.set()
 
     def sink(self, event: Event, status: Status) -> None:
         now = self._clock.monotonic()
-        self._state = node_state(status)
+        self._state = self._state_of(status)
         for node_event in self._source.events_for(event, status, now):
             # A blocked pod gives the same event at every poll.
             if all(node_event != waiting for waiting, _ in self._queue):
@@ -131,6 +140,13 @@ class ClusterReporter:
             # The sink may have dropped this event during the write, because the queue was full.
             if self._queue and self._queue[0] == (event, at):
                 self._queue.popleft()
+
+    def _state_of(self, status: Status) -> NodeState:
+        if not self._progress:
+            return node_state(status)
+        from nodeagent.core.report.machine_config_node import progress_of
+
+        return replace(node_state(status), progress=progress_of(status))
 
     def _pending(self) -> bool:
         return self._published is None or self._published[0] != self._state

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nodeagent.core.coordination.drain import Remaining
+
+if TYPE_CHECKING:
+    from nodeagent.core.report.machine_config_node import UpdateProgress
 
 __all__ = ["TYPES", "NodeState", "conditions", "differing", "shape"]
 
@@ -39,11 +42,15 @@ class NodeState:
     remaining: Sequence[Remaining] = ()
     # The drifted entries, as text.
     drift: str = ""
+    # For the MachineConfigNode; None where no machine-config-controller manages the node.
+    progress: UpdateProgress | None = None
 
 
 def shape(state: NodeState) -> object:
     """Return the parts of the state that are not texts."""
-    return state.maintenance, state.planned, state.draining, state.drained, bool(state.requester), bool(state.drift)
+    progress = (state.progress.phase, state.progress.desired) if state.progress is not None else None
+    flags = state.maintenance, state.planned, state.draining, state.drained, bool(state.requester), bool(state.drift)
+    return *flags, progress
 
 
 def conditions(state: NodeState) -> Sequence[Mapping[str, str]]:

@@ -1,0 +1,119 @@
+"""The MachineConfigNode of a node, by the schema of the real resource."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from integration.cluster.cluster import Cluster
+from integration.cluster.other_holders import client_of
+from nodeagent.core.report.conditions import NodeState
+from nodeagent.core.report.machine_config_node import UpdateProgress
+from nodeagent.core.update.phase import Phase
+from nodeagent.host.clock import SystemClock
+from nodeagent.kube import machine_config_node
+from nodeagent.kube.client import Object
+from nodeagent.kube.errors import Conflict
+from nodeagent.kube.machine_config_node import NODES, ControlledNodeConditions
+
+PHASES = (Phase.STAGING, Phase.LEASING, Phase.DRAINING, Phase.WRITING, Phase.ACTING, Phase.REBOOTING, Phase.RELEASING)
+
+
+def make_machine_config_node(cluster: Cluster, node: str, desired: str = "rendered-b") -> None:
+    cluster.admin.create(
+        NODES,
+        {
+            "apiVersion": "machineconfiguration.openshift.io/v1",
+            "kind": "MachineConfigNode",
+            "metadata": {"name": node},
+            "spec": {"configVersion": {"desired": desired}, "node": {"name": node}, "pool": {"name": "worker"}},
+        },
+    )
+
+
+def state(phase: Phase, current: str = "", **about: Any) -> NodeState:
+    return NodeState(progress=UpdateProgress(phase, current, current or "rendered-b", **about))
+
+
+def there(cluster: Cluster, node: str) -> dict[str, str]:
+    status = cluster.admin.get(f"{NODES}/{node}").get("status", {})
+    return {entry["type"]: entry["status"] for entry in status.get("conditions", ())}
+
+
+async def test_an_update_passes_the_schema_in_each_phase(cluster: Cluster, node: str) -> None:
+    make_machine_config_node(cluster, node)
+    pinned = {
+        "type": "PinnedImageSetsDegraded",
+        "status": "False",
+        "reason": "AsExpected",
+        "message": "",
+        "lastTransitionTime": "2026-11-24T00:00:00Z",
+    }
+    cluster.admin.patch(f"{NODES}/{node}/status", {"status": {"conditions": [pinned]}})
+    async with client_of(cluster) as client:
+        writer = ControlledNodeConditions(client, node, SystemClock())
+        await writer.publish(state(Phase.IDLE, "rendered-a"))
+        assert there(cluster, node)["Updated"] == "True"
+        for phase in PHASES:
+            await writer.publish(state(phase, drained=phase not in PHASES[:3]))
+        assert there(cluster, node)["UpdateComplete"] == "Unknown"
+        failed = state(Phase.DEGRADED, reason="JobFailed", why="restart app.service failed")
+        await writer.publish(failed)
+        assert there(cluster, node)["NodeDegraded"] == "True"
+        await writer.publish(state(Phase.IDLE, "rendered-b"))
+        asked = client.requests
+        await writer.publish(state(Phase.IDLE, "rendered-b"))
+        assert client.requests == asked
+    found = there(cluster, node)
+    assert found.pop("PinnedImageSetsDegraded") == "False"
+    assert {kind for kind, value in found.items() if value != "False"} == {"Updated"}
+    status = cluster.admin.get(f"{NODES}/{node}")["status"]
+    assert status["configVersion"] == {"current": "rendered-b", "desired": "rendered-b"}
+
+
+async def test_a_cluster_without_the_object_gets_one_request(
+    cluster: Cluster, node: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with client_of(cluster) as client:
+        writer = ControlledNodeConditions(client, node, SystemClock())
+        await writer.publish(state(Phase.STAGING))
+        asked = client.requests
+        for phase in PHASES:
+            await writer.publish(state(phase))
+        assert client.requests == asked
+        make_machine_config_node(cluster, node)
+        monkeypatch.setattr(machine_config_node, "ABSENT_FOR", 0.0)
+        writer = ControlledNodeConditions(client, node, SystemClock())
+        await writer.publish(state(Phase.IDLE, "rendered-b"))
+    assert there(cluster, node)["Updated"] == "True"
+
+
+async def test_the_conditions_of_the_controller_are_not_lost(
+    cluster: Cluster, node: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller writes between the read and the write of the agent."""
+    make_machine_config_node(cluster, node)
+    drained = {
+        "type": "Drained",
+        "status": "True",
+        "reason": "UpdateExecutedDrained",
+        "message": "by the controller",
+        "lastTransitionTime": "2026-11-24T00:00:00Z",
+    }
+    async with client_of(cluster) as client:
+        writes, read = [{"status": {"conditions": [drained]}}], client.get
+
+        async def get(path: str, **query: str) -> Object:
+            found = await read(path, **query)
+            if writes and path == f"{NODES}/{node}":
+                cluster.admin.patch(f"{path}/status", writes.pop())
+            return found
+
+        monkeypatch.setattr(client, "get", get)
+        writer = ControlledNodeConditions(client, node, SystemClock())
+        with pytest.raises(Conflict):
+            await writer.publish(state(Phase.WRITING, drained=True))
+        await writer.publish(state(Phase.WRITING, drained=True))
+    entries = cluster.admin.get(f"{NODES}/{node}")["status"]["conditions"]
+    assert [entry["message"] for entry in entries if entry["type"] == "Drained"] == ["by the controller"]
