@@ -13,9 +13,12 @@ unexport PYTHONDONTWRITEBYTECODE
 HOSTS ?= 4
 # `make package rpm MACHINE=aarch64` writes into dist/aarch64.
 MACHINE ?=
+# `make package rpm INTERPRETER=standalone` takes the interpreter of python-build-standalone.
+INTERPRETER ?=
 # `make image BASE=fcos.oci.tar` puts the layer on this OCI archive.
 BASE ?=
-FOR_MACHINE = --out dist$(if $(MACHINE),/$(MACHINE) --machine $(MACHINE))
+ORIGIN = $(if $(INTERPRETER), --interpreter $(INTERPRETER))
+FOR_MACHINE = --out dist$(if $(MACHINE),/$(MACHINE) --machine $(MACHINE))$(ORIGIN)
 STAMP := $(VENV)/.stamp
 DOCS_VENV := build/docs-venv
 DOCS_STAMP := $(DOCS_VENV)/.stamp
@@ -136,7 +139,7 @@ wheel: venv ## an ordinary wheel, in dist/
 	@echo "make wheel: see dist/"
 
 release: venv ## all artefacts of the last commit, built twice and compared, in dist/release
-	@$(BIN)/python packaging/release.py --out dist/release$(if $(MACHINE),-$(MACHINE) --machine $(MACHINE))
+	@$(BIN)/python packaging/release.py --out dist/release$(if $(MACHINE),-$(MACHINE) --machine $(MACHINE))$(ORIGIN)
 
 bench: venv ## benchmarks; each prints JSON and judges by ratios
 	@for b in integration/bench/[a-z]*.py; do $(BIN)/python $$b; done

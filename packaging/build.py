@@ -24,35 +24,44 @@ from pathlib import Path
 
 from bundle import cache, components, dependencies, images, interpreter, lock, tools, tree
 from bundle.errors import BuildError
+from bundle.origins.base import HOME
 
 SOURCE = Path(__file__).resolve().parent.parent
 INPUTS = ("nodeagent", "systemd", "packaging", "LICENSE", "pyproject.toml", "uv.lock")
 CHECKSUMS = "SHA256SUMS"
 SCRATCH = ".build-"
+LOCK = SOURCE / "packaging" / "interpreter.toml"
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="packaging/build.py", description=__doc__)
     parser.add_argument("--out", type=Path, default=SOURCE / "dist", help="directory for the results (%(default)s)")
     parser.add_argument("--machine", default=platform.machine(), help="as by uname: x86_64 or aarch64 (%(default)s)")
+    add_interpreter(parser, lock.QUICK)
     parser.add_argument("--force", action="store_true", help="build even if nothing changed since the last time")
     options = parser.parse_args(arguments)
     try:
-        build(options.out.resolve(), options.machine, force=options.force)
+        build(options.out.resolve(), options.machine, options.interpreter, force=options.force)
     except BuildError as error:
         print(f"package: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def build(out: Path, machine: str = platform.machine(), *, force: bool = False) -> None:
+def add_interpreter(parser: argparse.ArgumentParser, default: str) -> None:
+    """Add the option that chooses the origin of the interpreter."""
+    text = "origin of the interpreter (%(default)s)"
+    parser.add_argument("--interpreter", choices=lock.ORIGINS, default=default, help=text)
+
+
+def build(out: Path, machine: str = platform.machine(), origin: str = lock.QUICK, *, force: bool = False) -> None:
     """Write the package for `machine` to `out`. Raises BuildError, and leaves `out` as it was."""
     begun = time.monotonic()
-    locked = lock.load(SOURCE / "packaging" / "interpreter.toml", machine)
+    locked = lock.load(LOCK, machine, origin)
     version: str = tomllib.loads((SOURCE / "pyproject.toml").read_text())["project"]["version"]
     epoch = source_date_epoch()
     stamp = out / ".inputs"
-    inputs = _inputs(epoch, machine)
+    inputs = _inputs(epoch, machine, origin)
     if not force and stamp.is_file() and stamp.read_text() == inputs and _intact(out):
         tools.log(f"nothing changed; {out} is up to date")
         return
@@ -73,7 +82,7 @@ def build(out: Path, machine: str = platform.machine(), *, force: bool = False) 
         for job in jobs:
             job.result()
         shutil.copy(SOURCE / "packaging" / "install.sh", results)
-        shutil.copy(root / interpreter.HOME[1:] / components.SBOM, results)
+        shutil.copy(root / HOME[1:] / components.SBOM, results)
         sums = {path.name: _sha256(path) for path in sorted(results.iterdir())}
         (results / CHECKSUMS).write_text("".join(f"{value}  {name}\n" for name, value in sums.items()))
         for path in results.iterdir():
@@ -86,7 +95,7 @@ def build(out: Path, machine: str = platform.machine(), *, force: bool = False) 
 
 def _parts(locked: lock.InterpreterLock) -> tree.Parts:
     """Build interpreter and packages for the machine of `locked`, and those of this machine, which compile the code."""
-    own = lock.load(SOURCE / "packaging" / "interpreter.toml")
+    own = lock.load(LOCK, origin=locked.origin)
     native = interpreter.build(own)
     compiler = native / "bin" / "python3"
     same_packages = dependencies.build(SOURCE, own, native, compiler)
@@ -129,9 +138,14 @@ def source_date_epoch() -> int:
         return 315532800  # an exported source tree; zip files cannot hold less
 
 
-def _inputs(epoch: int, machine: str) -> str:
+def _inputs(epoch: int, machine: str, origin: str) -> str:
     # The program that writes the image is not locked, and its versions write different images.
-    parts: list[bytes | str] = [str(epoch), machine, tools.run([tools.require("sqfstar"), "-version"], timeout=10)]
+    parts: list[bytes | str] = [
+        str(epoch),
+        machine,
+        origin,
+        tools.run([tools.require("sqfstar"), "-version"], timeout=10),
+    ]
     for name in INPUTS:
         top = SOURCE / name
         for path in sorted([top, *top.rglob("*")]):

@@ -35,28 +35,29 @@ def main(arguments: list[str]) -> int:
         "--out", type=Path, default=package.SOURCE / "dist", help="directory for the result (%(default)s)"
     )
     parser.add_argument("--machine", default=platform.machine(), help="as by uname: x86_64 or aarch64 (%(default)s)")
+    package.add_interpreter(parser, lock.QUICK)
     parser.add_argument("--base", type=Path, help="OCI archive of an operating system to put the layer on (none)")
     options = parser.parse_args(arguments)
     out = options.out.resolve()
     try:
-        package.build(out, options.machine)
+        package.build(out, options.machine, options.interpreter)
         (tar,) = out.glob(f"nodeagent-*-{options.machine}.tar.gz")
-        build(tar, out, options.base)
+        build(tar, out, options.base, options.interpreter)
     except BuildError as error:
         print(f"package: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def build(tar: Path, out: Path, base: Path | None = None) -> Path:
+def build(tar: Path, out: Path, base: Path | None = None, origin: str = lock.QUICK) -> Path:
     """Write the archive for the package `tar` to the directory `out` and return its path.
 
-    Raises BuildError, and leaves an older one as it was.
+    The interpreter of the same origin compresses it. Raises BuildError, and leaves an older one as it was.
     """
     begun = time.monotonic()
     version, machine = tar.name.removeprefix("nodeagent-").removesuffix(".tar.gz").rsplit("-", 1)
     epoch = package.source_date_epoch()
-    python = interpreter.build(lock.load(package.SOURCE / "packaging" / "interpreter.toml")) / "bin" / "python3"
+    python = interpreter.build(lock.load(package.LOCK, origin=origin)) / "bin" / "python3"
     layer = images.compress(add_link(tar, epoch), epoch, python)
     labels = {VERSION_LABEL: version}
     if base is None:

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import build as package
-from bundle import tools
+from bundle import lock, tools
 from bundle.errors import BuildError
 
 SPEC = Path(__file__).parent / "rpm" / "nodeagent.spec"
@@ -33,12 +33,13 @@ def main(arguments: list[str]) -> int:
         "--out", type=Path, default=package.SOURCE / "dist", help="directory for the result (%(default)s)"
     )
     parser.add_argument("--machine", default=platform.machine(), help="as by uname: x86_64 or aarch64 (%(default)s)")
+    package.add_interpreter(parser, lock.QUICK)
     parser.add_argument("--fast", action="store_true", help="compress less, for tests")
     options = parser.parse_args(arguments)
     out = options.out.resolve()
     try:
         rpmbuild, rpmlint = tools.require("rpmbuild"), tools.require("rpmlint")
-        package.build(out, options.machine)
+        package.build(out, options.machine, options.interpreter)
         (tar,) = out.glob(f"nodeagent-*-{options.machine}.tar.gz")
         begun = time.monotonic()
         built = build(rpmbuild, tar, out, FAST if options.fast else COMPRESSION)

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import build as package
-from bundle import cache, images, tools
+from bundle import cache, images, lock, tools
 from bundle.errors import BuildError
 
 CHANGES, LICENSES = "CHANGES.md", "LICENSES.txt"
@@ -31,7 +31,7 @@ INPUTS = (*package.INPUTS, "README.md", "CHANGELOG.md")
 TIMEOUT = 1800.0  # seconds for one program of a build; Fedora's compression of the RPM takes minutes
 TEXTS = "usr/share/licenses/nodeagent/"
 # What is fetched has a locked hash, so the second build takes it from the cache of the first.
-FETCHED = ("maven-*", "wheel-*")
+FETCHED = ("maven-*", "wheel-*", "standalone-*")
 
 
 def main(arguments: list[str]) -> int:
@@ -41,17 +41,18 @@ def main(arguments: list[str]) -> int:
         "--out", type=Path, default=out, help="directory for the results, which is replaced (%(default)s)"
     )
     parser.add_argument("--machine", default=platform.machine(), help="as by uname: x86_64 or aarch64 (%(default)s)")
+    package.add_interpreter(parser, lock.QUICK)
     parser.add_argument("--fast", action="store_true", help="compress the RPM less, for tests")
     options = parser.parse_args(arguments)
     try:
-        release(options.out.resolve(), options.machine, fast=options.fast)
+        release(options.out.resolve(), options.machine, options.interpreter, fast=options.fast)
     except BuildError as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def release(out: Path, machine: str, *, fast: bool = False) -> None:
+def release(out: Path, machine: str, origin: str, *, fast: bool = False) -> None:
     """Write the release to `out`. Raises BuildError, and leaves `out` as it was."""
     begun = time.monotonic()
     version: str = tomllib.loads((package.SOURCE / "pyproject.toml").read_text())["project"]["version"]
@@ -63,9 +64,9 @@ def release(out: Path, machine: str, *, fast: bool = False) -> None:
             export(package.SOURCE, place / "source")
         disguise(second / "source")
         same = {"SOURCE_DATE_EPOCH": epoch}
-        build_all(first, machine, {**same, "TZ": "UTC"}, fast=fast, umask=0o022)
+        build_all(first, machine, origin, {**same, "TZ": "UTC"}, fast=fast, umask=0o022)
         other = {"TZ": "Asia/Kathmandu", "XDG_CACHE_HOME": str(fresh_cache(second)), **uv_cache()}
-        build_all(second, machine, {**same, **other}, fast=fast, umask=0o077)
+        build_all(second, machine, origin, {**same, **other}, fast=fast, umask=0o077)
         if different := compare(first / "dist", second / "dist"):
             kept = keep(different, first / "dist", second / "dist", out.with_name(f"{out.name}-different"))
             raise BuildError(f"two builds differ in {', '.join(different)}; both are in {kept}")
@@ -131,7 +132,9 @@ def uv_cache() -> Mapping[str, str]:
     return {"UV_CACHE_DIR": tools.run([tools.uv(), "cache", "dir"], timeout=60).decode().strip()}
 
 
-def build_all(place: Path, machine: str, environment: Mapping[str, str], *, fast: bool, umask: int) -> None:
+def build_all(
+    place: Path, machine: str, origin: str, environment: Mapping[str, str], *, fast: bool, umask: int
+) -> None:
     """Build all artefacts of `place`/source into `place`/dist."""
     source, out = place / "source", place / "dist"
     environ = {**os.environ, **environment}
@@ -141,9 +144,10 @@ def build_all(place: Path, machine: str, environment: Mapping[str, str], *, fast
     for path in plain.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
     tools.log(f"building in {place}")
-    rpm: list[str | Path] = [sys.executable, source / "packaging/build_rpm.py", "--out", out, "--machine", machine]
+    same: list[str | Path] = ["--out", out, "--machine", machine, "--interpreter", origin]
+    rpm: list[str | Path] = [sys.executable, source / "packaging/build_rpm.py", *same]
     tools.run([*rpm, *(["--fast"] if fast else [])], timeout=TIMEOUT, env=environ, umask=umask)
-    image: list[str | Path] = [sys.executable, source / "packaging/build_image.py", "--out", out, "--machine", machine]
+    image: list[str | Path] = [sys.executable, source / "packaging/build_image.py", *same]
     tools.run(image, timeout=TIMEOUT, env=environ, umask=umask)
     tools.run([*wheel, "--out-dir", str(out), str(plain)], timeout=TIMEOUT, env=environ)
     # systemd-sysupdate finds the newest version by the names.

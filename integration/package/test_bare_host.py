@@ -82,13 +82,18 @@ def test_the_command_runs(host: BareHost, package: Package) -> None:
 
 def test_lists_what_is_bundled(host: BareHost) -> None:
     done = host.run("/usr/bin/nodeagent", "version", "--verbose", "--json")
-    listed = {each["name"]: each for each in json.loads(done.stdout)["components"]}
+    shown = json.loads(done.stdout)
+    listed = {each["name"]: each for each in shown["components"]}
     answer = host.python(
         "import ssl, sqlite3, yaml; print(ssl.OPENSSL_VERSION.split()[1], sqlite3.sqlite_version, yaml.__version__)"
     )
     assert [listed[name]["version"] for name in ("openssl", "sqlite", "pyyaml")] == answer.split()
     assert listed["pyudev"]["license"] == "LGPL-2.1-or-later"
-    assert "openssl" in host.run("/usr/bin/nodeagent", "version", "--verbose").stdout
+    assert shown["interpreter"] == "quick"
+    assert listed["sqlite"]["origin"].startswith("pkg:pypi/")
+    text = host.run("/usr/bin/nodeagent", "version", "--verbose").stdout
+    assert "openssl" in text
+    assert "from prebuilt parts, for tests only" in text
 
 
 def test_every_module_of_the_agent_is_imported(host: BareHost) -> None:

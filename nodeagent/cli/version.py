@@ -21,10 +21,16 @@ __all__ = ["add_arguments", "run"]
 
 # The package lists its content here (packaging/bundle/components.py); an installed wheel has no such file.
 SBOM = "sbom.cdx.json"
+INTERPRETER = "nodeagent:interpreter"
+ORIGINS = {
+    "standalone": "from python-build-standalone",
+    "quick": "from prebuilt parts, for tests only",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--verbose", action="store_true", help="also the bundled components with versions and licences")
+    text = "also the origin of the interpreter, and the bundled components with versions and licences"
+    parser.add_argument("--verbose", action="store_true", help=text)
     parser.add_argument("--json", action="store_true", help="one JSON object (nodeagent/version/v1)")
 
 
@@ -36,14 +42,16 @@ def run(args: argparse.Namespace) -> int:
         daemon = ""
     if args.json:
         answer: dict[str, Any] = {"schema": "nodeagent/version/v1", "version": nodeagent.__version__, "daemon": daemon}
-        emit(answer | ({"python": platform.python_version(), "components": _components()} if args.verbose else {}))
+        emit(answer | (_bundle() if args.verbose else {}))
         return 0
     print(f"nodeagent {nodeagent.__version__}")
     if daemon and daemon != nodeagent.__version__:
         print(f"the running daemon is {daemon}; systemctl restart nodeagent starts the new version")
     if args.verbose:
-        print(f"Python {platform.python_version()}, {sys.executable}")
-        components = _components()
+        bundle = _bundle()
+        origin = ORIGINS.get(bundle["interpreter"], bundle["interpreter"])
+        print(f"Python {bundle['python']}, {sys.executable}{', ' if origin else ''}{origin}")
+        components = bundle["components"]
         width = max((len(each["name"]) for each in components), default=0)
         for each in components:
             print(f"  {each['name']:{width}}  {each['version']:9} {each['license']}")
@@ -52,13 +60,29 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _components() -> list[dict[str, str]]:
-    """Return name, version and licence of each bundled component; nothing for an installation from a wheel."""
+def _bundle() -> dict[str, Any]:
+    """Return the version of Python, and the origin of the interpreter and all components of the package.
+
+    An installation from a wheel has no origin and no components.
+    """
+    answer: dict[str, Any] = {"python": platform.python_version(), "interpreter": "", "components": []}
     try:
         document = plain_json.loads((Path(sys.prefix) / SBOM).read_text())
     except FileNotFoundError:
-        return []
-    return [
-        {"name": each["name"], "version": each.get("version", ""), "license": each["licenses"][0]["expression"]}
-        for each in document["components"]
-    ]
+        return answer
+    properties = {each["name"]: each["value"] for each in document["metadata"].get("properties", [])}
+    return answer | {
+        "interpreter": properties.get(INTERPRETER, ""),
+        "components": [_component(each) for each in document["components"]],
+    }
+
+
+def _component(entry: dict[str, Any]) -> dict[str, str]:
+    # The package URL of a part of the interpreter is that of what it was made of.
+    made_of = entry.get("externalReferences", [{"url": entry["purl"]}])[0]["url"]
+    return {
+        "name": entry["name"],
+        "version": entry.get("version", ""),
+        "license": entry["licenses"][0]["expression"],
+        "origin": made_of,
+    }

@@ -53,6 +53,13 @@ def directory(kind: str, key: str, make: Callable[[Path], None]) -> Path:
     return target
 
 
+def bound(kind: str, count: int) -> None:
+    """Remove all but the `count` directories of `kind` that were used last."""
+    found = [path for path in root().glob(f"{kind}-*") if path.is_dir() and not path.is_symlink()]
+    for path in sorted(found, key=lambda path: path.stat().st_mtime)[: -count or None]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def _prune(now: float) -> None:
     """Remove directories that no build has used for UNUSED_DAYS, and those of interrupted builds."""
     for path in root().iterdir():

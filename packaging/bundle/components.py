@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 
 from bundle import tools
 from bundle.errors import BuildError
+from bundle.origins.base import Part
 
 TIMEOUT = 30.0  # seconds
 SBOM = "sbom.cdx.json"
+ORIGIN = "nodeagent:interpreter"  # a property of the document
 
 # Prints one version per line, in the order of LIBRARIES.
 VERSIONS = """\
@@ -54,24 +56,31 @@ class Component(NamedTuple):
     license: str  # an SPDX expression
     purl: str
     cpe: str = ""
+    part: Part | None = None  # what the origin of the interpreter made it of
 
 
-def bundled(python: Path, packages: Path) -> list[Component]:
-    """Return the components of the tree, sorted by name. Raises BuildError for a package without a licence."""
+def bundled(python: Path, packages: Path, made_of: list[Part]) -> list[Component]:
+    """Return the components of the tree, sorted by name. Raises BuildError for a package without a licence.
+
+    `made_of` is what the parts of the interpreter were made of.
+    """
     answer = tools.run([python, "-BIS", "-c", VERSIONS, packages], timeout=TIMEOUT).decode().split()
     versions = answer + [""] * (len(LIBRARIES) - len(answer))
+    known = {part.name: part for part in made_of}
     found = [
-        _library(name, version, expression) for (name, expression), version in zip(LIBRARIES, versions, strict=True)
+        _library(name, version, expression, known.get(name))
+        for (name, expression), version in zip(LIBRARIES, versions, strict=True)
     ]
     found += [_package(each) for each in metadata.distributions(path=[str(packages)])]
     return sorted(found)
 
 
-def _library(name: str, version: str, expression: str) -> Component:
+def _library(name: str, version: str, expression: str, part: Part | None) -> Component:
+    version = version or (part.version if part else "")
     known = CPE.get(name, "")
     suffix = f"@{version}" if version else ""
     cpe = f"cpe:2.3:a:{known}:{version}:*:*:*:*:*:*:*" if known else ""
-    return Component(name, version, expression, f"pkg:generic/{name}{suffix}", cpe)
+    return Component(name, version, expression, f"pkg:generic/{name}{suffix}", cpe, part)
 
 
 def _package(package: metadata.Distribution) -> Component:
@@ -83,14 +92,18 @@ def _package(package: metadata.Distribution) -> Component:
     return Component(name, package.version, SPDX.get(given, given), f"pkg:pypi/{name}@{package.version}")
 
 
-def write_sbom(components: list[Component], version: str, target: Path) -> None:
-    """Write a CycloneDX 1.6 document. It has no serial number and no time, so the same tree gives the same bytes."""
+def write_sbom(components: list[Component], version: str, origin: str, target: Path) -> None:
+    """Write a CycloneDX 1.6 document that names the `origin` of the interpreter.
+
+    It has no serial number and no time, so the same tree gives the same bytes.
+    """
     document: dict[str, Any] = {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "version": 1,
         "metadata": {
-            "component": _entry(Component("nodeagent", version, "Apache-2.0", f"pkg:generic/nodeagent@{version}"))
+            "component": _entry(Component("nodeagent", version, "Apache-2.0", f"pkg:generic/nodeagent@{version}")),
+            "properties": [{"name": ORIGIN, "value": origin}],
         },
         "components": [_entry(each) for each in components],
         "dependencies": [
@@ -105,15 +118,26 @@ def _entry(component: Component) -> dict[str, Any]:
     entry: dict[str, Any] = {"type": "library", "bom-ref": component.purl, "name": component.name}
     entry |= {"version": component.version} if component.version else {}
     entry |= {"licenses": [{"expression": component.license}], "purl": component.purl}
-    return entry | ({"cpe": component.cpe} if component.cpe else {})
+    entry |= {"cpe": component.cpe} if component.cpe else {}
+    if component.part is None:
+        return entry
+    part = component.part
+    reference = {"type": "distribution", "url": part.purl}
+    hashes = [[{"alg": "SHA-256", "content": each}] for each in part.sha256]
+    return entry | {"externalReferences": [{**reference, "hashes": each} for each in hashes]}
 
 
-def copy_licenses(source: Path, packages: Path, target: Path) -> None:
-    """Write every licence text of the tree below `target`, in a folder for each component."""
+def copy_licenses(source: Path, packages: Path, own: Path, target: Path) -> None:
+    """Write every licence text of the tree below `target`, in a folder for each component.
+
+    `own` has those that came with the sources of the interpreter, which replace those of the repository.
+    """
     for path in sorted((source / "packaging" / "licenses").glob("*.txt")):
         _copy(path, target / path.stem / "LICENSE")
     # OpenSSL has the text of our own licence.
     _copy(source / "LICENSE", target / "openssl" / "LICENSE")
+    for path in sorted(own.glob("*/LICENSE")):
+        _copy(path, target / path.parent.name / path.name)
     for path in sorted(packages.glob("*.dist-info/**/*")):
         if path.is_file() and LICENSE_FILE.match(path.name):
             place = path.relative_to(packages)

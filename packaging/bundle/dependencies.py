@@ -7,8 +7,8 @@ from pathlib import Path
 
 from bundle import bytecode, cache, fetch, tools
 from bundle.elf import Elf
-from bundle.interpreter import HOME
 from bundle.lock import InterpreterLock
+from bundle.origins.base import HOME
 
 EXPORT_TIMEOUT = 60.0  # seconds
 
@@ -43,11 +43,11 @@ UNUSED_FOLDERS = ("bin", "tests", "__pycache__")
 def build(source: Path, lock: InterpreterLock, interpreter: Path, compiler: Path) -> Path:
     """Return the cached site-packages for the lock file in `source`. It must not be changed.
 
-    `interpreter` is the directory of the one that will run them, `compiler` one that runs on this machine.
+    `interpreter` is the home of the one that will run them, `compiler` one that runs on this machine.
     """
     requirements = _export(source)
     own = [Path(__file__).with_name(f"{name}.py").read_bytes() for name in ("dependencies", "elf")]
-    key = cache.digest([requirements, *own, interpreter.name])
+    key = cache.digest([requirements, *own, interpreter.parent.name])
     return cache.directory("packages", key, lambda to: _make(requirements, lock, compiler, to))
 
 

@@ -43,6 +43,11 @@ class Elf:
             head = file.read(len(MAGIC))
             return cls(bytearray(head + file.read())) if head == MAGIC else None
 
+    @classmethod
+    def parse(cls, content: bytes) -> Elf | None:
+        """Return the file with this content; None if it is no ELF file of this kind."""
+        return cls(bytearray(content)) if content.startswith(MAGIC) else None
+
     def needed(self) -> list[str]:
         """Return the names of the shared libraries that the loader must find."""
         dynamic = self._file.get_section_by_name(".dynamic")

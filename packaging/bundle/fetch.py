@@ -29,7 +29,7 @@ def maven(coordinates: str, sha256: str) -> Path:
             group, name, version, packaging, classifier = coordinates.split(":")
             folder = Path(scratch, *group.split("."), name, version)
             archive = folder / f"{name}-{version}-{classifier}.{packaging}"
-            _check(archive, sha256)
+            check(archive, sha256, archive.name)
             shutil.copyfile(archive, target / "archive")
 
     return cache.directory("maven", sha256[:32], make) / "archive"
@@ -53,8 +53,9 @@ def wheels(requirements: str, target: Path, *, python: str, platform: str) -> No
     tools.run(command, timeout=DOWNLOAD_TIMEOUT, stdin=requirements.encode())
 
 
-def _check(path: Path, sha256: str) -> None:
+def check(path: Path, sha256: str, name: str) -> None:
+    """Raise BuildError if the file that was fetched as `name` has not the locked sha256."""
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != sha256:
-        raise BuildError(f"{path.name} has sha256 {found}, the lock says {sha256}")
+        raise BuildError(f"{name} has sha256 {found}, the lock says {sha256}")

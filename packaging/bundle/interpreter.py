@@ -1,21 +1,21 @@
-"""Unpack and trim the interpreter, and make it relocatable and independent of the libraries of the host.
+"""Take the interpreter from its origin, and remove what nodeagent does not use.
 
-The result is the content of /usr/lib/nodeagent: bin/python3, lib/libpython*.so and lib/pythonX.Y.
+The result has two folders: `home` is the content of /usr/lib/nodeagent (bin/python3, lib/pythonX.Y, and libpython where
+the program needs it), `licenses` the licence texts that came with the sources.
 """
 
 from __future__ import annotations
 
-import zipfile
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from bundle import bytecode, cache, fetch
-from bundle.elf import Elf, replace_string
+from bundle import bytecode, cache, origins
+from bundle.elf import Elf
 from bundle.errors import BuildError
 from bundle.lock import InterpreterLock
+from bundle.origins.base import HOME, LICENSES, PYTHON, library_of
 
-# On the host.
-HOME = "/usr/lib/nodeagent"
+FOLDER = Path(__file__).parent
 
 # Packages and modules of the standard library that a daemon without a terminal, a compiler or a user never imports.
 UNUSED = {
@@ -47,67 +47,38 @@ UNUSED_COMPILED = (
     "_bz2*", "_lzma*", "_zstd*", "_uuid*", "_codecs_*", "_multibytecodec*", "_hashlib*",
 )  # fmt: skip
 
-# The paths of authorities on Fedora, RHEL CoreOS and Debian. The rest of the compiled-in folder of OpenSSL stays
-# private: the openssl.cnf of a host is written for the OpenSSL of the host.
-AUTHORITIES = {"/ssl/cert.pem": "/etc/pki/tls/cert.pem", "/ssl/certs": "/etc/ssl/certs"}
-
-# The loader tries every folder of this with every variant of the processor: two folders less are 40 system calls less.
-BUILT_RUNPATH = "$ORIGIN/:$ORIGIN/../:$ORIGIN/../lib/"
-RUNPATH = {"bin": "$ORIGIN/../lib", "lib": "$ORIGIN", "lib-dynload": "$ORIGIN"}  # by folder
-
 
 def build(lock: InterpreterLock, compiler: Path | None = None) -> Path:
-    """Return the cached directory with the interpreter of `lock`. It must not be changed.
+    """Return `home` in the cached directory with the interpreter of `lock`. It must not be changed.
 
     `compiler` is the interpreter of the same version that runs on this machine; None if that is the one to build.
     """
-    source = [Path(__file__).with_name(f"{name}.py").read_bytes() for name in ("interpreter", "elf", "bytecode")]
-    return cache.directory(
-        "interpreter", cache.digest([lock.text, lock.machine, *source]), lambda to: _make(lock, compiler, to)
-    )
+    names = ("interpreter", "elf", "bytecode", "origins/base", f"origins/{lock.origin}")
+    code = [(FOLDER / f"{name}.py").read_bytes() for name in names]
+    key = cache.digest([lock.text, lock.machine, lock.origin, *code])
+    return cache.directory("interpreter", key, lambda to: _make(lock, compiler, to)) / "home"
+
+
+def licenses(home: Path) -> Path:
+    """Return the folder with the licence texts of the interpreter in `home`. Some origins have none."""
+    return home.parent / LICENSES
 
 
 def _make(lock: InterpreterLock, compiler: Path | None, target: Path) -> None:
-    library = target / "lib" / f"python{lock.short}"
-    _unpack(lock, target, library)
-    for part in lock.libraries:
-        wheel = fetch.wheel(part.pypi, part.sha256, python=lock.short, platform=lock.wheels)
-        elf = Elf.read(wheel / part.file)
-        if elf is None:
-            raise BuildError(f"{part.file} of {part.pypi} is no shared library")
-        for unused in part.drop:
-            elf.drop_needed(unused)
-        elf.strip()
-        # The modules that use it search their own folder first.
-        (library / "lib-dynload" / part.soname).write_bytes(elf.data)
-    for path in sorted(target.rglob("*")):
-        if path.is_file():
-            _adapt(path, lock)
-    bytecode.compile_tree(compiler or target / "bin" / "python3", library, f"{HOME}/lib/python{lock.short}")
+    home, library = target / "home", library_of(lock)
 
+    def wanted(path: PurePosixPath) -> bool:
+        return not path.is_relative_to(library) or _used(path.relative_to(library))
 
-def _unpack(lock: InterpreterLock, target: Path, library: Path) -> None:
-    places = {
-        f"bin/python{lock.short}": target / "bin" / "python3",
-        f"libpython{lock.short}.so.1.0": target / "lib" / f"libpython{lock.short}.so.1.0",
-        "libffi.so.8": library / "lib-dynload" / "libffi.so.8",
-    }
-    prefix = PurePosixPath("lib", f"python{lock.short}")
-    with zipfile.ZipFile(fetch.maven(lock.cpython.maven, lock.cpython.sha256)) as archive:
-        for info in archive.infolist():
-            path = PurePosixPath(info.filename)
-            if info.is_dir() or not path.is_relative_to(lock.cpython.root):
-                continue
-            path = path.relative_to(lock.cpython.root)
-            place = places.pop(str(path), None)
-            if place is None and path.is_relative_to(prefix) and _used(path.relative_to(prefix)):
-                place = library / path.relative_to(prefix)
-            if place is not None:
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_bytes(archive.read(info))
-    if places:
-        raise BuildError(f"{lock.cpython.maven} lacks {', '.join(places)}")
-    (target / "bin" / "python3").chmod(0o755)
+    for path, content in origins.MODULES[lock.origin].files(lock, wanted):
+        place = (target if path.is_relative_to(LICENSES) else home) / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
+    python = home / PYTHON
+    if not (python.is_file() and Elf.read(python) and (home / library / "os.py").is_file()):
+        raise BuildError(f"the origin {lock.origin} gave no interpreter")
+    python.chmod(0o755)
+    bytecode.compile_tree(compiler or python, home / library, f"{HOME}/{library}")
 
 
 def _used(path: PurePosixPath) -> bool:
@@ -119,19 +90,3 @@ def _used(path: PurePosixPath) -> bool:
     if path.parts[:2] in UNUSED_FOLDERS:
         return False
     return first != "lib-dynload" or not any(fnmatchcase(path.name, each) for each in UNUSED_COMPILED)
-
-
-def _adapt(path: Path, lock: InterpreterLock) -> None:
-    """Replace the folders of the machine where CPython was built in one file, and bind it to the oldest glibc."""
-    elf = Elf.read(path)
-    if elf is None:
-        text = path.read_bytes()
-        path.write_bytes(text.replace(lock.cpython.prefix.encode(), HOME.encode()))
-        return
-    for symbol, (version, to) in lock.cpython.rebind.items():
-        elf.rebind(symbol, version, to)
-    for old, new in AUTHORITIES.items():
-        replace_string(elf.data, lock.cpython.prefix + old, new)
-    replace_string(elf.data, lock.cpython.prefix, HOME)
-    replace_string(elf.data, BUILT_RUNPATH, RUNPATH[path.parent.name])
-    path.write_bytes(elf.data)

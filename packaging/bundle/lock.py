@@ -1,7 +1,8 @@
-"""Read `packaging/interpreter.toml`, the sources of the interpreter and its libraries."""
+"""Read `packaging/interpreter.toml`, the origins of the interpreter and its libraries."""
 
 from __future__ import annotations
 
+import json
 import platform
 import tomllib
 from dataclasses import dataclass
@@ -9,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from bundle.errors import BuildError
+
+STANDALONE, QUICK = "standalone", "quick"
+ORIGINS = (STANDALONE, QUICK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +44,30 @@ class Library:
 
 
 @dataclass(frozen=True, slots=True)
+class QuickLock:
+    cpython: Cpython
+    libraries: dict[str, Library]
+
+
+@dataclass(frozen=True, slots=True)
+class StandaloneLock:
+    """A file of python-build-standalone, below the address of its releases."""
+
+    archive: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class InterpreterLock:
-    """The section of one architecture. `text` is the whole file, for keys of the cache."""
+    """The part of one origin and one architecture. `text` has all of it, for keys of the cache."""
 
     text: str
     machine: str
+    origin: str
     python: str
     glibc: str
     wheels: str
-    cpython: Cpython
-    libraries: tuple[Library, ...]
+    details: QuickLock | StandaloneLock
 
     @property
     def short(self) -> str:
@@ -57,19 +75,29 @@ class InterpreterLock:
         return ".".join(self.python.split(".")[:2])
 
 
-def load(path: Path, machine: str = platform.machine()) -> InterpreterLock:
-    """Return the section for `machine`, named as by uname. Raises BuildError if there is none."""
-    text = path.read_text()
-    whole: dict[str, Any] = tomllib.loads(text)
-    if machine not in whole:
-        raise BuildError(f"{path.name} locks no interpreter for {machine}")
-    part: dict[str, Any] = whole[machine]
+def load(path: Path, machine: str = platform.machine(), origin: str = QUICK) -> InterpreterLock:
+    """Return the part for `machine`, named as by uname. Raises BuildError if there is none."""
+    whole: dict[str, Any] = tomllib.loads(path.read_text())
+    common: dict[str, Any] = whole[origin]
+    if machine not in common:
+        others = [each for each in ORIGINS if machine in whole[each]]
+        remedy = f"; --interpreter {' or '.join(others)} has one" if others else ""
+        raise BuildError(f"{path.name} locks no interpreter of the origin {origin} for {machine}{remedy}")
+    part: dict[str, Any] = common[machine]
+    shared = {key: value for key, value in common.items() if key not in ("x86_64", "aarch64")}
     return InterpreterLock(
-        text=text,
+        text=json.dumps([whole["glibc"], shared, part], sort_keys=True),
         machine=machine,
-        python=whole["python"],
+        origin=origin,
+        python=common["python"],
         glibc=whole["glibc"],
         wheels=part["wheels"],
-        cpython=Cpython(**part["cpython"]),
-        libraries=tuple(Library(**part[name]) for name in ("sqlite", "zlib")),
+        details=_details(origin, part),
     )
+
+
+def _details(origin: str, part: dict[str, Any]) -> QuickLock | StandaloneLock:
+    if origin == QUICK:
+        libraries = {name: Library(**part[name]) for name in ("sqlite", "zlib")}
+        return QuickLock(Cpython(**part["cpython"]), libraries)
+    return StandaloneLock(part["archive"], part["sha256"])

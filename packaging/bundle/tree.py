@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import completion
 
-from bundle import bytecode, components, dependencies
+from bundle import bytecode, components, dependencies, interpreter, origins
 from bundle.elf import Elf
 from bundle.errors import BuildError
-from bundle.interpreter import HOME
 from bundle.lock import InterpreterLock
+from bundle.origins.base import HOME
 
 MANIFEST = f"{HOME}/manifest"
 
@@ -48,10 +48,10 @@ class Parts(NamedTuple):
 
 def assemble(source: Path, version: str, parts: Parts, target: Path) -> None:
     """Fill the empty directory `target`. Raises BuildError if the result needs more than every host has."""
-    lock, interpreter, packages = parts.lock, parts.interpreter, parts.packages
+    lock, packages = parts.lock, parts.packages
     home = target / HOME[1:]
     site = target / dependencies.on_host(lock)[1:]
-    shutil.copytree(interpreter, home)
+    shutil.copytree(parts.interpreter, home)
     shutil.copytree(packages, site)
     own = site / "nodeagent"
     shutil.copytree(source / "nodeagent", own, ignore=shutil.ignore_patterns("__pycache__"))
@@ -70,10 +70,12 @@ def assemble(source: Path, version: str, parts: Parts, target: Path) -> None:
     licenses = target / "usr" / "share" / "licenses" / "nodeagent"
     licenses.mkdir(parents=True)
     shutil.copyfile(source / "LICENSE", licenses / "LICENSE")
-    components.copy_licenses(source, packages, licenses)
     (licenses / "python").mkdir()
-    shutil.copyfile(interpreter / "lib" / f"python{lock.short}" / "LICENSE.txt", licenses / "python" / "LICENSE")
-    components.write_sbom(components.bundled(parts.compiler, parts.same_packages), version, home / components.SBOM)
+    shutil.copyfile(home / "lib" / f"python{lock.short}" / "LICENSE.txt", licenses / "python" / "LICENSE")
+    components.copy_licenses(source, packages, interpreter.licenses(parts.interpreter), licenses)
+    made_of = origins.MODULES[lock.origin].parts(lock)
+    listed = components.bundled(parts.compiler, parts.same_packages, made_of)
+    components.write_sbom(listed, version, lock.origin, home / components.SBOM)
     check(target, lock)
     _set_modes(target)
     write_manifest(target)

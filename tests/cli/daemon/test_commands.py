@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -246,6 +247,20 @@ def test_version(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
     golden("commands", "version", cli("version").out.replace(nodeagent.__version__, "VERSION"))
     daemon.stop()
     assert cli("version", "--json").json["daemon"] == ""
+
+
+def test_version_names_the_origin_of_the_interpreter(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    assert "not the self-contained package" in cli("version", "--verbose").out
+    assert cli("version", "--verbose", "--json").json["interpreter"] == ""
+    entry = {"name": "zlib", "version": "1.3", "licenses": [{"expression": "Zlib"}], "purl": "pkg:generic/zlib@1.3"}
+    other = {**entry, "name": "zlib2", "externalReferences": [{"type": "distribution", "url": "pkg:pypi/zlib"}]}
+    metadata = {"component": {}, "properties": [{"name": "nodeagent:interpreter", "value": "standalone"}]}
+    (tmp_path / "sbom.cdx.json").write_text(json.dumps({"metadata": metadata, "components": [entry, other]}))
+    assert "from python-build-standalone" in cli("version", "--verbose").out
+    answer = cli("version", "--verbose", "--json").json
+    assert answer["interpreter"] == "standalone"
+    assert [each["origin"] for each in answer["components"]] == ["pkg:generic/zlib@1.3", "pkg:pypi/zlib"]
 
 
 def test_settings_show_has_the_source_of_each_value(cli: Cli, no_settings: Path) -> None:

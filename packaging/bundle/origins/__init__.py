@@ -1,0 +1,13 @@
+"""The origins of the interpreter, with one interface.
+
+`standalone` takes python-build-standalone. `quick` puts it together from packages that were made for something else, in
+seconds, for tests.
+"""
+
+from __future__ import annotations
+
+from bundle import lock
+from bundle.origins import quick, standalone
+from bundle.origins.base import Origin
+
+MODULES: dict[str, Origin] = {lock.STANDALONE: standalone, lock.QUICK: quick}
