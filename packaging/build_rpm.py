@@ -43,26 +43,26 @@ def main(arguments: list[str]) -> int:
         (tar,) = out.glob(f"nodeagent-*-{options.machine}.tar.gz")
         begun = time.monotonic()
         built = build(rpmbuild, tar, out, FAST if options.fast else COMPRESSION)
-        tools.run([rpmlint, "--config", LINT, built], timeout=TIMEOUT)
+        tools.run([rpmlint, "--config", LINT, *built], timeout=TIMEOUT)
     except BuildError as error:
         print(f"package: {error}", file=sys.stderr)
         return 1
-    tools.log(f"{built} ({built.stat().st_size / 1e6:.1f} MB) in {time.monotonic() - begun:.1f} s")
+    sizes = ", ".join(f"{each} ({each.stat().st_size / 1e6:.1f} MB)" for each in built)
+    tools.log(f"{sizes} in {time.monotonic() - begun:.1f} s")
     return 0
 
 
-def build(rpmbuild: str, tar: Path, out: Path, compression: str) -> Path:
-    """Write the RPM of `tar` to the directory `out` and return its path. Raises BuildError.
+def build(rpmbuild: str, tar: Path, out: Path, compression: str) -> list[Path]:
+    """Write the RPMs of `tar` to the directory `out` and return their paths, the main one first. Raises BuildError.
 
     `compression` is a value of rpm's macro _binary_payload.
     """
     version, machine = tar.name.removeprefix("nodeagent-").removesuffix(".tar.gz").rsplit("-", 1)
-    name = f"nodeagent-{version}-1.{machine}.rpm"
     with package.scratch_folder(out) as scratch:
         macros = {
             "_topdir": str(scratch),
             "_rpmdir": f"{scratch}/out",
-            "_build_name_fmt": name,
+            "_build_name_fmt": "%%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm",
             "_buildhost": "reproducible",
             "use_source_date_epoch_as_buildtime": "1",
             "clamp_mtime_to_source_date_epoch": "1",
@@ -82,8 +82,8 @@ def build(rpmbuild: str, tar: Path, out: Path, compression: str) -> Path:
         environment = {"PATH": os.defpath, "LC_ALL": "C.UTF-8", "TZ": "UTC", "HOME": str(scratch)}
         environment["SOURCE_DATE_EPOCH"] = str(package.source_date_epoch())
         tools.run([*command, str(SPEC)], timeout=TIMEOUT, env=environment)
-        (built,) = (scratch / "out").rglob("*.rpm")
-        return built.replace(out / name)
+        # "nodeagent-0" sorts before "nodeagent-selinux".
+        return [path.replace(out / path.name) for path in sorted((scratch / "out").rglob("*.rpm"))]
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def built(package: Package, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     if "missing: " in done.stderr:
         cannot(done.stderr.strip())
     assert done.returncode == 0, done.stderr
-    (first,) = out.glob("*.rpm")
+    first, module = sorted(out.glob("*.rpm"))
     later = out / package.tar.name.replace("-0.", "-9.")
     with tarfile.open(package.tar) as source, tarfile.open(later, "w:gz") as target:
         for member in source:
@@ -70,7 +70,7 @@ def built(package: Package, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     ]
     subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT)
     (base,) = (out / "base").rglob("*.rpm")
-    return {"first": first, "later": build(package, later, out), "base": base}
+    return {"first": first, "later": build(package, later, out), "base": base, "module": module}
 
 
 def environment() -> dict[str, str]:
@@ -83,7 +83,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import build_rpm
-print(build_rpm.build("rpmbuild", Path(sys.argv[2]), Path(sys.argv[3]), build_rpm.FAST))
+print(build_rpm.build("rpmbuild", Path(sys.argv[2]), Path(sys.argv[3]), build_rpm.FAST)[0])
 """
     argv: list[str | Path] = [sys.executable, "-c", program, package.source / "packaging", tar, out]
     done = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=BUILD_TIMEOUT, check=False)
@@ -117,6 +117,20 @@ def test_the_same_tar_gives_the_same_rpm(package: Package, built: dict[str, Path
     assert hashlib.sha256(again.read_bytes()).digest() == hashlib.sha256(built["first"].read_bytes()).digest()
 
 
+def test_the_module_is_a_package_of_its_own(package: Package, built: dict[str, Path]) -> None:
+    def query(*arguments: str) -> str:
+        argv = ["rpm", "--query", "--package", str(built["module"]), *arguments]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT, check=True).stdout
+
+    assert query("--list").split() == ["/usr/share/selinux/packages/nodeagent.cil"]
+    assert "semodule -n -X 200 -i /usr/share/selinux/packages/nodeagent.cil" in query("--scripts")
+    assert "nodeagent = " in query("--requires")
+    listed = subprocess.run(
+        ["rpm", "--query", "--list", "--package", str(built["first"])], capture_output=True, text=True, check=True
+    )
+    assert "nodeagent.cil" not in listed.stdout
+
+
 def test_install_upgrade_downgrade_and_remove(package: Package, built: dict[str, Path], host: Host) -> None:
     rpm(host, "--install", built["base"])
     before = files(host)
@@ -124,6 +138,7 @@ def test_install_upgrade_downgrade_and_remove(package: Package, built: dict[str,
     rpm(host, "--upgrade", built["first"])
     manifest = (package.tree / "usr/lib/nodeagent/manifest").read_text().splitlines()
     expected = {"usr/share/man/man8/nodeagent.8.gz" if "man8" in name else name for name in manifest}
+    expected.remove("usr/share/selinux/packages/nodeagent.cil")
     listed = {name.removeprefix("/") for name in rpm(host, "--query", "--list", "nodeagent").splitlines()}
     assert expected - {"usr/lib/nodeagent/manifest"} <= listed
     assert rpm(host, "--verify", "nodeagent") == ""

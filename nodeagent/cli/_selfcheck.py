@@ -22,6 +22,7 @@ from nodeagent.core.selfcheck.files import (
     LABELLED,
     FileFacts,
     catalog_check,
+    domain_check,
     file_checks,
     label_check,
 )
@@ -73,6 +74,8 @@ async def survey() -> Sequence[SelfCheck]:
             _bounded(asyncio.to_thread(versions.read_versions, version)),
             _bounded(asyncio.to_thread(_running, name)),
         )
+        pid = own_unit.pid if isinstance(own_unit, UnitFacts) else 0
+        domain = await _bounded(asyncio.to_thread(files.read_domain, pid))
         reached = await _reach(bus, settings, booted=booted)
     return [
         checked,
@@ -81,6 +84,7 @@ async def survey() -> Sequence[SelfCheck]:
         *bus_checks(policy, name, polkit, own_unit, root=os.geteuid() == 0),
         *file_checks(paths, booted=booted, running=isinstance(own_unit, UnitFacts) and own_unit.running),
         label_check(labels),
+        domain_check(domain, labels),
         catalog_check(catalog, MESSAGE_IDS),
         *version_checks(nodeagent.__version__, found, running),
         *(reach_check(each, reached[each]) for each in REACH_CHECKS),

@@ -11,11 +11,10 @@ programs on that file system sooner.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
-from functools import cache
 from typing import TYPE_CHECKING
 
 from nodeagent.core.update.fence_view import FenceView
@@ -24,6 +23,7 @@ from nodeagent.fence.policy.bounds import Bounds
 from nodeagent.fence.policy.controller import begin, step
 from nodeagent.fence.policy.signals import weigh
 from nodeagent.fence.sensors.sensors import Sensors
+from nodeagent.host.c_library import c_library
 from nodeagent.reasons import Reason
 
 if TYPE_CHECKING:
@@ -132,12 +132,8 @@ def _sync(paths: Sequence[str]) -> None:
         except OSError:
             continue
         try:
-            _library().syncfs(directory)
+            with suppress(OSError):
+                c_library().syncfs(directory)
         finally:
             os.close(directory)
         return
-
-
-@cache
-def _library() -> ctypes.CDLL:
-    return ctypes.CDLL(None)

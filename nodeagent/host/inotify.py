@@ -5,12 +5,13 @@ The packages that have one run ldconfig to find the C library at every start.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import struct
 from collections.abc import Collection, Iterator
 from typing import Self
+
+from nodeagent.host.c_library import c_library
 
 __all__ = ["CHANGED", "CREATED", "GONE", "OVERFLOW", "DirectoryWatches", "Watch"]
 
@@ -112,7 +113,7 @@ class _Instance:
     """One inotify instance."""
 
     def __init__(self) -> None:
-        self._library = ctypes.CDLL(None, use_errno=True)
+        self._library = c_library()
         self.fd = _checked(self._library.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK), "inotify")
 
     def add(self, directory: str, mask: int) -> int:
@@ -144,6 +145,8 @@ class _Instance:
 
 def _checked(result: int, path: str) -> int:
     if result < 0:
+        import ctypes
+
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), path)
     return result

@@ -65,6 +65,9 @@ def assemble(source: Path, version: str, parts: Parts, target: Path) -> None:
     manual = target / "usr" / "share" / "man" / "man8"
     manual.mkdir(parents=True)
     shutil.copyfile(source / "packaging" / "man" / "nodeagent.8", manual / "nodeagent.8")
+    module = target / "usr" / "share" / "selinux" / "packages"
+    module.mkdir(parents=True)
+    shutil.copyfile(source / "packaging" / "selinux" / "nodeagent.cil", module / "nodeagent.cil")
     # Cockpit finds the page where it is installed; elsewhere these are a few unused kilobytes.
     shutil.copytree(source / "packaging" / "cockpit", target / "usr" / "share" / "cockpit" / "nodeagent")
     licenses = target / "usr" / "share" / "licenses" / "nodeagent"

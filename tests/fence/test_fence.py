@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import threading
@@ -29,6 +30,7 @@ from nodeagent.fence.policy.disks import BlockNode, DeviceNumber, Disks
 from nodeagent.fence.restore_log import FileRestoreLog
 from nodeagent.fence.sensors import sensors
 from nodeagent.fence.sensors.protected import Protected
+from nodeagent.host.c_library import c_library
 from nodeagent.host.dbus.client import Bus
 from nodeagent.reasons import Reason
 from tests.fence.fake_limits import CGROUP, DISK, OTHER, UNIT, Manager
@@ -267,7 +269,7 @@ def test_a_file_system_is_synced_by_its_first_path_that_is_there(
 ) -> None:
     called: list[str] = []
     library = SimpleNamespace(syncfs=lambda directory: called.append(os.readlink(f"/proc/self/fd/{directory}")))
-    monkeypatch.setattr(control_loop, "_library", lambda: library)
+    monkeypatch.setattr(control_loop, "c_library", lambda: library)
     (tmp_path / "file").write_text("")
     before = len(os.listdir("/proc/self/fd"))
     control_loop._sync([str(tmp_path / "none"), str(tmp_path / "file"), str(tmp_path), "/"])
@@ -278,7 +280,17 @@ def test_a_file_system_is_synced_by_its_first_path_that_is_there(
 
 def test_the_kernel_takes_it(tmp_path: Path) -> None:
     control_loop._sync([str(tmp_path)])
-    assert control_loop._library().syncfs(-1) == -1
+    assert c_library().syncfs(-1) == -1
+
+
+def test_a_domain_without_executable_memory_does_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> None:
+        raise OSError(errno.EACCES, "no executable memory")
+
+    monkeypatch.setattr(control_loop, "c_library", refused)
+    before = len(os.listdir("/proc/self/fd"))
+    control_loop._sync([str(tmp_path)])
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 async def test_a_victim_that_suffers_closes_it(host: Host) -> None:

@@ -17,6 +17,7 @@ __all__ = [
     "FileKind",
     "PathFacts",
     "catalog_check",
+    "domain_check",
     "file_checks",
     "label_check",
 ]
@@ -38,6 +39,10 @@ LABELLED: Final = (
     "/usr/lib/systemd/system/nodeagent.service",
     "/etc/nodeagent",
 )
+
+# Of the SELinux module in the package.
+DOMAIN: Final = "nodeagent_t"
+PROGRAM_TYPE: Final = "nodeagent_exec_t"
 
 _WRITABLE_BY_OTHERS: Final = 0o022
 _TMPFILES: Final = "systemd-tmpfiles --create"
@@ -152,6 +157,21 @@ def label_check(paths: Sequence[PathFacts] | NotRead) -> SelfCheck:
     shown = enumerated(f"{each.path} ({_type(each.label) or 'none'}, not {_type(each.wanted)})" for each in wrong)
     remedy = f"restorecon -RF {' '.join(each.path for each in wrong)}; files of an image get theirs in its build"
     return failed(name, f"labels differ from the policy: {shown}", remedy)
+
+
+def domain_check(label: str | NotRead, paths: Sequence[PathFacts] | NotRead) -> SelfCheck:
+    """``label`` is that of the daemon's process. Its module is loaded if the policy gives the program a type for it."""
+    name = "selinux.domain"
+    if isinstance(label, NotRead):
+        return unread(name, label)
+    domain = _type(label)
+    if domain == DOMAIN:
+        return ok(name, f"the daemon runs in {domain}")
+    wanted = () if isinstance(paths, NotRead) else (_type(found.wanted) for found in paths)
+    if PROGRAM_TYPE in wanted:
+        remedy = "restorecon -RF /usr/bin/nodeagent, then systemctl restart nodeagent"
+        return failed(name, f"the daemon runs in {domain}, although the policy has {DOMAIN}", remedy)
+    return ok(name, f"the daemon runs in {domain}: the policy of this host does not have the module of nodeagent")
 
 
 def _type(label: str) -> str:

@@ -11,18 +11,17 @@ set (no CAP_SYS_NICE, a process of another user namespace) is ``Terminal`` (``Pe
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import json
 import os
 import platform
 from collections.abc import Iterable, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
 from nodeagent.core.config.text import plain_json
 from nodeagent.errors import Terminal
 from nodeagent.fence.restore_log import RestoreLog
+from nodeagent.host.c_library import c_library
 from nodeagent.host.fs.os_errors import fault
 from nodeagent.reasons import Reason
 
@@ -169,16 +168,14 @@ def _settable(value: int) -> int:
     return value if value >> _CLASS_SHIFT else 0
 
 
-@cache
-def _library() -> Any:
-    return ctypes.CDLL(None, use_errno=True)
-
-
 def _call(which: int, *arguments: int) -> int:
     numbers = _NUMBERS.get(platform.machine())
     if numbers is None:
         raise Terminal(f"no I/O priorities on {platform.machine()}", reason=Reason.NO_PRIORITIES)
-    result = int(_library().syscall(ctypes.c_long(numbers[which]), *map(ctypes.c_long, arguments)))
+    library = c_library()
+    import ctypes
+
+    result = int(library.syscall(ctypes.c_long(numbers[which]), *map(ctypes.c_long, arguments)))
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from nodeagent.errors import Retryable
+from nodeagent.host.fs.selinux import Labels
 from nodeagent.reasons import Reason
 
 __all__ = ["is_temp", "new_file", "put_dir", "put_file", "put_link", "remove_temp", "temp_name"]
@@ -23,6 +24,8 @@ _PREFIX = ".nodeagent-"
 _SUFFIX = ".tmp"
 # Hex digits.
 _TOKEN = 16
+# For files without a label in the config.
+_LABELS = Labels()
 _ACLS = ("system.posix_acl_access", "system.posix_acl_default")
 
 # Gets a file descriptor and its ``st_mode``. Called before any data is written.
@@ -88,6 +91,7 @@ def put_file(dir_fd: int, name: str, content: bytes, *, mode: int, uid: int, gid
 def new_file(dir_fd: int, name: str, *, mode: int) -> Iterator[Callable[[bytes], None]]:
     """Yield a function that writes the next part of a file. The file gets its name at the end, none after an error."""
     with _file(dir_fd, name) as fd:
+        _LABELS.write_new(fd, os.path.join(os.readlink(f"/proc/self/fd/{dir_fd}"), name), mode)  # noqa: PTH115, PTH118
         yield lambda part: _write(fd, part)
         os.fchmod(fd, mode)
 

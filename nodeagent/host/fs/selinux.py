@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import threading
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
-__all__ = ["Labels", "policy_label"]
+from nodeagent.host.c_library import c_library
+
+__all__ = ["Labels", "is_customizable", "policy_label"]
 
 _ATTRIBUTE = "security.selinux"
 _LIBRARY = "libselinux.so.1"
@@ -27,10 +30,10 @@ class _Library:
     """The label database of libselinux: opened once (10 ms), with a lock for versions without thread safety."""
 
     def __init__(self) -> None:
-        # Loaded only on hosts with SELinux.
+        # Loaded only on hosts with SELinux. First, because it has the error of an import that fails.
+        library = c_library(_LIBRARY)
         import ctypes
 
-        library = ctypes.CDLL(_LIBRARY, use_errno=True)
         library.selabel_open.restype = ctypes.c_void_p
         library.selabel_open.argtypes = [ctypes.c_uint, ctypes.c_void_p, ctypes.c_uint]
         library.selabel_lookup_raw.argtypes = [
@@ -41,6 +44,7 @@ class _Library:
         ]
         library.freecon.argtypes = [ctypes.c_char_p]
         library.freecon.restype = None
+        library.is_context_customizable.argtypes = [ctypes.c_char_p]
         self._handle = library.selabel_open(_CTX_FILE, None, 0)
         if not self._handle:
             raise OSError(ctypes.get_errno(), "selabel_open")
@@ -59,6 +63,10 @@ class _Library:
         self._library.freecon(context)
         return label.decode() if label else None
 
+    def is_customizable(self, label: str) -> bool:
+        with self._lock:
+            return int(self._library.is_context_customizable(label.encode())) == 1
+
 
 _library: _Library | None = None
 _library_lock = threading.Lock()
@@ -66,6 +74,23 @@ _library_lock = threading.Lock()
 
 def policy_label(path: str, mode: int) -> str | None:
     """Return the label that the policy assigns to a path of this type (``st_mode``), None if it is unavailable."""
+    library = _loaded()
+    return None if library is None else library.lookup(path, mode)
+
+
+def is_customizable(label: str) -> bool:
+    """Return whether the policy lets an admin choose this type for any path (``customizable_types``)."""
+    library = _loaded()
+    return library is not None and library.is_customizable(label)
+
+
+def label_type(label: str) -> str:
+    """Return the type of a label, "" if it has none."""
+    parts = label.split(":")
+    return parts[2] if len(parts) > 2 else ""
+
+
+def _loaded() -> _Library | None:
     global _library
     with _library_lock:
         if _library is None:
@@ -73,15 +98,21 @@ def policy_label(path: str, mode: int) -> str | None:
                 _library = _Library()
             except (OSError, ImportError, AttributeError):
                 return None
-    return _library.lookup(path, mode)
+        return _library
 
 
 class Labels:
     """Reads and writes labels through file descriptors."""
 
-    def __init__(self, enabled: bool | None = None, policy: PolicyLookup = policy_label) -> None:
+    def __init__(
+        self,
+        enabled: bool | None = None,
+        policy: PolicyLookup = policy_label,
+        customizable: Callable[[str], bool] = is_customizable,
+    ) -> None:
         self._enabled = enabled
         self._policy = policy
+        self._customizable = customizable
 
     @cached_property
     def enabled(self) -> bool:
@@ -101,9 +132,11 @@ class Labels:
         return raw.rstrip(b"\0").decode()
 
     def write(self, fd: int, path: str, mode: int, *, wanted: str | None, replaced: str | None) -> None:
-        """Write the first known label: the wanted one, that of the replaced file, that of the policy."""
-        label = wanted or replaced or (self._policy(path, mode) if self.enabled else None)
-        if not self.enabled or label is None:
+        """Write the wanted label or, as restorecon(8), that of the policy."""
+        if not self.enabled:
+            return
+        label = wanted or self._chosen(path, mode, replaced)
+        if label is None:
             return
         try:
             os.setxattr(f"/proc/self/fd/{fd}", _ATTRIBUTE, label.encode() + b"\0")
@@ -111,3 +144,15 @@ class Labels:
             # A file system without labels (the EFI partition) is an error only if the label was requested.
             if error.errno != errno.ENOTSUP or wanted is not None:
                 raise
+
+    def write_new(self, fd: int, path: str, mode: int) -> None:
+        """Write the label of the policy for a file that the agent makes for itself or for other programs."""
+        self.write(fd, path, stat.S_IFREG | mode, wanted=None, replaced=None)
+
+    def _chosen(self, path: str, mode: int, replaced: str | None) -> str | None:
+        """Keep the label of the replaced file if the policy has none, or if only user or categories differ, or if an
+        admin may choose its type."""
+        policy = self._policy(path, mode)
+        if replaced is None or policy is None:
+            return policy or replaced
+        return replaced if label_type(replaced) == label_type(policy) or self._customizable(replaced) else policy

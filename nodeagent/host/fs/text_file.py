@@ -10,6 +10,8 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from nodeagent.host.fs.selinux import Labels
+
 __all__ = ["TextFile"]
 
 MODE = 0o644
@@ -21,8 +23,9 @@ class TextFile:
     After ``remove`` nothing is written: the thread of a cancelled task must not restore the file.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, labels: Labels | None = None) -> None:
         self.path = path
+        self._labels = labels or Labels()
         self._target = Path(path)
         # Not *.prom, so no collector reads it.
         self._temporary = self._target.with_name(f".{self._target.name}.new")
@@ -38,6 +41,8 @@ class TextFile:
             try:
                 # An entry of another user must not be followed.
                 with self._temporary.open("x", encoding="utf-8") as file:
+                    # It would have the label of its directory.
+                    self._labels.write_new(file.fileno(), self.path, MODE)
                     file.write(text)
                     # Exporters are not root, so the mode must not depend on the umask.
                     os.fchmod(file.fileno(), MODE)

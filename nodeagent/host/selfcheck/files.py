@@ -15,11 +15,12 @@ from nodeagent.core.selfcheck.result import NotRead
 from nodeagent.host.checkers.job import CheckerLate, run_program
 from nodeagent.host.fs.selinux import Labels, policy_label
 
-__all__ = ["read_catalog", "read_labels", "read_manifest", "read_path"]
+__all__ = ["read_catalog", "read_domain", "read_labels", "read_manifest", "read_path"]
 
 MANIFEST: Final = "/usr/lib/nodeagent/manifest"
 # Bytes. The manifest has 200 KB.
 _MAX_MANIFEST: Final = 4 << 20
+_MAX_LABEL: Final = 4096
 # Seconds. journalctl reads one file.
 _CATALOG_TIMEOUT: Final = 20.0
 _MESSAGE_ID: Final = re.compile(r"[0-9a-f]{32}")
@@ -83,6 +84,19 @@ def read_labels(paths: Sequence[str], *, enabled: bool | None = None) -> Sequenc
     if not any(each.wanted for each in found):
         return NotRead("the policy names no label: libselinux or its file contexts are missing")
     return found
+
+
+def read_domain(pid: int, *, enabled: bool | None = None, proc: Path = Path("/proc")) -> str | NotRead:
+    """Return the label of a process; ``pid`` is 0 if the daemon does not run."""
+    if not Labels(enabled).enabled:
+        return NotRead("not applicable: SELinux is not enabled on this host")
+    if not pid:
+        return NotRead("the daemon does not run", "systemctl start nodeagent")
+    try:
+        with (proc / str(pid) / "attr/current").open("rb") as file:
+            return file.read(_MAX_LABEL).rstrip(b"\0\n").decode(errors="replace")
+    except OSError as error:
+        return NotRead(f"the domain of process {pid}: {error.strerror}", "run it as root")
 
 
 async def read_catalog(ids: Collection[str], program: str = "journalctl") -> Collection[str] | NotRead:

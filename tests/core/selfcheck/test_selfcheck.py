@@ -18,6 +18,7 @@ from nodeagent.core.selfcheck.files import (
     FileKind,
     PathFacts,
     catalog_check,
+    domain_check,
     file_checks,
     label_check,
 )
@@ -192,6 +193,27 @@ def test_labels() -> None:
     assert label_check(labelled("system_u:object_r:usr_t:s0")).result == "failed"
     assert label_check(labelled("")).result == "failed"
     assert label_check(NotRead("not applicable")).result == "skipped"
+
+
+@pytest.mark.parametrize(
+    ("domain", "wanted", "result"),
+    [
+        ("nodeagent_t", "nodeagent_exec_t", "ok"),
+        # Without the module, the host runs it as a service that is not confined.
+        ("unconfined_service_t", "bin_t", "ok"),
+        ("unconfined_service_t", "nodeagent_exec_t", "failed"),
+    ],
+)
+def test_the_domain(domain: str, wanted: str, result: str) -> None:
+    paths = [PathFacts("/usr/bin/nodeagent", "", wanted=f"system_u:object_r:{wanted}:s0")]
+    check = domain_check(f"system_u:system_r:{domain}:s0", paths)
+    assert (check.id, check.result) == ("selinux.domain", result)
+    assert domain in check.message
+
+
+def test_a_domain_that_is_not_known() -> None:
+    assert domain_check(NotRead("not applicable"), NotRead("not applicable")).result == "skipped"
+    assert domain_check("u:r:init_t:s0", NotRead("no policy")).result == "ok"
 
 
 def test_catalog() -> None:

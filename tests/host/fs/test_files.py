@@ -290,8 +290,9 @@ class TestDiffers:
 class TestLabels:
     OLD, POLICY = "system_u:object_r:old_t:s0", "system_u:object_r:policy_t:s0"
 
-    def disk(self, root: Path, policy: str | None = POLICY) -> DiskFiles:
-        return DiskFiles(str(root), labels=Labels(enabled=True, policy=lambda path, mode: policy))
+    def disk(self, root: Path, policy: str | None = POLICY, customizable: str = "") -> DiskFiles:
+        labels = Labels(True, lambda path, mode: policy, lambda label: label == customizable)
+        return DiskFiles(str(root), labels=labels)
 
     def label(self, path: Path) -> str:
         return os.getxattr(path, "security.selinux", follow_symlinks=False).rstrip(b"\0").decode()
@@ -301,13 +302,48 @@ class TestLabels:
         self.disk(tmp_path).install("/a/l", link("x"))
         assert {self.label(tmp_path / name) for name in ("a", "a/x", "a/l")} == {self.POLICY}
 
-    def test_a_replaced_file_keeps_its_label(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("old", "policy", "customizable", "expected"),
+        [
+            # A file that was moved here from a home would be unreadable for its service.
+            (OLD, POLICY, "", POLICY),
+            (OLD, POLICY, OLD, OLD),
+            (OLD, None, "", OLD),
+            ("unconfined_u:object_r:policy_t:s0:c1", POLICY, "", "unconfined_u:object_r:policy_t:s0:c1"),
+        ],
+    )
+    def test_a_replaced_file_is_labelled_as_restorecon_does(
+        self, tmp_path: Path, old: str, policy: str | None, customizable: str, expected: str
+    ) -> None:
         (tmp_path / "x").write_text("old")
-        os.setxattr(tmp_path / "x", "security.selinux", self.OLD.encode() + b"\0")
-        self.disk(tmp_path).install("/x", file())
-        assert self.label(tmp_path / "x") == self.OLD
-        self.disk(tmp_path).install("/x", link("y"))  # another type, another label
-        assert self.label(tmp_path / "x") == self.POLICY
+        os.setxattr(tmp_path / "x", "security.selinux", old.encode() + b"\0")
+        disk = self.disk(tmp_path, policy, customizable)
+        disk.install("/x", file())
+        assert self.label(tmp_path / "x") == expected
+        disk.install("/x", link("y"))  # another kind of file: its label is of no use
+        assert policy is None or self.label(tmp_path / "x") == policy
+
+    def test_they_are_set_before_the_names(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        renamed: dict[str, str] = {}
+        rename = os.rename
+
+        def observed(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+            directory = Path(f"/proc/self/fd/{src_dir_fd}").readlink()
+            renamed[target] = self.label(directory / source)
+            rename(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+        monkeypatch.setattr(atomic.os, "rename", observed)
+        disk = self.disk(tmp_path)
+        disk.install("/a/x", file())
+        disk.install("/a/l", link("x"))
+        monkeypatch.setattr(atomic, "_LABELS", Labels(True, lambda path, mode: f"u:r:{Path(path).name}_t:s0"))
+        fd = os.open(tmp_path, os.O_RDONLY)
+        try:
+            with atomic.new_file(fd, "made", mode=0o600) as write:
+                write(b"")
+        finally:
+            os.close(fd)
+        assert renamed == {**dict.fromkeys(("a", "x", "l"), self.POLICY), "made": "u:r:made_t:s0"}
 
     def test_a_named_label_wins_and_is_compared(self, tmp_path: Path) -> None:
         disk, wanted = self.disk(tmp_path), file(label="system_u:object_r:named_t:s0")

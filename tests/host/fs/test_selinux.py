@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import stat
 import subprocess
@@ -67,6 +68,35 @@ def test_a_host_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selinux, "_LIBRARY", "libselinux-is-not-here.so.9")
     monkeypatch.setattr(selinux, "_library", None)
     assert policy_label("/etc/x", stat.S_IFREG) is None
+
+
+def test_types_that_an_admin_may_choose(tmp_path: Path) -> None:
+    (tmp_path / "contexts/files").mkdir(parents=True)
+    (tmp_path / "contexts/files/file_contexts").write_text(CONTEXTS)
+    (tmp_path / "contexts/customizable_types").write_text("swapfile_t\n")
+    code = ASK.replace("policy_label(path, int(mode))", "selinux.is_customizable(path)")
+    code = code.replace("import policy_label", "import selinux").replace("host.fs.selinux", "host.fs")
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), json.dumps([("u:r:swapfile_t:s0", 0), ("u:r:etc_t:s0", 0)])],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    if "cannot open shared object" in done.stderr:
+        pytest.skip("libselinux is not installed")
+    assert json.loads(done.stdout) == [True, False], done.stderr
+
+
+def test_the_library_without_executable_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a domain that may not execute what libffi writes."""
+
+    def refused(name: str) -> None:
+        raise OSError(errno.EACCES, f"{name}: no executable memory")
+
+    monkeypatch.setattr(selinux, "c_library", refused)
+    monkeypatch.setattr(selinux, "_library", None)
+    assert policy_label("/etc/x", stat.S_IFREG) is None
+    assert not selinux.is_customizable("u:r:etc_t:s0")
 
 
 def test_switched_off_it_does_nothing(tmp_path: Path) -> None:

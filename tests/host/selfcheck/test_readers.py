@@ -169,6 +169,16 @@ def test_labels(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(files.read_labels([str(root)], enabled=True), NotRead)
 
 
+def test_the_domain_of_the_daemon(tmp_path: Path) -> None:
+    assert isinstance(files.read_domain(1, enabled=False), NotRead)
+    assert isinstance(files.read_domain(0, enabled=True), NotRead)
+    assert isinstance(files.read_domain(7, enabled=True, proc=tmp_path), NotRead)
+    attributes = tmp_path / "7/attr"
+    attributes.mkdir(parents=True)
+    (attributes / "current").write_bytes(b"system_u:system_r:nodeagent_t:s0\0")
+    assert files.read_domain(7, enabled=True, proc=tmp_path) == "system_u:system_r:nodeagent_t:s0"
+
+
 async def test_catalog(tmp_path: Path) -> None:
     known, other = "a" * 32, "b" * 32
     program = tmp_path / "journalctl"

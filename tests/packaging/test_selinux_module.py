@@ -1,0 +1,72 @@
+"""The SELinux module as text: each rule has its reason, and none gives what the daemon must not have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nodeagent.core.selfcheck.files import DOMAIN, LABELLED, PROGRAM_TYPE
+
+ROOT = Path(__file__).parents[2]
+MODULE = ROOT / "packaging/selinux/nodeagent.cil"
+UNIT = ROOT / "systemd/usr/lib/systemd/system/nodeagent.service"
+
+
+@pytest.fixture(scope="module")
+def module() -> str:
+    return MODULE.read_text()
+
+
+def paragraphs(text: str) -> Iterator[list[str]]:
+    for part in re.split(r"\n\s*\n", text.strip()):
+        yield part.splitlines()
+
+
+def test_each_paragraph_gives_a_reason(module: str) -> None:
+    for lines in paragraphs(module):
+        comment = [line for line in lines if line.startswith(";")]
+        assert lines[0].startswith("; "), lines[0]
+        assert comment[-1].endswith((".", ":")), "a whole sentence"
+        assert len(comment) == len(lines) or len(lines) - len(comment) <= 15, (
+            f"too many rules for one reason: {lines[0]}"
+        )
+
+
+def rules(module: str) -> str:
+    return re.sub(r";.*", "", module)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("execmem", "execstack", "execheap", "execmod", "ptrace", "sys_admin", "sys_module", "load_policy"),
+        *("typepermissive", "unconfined", "setenforce", "setbool", "mac_admin", "can_load_policy"),
+    ],
+)
+def test_what_the_daemon_never_gets(module: str, word: str) -> None:
+    assert word not in rules(module)
+
+
+def test_the_capabilities_are_those_of_the_unit(module: str) -> None:
+    (granted,) = re.findall(r"\(capability \(([a-z_ ]+)\)\)", rules(module))
+    (line,) = re.findall(r"^CapabilityBoundingSet=(.+)$", UNIT.read_text(), re.MULTILINE)
+    of_the_unit = {name.removeprefix("CAP_").lower() for name in line.split()}
+    # The kernel asks for it before dac_override, which gives more.
+    assert set(granted.split()) == of_the_unit | {"dac_read_search"}
+
+
+def test_the_names_are_those_of_the_check(module: str) -> None:
+    assert f"(type {DOMAIN})" in module
+    assert f"(type {PROGRAM_TYPE})" in module
+    assert f'(filecon "/usr/bin/nodeagent" file (system_u object_r {PROGRAM_TYPE} ' in module
+    assert "/usr/bin/nodeagent" in LABELLED
+
+
+def test_the_program_cannot_be_replaced_by_the_daemon(module: str) -> None:
+    (kept,) = re.findall(r"nodeagent_managed \(and .+\(not (.+)\)\)\)", rules(module))
+    assert PROGRAM_TYPE in kept
+    block = module[module.index(f"(type {PROGRAM_TYPE})") :].partition("\n\n")[0]
+    assert "non_security_file_type" not in block
