@@ -38,20 +38,23 @@ KINDS = {"ID": "updates", "OTHER": "updates", "CONFIG": "configs", "PATH|UNIT": 
 
 def preamble() -> dict[str, str]:
     """Return the functions for each kind. Words beside paths are completed for what does not begin like one."""
-    bash, zsh = [], []
+    bash, zsh, fish = [], [], []
     for kind, command in WORDS.items():
         paths = 'case "$1" in /* | .*) compgen -f -- "$1" ;; *) ' if kind == "units" else ""
         bash.append(f'_nodeagent_{kind}() {{ {paths}compgen -W "$({command})" -- "$1"{" ;; esac" if paths else ""}; }}')
         files = "_files; " if kind == "units" else ""
         zsh.append(f'_nodeagent_{kind}() {{ {files}compadd -- ${{(f)"$({command})"}} }}')
-    return {"bash": "\n".join(bash), "zsh": "\n".join(zsh)}
+        paths = "__fish_complete_path (commandline -ct); " if kind == "units" else ""
+        fish.append(f"function _nodeagent_{kind}; {paths}{command}; end")
+    return {"bash": "\n".join(bash), "zsh": "\n".join(zsh), "fish": "\n".join(fish)}
 
 
 def completion_of(kind: str) -> dict[str, str]:
     return {
         "bash": f"_nodeagent_{kind}",
         "zsh": f"_nodeagent_{kind}",
-        "fish": f"({WORDS[kind]})",
+        # shtab puts this between double quotes as it is, so a command with quotes would end them.
+        "fish": f"(_nodeagent_{kind})",
     }
 
 
