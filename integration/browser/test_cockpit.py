@@ -166,6 +166,80 @@ async def test_an_update_is_applied_and_cancelled(page: CockpitPage, cockpit_roo
             assert (await client.status())["desired"] == "worker-1"
 
 
+async def test_the_previous_config_comes_back(page: CockpitPage, cockpit_root: Path, daemon: WholeDaemon) -> None:
+    with cockpit.session(cockpit_root, daemon.directory, admin=True) as address:
+        async with daemon.running(LIMIT) as client:
+            await page.open(address)
+            await page.shows("#sentence", "No config was applied yet")
+            await page.hides("#rollback")
+            await client.apply(source("worker-1").text.decode())
+            await page.shows("#sentence", "worker-1 is in force")
+            await page.click("#rollback")
+            await page.click("#confirm-yes")
+            await page.shows("#rollback-result", "NoPrevious")
+            await page.shows("#rollback-result", "What now: apply the config that you want")
+            await client.apply(source("worker-2").text.decode())
+            await page.shows("#sentence", "worker-2 is in force")
+            await page.click("#rollback")
+            await page.shows("#confirm", "Roll back worker-2?")
+            assert await page.faults() == []
+            await page.click("#confirm-no")
+            await page.hides("#confirm")
+            assert (await client.status())["desired"] == "worker-2"
+            await page.click("#rollback")
+            await page.click("#confirm-yes")
+            await page.shows("#sentence", "worker-1 is in force")
+            assert (await client.status())["desired"] == "worker-1"
+
+
+async def test_limited_access_cannot_change_an_update(
+    page: CockpitPage, cockpit_root: Path, daemon: WholeDaemon
+) -> None:
+    with cockpit.session(cockpit_root, daemon.directory, admin=False) as address:
+        async with daemon.running(LIMIT) as client:
+            await client.apply(source("worker-1").text.decode())
+            await page.open(address)
+            await page.shows("#sentence", "worker-1 is in force")
+            await page.shows("#rollback", "Roll back")
+            assert await page.disabled("#rollback")
+            await page.enter("#config", source("worker-3").text.decode())
+            assert await page.disabled("#preview")
+            assert await page.disabled("#apply")
+            await client.start_maintenance("disk swap", {})
+            await client.apply(source("worker-2").text.decode())
+            await page.shows("#sentence", "LeaseHeld")
+            await page.shows("#cancel", "Cancel the update")
+            assert await page.disabled("#cancel")
+            await page.hides("#rollback")
+            assert await page.faults() == []
+
+
+async def test_a_request_outlives_the_session(page: CockpitPage, cockpit_root: Path, daemon: WholeDaemon) -> None:
+    """The session ends while an update waits, and another one cancels it."""
+    async with daemon.running(LIMIT) as client:
+        with cockpit.session(cockpit_root, daemon.directory, admin=True) as address:
+            await page.open(address)
+            await client.apply(source("worker-1").text.decode())
+            await page.shows("#sentence", "worker-1 is in force")
+            await client.start_maintenance("disk swap", {})
+            await page.enter("#config", source("worker-2").text.decode())
+            await page.click("#preview")
+            await page.click("#apply")
+            await page.click("#confirm-yes")
+            await page.shows("#sentence", "LeaseHeld")
+        await page.shows("#lost", "An update goes on without this page")
+        for button in ("#preview", "#apply", "#cancel", "#rollback", "#maintenance-start", "#maintenance-stop"):
+            assert await page.disabled(button), button
+        assert (await client.status())["target"] == "worker-2"
+        with cockpit.session(cockpit_root, daemon.directory, admin=True) as address:
+            await page.open(address)
+            await page.shows("#sentence", "LeaseHeld")
+            await page.click("#cancel")
+            await page.click("#confirm-yes")
+            await page.shows("#sentence", "worker-1 is in force")
+        assert (await client.history(1))[0]["outcome"] == "cancelled"
+
+
 async def test_a_maintenance_is_started_and_stopped(page: CockpitPage, cockpit_root: Path, daemon: WholeDaemon) -> None:
     with cockpit.session(cockpit_root, daemon.directory, admin=True) as address:
         async with daemon.running(LIMIT) as client:

@@ -16,6 +16,7 @@ const HINTS = {
     UpdateUnderWay: "wait for its end, or cancel it",
     DisruptionExceeded: "preview again: the host has changed since the preview",
     ClusterDecides: "change the config in the cluster",
+    NoPrevious: "apply the config that you want",
     CancelTooLate: "wait for its end, then run nodeagent rollback on the host",
     ServiceUnknown: "start nodeagent.service",
     NameHasNoOwner: "start nodeagent.service",

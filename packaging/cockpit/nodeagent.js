@@ -36,6 +36,9 @@ watch({
     disconnected(why) {
         byId("lost-why").textContent = why;
         byId("lost").hidden = false;
+        // Nothing can be requested any more.
+        update.show(null);
+        maintenance.show(null);
         document.body.hidden = false;
     },
 });

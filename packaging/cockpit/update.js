@@ -1,4 +1,4 @@
-/* Preview a config, apply it, and cancel the update under way. */
+/* Preview a config, apply it, cancel the update under way, and roll the last one back. */
 
 import { CallError } from "./bus.js";
 import { confirm } from "./confirm.js";
@@ -29,12 +29,12 @@ export class UpdateSection {
         byId("preview").addEventListener("click", () => this.#run("result", () => this.#preview()));
         byId("apply").addEventListener("click", () => this.#run("result", () => this.#apply()));
         byId("cancel").addEventListener("click", () => this.#run("cancel-result", () => this.#cancel()));
+        byId("rollback").addEventListener("click", () => this.#run("rollback-result", () => this.#rollback()));
         onRights(() => this.#refresh());
     }
 
     show(status) {
-        if (!underWay(status))
-            byId("cancel-result").replaceChildren();
+        byId(underWay(status) ? "rollback-result" : "cancel-result").replaceChildren();
         this.#status = status;
         this.#refresh();
     }
@@ -78,6 +78,9 @@ export class UpdateSection {
         byId("apply").disabled = !may || this.#plan === null;
         byId("cancel").hidden = !underWay(this.#status);
         byId("cancel").disabled = !may;
+        // Before the first config, there is none to go back to.
+        byId("rollback").hidden = underWay(this.#status) || !this.#status?.Current;
+        byId("rollback").disabled = !may;
     }
 
     async #run(result, request) {
@@ -134,5 +137,15 @@ export class UpdateSection {
         const [answer] = await this.#caller.call("Cancel", {});
         const { config, effect } = JSON.parse(answer);
         return notice("good", `The update to ${config} is cancelled`, EFFECTS[effect] ?? effect);
+    }
+
+    async #rollback() {
+        const { Current } = this.#status;
+        const parts = [element("p", {}, "The config before it becomes the desired one, including its OS. This takes what the "
+            + "way there took: services may restart, workloads may move away, and the host may reboot, which ends this session.")];
+        if (!await confirm(`Roll back ${Current}?`, parts, "Roll back"))
+            return null;
+        const [config] = await this.#caller.call("Rollback", {});
+        return notice("good", "Accepted", `${config} is the desired config. The status above follows the update.`);
     }
 }
