@@ -13,6 +13,7 @@ from nodeagent.agent.update.fallback import kind_of_fallback, kind_of_planned
 from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.agent.update.restarts import taken_along
 from nodeagent.agent.update.run import Basis, Ports, Update, UpdatePolicy
+from nodeagent.core.boot_count import counting_to_dict
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.bootloader_check import check_to_dict, decide
@@ -48,6 +49,8 @@ async def plan_answer(
             if ports.os is not None and (check := await ports.os.check_bootloader()) is not None:
                 decision = decide(check, policy.bootloader, bios=policy.bootloader_bios)
                 answer["bootloader"] = {**check_to_dict(check), "then": str(decision.step)}
+    if update.target is not None and ports.os is not None:
+        answer["boot_count"] = counting_to_dict(await ports.os.counting.counting())
     if may_fall_back(update.plan):
         answer["fallback"] = chosen_to_dict(await kind_of_fallback(ports, policy, update.plan))
     if update.plan.reboot:

@@ -15,7 +15,9 @@ from typing import Any, Final, TypeVar
 import nodeagent
 from nodeagent.cli import _offline
 from nodeagent.cli._client import Client
+from nodeagent.core.boot_count import BootCounting, CountedBy
 from nodeagent.core.plan.jumps.declared import BUILT_IN, UPDATE_PATH
+from nodeagent.core.selfcheck.boot import boot_check
 from nodeagent.core.selfcheck.bus import NameFacts, bus_checks
 from nodeagent.core.selfcheck.files import (
     DIRECTORIES,
@@ -31,6 +33,7 @@ from nodeagent.core.selfcheck.result import NotRead, SelfCheck, failed, ok, skip
 from nodeagent.core.selfcheck.unit import UnitFacts, unit_checks
 from nodeagent.core.selfcheck.versions import RunningFacts, version_checks
 from nodeagent.errors import AgentError, InvalidInput, Unreachable, full_text
+from nodeagent.host.boot_counter import HostBootCounter
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.jumps import read_update_path
 from nodeagent.host.selfcheck import bus as bus_facts
@@ -47,6 +50,7 @@ DEADLINE: Final = 20.0
 PATIENCE: Final = 10.0
 NO_SYSTEMD: Final = NotRead("systemd does not run here, as in the build of an image", "run it on the booted host")
 NOT_CONFIGURED: Final = NotRead("not configured")
+OSTREE_BOOTED: Final = "/run/ostree-booted"
 AS_ROOT: Final = "run it as root"
 MESSAGE_IDS: Final = tuple(message.id for message in MESSAGES.values())
 
@@ -59,11 +63,12 @@ async def survey() -> Sequence[SelfCheck]:
     booted = await asyncio.to_thread(unit.is_booted)
     async with Bus(connect_for=0.0, patience=PATIENCE) as bus:
         owner: Awaitable[NameFacts | NotRead] = bus_facts.read_name(bus) if booted else _known(NO_SYSTEMD)
-        own_unit, name, polkit, systemd = await asyncio.gather(
+        own_unit, name, polkit, systemd, counting = await asyncio.gather(
             _bounded(unit.read_unit(bus) if booted else asyncio.to_thread(unit.read_unit_files)),
             _bounded(owner),
             _bounded(bus_facts.read_polkit(bus) if booted else _known(NO_SYSTEMD)),
             _bounded(unit.read_systemd_version(bus) if booted else _known("")),
+            _bounded(_counting(settings)),
         )
         version = systemd if isinstance(systemd, str) else ""
         policy, paths, catalog, labels, found, running = await asyncio.gather(
@@ -86,6 +91,7 @@ async def survey() -> Sequence[SelfCheck]:
         label_check(labels),
         domain_check(domain, labels),
         catalog_check(catalog, MESSAGE_IDS),
+        boot_check(counting),
         *version_checks(nodeagent.__version__, found, running),
         *(reach_check(each, reached[each]) for each in REACH_CHECKS),
     ]
@@ -142,6 +148,19 @@ def _files(state_dir: str) -> FileFacts:
         (state_dir, files.read_path(state_dir)),
         (store, files.read_path(store)),
     )
+
+
+async def _counting(settings: Settings) -> BootCounting | NotRead:
+    """Return whether the boot loader counts boots. Its configuration may be for root only."""
+    if not await asyncio.to_thread(Path(OSTREE_BOOTED).exists):
+        return NotRead("this host has no deployments of an OS")
+    try:
+        found = await HostBootCounter(enabled=settings.os.count_boots == "auto").counting()
+    except PermissionError as error:
+        return NotRead(f"the configuration of the boot loader is for root: {error.filename}", AS_ROOT)
+    if found.by is CountedBy.NOTHING and os.geteuid() != 0:
+        return NotRead(found.why, AS_ROOT)
+    return found
 
 
 def _running(name: NameFacts | NotRead) -> RunningFacts | NotRead:

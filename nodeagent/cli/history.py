@@ -110,7 +110,11 @@ def _show(updates: list[dict[str, Any]], totals: dict[str, int]) -> None:
 
 
 def _row(update: dict[str, Any], now: datetime) -> list[str]:
-    reboots = "0 (1 avoided)" if update["reboot_avoided"] else str(update["reboots"])
+    soft = update.get("soft_reboots", 0)
+    how = "soft" if soft == update["reboots"] else f"{soft} soft"
+    reboots = f"{update['reboots']} ({how})" if soft else str(update["reboots"])
+    if update["reboot_avoided"]:
+        reboots = "0 (1 avoided)"
     return [
         update["update_id"][:ID],
         clock(update["started"], now),

@@ -110,6 +110,7 @@ def plan_here(path: str | None, *, as_json: bool, diff: bool = False, stage: boo
         drift = [Drifted(**each) for each in answer.get("drift", [])]
         os = _os_lines(answer, stage=stage)
         fallback, reboot = _kind(answer.get("fallback") or {}), _kind(answer.get("reboot") or {}, planned=True)
+        counted = _counted(answer)
         problems = [f"{each['reason']}: {each['message']}" for each in answer.get("problems", [])]
     except (TypeError, ValueError, KeyError) as error:
         raise Terminal(f"unexpected reply from the daemon: {error}", reason=Reason.UNEXPECTED_REPLY) from error
@@ -121,6 +122,8 @@ def plan_here(path: str | None, *, as_json: bool, diff: bool = False, stage: boo
     _show(plan, notes, diffs, "nothing to do: this host has it all")
     if reboot:
         print(printable(f"the reboot: {reboot}"))
+    if counted:
+        print(printable(f"boots of the new OS: {counted}"))
     if fallback:
         print(printable(f"if an action fails: {fallback}"))
     for line in os:
@@ -148,6 +151,16 @@ def _kind(found: Mapping[str, Any], *, planned: bool = False) -> str:
             return f"a soft one if the new OS allows it{saved}; {found['why']}"
         case _:
             return ""
+
+
+def _counted(answer: Mapping[str, Any]) -> str:
+    """Return a phrase for who counts the boots of the new OS, "" without one. An older daemon sends no such key."""
+    found = answer.get("boot_count")
+    if not found:
+        return ""
+    from nodeagent.core.boot_count import BootCounting, CountedBy, phrase
+
+    return phrase(BootCounting(CountedBy(found["by"]), str(found["why"]), bool(found["greenboot"])))
 
 
 class Drifted(NamedTuple):

@@ -113,6 +113,9 @@ def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool, log: Sequence[
     if partial := status.get("partial"):
         yield from _partial(partial, status["message"], now)
     yield from _drift(status.get("drift", ()), now)
+    # An older daemon sends no such key.
+    if status.get("reboot"):
+        yield "reboot", printable(f"a {status['reboot']} one")
     if step := status["step"]:
         yield "step", _step(step, as_bar=as_bar)
     yield "current", printable(status["current"]) or "none yet"

@@ -1,21 +1,35 @@
-"""Boots that GRUB counts: the environment block, and the part of grub.cfg that counts.
+"""Boots that the boot loader counts: whether it does, GRUB's environment block, and the part of grub.cfg that counts.
 
 Facts (greenboot's ``08_greenboot.cfg`` and Fedora's ``08_fallback_counting``, which are the same script)
 - With ``boot_success=0`` and a ``boot_counter``, each boot takes one from the counter. At 0 or -1 it boots entry 1, the
   previous deployment, and the counter becomes -1. With any other value it boots entry 0.
 - Each boot sets ``boot_success=0``, so a counter that is not removed counts again from the next boot on.
-- The block has exactly 1024 bytes: a first line, one ``name=value`` per line, ``#`` up to the end. GRUB writes it in
-  place, and only on a plain disk and on filesystems without checksums of their content.
+- The block has exactly 1024 bytes: a first line, one ``name=value`` per line, ``#`` up to the end. A backslash escapes
+  a line break or a backslash in a value. GRUB writes it in place, and only on a plain disk and on filesystems without
+  checksums of their content.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from enum import StrEnum
+from typing import Any, Final
 
-__all__ = ["ENVIRONMENT_SIZE", "TRIES", "BootCount", "boot_count", "counts_boots", "parse_environment"]
+__all__ = [
+    "ENVIRONMENT_SIZE",
+    "TRIES",
+    "BootCount",
+    "BootCounting",
+    "CountedBy",
+    "boot_count",
+    "counting_to_dict",
+    "counts_boots",
+    "edited_environment",
+    "parse_environment",
+    "phrase",
+]
 
 # Boots of a new deployment, as many as greenboot has by default: two power cuts during a boot are no verdict on it.
 TRIES: Final = 3
@@ -24,6 +38,8 @@ TRIES: Final = 3
 ENVIRONMENT_SIZE: Final = 1024
 
 _HEADER: Final = "# GRUB Environment Block\n"
+# A variable or a comment, with escaped line breaks.
+_LINE: Final = re.compile(rb"(?:[^\\\n]|\\.)*\n", re.DOTALL)
 
 # What grub.cfg must have, outside of comments: it reads the counter, counts, chooses the previous entry, and saves.
 _LINES: Final = (
@@ -32,6 +48,38 @@ _LINES: Final = (
     re.compile(r"^\s*set\s+default=[\"']?1[\"']?\s*$", re.MULTILINE),
     re.compile(r"^\s*save_env\s+boot_counter\b", re.MULTILINE),
 )
+
+
+class CountedBy(StrEnum):
+    NOTHING = ""
+    GRUB = "grub"
+    SYSTEMD_BOOT = "systemd-boot"
+
+
+@dataclass(frozen=True, slots=True)
+class BootCounting:
+    """Whether a host counts the boots of a new deployment, and ``why`` not. ``greenboot``: it checks each boot."""
+
+    by: CountedBy = CountedBy.NOTHING
+    why: str = ""
+    greenboot: bool = False
+
+
+def phrase(counting: BootCounting) -> str:
+    """Return the answer as a phrase about the boots of a new deployment."""
+    greenboot = "; greenboot checks each boot" if counting.greenboot else ""
+    match counting.by:
+        case CountedBy.GRUB:
+            return f"counted by GRUB{greenboot}"
+        case CountedBy.SYSTEMD_BOOT:
+            return f"counted by systemd-boot{greenboot}"
+        case _:
+            return f"not counted: {counting.why}{greenboot}"
+
+
+def counting_to_dict(counting: BootCounting) -> dict[str, Any]:
+    """Return the object ``boot_count`` of a plan."""
+    return {"by": str(counting.by), "why": counting.why, "greenboot": counting.greenboot}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +124,28 @@ def parse_environment(block: bytes) -> Mapping[str, str]:
         raise ValueError("it is no environment block of GRUB")
     lines = (line for line in text.splitlines() if line and not line.startswith("#"))
     return {name: value for name, _, value in (line.partition("=") for line in lines)}
+
+
+def edited_environment(block: bytes, values: Mapping[str, str], unset: Iterable[str] = ()) -> bytes:
+    """Return an environment block with these variables set, and those removed; all others stay as they are.
+
+    Raises ``ValueError`` for anything but a block, and if the variables do not fit into one.
+    """
+    parse_environment(block)
+    text = block.rstrip(b"#")
+    lines = _LINE.findall(text)
+    if b"".join(lines) != text:
+        raise ValueError("the environment block of GRUB has a line without an end")
+    gone = {name.encode() for name in (*values, *unset)}
+    kept = [line for line in lines if line.startswith(b"#") or line.partition(b"=")[0] not in gone]
+    edited = b"".join([*kept, *(f"{name}={_escaped(value)}\n".encode() for name, value in values.items())])
+    if len(edited) > ENVIRONMENT_SIZE:
+        raise ValueError("the environment block of GRUB is full")
+    return edited.ljust(ENVIRONMENT_SIZE, b"#")
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\\n")
 
 
 def counts_boots(config: str) -> bool:

@@ -1,13 +1,21 @@
 """Count the boots of a new deployment with the variables of GRUB, as greenboot does, or leave it to systemd-boot.
 
-GRUB. The host counts if its grub.cfg does (``core.boot_count``). ``grub2-editenv`` writes the block: it truncates the
-file, writes the 1024 bytes in one call, and flushes them; a rename would leave GRUB with the old blocks. It runs in a
-transient unit, because /boot is read-only for nodeagent.service. Where it is so for the host too, it is remounted
-around the command, as greenboot does. A mount namespace would not help: systemd makes one for each command of a unit.
+GRUB. The host counts if its grub.cfg does (``core.boot_count``). The block is written over the old one: ``dd`` opens
+the file without truncating it, writes the 1024 bytes in one call, and flushes them. So the file keeps its size and
+its place on the disk, which GRUB reads without the journal of the file system, and a power cut leaves the old block or
+the new one. ``grub2-editenv`` is not used: it truncates the file first, and a power cut then leaves an empty block,
+with which GRUB starts entry 0. A rename would leave GRUB with the old place until the journal is written back.
 
-One write sets the counter, its condition, and the deployment that it is for, so there is no half of them. When counting
-ends, ``boot_success`` comes first, as in greenboot: a power cut between both writes leaves a counter that is still
-known to be ours.
+The variables are the first part of the block, and what follows is the same ``#`` before and after. So a disk that
+writes one sector of 512 bytes and not the other one leaves a whole block too, unless other programs fill that sector.
+
+``dd`` runs in a transient unit, because /boot is read-only for nodeagent.service. Where it is so for the host too, it
+is remounted around the command, as greenboot does. A mount namespace would not help: systemd makes one for each command
+of a unit.
+
+One write sets the counter, its condition, and the deployment that it is for, so there is no half of them. So does the
+write that ends the count. Programs that edit the block have no lock: a change by another one, between the read and the
+write of some tenths of a second, would be lost.
 
 systemd-boot. It counts in the names of the entries if libostree names them so (``sysroot.boot-counting-tries``, since
 2025.3), and systemd ends that after boot-complete.target. Nothing is written here.
@@ -16,16 +24,27 @@ systemd-boot. It counts in the names of the entries if libostree names them so (
 from __future__ import annotations
 
 import asyncio
+import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nodeagent.core.boot_count import ENVIRONMENT_SIZE, BootCount, boot_count, counts_boots, parse_environment
+from nodeagent.core.boot_count import (
+    ENVIRONMENT_SIZE,
+    BootCount,
+    BootCounting,
+    CountedBy,
+    boot_count,
+    counts_boots,
+    edited_environment,
+    parse_environment,
+)
 from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
 from nodeagent.host.dbus.client import Bus
+from nodeagent.host.dbus.codec import variant
 from nodeagent.host.rpmostree.deployments import BootEntries
 from nodeagent.host.systemd_jobs import MANAGER, NAME, PATH, run_unit
 from nodeagent.reasons import Reason
@@ -33,12 +52,23 @@ from nodeagent.reasons import Reason
 __all__ = ["HostBootCounter"]
 
 _DIRECTORIES: Final = ("boot/grub2", "boot/grub")
-_PROGRAMS: Final = ("usr/bin/grub2-editenv", "usr/bin/grub-editenv")
+# One write of the whole block from standard input, over the file that exists.
+_WRITE: Final = (
+    "/usr/bin/dd",
+    f"bs={ENVIRONMENT_SIZE}",
+    "count=1",
+    "iflag=fullblock",
+    "oflag=nofollow",
+    "conv=notrunc,nocreat,fsync",
+    "status=none",
+)
 _BOOT: Final = "boot.mount"
 _WRITABLE: Final = ("/usr/bin/mount", "-o", "remount,rw", "/boot")
 # Of the mount only: the file system may be in use by another program that writes.
 _READ_ONLY: Final = ("/usr/bin/mount", "-o", "remount,bind,ro", "/boot")
 _OSTREE_CONFIG: Final = "ostree/repo/config"
+_GREENBOOT: Final = ("usr/lib/systemd/system", "etc/systemd/system")
+_HEALTH_CHECK: Final = "greenboot-healthcheck.service"
 _LOADER: Final = "sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
 
 # Seconds for one write; a slow disk flushes for some.
@@ -53,10 +83,10 @@ SYSTEMD_BOOT: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class _Grub:
-    """``environment`` and ``program`` are paths below the root of the host."""
+    """``environment`` is a path below the root of the host, ``block`` its content."""
 
     environment: Path
-    program: Path
+    block: bytes
     count: BootCount
 
 
@@ -77,11 +107,20 @@ class HostBootCounter:
         self._deadline = deadline
         self._entries = BootEntries(root)
 
-    async def problem(self) -> str:
+    async def counting(self) -> BootCounting:
+        return await asyncio.to_thread(self._counting)
+
+    def _counting(self) -> BootCounting:
+        greenboot = any(os.path.lexists(self._root / place / _HEALTH_CHECK) for place in _GREENBOOT)
         if not self._enabled:
-            return "the setting os.count_boots is never"
-        found = await asyncio.to_thread(self._grub)
-        return found if isinstance(found, str) else ""
+            return BootCounting(why="the setting os.count_boots is never", greenboot=greenboot)
+        match self._grub():
+            case _Grub():
+                return BootCounting(CountedBy.GRUB, greenboot=greenboot)
+            case "":
+                return BootCounting(CountedBy.SYSTEMD_BOOT, greenboot=greenboot)
+            case why:
+                return BootCounting(why=why, greenboot=greenboot)
 
     async def read(self) -> BootCount:
         found = await asyncio.to_thread(self._grub)
@@ -90,14 +129,14 @@ class HostBootCounter:
     async def begin(self, deployment: str, tries: int) -> None:
         if await asyncio.to_thread(self._grub) == SYSTEMD_BOOT:
             return
-        await self._edit("set", f"boot_counter={tries}", "boot_success=0", f"nodeagent_deployment={deployment}")
+        values = {"boot_counter": str(tries), "boot_success": "0", "nodeagent_deployment": deployment}
+        await self._edit(values)
         count = await self.read()
         if (count.tries, count.deployment, count.success) != (tries, deployment, False):
             raise _failed("GRUB's variables are not as they were written")
 
     async def end(self) -> None:
-        await self._edit("set", "boot_success=1")
-        await self._edit("unset", "boot_counter", "nodeagent_deployment")
+        await self._edit({"boot_success": "1"}, unset=("boot_counter", "nodeagent_deployment"))
         if (await self.read()).counting:
             raise _failed("GRUB's variable boot_counter is still set")
 
@@ -105,20 +144,32 @@ class HostBootCounter:
         entry = (await asyncio.to_thread(self._entries.read)).get(deployment)
         return None if entry is None else entry.tries_left
 
-    async def _edit(self, *arguments: str) -> None:
-        found = await asyncio.to_thread(self._grub)
-        if isinstance(found, str):
-            raise _failed(found)
-        program, environment = (f"/{path.relative_to(self._root)}" for path in (found.program, found.environment))
+    async def _edit(self, values: Mapping[str, str], unset: Sequence[str] = ()) -> None:
         try:
+            await asyncio.to_thread(self._counting_grub)
             async with self._make_bus() as bus:
                 before, after = (_WRITABLE, _READ_ONLY) if await _is_read_only(bus) else ((), ())
-                command = (program, environment, *arguments)
-                await run_unit(bus, command, "Count boots for nodeagent", self._deadline, before=before, after=after)
+                # Read as late as possible: other programs edit the block too.
+                found = await asyncio.to_thread(self._counting_grub)
+                block = edited_environment(found.block, values, unset)
+                command = (*_WRITE, f"of={self._shown(found.environment)}")
+                data = [("StandardInput", variant("s", "data")), ("StandardInputData", variant("ay", block))]
+                about = "Count boots for nodeagent"
+                await run_unit(bus, command, about, self._deadline, before=before, after=after, more=data)
         except ServiceUnavailable:
             raise
+        except ValueError as error:
+            raise _failed(str(error)) from error
         except AgentError as error:
             raise _failed(error.message) from error
+
+    def _counting_grub(self) -> _Grub:
+        """Raises ``ValueError`` with the reason if GRUB does not count here. Blocks."""
+        match self._grub():
+            case _Grub() as found:
+                return found
+            case why:
+                raise ValueError(why)
 
     def _grub(self) -> _Grub | str:
         """Return what GRUB counts, ``SYSTEMD_BOOT``, or why the host does not count. Blocks for a few small files."""
@@ -131,13 +182,11 @@ class HostBootCounter:
             if not counts_boots(config.decode("utf-8", "replace")):
                 return f"{self._shown(directory / 'grub.cfg')} does not count boots"
             environment = self._inside(directory / "grubenv")
-            count = boot_count(parse_environment(_read(environment, ENVIRONMENT_SIZE)))
+            block = _read(environment, ENVIRONMENT_SIZE)
+            count = boot_count(parse_environment(block))
         except (OSError, ValueError) as error:
             return f"{self._shown(directory)} cannot be used: {getattr(error, 'strerror', None) or error}"
-        program = next((self._root / name for name in _PROGRAMS if (self._root / name).is_file()), None)
-        if program is None:
-            return "there is no grub2-editenv"
-        return _Grub(environment, program, count)
+        return _Grub(environment, block, count)
 
     def _without_grub(self) -> str:
         loader = ""

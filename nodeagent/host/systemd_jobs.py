@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -76,6 +77,9 @@ JOB_RESULTS: Final[Mapping[str, str]] = {
 _GRACE = 10.0
 _MICROSECONDS = 1_000_000
 
+# CLD_KILLED and CLD_DUMPED, as ``ExecMainCode`` has them: the status is the number of a signal.
+_KILLED = (2, 3)
+
 
 class UnitJobFailed(AgentError):
     """A job failed, or systemd rejected it.
@@ -137,7 +141,8 @@ async def run_unit(
     not count. ``more`` are further properties, as name and variant. With a ``name``, the unit is the only one of that
     name: the error of the bus is ``UNIT_EXISTS`` while another one is loaded.
 
-    Raises ``Terminal`` (``CommandFailed``) with the exit status if it fails.
+    Raises ``Terminal``: ``CommandFailed`` with the exit status or the signal if it fails, ``CommandTimedOut`` if it is
+    late.
     """
     name = name or f"nodeagent-run-{secrets.token_hex(4)}.service"
     properties = [
@@ -156,17 +161,23 @@ async def run_unit(
         )
         result = await job_result(removed, str(job), deadline + _GRACE) or "timeout"
         if result != "done":
-            raise await _failure(removed, name, command, result)
+            raise await _failure(removed, name, command, result, deadline)
 
 
-async def _failure(removed: Signals, name: str, command: Sequence[str], result: str) -> Terminal:
-    status = ""
+async def _failure(removed: Signals, name: str, command: Sequence[str], result: str, deadline: float) -> Terminal:
+    how, late = result, result == "timeout"
     try:
         (path,) = await removed.call(NAME, PATH, MANAGER, "GetUnit", "s", (name,))
-        (code,) = await removed.call(
-            NAME, path, "org.freedesktop.DBus.Properties", "Get", "ss", (SERVICE, "ExecMainStatus")
-        )
-        status = f", exit status {code}"
+
+        async def get(member: str) -> Any:
+            properties = "org.freedesktop.DBus.Properties"
+            (value,) = await removed.call(NAME, path, properties, "Get", "ss", (SERVICE, member))
+            return value
+
+        # systemd ends a late command with a signal, whose number would look like an exit status.
+        late = late or await get("Result") == "timeout"
+        status = await get("ExecMainStatus")
+        how += f", ended by {_signal(status)}" if await get("ExecMainCode") in _KILLED else f", exit status {status}"
         await removed.call(NAME, PATH, MANAGER, "ResetFailedUnit", "s", (name,))
     except ServiceUnavailable:
         # systemd is unavailable, so the result is unknown.
@@ -174,5 +185,14 @@ async def _failure(removed: Signals, name: str, command: Sequence[str], result: 
     except BusFault:
         # The unit is unloaded already; the result must suffice.
         pass
-    message = f"{' '.join(command)}: {result}{status}; see journalctl -u {name}"
-    return Terminal(message, reason=Reason.COMMAND_FAILED)
+    if late:
+        how = f"it did not end within {deadline:g} s"
+    message = f"{' '.join(command)}: {how}; see journalctl -u {name}"
+    return Terminal(message, reason=Reason.COMMAND_TIMED_OUT if late else Reason.COMMAND_FAILED)
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

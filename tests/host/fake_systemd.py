@@ -33,6 +33,8 @@ class FakeSystemd(FakePeer):
             "InvocationID": Variant("ay", bytes(range(16))),
             "Type": Variant("s", "notify"),
             "Result": Variant("s", "success"),
+            "ExecMainCode": Variant("i", 1),
+            "ExecMainStatus": Variant("i", 1),
             "NRestarts": Variant("u", 3),
             "Job": Variant("(uo)", [0, "/"]),
             "TriggeredBy": Variant("as", []),

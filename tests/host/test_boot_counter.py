@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from dbus_next import Variant
 
-from nodeagent.core.boot_count import BootCount
+from nodeagent.core.boot_count import BootCount, BootCounting, CountedBy
 from nodeagent.errors import ServiceUnavailable, Terminal
 from nodeagent.host.boot_counter import HostBootCounter
 from nodeagent.host.dbus.client import Bus
@@ -37,11 +37,10 @@ async def manager(private_bus: PrivateBus) -> AsyncIterator[FakeSystemd]:
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """The files of a host whose GRUB counts."""
-    for directory in ("boot/grub2", "boot/loader/entries", "usr/bin", "ostree/repo"):
+    for directory in ("boot/grub2", "boot/loader/entries", "ostree/repo"):
         (tmp_path / directory).mkdir(parents=True)
     (tmp_path / "boot/grub2/grub.cfg").write_text(COUNTING)
     (tmp_path / "boot/grub2/grubenv").write_bytes(block("kernelopts=quiet\n"))
-    (tmp_path / "usr/bin/grub2-editenv").touch()
     return tmp_path
 
 
@@ -50,46 +49,85 @@ def counter(private_bus: PrivateBus, root: Path) -> HostBootCounter:
     return HostBootCounter(make_bus=lambda: Bus(private_bus.address, connect_for=1), root=root, deadline=5)
 
 
-def edits(manager: FakeSystemd, root: Path) -> None:
-    """Let each transient unit do what grub2-editenv does: with the real one, if this machine has it."""
-    real = shutil.which("grub-editenv") or shutil.which("grub2-editenv")
+DD = ["/usr/bin/dd", "bs=1024", "count=1", "iflag=fullblock", "oflag=nofollow", "conv=notrunc,nocreat,fsync"]
+DD += ["status=none"]
+
+
+def edits(manager: FakeSystemd, root: Path, cut: int = 1024) -> None:
+    """Run the command of each transient unit. ``cut``: bytes that it is given before the power is cut."""
 
     async def run(job: int, unit: str) -> None:
-        _, path, verb, *words = manager.transient[-1][1]
-        file = root / path.lstrip("/")
-        if real is not None:
-            await asyncio.to_thread(subprocess.run, [real, str(file), verb, *words], check=True)
-        else:
-            file.write_bytes(edited(file.read_bytes(), verb, words))
-        await manager.finish(job, unit, "done")
+        *command, target = manager.transient[-1][1]
+        properties = manager.transient_properties[-1]
+        assert properties["StandardInput"] == "data"
+        argv = [*command, f"of={root}{target.removeprefix('of=')}"]
+        data = properties["StandardInputData"][:cut]
+        ended = await asyncio.to_thread(subprocess.run, argv, input=data, capture_output=True, check=False)
+        await manager.finish(job, unit, "failed" if ended.returncode else "done")
 
     manager.job_script = run
 
 
-def edited(data: bytes, verb: str, words: list[str]) -> bytes:
-    lines = [line for line in data.decode().splitlines() if "=" in line]
-    names = [word.partition("=")[0] for word in words]
-    kept = [line for line in lines if line.partition("=")[0] not in names]
-    return block("".join(f"{line}\n" for line in [*kept, *(words if verb == "set" else ())]))
-
-
 async def test_counting_begins_and_ends(counter: HostBootCounter, manager: FakeSystemd, root: Path) -> None:
     edits(manager, root)
-    inode = (root / "boot/grub2/grubenv").stat().st_ino
-    assert await counter.problem() == ""
+    env = root / "boot/grub2/grubenv"
+    inode = env.stat().st_ino
+    assert await counter.counting() == BootCounting(CountedBy.GRUB)
     await counter.begin(ID, 3)
     assert await counter.read() == BootCount(3, ID)
     await counter.end()
     assert await counter.read() == BootCount(success=True)
-    env = root / "boot/grub2/grubenv"
     assert b"kernelopts=quiet\n" in env.read_bytes()
     assert (len(env.read_bytes()), env.stat().st_ino) == (1024, inode), "GRUB knows the file by its blocks"
-    program = "/usr/bin/grub2-editenv"
-    assert [command for _, command in manager.transient] == [
-        [program, "/boot/grub2/grubenv", "set", "boot_counter=3", "boot_success=0", f"nodeagent_deployment={ID}"],
-        [program, "/boot/grub2/grubenv", "set", "boot_success=1"],
-        [program, "/boot/grub2/grubenv", "unset", "boot_counter", "nodeagent_deployment"],
-    ]
+    assert [command for _, command in manager.transient] == [[*DD, "of=/boot/grub2/grubenv"]] * 2
+
+
+async def test_a_power_cut_before_the_write_leaves_the_old_block(
+    counter: HostBootCounter, manager: FakeSystemd, root: Path
+) -> None:
+    """The file is open for writing, and nothing was written yet: it is whole. grub-editenv empties it there."""
+    env = root / "boot/grub2/grubenv"
+    before = env.read_bytes()
+    edits(manager, root, cut=0)
+    with pytest.raises(Terminal, match="not as they were written"):
+        await counter.begin(ID, 3)
+    assert env.read_bytes() == before
+
+
+async def test_a_torn_write_leaves_a_block(counter: HostBootCounter, manager: FakeSystemd, root: Path) -> None:
+    """A disk wrote the first sector and lost the second one, which both blocks have in common."""
+    edits(manager, root, cut=512)
+    await counter.begin(ID, 3)
+    assert await counter.read() == BootCount(3, ID)
+
+
+async def test_a_file_that_is_gone_is_not_made(counter: HostBootCounter, manager: FakeSystemd, root: Path) -> None:
+    env = root / "boot/grub2/grubenv"
+    edits(manager, root)
+    inner = manager.job_script
+
+    def remove_first(job: int, unit: str) -> object:
+        env.unlink()
+        return inner(job, unit)
+
+    manager.job_script = remove_first
+    with pytest.raises(Terminal):
+        await counter.begin(ID, 3)
+    assert not env.exists()
+
+
+async def test_a_block_that_is_full(counter: HostBootCounter, manager: FakeSystemd, root: Path) -> None:
+    (root / "boot/grub2/grubenv").write_bytes(block(f"long={'x' * 980}\n"))
+    with pytest.raises(Terminal, match="is full") as caught:
+        await counter.begin(ID, 3)
+    assert (caught.value.reason, manager.transient) == ("BootCountFailed", [])
+
+
+@pytest.mark.parametrize("place", ["usr/lib/systemd/system", "etc/systemd/system"])
+async def test_greenboot(counter: HostBootCounter, root: Path, place: str) -> None:
+    (root / place).mkdir(parents=True)
+    (root / place / "greenboot-healthcheck.service").touch()
+    assert await counter.counting() == BootCounting(CountedBy.GRUB, greenboot=True)
 
 
 MOUNT = "/usr/bin/mount"
@@ -130,14 +168,13 @@ async def test_an_environment_on_the_efi_partition(counter: HostBootCounter, man
     (root / "boot/grub2/grubenv").symlink_to("../efi/EFI/fedora/grubenv")
     edits(manager, root)
     await counter.begin(ID, 3)
-    assert manager.transient[0][1][1] == "/boot/efi/EFI/fedora/grubenv"
+    assert manager.transient[0][1][-1] == "of=/boot/efi/EFI/fedora/grubenv"
     assert (root / "boot/grub2/grubenv").is_symlink()
 
 
 async def test_the_names_of_debian(counter: HostBootCounter, root: Path) -> None:
     (root / "boot/grub2").rename(root / "boot/grub")
-    (root / "usr/bin/grub2-editenv").rename(root / "usr/bin/grub-editenv")
-    assert await counter.problem() == ""
+    assert await counter.counting() == BootCounting(CountedBy.GRUB)
 
 
 @pytest.mark.parametrize(
@@ -149,13 +186,12 @@ async def test_the_names_of_debian(counter: HostBootCounter, root: Path) -> None
         (lambda root: (root / "boot/grub2/grubenv").unlink(), "No such file"),
         (lambda root: (root / "boot/grub2/grubenv").write_bytes(b""), "no environment block"),
         (lambda root: (root / "boot/grub2/grubenv").write_bytes(block("") * 2), "grubenv is too large"),
-        (lambda root: (root / "usr/bin/grub2-editenv").unlink(), "no grub2-editenv"),
     ],
 )
 async def test_hosts_that_cannot_count(counter: HostBootCounter, root: Path, change: object, why: str) -> None:
     assert callable(change)
     change(root)
-    assert why in await counter.problem()
+    assert why in (await counter.counting()).why
     assert await counter.read() == BootCount()
     with pytest.raises(Terminal, match=why) as caught:
         await counter.end()
@@ -163,20 +199,20 @@ async def test_hosts_that_cannot_count(counter: HostBootCounter, root: Path, cha
 
 
 async def test_a_link_out_of_boot_is_not_followed(counter: HostBootCounter, root: Path) -> None:
-    (root / "boot/grub2/grubenv").rename(root / "usr/grubenv")
-    (root / "boot/grub2/grubenv").symlink_to("../../usr/grubenv")
-    assert "a link out of /boot" in await counter.problem()
+    (root / "boot/grub2/grubenv").rename(root / "grubenv")
+    (root / "boot/grub2/grubenv").symlink_to("../../grubenv")
+    assert "a link out of /boot" in (await counter.counting()).why
 
 
 async def test_a_pipe_is_not_read(counter: HostBootCounter, root: Path) -> None:
     (root / "boot/grub2/grubenv").unlink()
     subprocess.run(["mkfifo", str(root / "boot/grub2/grubenv")], check=True)
-    assert "no regular file" in await counter.problem()
+    assert "no regular file" in (await counter.counting()).why
 
 
 async def test_the_setting(private_bus: PrivateBus, root: Path) -> None:
     counter = HostBootCounter(enabled=False, make_bus=lambda: Bus(private_bus.address, connect_for=1), root=root)
-    assert "os.count_boots" in await counter.problem()
+    assert "os.count_boots" in (await counter.counting()).why
     (root / "boot/grub2/grubenv").write_bytes(block("boot_counter=2\nnodeagent_deployment=x\n"))
     assert await counter.read() == BootCount(2, "x"), "what was begun before the change is ended"
 
@@ -217,11 +253,11 @@ async def test_systemd_boot_counts_if_ostree_names_the_entries_so(
     counter: HostBootCounter, manager: FakeSystemd, systemd_boot: Path
 ) -> None:
     config = systemd_boot / "ostree/repo/config"
-    assert "boot-counting-tries" in await counter.problem()
+    assert "boot-counting-tries" in (await counter.counting()).why
     config.write_text("[sysroot]\nboot-counting-tries=0\n")
-    assert "boot-counting-tries" in await counter.problem()
+    assert "boot-counting-tries" in (await counter.counting()).why
     config.write_text("[sysroot]\nboot-counting-tries=3\n")
-    assert await counter.problem() == ""
+    assert await counter.counting() == BootCounting(CountedBy.SYSTEMD_BOOT)
     await counter.begin(ID, 3)
     assert not manager.transient
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from nodeagent.core.boot_count import BootCount
+from nodeagent.core.boot_count import BootCount, BootCounting, CountedBy
 
 if TYPE_CHECKING:
     from tests.world.world import World
@@ -41,8 +41,10 @@ class FakeBootCounter:
     def __init__(self, world: World) -> None:
         self.world = world
 
-    async def problem(self) -> str:
-        return "" if self.world.counts else "grub.cfg does not count boots"
+    async def counting(self) -> BootCounting:
+        if self.world.counts:
+            return BootCounting(CountedBy.GRUB)
+        return BootCounting(why="grub.cfg does not count boots")
 
     async def read(self) -> BootCount:
         world = self.world
@@ -57,9 +59,7 @@ class FakeBootCounter:
     async def end(self) -> None:
         self.world.tick()
         self.world.meet("write grubenv")
-        self.world.boot_success = True
-        self.world.tick()
-        self.world.boot_counter, self.world.counted = None, ""
+        self.world.boot_success, self.world.boot_counter, self.world.counted = True, None, ""
         self.world.tick()
 
     async def tries_left(self, deployment: str) -> int | None:

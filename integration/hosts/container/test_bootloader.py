@@ -146,7 +146,7 @@ def test_units_in_the_tree_of_another_os(host: Host) -> None:
     host.write("/boot/flood", "")
     assert "bootupctl status: " in ask(host, "check")["why"]
     host.run(["mv", "/boot/flood", "/boot/hang"])
-    assert "exit status 15" in ask(host, "check")["why"], "ended by SIGTERM"
+    assert "it did not end within" in ask(host, "check")["why"]
     assert host.run(["pgrep", "-f", "sleep 4244"], check=False).stdout == ""
     assert files(host) == before
     assert host.run(["systemctl", "list-units", "--all", "--no-legend", "nodeagent-[rb]*"]).stdout == ""

@@ -7,7 +7,7 @@ it is by then. The boot loader must reach a deployment that works after a power 
 
 from __future__ import annotations
 
-from nodeagent.core.boot_count import TRIES
+from nodeagent.core.boot_count import TRIES, BootCounting
 from nodeagent.core.update.ports.system import BootCounter
 
 __all__ = ["CountedBoots"]
@@ -19,9 +19,11 @@ class CountedBoots:
     def __init__(self, counter: BootCounter | None) -> None:
         self._counter = counter
 
-    async def problem(self) -> str:
-        """Return why boots are not counted, "" if they can be."""
-        return "the boot loader is not known" if self._counter is None else await self._counter.problem()
+    async def counting(self) -> BootCounting:
+        """Return whether the boots of a new deployment are counted, and why not."""
+        if self._counter is None:
+            return BootCounting(why="the boot loader is not known")
+        return await self._counter.counting()
 
     async def begin(self, deployment: str) -> None:
         """Count the boots of ``deployment`` from the next one on. Raises ``Terminal`` (``BootCountFailed``)."""

@@ -19,6 +19,7 @@ from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.agent.update.outcomes import degraded, failed
 from nodeagent.agent.update.run import Ports, Run, Transition, UpdatePolicy, moment, time_of
 from nodeagent.agent.update.verification import VerifyFailed
+from nodeagent.core.boot_count import CountedBy
 from nodeagent.core.once import Once
 from nodeagent.core.plan.deployment import OsTarget, unmet
 from nodeagent.core.update.events import PhaseEntered, UpdateWaiting, Warned
@@ -245,8 +246,9 @@ async def _unlock_for(run: Run, os: HostDeployments, *, soft: bool, due: bool) -
 async def _count_boots(run: Run, os: HostDeployments) -> None:
     """Let the boot loader count the boots of the new deployment. A host that cannot do so reboots all the same."""
     try:
-        if why := await os.counting.problem():
-            run.narrate(PhaseEntered, f"the boots of {run.record.os.staged} are not counted: {why}")
+        counting = await os.counting.counting()
+        if counting.by is CountedBy.NOTHING:
+            run.narrate(PhaseEntered, f"the boots of {run.record.os.staged} are not counted: {counting.why}")
         elif run.record.os.staged:
             await os.counting.begin(run.record.os.staged)
     except AgentError as error:

@@ -345,6 +345,7 @@ def context_of(ports: Ports, record: Record, phase: Phase) -> UpdateContext:
         ports.power.boot_id(),
         record.since,
         record.failed_unit,
+        record.reboot_kind if phase is Phase.REBOOTING else None,
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from nodeagent.core.boot import kernel_boot, soft_reboots
+from nodeagent.core.boot import RebootKind, kernel_boot, soft_reboots
 from nodeagent.core.coordination.maintenance import MAINTENANCE, is_maintenance
 from nodeagent.core.update.phase import Phase
 from nodeagent.reasons import Reason, documentation
@@ -49,6 +49,8 @@ class Status:
     # The identity of the boot, see core.boot.
     boot_id: str = ""
     update_id: str = ""
+    # The kind of the reboot that the update requests, in the phase Rebooting.
+    reboot: RebootKind | None = None
     step: StepProgress | None = None
     backend: str = "local"
     lease: Holder | None = None
@@ -233,6 +235,7 @@ def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
         "boot_id": kernel_boot(status.boot_id),
         "soft_reboots": soft_reboots(status.boot_id),
         "update_id": status.update_id,
+        "reboot": None if status.reboot is None else str(status.reboot),
         "step": step,
         "deployments": [
             {

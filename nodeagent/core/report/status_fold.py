@@ -96,6 +96,8 @@ def _named(status: Status, event: UpdateEvent) -> Status:
         desired=desired,
         desired_digest=status.desired_digest if desired == status.desired else "",
         boot_id=about.boot_id or status.boot_id,
+        # An event without an update, such as a warning of the cluster, does not know it.
+        reboot=about.reboot or (status.reboot if about.phase is status.phase else None),
     )
 
 

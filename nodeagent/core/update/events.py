@@ -68,7 +68,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class UpdateContext:
-    """The update that an event is about, and its state. Without an update only the phase is known."""
+    """The update that an event is about, and its state. Without an update only the phase is known.
+
+    ``reboot`` is the kind of the reboot that the update requests now, None in any other phase.
+    """
 
     phase: Phase
     update_id: str = ""
@@ -77,6 +80,7 @@ class UpdateContext:
     boot_id: str = ""
     since: str = ""
     failed_unit: FailedUnit | None = None
+    reboot: RebootKind | None = None
 
 
 @dataclass(frozen=True, slots=True)

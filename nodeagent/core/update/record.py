@@ -233,6 +233,11 @@ class Record:
                 return ""
 
     @property
+    def reboot_kind(self) -> RebootKind:
+        """The kind of the reboot that this leg requests."""
+        return self.leg.kind if isinstance(self.leg, Apply | Fallback) else RebootKind.FULL
+
+    @property
     def reverting(self) -> bool:
         return isinstance(self.last_leg, Revert)
 

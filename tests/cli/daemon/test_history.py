@@ -102,6 +102,16 @@ def test_an_update_with_a_soft_reboot(cli: Cli, daemon: FakeDaemon, reboots: int
     assert words in cli("history", "show").out
 
 
+@pytest.mark.parametrize(
+    ("reboots", "soft", "shown"), [(1, 0, "1"), (1, 1, "1 (soft)"), (2, 1, "2 (1 soft)"), (2, 2, "2 (soft)")]
+)
+def test_the_list_has_the_kinds_of_the_reboots(
+    cli: Cli, daemon: FakeDaemon, reboots: int, soft: int, shown: str
+) -> None:
+    daemon.history = [entry(outcome="reverted", reboots=reboots, soft_reboots=soft)]
+    assert cli("history").out.splitlines()[1].endswith(f" {shown}")
+
+
 def test_an_update_without_a_trail(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
     """An entry of an older version, or one of which the store has dropped the details."""
     daemon.answers["Update"] = json.dumps({**update(), "plan": {}, "trail": {}, "etcd_disk": {}})

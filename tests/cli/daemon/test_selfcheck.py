@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from nodeagent.cli import _selfcheck
+from nodeagent.core.boot_count import BootCounting
 from nodeagent.core.selfcheck.result import NotRead, SelfCheck, failed, ok, skipped
 from nodeagent.errors import Terminal
 from nodeagent.reasons import Reason
+from nodeagent.settings.schema import Settings
 from tests.cli.daemon.conftest import Cli
 from tests.support.golden import Golden
 
@@ -72,6 +74,33 @@ def test_without_systemd_bus_and_daemon(
     answer = cli("selfcheck", "--json")
     assert answer.code == 1
     assert answer.json["checks"][0]["result"] == "failed"
+
+
+async def test_boots_that_are_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """GRUB's configuration may be for root; a host without deployments counts nothing."""
+    monkeypatch.setattr(_selfcheck, "OSTREE_BOOTED", str(tmp_path / "ostree-booted"))
+    found = await _selfcheck._counting(Settings())
+    assert isinstance(found, NotRead) and not found.fault
+    (tmp_path / "ostree-booted").touch()
+    counting = BootCounting(why="it cannot be read")
+
+    class Counter:
+        def __init__(self, *, enabled: bool) -> None:
+            assert enabled
+
+        async def counting(self) -> BootCounting:
+            if counting.greenboot:
+                raise PermissionError(13, "Permission denied", "/boot/grub2/grub.cfg")
+            return counting
+
+    monkeypatch.setattr(_selfcheck, "HostBootCounter", Counter)
+    monkeypatch.setattr(_selfcheck.os, "geteuid", lambda: 0)
+    assert await _selfcheck._counting(Settings()) == counting
+    monkeypatch.setattr(_selfcheck.os, "geteuid", lambda: 1000)
+    assert await _selfcheck._counting(Settings()) == NotRead("it cannot be read", "run it as root")
+    counting = BootCounting(greenboot=True)
+    found = await _selfcheck._counting(Settings())
+    assert isinstance(found, NotRead) and (found.fault, found.remedy) == (False, "run it as root")
 
 
 def test_the_reference_lists_each_check(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from nodeagent.core.boot import RebootKind
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.os_changes import OsChanges, PackageChange, PackageChangeKind
 from nodeagent.core.report.status import Status, line, status_to_dict
@@ -29,7 +30,7 @@ CONTRACT = {
     "documentation", "etcd_member", "failed_unit", "partial", "maintenance", "problems", "soft_reboots", "drift",
     "schema", "phase", "reason", "message", "since", "current", "desired", "boot_id", "update_id", "step",
     "deployments", "os_changes", "bootloader", "lease", "drain", "fence", "daemon", "current_digest",
-    "desired_digest", "target",
+    "desired_digest", "target", "reboot",
 }  # fmt: skip
 
 
@@ -55,6 +56,16 @@ def test_an_update_from_start_to_end() -> None:
     done = fold(fold(acting, ended), PhaseEntered(UpdateContext(Phase.IDLE)))
     assert (done.current, done.desired, done.step, done.update_id) == ("b", "b", None, "")
     assert line(done) == "Idle: current config is b"
+
+
+def test_the_kind_of_the_reboot() -> None:
+    about = UpdateContext(Phase.REBOOTING, "u", "a", "b", "x", reboot=RebootKind.SOFT)
+    going = [PhaseEntered(about), Warned(UpdateContext(Phase.REBOOTING), "of the cluster")]
+    assert status_to_dict(run(*going), daemon="running")["reboot"] == "soft"
+    going.append(Warned(replace(about, reboot=RebootKind.FULL), "the reboot is a full one"))
+    assert status_to_dict(run(*going), daemon="running")["reboot"] == "full"
+    going.append(PhaseEntered(replace(about, phase=Phase.VERIFYING, reboot=None)))
+    assert status_to_dict(run(*going), daemon="running")["reboot"] is None
 
 
 def test_safe_parts_leave_the_current_config_until_the_whole_one_is_done() -> None:

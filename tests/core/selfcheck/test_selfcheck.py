@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from nodeagent.core.boot_count import BootCounting, CountedBy
 from nodeagent.core.enumerated import enumerated
+from nodeagent.core.selfcheck.boot import boot_check
 from nodeagent.core.selfcheck.bus import ACTIONS, NameFacts, PolkitDecision, PolkitFacts, bus_checks
 from nodeagent.core.selfcheck.files import (
     DIRECTORIES,
@@ -289,3 +291,19 @@ def test_redirected(document: Any, expected: bool) -> None:
 def test_long_lists_are_cut() -> None:
     assert enumerated("abc") == "a, b, c"
     assert enumerated("abcde") == "a, b, c and 2 more"
+
+
+@pytest.mark.parametrize(
+    ("found", "result", "words"),
+    [
+        (BootCounting(CountedBy.GRUB), "ok", "are counted by GRUB"),
+        (BootCounting(CountedBy.SYSTEMD_BOOT), "ok", "are counted by systemd-boot"),
+        (BootCounting(why="the boot loader is not GRUB"), "skipped", "are not counted: the boot loader is not GRUB"),
+        (NOT_HERE, "skipped", "not here"),
+        (BROKEN, "failed", "no answer"),
+    ],
+)
+def test_boots(found: BootCounting | NotRead, result: str, words: str) -> None:
+    check = boot_check(found)
+    assert judged([check]) == {"boot.count": result}
+    assert words in check.message

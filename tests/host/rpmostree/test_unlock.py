@@ -115,6 +115,34 @@ async def test_a_command_that_fails(os: RpmOstree, manager: FakeSystemd, model: 
     assert manager.members()[-1] == "ResetFailedUnit"
 
 
+@pytest.mark.parametrize(
+    ("properties", "result", "words", "reason"),
+    [
+        ({"Result": "timeout"}, "failed", "it did not end within", "CommandTimedOut"),
+        ({"Result": "signal"}, "failed", "failed, ended by SIGTERM", "CommandFailed"),
+        ({}, "timeout", "it did not end within", "CommandTimedOut"),
+    ],
+)
+async def test_a_command_that_is_ended(
+    os: RpmOstree,
+    manager: FakeSystemd,
+    model: FakeRpmOstree,
+    properties: dict[str, str],
+    result: str,
+    words: str,
+    reason: str,
+) -> None:
+    """The number of the signal is no exit status."""
+    staged = await staged_by_us(model)
+    manager.properties |= {name: Variant("s", value) for name, value in properties.items()}
+    manager.properties |= {"ExecMainCode": Variant("i", 2), "ExecMainStatus": Variant("i", 15)}
+    manager.job_script = lambda job, unit: manager.finish(job, unit, result)
+    with pytest.raises(Terminal, match=words) as caught:
+        await os.unlock(staged["id"])
+    assert caught.value.reason == reason
+    assert "15" not in caught.value.message
+
+
 async def test_a_command_that_does_nothing(os: RpmOstree, model: FakeRpmOstree) -> None:
     staged = await staged_by_us(model)
     with pytest.raises(Terminal) as caught:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from nodeagent.core.boot_count import BootCount
+from nodeagent.core.boot_count import BootCount, BootCounting
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.plan.bootloader_check import BootloaderCheck
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress
@@ -195,8 +195,8 @@ class Deployments(Protocol):
 class BootCounter(Protocol):
     """The boot loader as it counts the boots of a new deployment, and takes the previous one when they are used up."""
 
-    async def problem(self) -> str:
-        """Return why the boots of this host are not counted, "" if they can be."""
+    async def counting(self) -> BootCounting:
+        """Return whether the boots of this host are counted, and why not."""
         ...
 
     async def read(self) -> BootCount:
