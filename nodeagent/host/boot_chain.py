@@ -6,14 +6,14 @@ their sizes are bounded nevertheless, because the tree of a deployment is not th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import mmap
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
 from nodeagent.core.plan.bootloader_check import BootChain
 from nodeagent.core.plan.secure_boot import (
     KernelTrust,
-    Signature,
     TrustedKeys,
     accepts,
     parse_sbat,
@@ -64,8 +64,10 @@ def read_chain(root: Path, tree: Path) -> BootChain:
         secure_boot=_secure_boot(root),
         keys=_unless_odd(lambda: _keys(root)),
         payload_keys=_first(tree, _SHIMS, vendor_keys),
-        booted=_kernel(root),
-        next=_kernel(tree),
+        booted=_kernel(root, signatures_of),
+        next=_kernel(tree, signatures_of),
+        # Kernels without generations are started whatever the level is.
+        revoked=revoked(_kernel(tree, sbat_of) or {}, _level(root) or {}),
     )
 
 
@@ -75,7 +77,7 @@ def unfit_payload(root: Path, tree: Path) -> str:
     signatures = _first(tree, _SHIMS, signatures_of)
     if db and db.certificates and signatures is not None and accepts(db, signatures) is KernelTrust.REFUSED:
         return "the firmware has no certificate for the signature of its shim"
-    level = _unless_odd(lambda: parse_sbat(_variable(root, "SbatLevelRT", _SHIM)))
+    level = _level(root)
     for name, patterns in (("shim", _SHIMS), ("GRUB", _GRUBS)):
         generations = _first(tree, patterns, sbat_of)
         if level and generations and (component := revoked(generations, level)):
@@ -107,19 +109,24 @@ def _keys(root: Path) -> TrustedKeys:
     return keys | signature_lists(mine)
 
 
+def _level(root: Path) -> Mapping[str, int] | None:
+    """Return the least generations of programs that shim starts."""
+    return _unless_odd(lambda: parse_sbat(_variable(root, "SbatLevelRT", _SHIM)))
+
+
 def _variable(root: Path, name: str, owner: str) -> bytes:
     return read_inside(root, f"{_VARIABLES}/{name}-{owner}", MAX_VARIABLE)[_ATTRIBUTES:]
 
 
-def _kernel(tree: Path) -> Sequence[Signature] | None:
-    """Return the signatures of the only kernel of a tree."""
+def _kernel(tree: Path, part: Callable[[mmap.mmap], T]) -> T | None:
+    """Return what ``part`` makes of the only kernel of a tree."""
 
-    def read() -> Sequence[Signature]:
+    def read() -> T:
         paths = list(_expanded(tree, f"{_MODULES}/*/vmlinuz"))
         if len(paths) != 1:
             raise ValueError(f"{len(paths)} kernels")
         with mapped_inside(tree, paths[0], MAX_KERNEL) as image:
-            return signatures_of(image)
+            return part(image)
 
     return _unless_odd(read)
 

@@ -130,6 +130,7 @@ class BootupdBootloader:
             updated=updated,
             unfit=unfit_payload(self._root, tree) if component == EFI and chain.secure_boot else "",
             why=why if state is BootloaderState.UNKNOWN else "",
+            revoked=chain.revoked if chain.secure_boot else "",
         )
 
     async def update(self, staged: Deployment | None, *, bios: bool) -> None:

@@ -14,7 +14,7 @@ import pytest
 from dbus_next import Variant
 
 from nodeagent.core.plan.bootloader import MAX_JSON
-from nodeagent.core.plan.bootloader_check import BootloaderCheck
+from nodeagent.core.plan.bootloader_check import BootloaderCheck, BootloaderUpdate, decide
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.update.ports.system import Bootloader
 from nodeagent.errors import ServiceUnavailable, Terminal
@@ -214,6 +214,33 @@ async def test_what_the_firmware_and_the_kernels_say(
             host.write(path, data)
     found = await check(port)
     assert (found.secure_boot, found.kernel) == expected
+
+
+@pytest.mark.parametrize(
+    ("level", "kernel", "revoked"),
+    [
+        (b"sbat,1,2024\nlinux,2\n", b"sbat,1\nlinux,1\n", "linux"),
+        (b"sbat,1,2024\nlinux,1\n", b"sbat,1\nlinux,1\n", ""),
+        (b"nonsense", b"sbat,1\nlinux,1\n", ""),
+        (b"sbat,1,2024\nlinux,2\n", None, ""),
+        (b"sbat,1,2024\nlinux,2\n", b"nonsense", ""),
+    ],
+)
+async def test_a_kernel_whose_generation_is_revoked(
+    port: Bootloader, manager: FakeSystemd, host: HostRoot, level: bytes, kernel: bytes | None, revoked: str
+) -> None:
+    host.write(SBAT, variable(level))
+    sections = {} if kernel is None else {".sbat": kernel}
+    host.stage("usr/lib/modules/2/vmlinuz", image([signature("Old CA")], sections=sections))
+    found = await check(port)
+    assert (found.revoked, found.kernel) == (revoked, "refused" if revoked else "accepted")
+    if revoked:
+        decision = decide(found, BootloaderUpdate.BEFORE_REBOOT, bios=False)
+        assert (decision.step, decision.reason) == ("refuse", "BootloaderTooOld")
+        assert "a revoked generation of linux" in decision.message
+    host.write(SECURE_BOOT, variable(b"\0"))
+    found = await check(port)
+    assert (found.revoked, found.kernel) == ("", "accepted")
 
 
 async def test_bios_has_no_secure_boot(port: Bootloader, host: HostRoot, tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ class BootChain:
 
     ``keys`` are those that the firmware and the running shim accept, ``payload_keys`` those within the shim that the
     deployment brings. ``booted`` are the signatures of the running kernel, ``next`` those of the kernel that follows.
+    ``revoked`` is the component whose generation in that kernel is revoked, "" if that is not known.
     """
 
     secure_boot: bool | None = None
@@ -53,6 +54,7 @@ class BootChain:
     payload_keys: TrustedKeys | None = None
     booted: Sequence[Signature] | None = None
     next: Sequence[Signature] | None = None
+    revoked: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,8 @@ class BootloaderCheck:
     """The installed bootloader, compared with that of the deployment that boots next.
 
     ``component`` is EFI or BIOS. ``kernel`` is whether the installed bootloader starts the next kernel, and ``updated``
-    whether the one of the deployment does. ``unfit`` is why the firmware would refuse the latter, "" if that is not
-    known. ``why`` is why the state is unknown.
+    whether the one of the deployment does. ``revoked`` as in ``BootChain``. ``unfit`` is why the firmware would refuse
+    the bootloader of the deployment, "" if that is not known. ``why`` is why the state is unknown.
     """
 
     component: str = EFI
@@ -73,6 +75,7 @@ class BootloaderCheck:
     updated: KernelTrust = KernelTrust.UNKNOWN
     unfit: str = ""
     why: str = ""
+    revoked: str = ""
 
 
 class BootloaderStep(StrEnum):
@@ -94,6 +97,9 @@ def judge(chain: BootChain, state: BootloaderState) -> tuple[KernelTrust, Kernel
     if chain.secure_boot is False:
         return KernelTrust.ACCEPTED, KernelTrust.ACCEPTED
     unknown = KernelTrust.UNKNOWN
+    if chain.secure_boot and chain.revoked:
+        # The level is a variable of the firmware, which no update of the bootloader lowers.
+        return KernelTrust.REFUSED, KernelTrust.REFUSED
     if not chain.secure_boot or chain.keys is None or chain.booted is None or chain.next is None:
         return unknown, unknown
     # The running kernel was accepted, so keys that do not explain that are not all of them.
@@ -141,7 +147,10 @@ def phrase(check: BootloaderCheck) -> str:
             text = f"bootloader unknown: {check.why}"
         case _:
             text = f"bootloader {check.installed} installed, {check.available} in the new OS"
-    return f"{text}; the kernel is refused" if check.kernel is KernelTrust.REFUSED else text
+    if check.kernel is not KernelTrust.REFUSED:
+        return text
+    because = f": it has a revoked generation of {check.revoked}" if check.revoked else ""
+    return f"{text}; the kernel is refused{because}"
 
 
 def check_to_dict(check: BootloaderCheck) -> dict[str, Any]:
@@ -154,6 +163,7 @@ def check_to_dict(check: BootloaderCheck) -> dict[str, Any]:
         "secure_boot": check.secure_boot,
         "kernel": str(check.kernel),
         "kernel_after_update": str(check.updated),
+        "revoked": check.revoked,
         "unfit": check.unfit,
         "why": check.why,
         "summary": phrase(check),

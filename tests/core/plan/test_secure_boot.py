@@ -124,6 +124,11 @@ def chain(**changes: object) -> BootChain:
         (chain(secure_boot=False, keys=None), "unknown", (ACCEPTED, ACCEPTED)),
         (chain(payload_keys=None), "older", (REFUSED, UNKNOWN)),
         (chain(payload_keys=keys(OLD_CA)), "older", (REFUSED, REFUSED)),
+        # A revocation counts with any keys, and no bootloader helps.
+        (chain(next=signatures_of(OLD_KERNEL), revoked="linux"), "older", (REFUSED, REFUSED)),
+        (chain(keys=None, revoked="linux"), "unknown", (REFUSED, REFUSED)),
+        (chain(secure_boot=False, revoked="linux"), "older", (ACCEPTED, ACCEPTED)),
+        (chain(secure_boot=None, revoked="linux"), "older", (UNKNOWN, UNKNOWN)),
         # It was updated in this boot, so the running shim is not the installed one.
         (chain(), "same", (ACCEPTED, ACCEPTED)),
         (chain(payload_keys=keys(OLD_CA)), "same", (REFUSED, REFUSED)),
