@@ -125,6 +125,7 @@ class SimNode(Host):
             adopted=self._adopted,
             random=lambda: 0.5,
             renew=self._renew,
+            compose=self._compose,
         )
         self._keeping = asyncio.create_task(side.lease.keep())
         return self.loop

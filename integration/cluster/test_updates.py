@@ -22,6 +22,7 @@ from integration.cluster.other_holders import NMO, foreign, lease_of, taken_too_
 from integration.cluster.programs import Binaries
 from integration.cluster.sim_node import QUICK, SimNode
 from integration.cluster.test_drain import Scene, hurry
+from nodeagent.core.config.file_tree import expand
 from nodeagent.core.coordination.windows import Schedule, weekly
 from nodeagent.core.update.events import UpdateWaiting
 from nodeagent.core.update.phase import Phase
@@ -29,6 +30,7 @@ from nodeagent.core.update.ports.system import Inhibitor
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.etcd.quorum import QuorumCheck
 from nodeagent.kube.gates import MACHINES
+from tests.support.keys import ed25519
 from tests.world import World
 from tests.world.os_host import FIRST, NEW, OLD, os_host
 from tests.world.run import config
@@ -356,6 +358,39 @@ async def test_a_member_of_etcd_that_is_missed(make_story: MakeStory, members_of
     await asyncio.to_thread(peer.server.wait_ready, 60)
     assert not await story.ends()
     assert await asyncio.to_thread(etcd.leader) is not leader
+
+
+async def test_a_key_arrives_while_etcd_holds_the_reboot(make_story: MakeStory, members_of_etcd: EtcdCluster) -> None:
+    """What needs no disruption is applied under the lease, without a cordon or an eviction; the rest follows later."""
+    leader = await asyncio.to_thread(members_of_etcd.leader)
+    peer = await asyncio.to_thread(members_of_etcd.follower)
+    peer.server.kill()
+    story: Story = await make_story(guard=guard_of(leader), limits=replace(QUICK, safe_parts=True))
+    member, disk = story.member, story.member.world.disk
+    story.pod("web")
+    new = config("after", {"/etc/app/x": "1", "/etc/unlisted": "2"}, keys=[ed25519("new")])
+    member.want(new)
+    story.begin()
+    async with asyncio.timeout(60):
+        while (partial := member.record.lasting.partial) is None or member.record.safe_for:
+            await asyncio.sleep(0.05)
+    assert (partial.applied, partial.waits) == (("sshkey:core",), (("file:/etc/unlisted", "Drain, Reboot"),))
+    (keys,) = expand(config("keys", keys=[ed25519("new")])).items()
+    assert keys in disk.items()
+    assert "/etc/unlisted" not in disk
+    assert story.names() == ["web"]
+    assert story.given_back()
+    assert peer.name in await member.reported(UpdateWaiting, "EtcdQuorumAtRisk")
+    peer.server.start()
+    await asyncio.to_thread(peer.server.wait_ready, 60)
+    # The next attempt after a refusal may be some minutes away.
+    assert member.loop is not None
+    member.loop.look_again()
+    assert not await story.ends()
+    story.begin()
+    assert await story.ends()
+    assert (member.phase, "/etc/unlisted" in disk, member.record.lasting.partial) == (Phase.IDLE, True, None)
+    assert member.outcomes()[-2:] == ["partial", "done"]
 
 
 async def test_a_peer_of_etcd_that_goes_down_in_the_drain(make_story: MakeStory, members_of_etcd: EtcdCluster) -> None:
