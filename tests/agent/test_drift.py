@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 
 import pytest
 
@@ -12,6 +13,7 @@ from nodeagent.agent import drift
 from nodeagent.agent.drift import DriftMonitor
 from nodeagent.agent.report.report import Report
 from nodeagent.core.config.file_tree import RegularFile
+from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.report.history import entry_of_request
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import DriftChanged, Event, HostDegraded, UpdateContext, UpdateFinished, UpdateStarted
@@ -93,19 +95,33 @@ class Scene:
 
 
 @asynccontextmanager
-async def watched() -> AsyncIterator[Scene]:
+async def watched(first: MachineConfig = A, disk: Mapping[str, str] = MappingProxyType({})) -> AsyncIterator[Scene]:
     host = Host(World(units={"app.service": FakeUnit(), "web.service": FakeUnit()}))
-    host.want(A)
+    host.world.disk |= {path: RegularFile(text.encode()) for path, text in disk.items()}
+    host.want(first)
     await host.settle()
     scene = Scene(host)
     task = asyncio.create_task(scene.monitor.run())
     try:
         await asyncio.sleep(1)
-        assert scene.watch.paths == {PATH, OTHER}
+        assert scene.watch.paths == first.files.keys()
         yield scene
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_the_next_revision_of_an_operator_is_reported() -> None:
+    path = "/etc/kubernetes/manifests/etcd-pod.yaml"
+    text = (
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: etcd, namespace: openshift-etcd, labels: {revision: '7'}}\n"
+        "spec: {containers: [{name: etcd, image: etcd}]}\n"
+    )
+    async with watched(config("watched", {path: text}), {path: text}) as scene:
+        scene.by_hand(path, text.replace("'7'", "'8'"))
+        await asyncio.sleep(5)
+        (found,) = scene.report.status.drift
+        assert (found.entry, found.why) == (f"file:{path}", "differs; an operator writes it")
 
 
 async def test_a_change_by_hand_is_reported_once_and_so_is_its_end() -> None:

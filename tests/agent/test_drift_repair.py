@@ -160,3 +160,29 @@ def test_the_pace() -> None:
     assert pace.contended(["a"], 1000.0) == {"a": CONTENDED}
     pace.contended([], 100000.0)
     assert pace.due(["a"], 100000.0) == {"a"}, "forgotten"
+
+
+async def test_the_static_pod_of_an_operator_is_left() -> None:
+    path = "/etc/kubernetes/manifests/etcd-pod.yaml"
+    first, second = (
+        "apiVersion: v1\nkind: Pod\n"
+        f"metadata: {{name: etcd, namespace: openshift-etcd, labels: {{revision: '{each}'}}}}\n"
+        "spec: {containers: [{name: etcd, image: etcd}]}\n"
+        for each in (7, 8)
+    )
+    host = Host(World())
+    host.world.disk[path] = RegularFile(first.encode())
+    watched = config("watched", {path: first, QUIET: "1"})
+    host.want(watched)
+    await host.settle()
+    it = Scene(host, "repair")
+    host.world.disk |= {path: RegularFile(second.encode()), QUIET: RegularFile(b"by hand")}
+    for _ in range(2):
+        found = await mismatches(it.ports, watched, watched=True)
+        drift = [DriftedEntry(entry, why, it.ports.clock.now()) for entry, why in found.items()]
+        it.report.emit(DriftChanged("watched", tuple(drift), ""))
+        await it.repair()
+    assert set(found) == {f"file:{path}"}
+    assert host.world.disk[path] == RegularFile(second.encode())
+    assert host.world.disk[QUIET] == RegularFile(b"1")
+    assert it.report.status.problems == ()
