@@ -21,10 +21,48 @@ DASHBOARD: dict[str, Any] = json.loads(
 )
 PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
 TYPES = {"stat", "timeseries", "state-timeline", "heatmap", "table"}
-UNITS = {"short", "s", "Bps"}
+UNITS = {"short", "s", "Bps", "bytes"}
 KNOWN = {family.name: family for family in FAMILIES}
 SCRAPED = {"job", "instance", "le"}
+ALERTS = (Path(__file__).parents[3] / "docs/examples/alerts.yaml").read_text(encoding="utf-8")
+# Metrics that neither the dashboard nor an alert shows, and why.
+NOT_SHOWN = {
+    "nodeagent_bootloader_info": "versions, for a table of one's own",
+    "nodeagent_bootloader_refuses_kernel": "the update is refused, which is shown",
+    "nodeagent_config_info": "names, for a join; whether they are the same is shown",
+    "nodeagent_deployment_info": "versions, for a table of one's own",
+    "nodeagent_drift_start_timestamp_seconds": "nodeagent status shows it; that there is drift is shown",
+    "nodeagent_fence_active": "its limit is shown, which is absent otherwise",
+    "nodeagent_fence_throttled_seconds_total": "the limit is shown over time",
+    "nodeagent_last_update_end_timestamp_seconds": "the ends are shown over time",
+    "nodeagent_lease_start_timestamp_seconds": "waits for the lease are shown",
+    "nodeagent_waiting_start_timestamp_seconds": "the changes that wait are shown over time",
+}
+# All keys of a panel and of a query. Grafana ignores what it does not know, so a misspelled key has no effect.
+PANEL = {"id", "type", "title", "description", "datasource", "gridPos", "targets", "fieldConfig"}
+PANEL_MAY = {"options", "transformations"}
+TARGET = {"refId", "datasource", "expr", "legendFormat"}
+TARGET_MAY = {"instant", "format", "range"}
 QUERIES = [(panel["title"], target["expr"]) for panel in PANELS for target in panel["targets"]]
+
+
+def metrics_in(text: str) -> set[str]:
+    return set(re.findall(r"\b(nodeagent_\w+?)(?:_bucket|_sum|_count)?\b", text))
+
+
+def test_each_metric_is_shown_or_has_a_reason() -> None:
+    shown = metrics_in(json.dumps(DASHBOARD)) | metrics_in(ALERTS)
+    assert shown | set(NOT_SHOWN) == set(KNOWN)
+    assert not shown & set(NOT_SHOWN)
+
+
+def test_no_key_is_misspelled() -> None:
+    for panel in PANELS:
+        assert set(panel) - PANEL_MAY == PANEL
+        assert set(panel["fieldConfig"]) == {"defaults", "overrides"}
+        assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
+        for target in panel["targets"]:
+            assert set(target) - TARGET_MAY == TARGET
 
 
 def test_panels_have_a_place_and_a_type() -> None:
