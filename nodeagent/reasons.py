@@ -2,8 +2,7 @@
 
 A reason is part of the contract: scripts match it in `nodeagent status --json`, in errors, in the journal
 (NODEAGENT_REASON), in metrics and in the names of D-Bus errors. Its kind gives the exit status. Its hint is the next
-step for an admin who has not read the manual: for ``status``, the journal (NODEAGENT_HINT, which the catalog shows) and
-docs/reference/reasons.md alike.
+step for an admin who has not read the manual: in ``status``, journal (NODEAGENT_HINT) and docs/reference/reasons.md.
 """
 
 from __future__ import annotations
