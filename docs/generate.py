@@ -27,10 +27,9 @@ from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.core.report.metrics import FAMILIES, HISTORY
 from nodeagent.core.report.properties import PROPERTIES
 from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Revert
-from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, DISRUPTIVE, Phase
+from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, DISRUPTIVE, NEXT, Phase
 from nodeagent.core.update.record import Record
 from nodeagent.core.update.resume import resume
-from nodeagent.core.update.transitions import NEXT
 from nodeagent.domains import DOMAINS
 from nodeagent.host.dbus.codec import complete_types
 from nodeagent.log.messages import MESSAGES

@@ -39,7 +39,7 @@ from nodeagent.host.etcd.member_pod import MemberPod
 from nodeagent.host.fs.files import HostFiles
 from nodeagent.host.lease import LocalLease
 from nodeagent.host.static_pods.replacement import KubeletStaticPods
-from nodeagent.host.static_pods.runtime import Crictl
+from nodeagent.host.static_pods.running import Crictl
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.reasons import Reason
 

@@ -30,8 +30,8 @@ from nodeagent.kube import handshake as module
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Forbidden
 from nodeagent.kube.handshake import Handshake
+from nodeagent.kube.rollout import KubeTurn
 from nodeagent.kube.slots import KubeSlots
-from nodeagent.kube.turn import KubeTurn
 
 MANIFESTS: Final = Path(__file__).parents[2] / "packaging" / "kubernetes"
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"

@@ -52,7 +52,7 @@ from nodeagent.host.lease import LocalLease
 from nodeagent.host.logind import Logind
 from nodeagent.host.rpmostree import adapter
 from nodeagent.host.static_pods.replacement import KubeletStaticPods
-from nodeagent.host.static_pods.runtime import Crictl
+from nodeagent.host.static_pods.running import Crictl
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.host.systemd import Systemd
 from nodeagent.host.users import HostUsers

@@ -30,9 +30,8 @@ from nodeagent.core.plan.steps import (
     WritePath,
     WriteStep,
 )
-from nodeagent.core.update.drift import OnDrift, describe_drift, only
+from nodeagent.core.update.drift import OnDrift, Repair, RepairPace, describe_drift, only, plan_repair
 from nodeagent.core.update.record import half_way, in_effect
-from nodeagent.core.update.repair import Repair, RepairPace, plan_repair
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.reasons import Reason
 

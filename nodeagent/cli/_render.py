@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from nodeagent.core.report.times import with_times
+from nodeagent.core.report.display import with_times
 
 __all__ = [
     "BAD",

@@ -316,7 +316,7 @@ def _show_avoidable(plan: Plan) -> None:
     if not disruptive or any((each.change.domain, each.policy) != ("file", PolicySource.NONE) for each in disruptive):
         return
     from nodeagent.cli.policy import recommended_policy
-    from nodeagent.core.plan.policy_suggest import Disruptive, suggest
+    from nodeagent.core.plan.policy_explain import Disruptive, suggest
 
     found = suggest([Disruptive(each.change, each.policy) for each in disruptive], recommended_policy())
     if all(each.entry is not None for each in found):

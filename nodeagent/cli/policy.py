@@ -11,7 +11,7 @@ from nodeagent.cli import _io
 from nodeagent.cli._io import printable
 from nodeagent.core.plan.change import Change, ChangeKind, PolicySource
 from nodeagent.core.plan.policy import Policy
-from nodeagent.core.plan.policy_suggest import Disruptive, Suggestion, entry_to_dict, suggest
+from nodeagent.core.plan.policy_explain import Disruptive, Suggestion, entry_to_dict, suggest
 from nodeagent.errors import Terminal, Unreachable
 from nodeagent.reasons import Reason
 

@@ -27,11 +27,10 @@ from nodeagent.cli._render import (
     on_terminal,
     paint,
 )
-from nodeagent.cli._unit_log import last_lines
 from nodeagent.errors import Unreachable
 from nodeagent.reasons import Reason, documentation, hint
 
-__all__ = ["add_arguments", "run", "view"]
+__all__ = ["add_arguments", "last_lines", "run", "view"]
 
 # Pods of a drain, of which the blocked ones come first, and drifted entries.
 SHOWN: Final = 20
@@ -251,3 +250,29 @@ def _deployment(deployment: dict[str, Any]) -> str:
     marks = [mark for mark in ("booted", "staged", "locked") if deployment[mark]]
     name = " ".join(part for part in (deployment["version"], deployment["checksum"][:12]) if part)
     return printable(name) + (f" ({', '.join(marks)})" if marks else "")
+
+
+LINES: Final = 5
+# Seconds, and characters of one line.
+TIMEOUT: Final = 5.0
+WIDTH: Final = 300
+
+
+def last_lines(failed: dict[str, Any] | None) -> list[str]:
+    """Return lines without secrets; none if the user may not read the journal, or it has none of the unit."""
+    if not failed:
+        return []
+    import subprocess
+
+    from nodeagent.core.report.redact import redact
+
+    command = ["journalctl", f"--unit={failed['name']}", f"--lines={LINES}", "--output=cat", "--no-pager", "--quiet"]
+    if failed["at"]:
+        # What came later is about the previous config.
+        command.append(f"--until=@{datetime.fromisoformat(failed['at']).timestamp() + 1:.0f}")
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=TIMEOUT, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    text = redact(done.stdout.decode(errors="replace"))
+    return [printable(line)[:WIDTH] for line in text.splitlines()[-LINES:]]

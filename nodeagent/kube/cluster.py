@@ -25,8 +25,8 @@ from nodeagent.kube.lease import KubeLease, TokenStore
 from nodeagent.kube.machine_config_node import ControlledNodeConditions
 from nodeagent.kube.mco_drain import ControllerDrain, EitherDrain
 from nodeagent.kube.node import KubeReadiness, NodeConditions
+from nodeagent.kube.rollout import KubeTurn
 from nodeagent.kube.slots import KubeSlots
-from nodeagent.kube.turn import KubeTurn
 from nodeagent.settings.cluster import DrainSettings, SlotSettings
 from nodeagent.settings.schema import Settings
 

@@ -1,7 +1,8 @@
-"""Reads the objects of a rollout (``core/report/rollout.py``) once, with the credentials of the user.
+"""Reads the objects of a rollout (``core/report/rollout.py``): for a user once, and for a node before it takes a slot.
 
 Nodes must be readable. Pools may be missing, and the user may have no permission to list leases or maintenances: then
-flags may be missing, and the answer says so.
+flags may be missing, and the answer says so. A node reads whether it is its turn only when a slot could be taken, so
+nodes that wait for a slot read nothing. For it a missing permission is an error: what cannot be read allows nothing.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from typing import Any, Final
 
 from nodeagent.core.coordination.kube_time import Uncertain
 from nodeagent.core.report.rollout import ClusterObjects
+from nodeagent.core.report.rollout_order import RolloutOrder, turn_gate
 from nodeagent.core.update.ports.host import Clock
+from nodeagent.errors import Refused
 from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.errors import Forbidden, NotFound
 from nodeagent.kube.gates import MAINTENANCES
 
-__all__ = ["OS_CONFIGS", "POOLS", "read_objects"]
+__all__ = ["OS_CONFIGS", "POOLS", "KubeTurn", "read_objects"]
 
 POOLS: Final = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools"
 OS_CONFIGS: Final = "/apis/machineconfiguration.openshift.io/v1/machineosconfigs"
@@ -72,3 +75,22 @@ def _images(layered: Sequence[Object]) -> Mapping[str, str]:
 def _by_node(leases: Sequence[Object]) -> Mapping[str, Mapping[str, Any]]:
     names = [(str(lease["metadata"]["name"]), lease) for lease in leases]
     return {name.removeprefix(PREFIX): lease for name, lease in names if name.startswith(PREFIX)}
+
+
+class KubeTurn:
+    def __init__(self, client: KubeClient, node: str, order: RolloutOrder) -> None:
+        self._client = client
+        self._node = node
+        self._order = order
+
+    async def check(self) -> None:
+        """Raise ``Refused`` (``PoolHalted``, ``PoolOrder``), and what the client raises."""
+        nodes = await self._client.items("/api/v1/nodes")
+        try:
+            pools = await self._client.items(POOLS)
+        except NotFound:
+            # The cluster does not have this kind, so the labels of the nodes are the pools.
+            pools = []
+        gate = turn_gate(ClusterObjects(nodes, pools), self._node, self._order)
+        if gate is not None:
+            raise Refused(gate.message, reason=gate.reason)

@@ -22,7 +22,7 @@ from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import Refused, Retryable, Terminal
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Conflict, NotFound
-from nodeagent.kube.turn import KubeTurn
+from nodeagent.kube.rollout import KubeTurn
 from nodeagent.reasons import Reason
 
 __all__ = ["KubeSlots"]

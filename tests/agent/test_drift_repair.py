@@ -14,11 +14,10 @@ from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.plan.policy import Policy
 from nodeagent.core.report.status import Status
-from nodeagent.core.update.drift import DriftedEntry, OnDrift
+from nodeagent.core.update.drift import CONTENDED, FIRST_PAUSE, LONGEST_PAUSE, DriftedEntry, OnDrift, RepairPace
 from nodeagent.core.update.events import DriftChanged, Event, LeaseChanged, MaintenanceChanged
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.coordination import Holder
-from nodeagent.core.update.repair import CONTENDED, FIRST_PAUSE, LONGEST_PAUSE, RepairPace
 from nodeagent.errors import Terminal
 from nodeagent.reasons import Reason
 from tests.world import FakeUnit, Fault, World

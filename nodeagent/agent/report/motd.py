@@ -14,9 +14,9 @@ from typing import Final
 from nodeagent import log
 from nodeagent.agent.tasks import pause
 from nodeagent.core.once import Once
+from nodeagent.core.report.display import with_times
 from nodeagent.core.report.motd import motd
 from nodeagent.core.report.status import Status
-from nodeagent.core.report.times import with_times
 from nodeagent.core.update.events import Event
 from nodeagent.host.fs.text_file import TextFile
 

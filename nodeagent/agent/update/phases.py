@@ -48,9 +48,8 @@ from nodeagent.core.update.legs import (
     fallback_of,
 )
 from nodeagent.core.update.outcome import UpdateOutcome
-from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.phase import Phase, State
 from nodeagent.core.update.ports.checks import CheckStage
-from nodeagent.core.update.transitions import State
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable, Terminal
 from nodeagent.reasons import Reason
 

@@ -23,7 +23,7 @@ from nodeagent.core.config.meaning import meaning
 from nodeagent.core.config.parse import parse
 from nodeagent.core.plan.change import Plan
 from nodeagent.core.plan.deployment import OS_DOMAINS, OsTarget, target_between, target_to_dict, unmet
-from nodeagent.core.plan.effective_os import same_os
+from nodeagent.core.plan.effective import same_os
 from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.plan.policy import Policy

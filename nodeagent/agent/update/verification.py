@@ -17,8 +17,7 @@ from nodeagent.agent.update.run import Ports, Progress, Run
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UnitEntry
 from nodeagent.core.plan.deployment import Deployment
-from nodeagent.core.plan.effective import Candidate, effective
-from nodeagent.core.plan.effective_os import asks_of_os, mismatches_of, os_in_force
+from nodeagent.core.plan.effective import Candidate, asks_of_os, effective, mismatches_of, os_in_force
 from nodeagent.core.plan.static_pods import owned_manifests
 from nodeagent.core.plan.steps import ReloadUnit, RestartUnit, step_id
 from nodeagent.core.update.drift import entries_by_path

@@ -3,6 +3,9 @@
 On a first start there is no current config; after a failed update the disk has parts of another one; an admin may have
 changed a file. The effective config is built entry by entry from configs that were compared with the disk, so that the
 plan lists exactly the remaining changes.
+
+The OS fields are compared with the booted deployment in the same way, so that a first start, a manual rollback and an
+interrupted update lead to a plan with exactly the remaining changes, too.
 """
 
 from __future__ import annotations
@@ -11,9 +14,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from nodeagent.core.config.image import OsImage, parse_image
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UserEntry
+from nodeagent.core.config.packages import KERNELS, NOT_IN_EACH_IMAGE, packages_of, replaced_of
+from nodeagent.core.plan.deployment import Deployment, OsTarget, unmet
+from nodeagent.errors import InvalidInput
 
-__all__ = ["Candidate", "effective"]
+__all__ = ["Candidate", "asks_of_os", "effective", "mismatches_of", "os_in_force", "same_os"]
 
 Entry = TypeVar("Entry")
 
@@ -80,3 +87,103 @@ def _users(candidates: Sequence[Candidate], desired: MachineConfig) -> dict[str,
         # The host cannot lack anything of a user without keys and password.
         return {CORE_USER: wanted} if wanted == UserEntry(CORE_USER) else {}
     return {CORE_USER: UserEntry(CORE_USER, keys or (), password)}
+
+
+_FIELDS = ("os_image_url", "kernel_arguments", "extensions", "kernel_type")
+
+
+def asks_of_os(config: MachineConfig) -> bool:
+    """Return whether the config requires anything of the OS. Kernel type ``default`` does not."""
+    return bool(config.os_image_url or config.kernel_arguments or config.extensions or config.kernel_type != "default")
+
+
+def same_os(one: MachineConfig, other: MachineConfig) -> bool:
+    """Return whether both configs require the same of the OS, so that a change needs no deployment."""
+    return all(getattr(one, name) == getattr(other, name) for name in _FIELDS)
+
+
+def mismatches_of(config: MachineConfig, deployment: Deployment) -> Mapping[str, str]:
+    """Return how the deployment differs from a config, by entry id (``osImageURL:osImageURL``).
+
+    An image that is not pinned cannot be compared and counts as equal.
+    """
+    target = OsTarget(
+        image=_image(config.os_image_url),
+        kernel_arguments=config.kernel_arguments,
+        packages=packages_of(config),
+        removed=replaced_of(config),
+    )
+    return {f"{domain}:{domain}": why for domain, why in unmet(target, deployment).items()}
+
+
+def os_in_force(
+    base: MachineConfig, candidates: Sequence[MachineConfig], new: MachineConfig, deployment: Deployment
+) -> MachineConfig:
+    """Return ``base`` with the OS fields of the host, as far as a candidate has them; the current config is first.
+
+    Other values of the host are its own and remain.
+    """
+    return replace(
+        base,
+        os_image_url=_image_url(candidates, new, deployment),
+        kernel_arguments=_kernel_arguments(candidates, deployment),
+        kernel_type=_kernel_type(candidates, new, deployment),
+        extensions=_extensions(candidates, new, deployment),
+    )
+
+
+def _image(url: str) -> OsImage | None:
+    try:
+        return parse_image(url) if url else None
+    except InvalidInput:
+        return None
+
+
+def _image_url(candidates: Sequence[MachineConfig], new: MachineConfig, deployment: Deployment) -> str:
+    urls = list(dict.fromkeys(config.os_image_url for config in candidates))
+    # The same content under another name is no change.
+    for url in (new.os_image_url, *urls):
+        if (image := _image(url)) is not None and not unmet(OsTarget(image), deployment):
+            return url
+    # A value that cannot be compared is taken from the first config only, which was verified on this host.
+    first = urls[0] if urls else ""
+    if not new.os_image_url or (first == new.os_image_url and _image(first) is None):
+        return new.os_image_url
+    return first if first != new.os_image_url else ""
+
+
+def _kernel_arguments(candidates: Sequence[MachineConfig], deployment: Deployment) -> tuple[str, ...]:
+    known = dict.fromkeys(token for config in candidates for token in config.kernel_arguments)
+    for config in candidates:
+        wants = config.kernel_arguments
+        others = tuple(token for token in known if token not in wants)
+        if not unmet(OsTarget(kernel_arguments=wants, without_kernel_arguments=others), deployment):
+            return wants
+    # In the order of the host: the last value of a repeated key counts, so another order is a difference.
+    return tuple(token for token in deployment.kernel_arguments if token in known)
+
+
+def _kernel_type(candidates: Sequence[MachineConfig], new: MachineConfig, deployment: Deployment) -> str:
+    for kind in dict.fromkeys(config.kernel_type for config in candidates):
+        packages = frozenset(KERNELS.get(kind, ()))
+        removed = replaced_of(replace(new, kernel_type=kind)) - NOT_IN_EACH_IMAGE
+        if packages <= deployment.packages and removed <= deployment.removed and (removed or not _swapped(deployment)):
+            return kind
+    return next((config.kernel_type for config in candidates if config.kernel_type != new.kernel_type), "default")
+
+
+def _swapped(deployment: Deployment) -> bool:
+    return any(replaced_of(MachineConfig("", kernel_type=kind)) & deployment.removed for kind in KERNELS)
+
+
+def _extensions(candidates: Sequence[MachineConfig], new: MachineConfig, deployment: Deployment) -> tuple[str, ...]:
+    there: set[str] = set()
+    for name in dict.fromkeys(name for config in candidates for name in config.extensions):
+        packages = packages_of(MachineConfig("", extensions=(name,)))
+        # An extension to remove exists while one of its packages does, one to add when all of them do.
+        if packages <= deployment.packages or (name not in new.extensions and packages & deployment.packages):
+            there.add(name)
+    for config in candidates:
+        if set(config.extensions) == there:
+            return config.extensions
+    return tuple(sorted(there))

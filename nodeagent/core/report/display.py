@@ -3,15 +3,18 @@
 Users who take an inhibitor, hold a lease, start a transaction or set a condition of a Node choose texts that appear in
 the journal, in ``STATUS=``, on the bus and in metrics. They are filtered once, where events are emitted and where log
 entries are written, so that no other place has to think of it.
+
+Times in texts are RFC 3339 in UTC as the agent writes them, and in local time in a display.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final, TypeVar
 
-__all__ = ["MAX_TEXT", "displayable", "text"]
+__all__ = ["MAX_TEXT", "displayable", "text", "with_times"]
 
 # Characters of one text. systemd drops a notification of more than 4096 bytes.
 MAX_TEXT: Final = 2000
@@ -50,3 +53,11 @@ def displayable(value: T) -> T:
         news = {name: new for name, old in olds.items() if (new := displayable(old)) is not old}
         return replace(found, **news) if news else value  # type: ignore[return-value]
     return value
+
+
+_STAMP: Final = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?Z")
+
+
+def with_times(text: str, shown: Callable[[str], str]) -> str:
+    """Return the text with ``shown`` applied to each time in it."""
+    return _STAMP.sub(lambda match: shown(match.group()), text)

@@ -1,4 +1,7 @@
-"""Drift: managed entries of this host that differ from its current config, as data."""
+"""Drift: managed entries of this host that differ from its current config, as data.
+
+It also decides which of them are put back without an update, and when: never what disrupts, and never in a fight.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,22 @@ from typing import Final, Literal
 
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig
+from nodeagent.core.plan.change import ActionType, Plan
+from nodeagent.core.plan.plan import make_plan
+from nodeagent.core.plan.policy import Policy
+from nodeagent.core.plan.steps import PresetUnit, WriteStep, write_steps
 
 __all__ = [
+    "CONTENDED",
     "Drift",
     "DriftedEntry",
     "OnDrift",
+    "Repair",
+    "RepairPace",
     "describe_drift",
     "entries_by_path",
     "only",
+    "plan_repair",
     "unchanged",
     "updated",
     "watched_paths",
@@ -113,3 +124,107 @@ def describe_drift(drift: Iterable[DriftedEntry]) -> str:
     if len(found) > SHOWN:
         shown.append(f"{len(found) - SHOWN} more")
     return "; ".join(shown)
+
+
+# Seconds from a repair of an entry to the next one, doubled with each.
+FIRST_PAUSE: Final = 60.0
+LONGEST_PAUSE: Final = 3600.0
+
+# Repairs of one entry after which another program counts as fighting for it.
+CONTENDED: Final = 3
+
+# Seconds without drift after which the repairs of an entry are forgotten.
+FORGET: Final = 6 * 3600.0
+
+_HARMLESS: Final = frozenset({ActionType.NONE, ActionType.DAEMON_RELOAD})
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """``entries`` are put back by ``steps``. ``left`` are the others, each with the actions that it would take."""
+
+    entries: frozenset[str]
+    steps: tuple[WriteStep, ...]
+    daemon_reload: bool
+    left: dict[str, str]
+
+
+def plan_repair(config: MachineConfig, drifted: Collection[str], policy: Policy) -> Repair:
+    """Return what can be put back without an action other than a daemon-reload.
+
+    The actions are those of the policy for entries that are new: what was on the disk instead does not decide.
+    """
+    plan = make_plan(_without(config, drifted), config, policy)
+    actions = {found.change.id: [action.type for action in found.actions] for found in plan.changes}
+    # A plan has no entry for what is no change of a config, such as the enablement of a unit without a file.
+    harmless = frozenset(entry for entry in drifted if entry in actions and _HARMLESS.issuperset(actions[entry]))
+    steps = write_steps(_without(config, harmless), config)
+    return Repair(
+        harmless,
+        # A preset is for new units. It would decide about a unit of which the config says nothing.
+        tuple(step for step in steps if not isinstance(step, PresetUnit)),
+        any(ActionType.DAEMON_RELOAD in actions[entry] for entry in harmless),
+        {entry: _needed(plan, entry) for entry in drifted if entry not in harmless},
+    )
+
+
+def _needed(plan: Plan, entry: str) -> str:
+    found = [change.actions for change in plan.changes if change.change.id == entry]
+    return ", ".join(f"{action.type} {action.unit}".strip() for actions in found for action in actions)
+
+
+def _without(config: MachineConfig, entries: Collection[str]) -> MachineConfig:
+    leaving = only(config, entries)
+    users = dict(config.users)
+    if (core := config.users.get(CORE_USER)) is not None:
+        keys = () if f"sshkey:{CORE_USER}" in entries else core.ssh_keys
+        password = None if f"password:{CORE_USER}" in entries else core.password_hash
+        users[CORE_USER] = replace(core, ssh_keys=keys, password_hash=password)
+    return replace(
+        config,
+        files={path: file for path, file in config.files.items() if path not in leaving.files},
+        units={name: unit for name, unit in config.units.items() if name not in leaving.units},
+        users=users,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempts:
+    count: int = 0
+    put_back: int = 0
+    last: float = 0.0
+
+
+class RepairPace:
+    """When an entry may be put back again. Times are seconds of a steady clock."""
+
+    def __init__(self) -> None:
+        self._attempts: dict[str, _Attempts] = {}
+
+    def due(self, entries: Iterable[str], now: float) -> frozenset[str]:
+        """Return the entries that may be put back now."""
+        return frozenset(entry for entry in entries if self._next(entry) <= now)
+
+    def tried(self, entries: Iterable[str], put_back: Collection[str], now: float) -> None:
+        """Note an attempt for ``entries``, which succeeded for ``put_back``."""
+        for entry in entries:
+            known = self._attempts.get(entry, _Attempts())
+            self._attempts[entry] = _Attempts(known.count + 1, known.put_back + (entry in put_back), now)
+
+    def wait(self, entries: Iterable[str], now: float) -> float | None:
+        """Return the seconds until one of these entries may be put back, None without entries."""
+        return min((max(0.0, self._next(entry) - now) for entry in entries), default=None)
+
+    def contended(self, drifted: Collection[str], now: float) -> dict[str, int]:
+        """Return the entries that were put back too often, with the number of repairs. ``drifted`` differ now."""
+        for entry, known in [*self._attempts.items()]:
+            if entry not in drifted and now - known.last > FORGET:
+                del self._attempts[entry]
+        found = {entry: self._attempts[entry].put_back for entry in drifted if entry in self._attempts}
+        return {entry: count for entry, count in found.items() if count >= CONTENDED}
+
+    def _next(self, entry: str) -> float:
+        if entry not in self._attempts:
+            return float("-inf")
+        known = self._attempts[entry]
+        return float(known.last + min(FIRST_PAUSE * 2 ** (known.count - 1), LONGEST_PAUSE))

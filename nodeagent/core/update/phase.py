@@ -1,14 +1,19 @@
-"""The phases of an update, and how long each may last. ``transitions`` says which may follow which."""
+"""The phases of an update, how long each may last, and which state may follow which.
+
+A state is a leg (``legs``) and a phase; no other state can be recorded.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Final
 
+from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Rest, Revert, Unreleased
 from nodeagent.reasons import Reason
 
-__all__ = ["BY_PROGRESS", "DEADLINE", "DISRUPTIVE", "Phase"]
+__all__ = ["BY_PROGRESS", "DEADLINE", "DISRUPTIVE", "NEXT", "Phase", "State"]
 
 
 class Phase(StrEnum):
@@ -58,3 +63,78 @@ DEADLINE: Mapping[Phase, float | None] = MappingProxyType(
 
 # Phases whose deadline starts again with each file: how long they may take depends on how much there is to write.
 BY_PROGRESS = frozenset({Phase.WRITING, Phase.REVERTING})
+
+
+State = tuple[type[Leg], Phase]
+
+IDLE: Final[State] = (Rest, Phase.IDLE)
+DEGRADED: Final[State] = (Rest, Phase.DEGRADED)
+ABORT: Final[State] = (Abort, Phase.RELEASING)
+REVERT: Final[State] = (Revert, Phase.REVERTING)
+UNRELEASED: Final[State] = (Unreleased, Phase.DEGRADED)
+STILL_RELEASING: Final[State] = (Unreleased, Phase.RELEASING)
+
+# Legs between which the same update moves are next to each other. Each row ends with the ways out of the leg.
+NEXT: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
+    {
+        # A host at rest may report another reason.
+        IDLE: frozenset({IDLE, (Prepare, Phase.STAGING), (Prepare, Phase.LEASING), DEGRADED}),
+        DEGRADED: frozenset({IDLE, (Prepare, Phase.STAGING), (Prepare, Phase.LEASING), DEGRADED}),
+        # Nothing on the host was changed, so another desired config takes over when everything is given back.
+        (Prepare, Phase.STAGING): frozenset({(Prepare, Phase.LEASING), ABORT, DEGRADED}),
+        (Prepare, Phase.LEASING): frozenset({(Prepare, Phase.DRAINING), (Apply, Phase.WRITING), ABORT, DEGRADED}),
+        (Prepare, Phase.DRAINING): frozenset({(Apply, Phase.WRITING), ABORT, DEGRADED}),
+        ABORT: frozenset({IDLE, DEGRADED, STILL_RELEASING, UNRELEASED}),
+        # The first byte written is the point of no return: from here on the update is finished or reverted.
+        (Apply, Phase.WRITING): frozenset({(Apply, Phase.ACTING), REVERT, DEGRADED}),
+        # To Verifying of the fallback when the host rebooted before it was requested to.
+        (Apply, Phase.ACTING): frozenset(
+            {
+                (Apply, Phase.VERIFYING),
+                (Apply, Phase.REBOOTING),
+                (Fallback, Phase.DRAINING),
+                (Fallback, Phase.REBOOTING),
+                (Fallback, Phase.VERIFYING),
+                REVERT,
+                DEGRADED,
+            }
+        ),
+        # To Staging when the staged deployment was lost, and to Writing when the merge of /etc into a new deployment
+        # took something of the config back.
+        (Apply, Phase.REBOOTING): frozenset({(Apply, Phase.VERIFYING), (Apply, Phase.STAGING), REVERT, DEGRADED}),
+        (Apply, Phase.STAGING): frozenset({(Apply, Phase.REBOOTING), REVERT, DEGRADED}),
+        # To Rebooting after a soft reboot that did not lead to the new deployment, or to one that works.
+        (Apply, Phase.VERIFYING): frozenset(
+            {
+                (Apply, Phase.RELEASING),
+                (Apply, Phase.REBOOTING),
+                (Apply, Phase.STAGING),
+                (Apply, Phase.WRITING),
+                (Fallback, Phase.DRAINING),
+                (Fallback, Phase.REBOOTING),
+                REVERT,
+                DEGRADED,
+            }
+        ),
+        (Apply, Phase.RELEASING): frozenset({IDLE, STILL_RELEASING, UNRELEASED}),
+        # To Verifying when the host rebooted during the drain: that boot is what it was drained for.
+        (Fallback, Phase.DRAINING): frozenset(
+            {(Fallback, Phase.REBOOTING), (Fallback, Phase.VERIFYING), REVERT, DEGRADED}
+        ),
+        (Fallback, Phase.REBOOTING): frozenset({(Fallback, Phase.VERIFYING), REVERT, DEGRADED}),
+        # To Rebooting after a soft reboot that did not help: a full one follows, once.
+        (Fallback, Phase.VERIFYING): frozenset(
+            {(Fallback, Phase.RELEASING), (Fallback, Phase.REBOOTING), REVERT, DEGRADED}
+        ),
+        (Fallback, Phase.RELEASING): frozenset({IDLE, STILL_RELEASING, UNRELEASED}),
+        # Back to Reverting after the boot into the old deployment, whose files are still to be restored. A revert that
+        # fails has no way out but an operator.
+        REVERT: frozenset({(Revert, Phase.REBOOTING), (Revert, Phase.VERIFYING), DEGRADED}),
+        (Revert, Phase.REBOOTING): frozenset({(Revert, Phase.VERIFYING), REVERT, DEGRADED}),
+        (Revert, Phase.VERIFYING): frozenset({(Revert, Phase.RELEASING), DEGRADED}),
+        # To Idle when an operator cancelled the update, or another config is desired.
+        (Revert, Phase.RELEASING): frozenset({IDLE, DEGRADED, STILL_RELEASING, UNRELEASED}),
+        UNRELEASED: frozenset({STILL_RELEASING}),
+        STILL_RELEASING: frozenset({IDLE, DEGRADED, UNRELEASED}),
+    }
+)

@@ -25,9 +25,8 @@ from nodeagent.core.update.legs import (
     Written,
     fallback_of,
 )
-from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.phase import NEXT, Phase
 from nodeagent.core.update.trail import Trail
-from nodeagent.core.update.transitions import NEXT
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
 

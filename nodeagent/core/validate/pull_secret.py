@@ -11,13 +11,13 @@ import binascii
 from collections.abc import Iterator
 
 from nodeagent.core.config.problems import kind_of, shown
-from nodeagent.core.validate import json_text
+from nodeagent.core.config.text.document import load_strict
 
 __all__ = ["check"]
 
 
 def check(content: bytes) -> Iterator[str]:
-    data, problems = json_text.load(content)
+    data, problems = load_strict(content)
     yield from problems
     if problems:
         return

@@ -13,7 +13,7 @@ from typing import Final
 
 from nodeagent.core.config.fields import Fields
 from nodeagent.core.config.problems import Problems, shown
-from nodeagent.core.validate import json_text
+from nodeagent.core.config.text.document import load_strict
 
 __all__ = ["check"]
 
@@ -30,7 +30,7 @@ MATCHES_WITH: Final = {
 
 
 def check(content: bytes) -> Iterator[str]:
-    data, problems = json_text.load(content)
+    data, problems = load_strict(content)
     yield from problems
     if problems:
         return

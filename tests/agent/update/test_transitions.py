@@ -24,11 +24,10 @@ from nodeagent.agent.update.run import Run, Transition, Update
 from nodeagent.agent.update.verification import VerifyFailed
 from nodeagent.core.update.events import ConfigRefused, DesiredChanged, HostDegraded
 from nodeagent.core.update.legs import INTERRUPTED, Abort, Apply, Fallback, Leg, Revert, Unreleased
-from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, Phase
+from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, NEXT, Phase, State
 from nodeagent.core.update.record import OsProgress, Record
 from nodeagent.core.update.record_codec import record_to_dict
 from nodeagent.core.update.resume import Decision
-from nodeagent.core.update.transitions import NEXT, State
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal, Unreachable
 from nodeagent.reasons import Reason
 from tests.world import FakeFiles, FakePower, FakeUnit, World, cluster_host, os_host

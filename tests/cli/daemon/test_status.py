@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from nodeagent.cli._render import BAD, WARN
-from nodeagent.cli._unit_log import last_lines
-from nodeagent.cli.status import _style, view
+from nodeagent.cli.status import _style, last_lines, view
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.update.fence_view import FenceView, fence_to_dict
 from nodeagent.core.update.legs import Apply

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.packages import packages_of, replaced_of
 from nodeagent.core.plan.deployment import Deployment, target_between, unmet
-from nodeagent.core.plan.effective_os import asks_of_os, mismatches_of, os_in_force
+from nodeagent.core.plan.effective import asks_of_os, mismatches_of, os_in_force
 
 A, B, C = (f"quay.example/os@sha256:{letter * 64}" for letter in "abc")
 MIRRORED = A.replace("quay.example", "mirror.example")

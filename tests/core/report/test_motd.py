@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nodeagent.core.plan.deployment import Deployment
+from nodeagent.core.report.display import with_times
 from nodeagent.core.report.motd import motd
 from nodeagent.core.report.properties import PROPERTIES, properties_of
 from nodeagent.core.report.status import Status
-from nodeagent.core.report.times import with_times
 from nodeagent.core.update.phase import Phase
 from nodeagent.reasons import Reason, hint
 from tests.support.golden import Golden

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.update.lasting import LIMIT, Budget, Partial, Rejection, matching
 from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Rest, Revert, Unreleased
-from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.phase import NEXT, Phase
 from nodeagent.core.update.record import Lasting, OsProgress, Record, UnitsBefore, at_rest, reject
 from nodeagent.core.update.record_codec import RECORD_VERSION, record_from_dict, record_to_dict, salvaged
-from nodeagent.core.update.transitions import NEXT
 
 text = st.text(max_size=8)
 texts = st.frozensets(text, max_size=3)

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Rest, Revert, Unreleased, Written
-from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.phase import NEXT, Phase, State
 from nodeagent.core.update.record import OsProgress, Record, after_boot
 from nodeagent.core.update.resume import MAX_REBOOT_TRIES, Decision, resume
-from nodeagent.core.update.transitions import NEXT, State
 from tests.core.update.test_transitions import LEGS, at, name
 
 # In the same boot, in another one, and after a soft reboot of an update that needs a boot of the kernel.

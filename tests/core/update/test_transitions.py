@@ -10,9 +10,8 @@ import pytest
 
 import nodeagent
 from nodeagent.core.update.legs import INTERRUPTED, Abort, Apply, Fallback, Leg, Prepare, Rest, Revert, Unreleased
-from nodeagent.core.update.phase import DEADLINE, DISRUPTIVE, Phase
+from nodeagent.core.update.phase import DEADLINE, DISRUPTIVE, NEXT, Phase, State
 from nodeagent.core.update.record import IllegalTransition, Lasting, OsProgress, Record, advance, after_boot, half_way
-from nodeagent.core.update.transitions import NEXT, State
 
 LEGS: dict[type[Leg], Leg] = {
     Rest: Rest(),

@@ -14,8 +14,7 @@ from nodeagent.core.plan.domain import Domain
 from nodeagent.core.plan.program import SCRATCH, TREE, ProgramCheck, ProgramResult
 from nodeagent.core.plan.sides import Sides
 from nodeagent.errors import Problem
-from nodeagent.host.checkers import SEARCH_PATH, HostValidator
-from nodeagent.host.checkers.programs import run_check
+from nodeagent.host.checkers import SEARCH_PATH, HostValidator, run_check
 from tests.support.configs import config
 
 PROGRAM = """#!/bin/sh

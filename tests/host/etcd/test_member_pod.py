@@ -17,7 +17,7 @@ from nodeagent.host.etcd.member_config import MemberConfig, forget_other_members
 from nodeagent.host.etcd.member_pod import MemberPod, manifest_problem
 from nodeagent.host.fs.files import HostFiles
 from nodeagent.host.static_pods.replacement import KubeletStaticPods
-from nodeagent.host.static_pods.runtime import Crictl
+from nodeagent.host.static_pods.running import Crictl
 from tests.host.static_pods.test_replacement import Notes
 
 FILE = "/run/nodeagent/etcd/member.json"

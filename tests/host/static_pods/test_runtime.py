@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.errors import Terminal
-from nodeagent.host.static_pods.runtime import Crictl
+from nodeagent.host.static_pods.running import Crictl
 from nodeagent.reasons import Reason
 
 CRICTL = """#!/bin/sh

@@ -16,7 +16,7 @@ from nodeagent.core.config.problems import Problems, place, shown
 from nodeagent.core.config.text import plain_json
 from nodeagent.errors import InvalidInput
 
-__all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_INT", "MAX_NODES", "check_text", "inspect", "is_json", "load"]
+__all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_INT", "MAX_NODES", "check_text", "inspect", "is_json", "load", "load_strict"]
 
 # Ten times what a cluster accepts for one object (1.5 MiB): offline use needs room.
 MAX_BYTES: Final = 16 * 1024 * 1024
@@ -47,6 +47,19 @@ def load(text: bytes, what: str, *, unique_keys: bool = True) -> object:
         data = yaml_document.load(text, what)
     inspect(data, what)
     return data
+
+
+def load_strict(content: bytes) -> tuple[object, tuple[str, ...]]:
+    """Decode JSON for a file whose program is strict: no YAML, no repeated keys.
+
+    Return the data and the problems of the text. If there are problems, the data is None.
+    """
+    if not is_json(content):
+        return None, ("is not a JSON object",)
+    try:
+        return load(content, "the file"), ()
+    except InvalidInput as error:
+        return None, tuple(f"{p.path}: {p.message}" for p in error.problems) or (error.message,)
 
 
 def check_text(text: bytes, what: str) -> bytes:

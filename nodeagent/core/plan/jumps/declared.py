@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from nodeagent.core.config.text import document
-from nodeagent.core.plan.jumps.version import VERSION, version_key
+from nodeagent.core.plan.jumps.release import VERSION, version_key
 from nodeagent.errors import InvalidInput
 from nodeagent.reasons import Reason
 

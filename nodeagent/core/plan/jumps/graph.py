@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nodeagent.core.plan.jumps.declared import Barrier
-from nodeagent.core.plan.jumps.release import Release
-from nodeagent.core.plan.jumps.version import VERSION, version_key
+from nodeagent.core.plan.jumps.release import VERSION, Release, version_key
 
 __all__ = ["GraphRelease", "UpdateGraph", "first_hop", "parse_graph", "rejection_of"]
 

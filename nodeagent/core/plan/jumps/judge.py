@@ -8,8 +8,7 @@ from fnmatch import fnmatchcase
 
 from nodeagent.core.plan.jumps.declared import Barrier, Minimum, Requirement, UpdatePath
 from nodeagent.core.plan.jumps.graph import UpdateGraph, first_hop
-from nodeagent.core.plan.jumps.release import Jump, Release, goes_up
-from nodeagent.core.plan.jumps.version import version_key
+from nodeagent.core.plan.jumps.release import Jump, Release, goes_up, version_key
 from nodeagent.errors import Problem, Refused
 from nodeagent.reasons import Reason
 

@@ -1,13 +1,32 @@
-"""What an update of the OS goes from and to, and the answer to the question whether it may."""
+"""What an update of the OS goes from and to, and the answer to the question whether it may.
+
+Versions are ordered part by part (41.20241027.3.0, 4.18.0-rc.1, 9.6.20250523-0): numbers as numbers, words as words. A
+word makes a version older than the same one without it, as in Semantic Versioning (4.18.0-rc.1 < 4.18.0), and a number
+newer (42 < 42.1). What follows a + does not count.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
-from nodeagent.core.plan.jumps.version import version_key
+__all__ = ["VERSION", "Jump", "JumpAnswer", "Release", "VersionKey", "goes_up", "version_key"]
 
-__all__ = ["Jump", "JumpAnswer", "Release", "goes_up"]
+# A pattern of a whole version.
+VERSION: Final = r"^[A-Za-z0-9][A-Za-z0-9._~+-]{0,127}$"
+
+_PART = re.compile(r"[0-9]+|[A-Za-z]+")
+_END: Final = (1, 0, "")
+
+VersionKey = tuple[tuple[int, int, str], ...]
+
+
+def version_key(text: str) -> VersionKey:
+    """Return a key to compare versions with."""
+    parts = _PART.findall(text.partition("+")[0])
+    return (*((2, int(part), "") if part.isdigit() else (0, 0, part.lower()) for part in parts), _END)
 
 
 @dataclass(frozen=True, slots=True)

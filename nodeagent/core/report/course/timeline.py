@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from nodeagent.core.report.times import with_times
+from nodeagent.core.report.display import with_times
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.trail import Result, Span, Trail, gap_before, trail_from_dict
 

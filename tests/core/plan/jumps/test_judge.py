@@ -19,8 +19,7 @@ from nodeagent.core.plan.jumps.judge import (
     next_stop,
     resolved,
 )
-from nodeagent.core.plan.jumps.release import Jump, Release
-from nodeagent.core.plan.jumps.version import version_key
+from nodeagent.core.plan.jumps.release import Jump, Release, version_key
 from nodeagent.errors import Refused
 from tests.core.plan.jumps.test_graph import node
 
