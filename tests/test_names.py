@@ -1,8 +1,10 @@
-"""Rules of the style guide for the names and the length of the modules of the product."""
+"""Rules of the style guide for the names, the length and the comments of the modules of the product."""
 
 from __future__ import annotations
 
 import ast
+import statistics
+import tokenize
 from collections import defaultdict
 from pathlib import Path
 
@@ -21,3 +23,19 @@ def test_a_public_class_name_exists_once_but_for_the_pure_part_and_its_adapter()
 def test_no_module_is_longer_than_a_reader_follows() -> None:
     lengths = {str(path.relative_to(PRODUCT)): path.read_bytes().count(b"\n") for path in PRODUCT.rglob("*.py")}
     assert {name: length for name, length in lengths.items() if length > 400} == {}
+
+
+def test_modules_are_not_crumbs_and_have_comments() -> None:
+    lengths, lines, comments = [], 0, 0
+    for path in PRODUCT.rglob("*.py"):
+        with path.open("rb") as file:
+            tokens = list(tokenize.tokenize(file.readline))
+        length = tokens[-1].start[0] - 1
+        lines += length
+        comments += sum(token.type == tokenize.COMMENT for token in tokens)
+        # The file that only marks a package has nothing to read.
+        if any(not isinstance(node, ast.Expr) for node in ast.parse(path.read_bytes()).body):
+            lengths.append(length)
+    # The aims are 150 lines and 5 %. The bounds are what the tree has, and a step below it.
+    assert statistics.median(lengths) >= 122
+    assert comments / lines >= 0.036

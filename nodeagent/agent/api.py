@@ -73,6 +73,7 @@ class Api:
         self._etcd_member = etcd_member
 
     def status(self) -> str:
+        # It answers from memory, so that the status works while the store or a peer hangs.
         return json.dumps(status_to_dict(self._report.status, daemon="running"))
 
     async def plan(self, text: str, *, diff: bool = False, private: bool = False, stage: bool = False) -> str:
@@ -99,6 +100,7 @@ class Api:
         """
         self._refuse_in_cluster()
         desired = await self._parse(text.encode())
+        # The limit is checked against a plan, and a plan needs a known start.
         if max_disruption:
             # During an update it is not known from what the next one starts.
             self._refuse_during_update()
@@ -109,6 +111,8 @@ class Api:
             if max_disruption:
                 check_disruption(update.plan, max_disruption)
         request = ApplyRequest(desired.source.digest).held(hold)
+        # The request is in the store before the file is written, so that a kill in between never turns the request of
+        # an operator into an ordinary change of the file, which would not try a rejected config again.
         async with self._loop.recorded(request, desired):
             await self._ports.files.install(self._desired_path, RegularFile(desired.source.text, 0o600))
         return desired.source.digest
@@ -133,6 +137,7 @@ class Api:
             present, digest = failed or record.unfinished.partition(" ")[0], present
         if not digest:
             raise Refused("there is no config before the current one", reason=Reason.NO_PREVIOUS)
+        # A config that this version no longer accepts must be refused now, not after the file has been replaced.
         previous = await self._valid(digest)
         await self._loop.check(previous)
         request = ApplyRequest(previous.source.digest, present, await self._meaning(present))
@@ -175,6 +180,7 @@ class Api:
         current = await self._ports.store.current()
         if not self._desired_path or current in ("", digest):
             return
+        # Only the config that was cancelled is replaced: an operator may have written another one since.
         with suppress(InvalidInput):
             wanted = await self._loop.desired.read()
             if wanted is not None and wanted.source.digest == digest:

@@ -145,6 +145,8 @@ class Daemon:
             self.report.problem("settings", found.error)
             raise found.error
         settings = found.settings
+        # These name the peers and the store of the process: a loop that changed them while it runs could act for two
+        # nodes.
         for name in ("desired_config", "state_dir", "node_name", "cluster", "slots"):
             if getattr(settings, name) != getattr(self.settings, name):
                 raise InvalidInput(f"{name} requires a restart", reason=Reason.RESTART_NEEDED)
@@ -210,6 +212,7 @@ class Daemon:
         source = await asyncio.to_thread(mcd_import.current_config)
         if source is None:
             return None
+        # The originals come first: once the config is adopted, a kill must not lose them.
         await self.store.keep_originals(await asyncio.to_thread(mcd_import.originals))
         return await self._stored(source)
 
@@ -239,6 +242,7 @@ async def run(
                     try:
                         daemon = await _build(found, bus, stack, read)
                     except AgentError as error:
+                        # The daemon that holds the store serves the status already, and would be shadowed by this one.
                         if error.reason in _NOT_ALONE:
                             raise
                         await held.show(error)
@@ -246,6 +250,7 @@ async def run(
                         await held.close()
                         await _live(daemon, bus, notifier, stop, MotdFile(motd))
                         return
+                # The adapters are closed before the wait, so that a repaired store or bus is opened from the start.
                 await held.wait(stop)
                 found = await asyncio.to_thread(read)
             notifier.stopping()
@@ -261,6 +266,7 @@ async def _build(found: FoundSettings, bus: Bus, stack: AsyncExitStack, read: Ca
     adapters = await open_adapters(found, bus, stack)
     report = adapters.report
     daemon = Daemon(adapters, read)
+    # The status must be true before the bus serves it: a client takes the first answer as the state of the host.
     await first_status(daemon.ports, report, clustered=adapters.cluster is not None)
     await daemon.sweep()
     try:

@@ -84,6 +84,7 @@ class HostFence:
     @asynccontextmanager
     async def around(self, emit: Emit, unit: FencedUnit) -> AsyncIterator[None]:
         settings = self._settings
+        # Nothing is imported or probed: the admin may have turned the fence off because of a fault in it.
         if settings.enabled == "never":
             yield
             return
@@ -100,6 +101,7 @@ class HostFence:
             return
         from nodeagent.fence.fence import FenceOptions, fenced
 
+        # The member is looked for at each staging, since it may have come to this host after the daemon started.
         protected = await _protected(settings, self._directory)
         if protected is None:
             reporter.once("not needed: this host has no member of etcd")
@@ -116,6 +118,7 @@ class HostFence:
                 emit=reporter.show,
             ) as fence:
                 reporter.fence = fence
+                # Only a measurement made now is kept: repeating an old one would extend its life without end.
                 if options.idle is None and fence.idle is not None:
                     self._idle = (self._clock.monotonic(), fence.idle)
                 yield

@@ -76,6 +76,7 @@ def retry_on_refusal() -> Iterator[None]:
     except NotNow:
         raise
     except AgentError as error:
+        # A lease that was taken away stays lost: waiting for it would disrupt a node that belongs to another operation.
         if error.reason in LOST:
             raise
         raise NotNow(error.message, reason=error.reason) from error
@@ -87,6 +88,7 @@ def retry_on_outage() -> Iterator[None]:
     try:
         yield
     except (Refused, Unreachable, Retryable) as error:
+        # An expired lease is a kind of outage, as it expires only where no renewal reached the API server.
         if isinstance(error, Refused) and error.reason != EXPIRED:
             raise
         raise NotNow(error.message, reason=error.reason) from error
@@ -212,6 +214,7 @@ async def recheck_before_write(run: Run) -> None:
 
 async def check_still_held(run: Run, *, need: float = 0.0) -> None:
     """Check the lease before a step after the first write. Raises ``Refused`` (``LOST``)."""
+    # A config of a thousand files would otherwise read the lease a thousand times.
     if run.ports.clock.monotonic() < run.update.lease_checked_at + RECENT:
         return
     await _tolerate_outage(run, run.ports.coordination.check_lease(run.record.operation, need=need, offline=True))
@@ -242,6 +245,7 @@ async def recheck_before_reboot(run: Run) -> None:
             await lease
     await _tolerate_outage(run, coordination.check_slot(operation))
     await _tolerate_outage(run, coordination.cover_reboot(operation, run.policy.boot_cover))
+    # The leadership moves last. Until then the reboot may still wait, and the leader is better left where it was.
     with retry_on_refusal():
         await coordination.move_etcd_leader()
 

@@ -48,6 +48,7 @@ async def kind_of_fallback(ports: Ports, policy: UpdatePolicy, plan: Plan) -> Ch
     found = fallback_kind([planned.change for planned in plan.changes], soft=policy.soft_fallback)
     if found.kind is RebootKind.SOFT:
         try:
+            # A fallback is chosen while the host is in trouble, so any doubt leads to the full reboot.
             await ports.power.check_soft_reboot()
         except AgentError as error:
             return ChosenKind(RebootKind.FULL, error.message, error.reason)
@@ -62,6 +63,7 @@ async def kind_of_planned(ports: Ports, policy: UpdatePolicy, update: Update, st
     found = planned_kind(update.plan.changes, soft=policy.soft_update, deploys=update.target is not None)
     if found.kind is not RebootKind.SOFT:
         return found
+    # The estimate is reported even where the reboot becomes a full one: it shows what the obstacle costs.
     saves = await ports.power.kernel_start_seconds()
     try:
         await _check_planned(ports, staged)
@@ -69,6 +71,7 @@ async def kind_of_planned(ports: Ports, policy: UpdatePolicy, update: Update, st
         raise
     except AgentError as error:
         return ChosenKind(RebootKind.FULL, error.message, error.reason, saves=saves)
+    # Only the deployment itself shows whether its kernel and initramfs are those that run.
     if not staged:
         return ChosenKind(None, "decided when the deployment is staged", saves=saves)
     return replace(found, saves=saves)
@@ -109,6 +112,7 @@ async def begin_planned(run: Run) -> Transition:
         words = _words(found)
         message = f"{message}: {words}"
         _note(run, words)
+    # A kind that could not be decided is no permission for a soft reboot.
     leg = replace(leg, kind=found.kind or RebootKind.FULL)
     return Transition(Phase.REBOOTING, leg, Reason.PLANNED, message)
 
@@ -131,6 +135,7 @@ async def begin_fallback(run: Run, message: str, reason: str) -> Apply | Fallbac
     """Return the leg of the next fallback reboot, and report it. ``message`` and ``reason`` are of the failure."""
     record = run.record
     leg = record.leg
+    # The update has used its soft reboot. The leg stays, so that the loop breaker still counts one fallback.
     if isinstance(leg, Fallback) or (isinstance(leg, Apply) and leg.kind is RebootKind.SOFT):
         run.narrate(FallbackChosen, f"after the soft reboot: {message}", reason, RebootKind.FULL)
         if isinstance(leg, Apply):
@@ -166,6 +171,7 @@ async def make_full(run: Run, why: str, reason: Reason) -> None:
         # What is prepared would make a reboot by another program a soft one. The full reboot does not need this.
         with suppress(AgentError):
             await run.ports.os.reset_soft_reboot()
+    # A restart between here and the request must not find the soft kind again, and try what was just ruled out.
     await run.ports.store.save(run.record)
 
 

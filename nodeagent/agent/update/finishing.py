@@ -43,6 +43,7 @@ async def finish_update(ports: Ports, ended: Record, plan: Plan, to: Transition)
     """``ended`` is the record before it came to rest. The entry is in the history, except that of an update which
     changed nothing and is tried again."""
     newest = await ports.store.history(1)
+    # The store closes an update and writes its entry in one transaction, so the newest entry is its end, if any.
     if newest and newest[0].update_id == ended.update_id:
         entry = newest[0]
     else:
@@ -70,6 +71,7 @@ def cancelled_by(requester: str) -> Takeover:
 async def note_cancellation(ports: Ports, update: Update) -> None:
     """Note in ``update`` that an operator cancelled it, as recorded in the store, also before a restart."""
     request = await ports.store.request()
+    # The digest is compared because the request may be for the config that is desired next, not for this update.
     if update.cancelled is None and request is not None and request.cancel and request.digest == update.desired_digest:
         update.cancelled = cancelled_by(request.requester)
 
@@ -86,6 +88,7 @@ async def close_interrupted(ports: Ports, record: Record, takeover: Takeover) ->
     plan = known_plan(record)
     entry = entry_of(record, plan, now, outcome, takeover.reason, takeover.message, successor=successor)
     rest = replace(at_rest(record), since=now, boot_id=ports.power.boot_id())
+    # The store comes first: after a kill a client may miss the event, but the history never lacks the update.
     await ports.store.close_update(rest, entry)
     narrate(ports, rest, PhaseEntered)
     finish(ports.reporter, entry)
@@ -122,6 +125,7 @@ class Requests:
 
     def replaced(self, number: int, digest: str, by: Takeover) -> None:
         """``digest`` is desired, as read after ``number`` requests."""
+        # A request that came after the file was read is not replaced by it: its own config may be read a moment later.
         for other, (at, _) in list(self._open.items()):
             if at <= number and other not in (digest, self.running):
                 self._end(other, OUTCOMES[by.reason], by)

@@ -88,6 +88,7 @@ class Preflight:
         """
         basis, drifted = await self._basis(desired.config, [k.config for k in known], dirty=dirty, first=first)
         old = basis.config
+        # The pure checks come first: they take milliseconds, and the checks after them start programs of the host.
         check_update(old, desired.config, desired.config.name)
         host = await self.view(old, desired.config)
         plan = make_plan(
@@ -125,6 +126,7 @@ class Preflight:
                 reason=Reason.PATH_BLOCKED,
                 problems=[Problem(path, why) for path, why in sorted(found.obstacles.items())],
             )
+        # The originals go into the store before the first write, and a full disk then would stop the update half-way.
         if found.kept > MAX_KEPT:
             raise Refused(
                 f"the files that this update replaces have {found.kept} bytes together; at most {MAX_KEPT} are kept"
@@ -141,6 +143,7 @@ class Preflight:
         owned = unchanged([f"file:{path}" for path in owned_manifests(base)], base, new)
         left_alone: frozenset[str] = frozenset()
         found = Basis(base)
+        # After an update that ended half-way, and on a first start, differences are expected and are no drift.
         if not (dirty or first):
             found, drift, others = await self._drift(base, new)
             if not drift:

@@ -94,6 +94,7 @@ class Schedule:
 
     def is_open(self, at: datetime) -> bool:
         local = self._local(at)
+        # The difference is taken modulo a week, so that a window over the end of Sunday needs no second case.
         now = local.weekday() * DAY + local.hour * 60 + local.minute
         return any((now - (each.day * DAY + each.start)) % WEEK < each.length for each in self.windows)
 
@@ -101,6 +102,7 @@ class Schedule:
         """Return when the schedule closes or opens next, after ``at``; None if it never changes."""
         # Times that occur twice do not compare well (PEP 495).
         at = at.astimezone(UTC)
+        # Moments at which nothing changes are skipped: adjoining windows are one.
         state = self.is_open(at)
         later = sorted({moment for moment in self._moments(at) if moment > at})
         return next((moment for moment in later if self.is_open(moment) != state), None)
@@ -142,6 +144,7 @@ class Schedule:
         yield other
         low, high = min(one, other), max(one, other)
         before = low.astimezone(self.zone).utcoffset()
+        # There is no interface for the moment at which a zone changes its offset, so it is found by bisection.
         while high - low > SECOND:
             middle = low + (high - low) // 2
             if middle.astimezone(self.zone).utcoffset() == before:

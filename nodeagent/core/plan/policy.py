@@ -179,6 +179,7 @@ def only_by_user(policy: Policy, change: Change) -> bool:
     found = match(policy, change)
     if found is None or found.entry.source is not PolicySource.USER:
         return False
+    # The built-in policy is restored from what the user's entries replaced, because only the merged one is kept.
     built_in = {entry.key: entry for entry in policy.replaced}
     if change.domain == "file":
         listed = {key: entry for key, entry in policy.files.items() if entry.source is not PolicySource.USER}

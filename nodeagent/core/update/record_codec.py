@@ -186,6 +186,7 @@ def record_to_dict(record: Record) -> dict[str, Any]:
 
 def _flags(leg: Leg, phase: Phase) -> dict[str, Any]:
     match leg:
+        # An abort is told by its reason when it is read, so every one has a reason.
         case Abort():
             return {"given_up": leg.reason, "given_up_why": leg.message, "successor": leg.successor}
         case Apply():
@@ -216,6 +217,7 @@ def record_from_dict(data: Mapping[str, Any]) -> Record:
 
     Unknown keys come from a newer agent of the same store version and are dropped: the fields that decide are here.
     """
+    # The version is judged before the fields, or a newer format would be reported as damage and salvaged.
     version = data.get("version")
     # The type is compared exactly, because True is an integer as well.
     if type(version) is int and version > RECORD_VERSION:
@@ -304,6 +306,8 @@ def _leg(stored: _Stored, phase: Phase) -> Leg:
             return _revert(stored)
         case Phase.WRITING | Phase.ACTING:
             return _apply(stored)
+        # Before the first write these phases prepare. After it the same words belong to a staging that is repeated,
+        # and to the drain before a fallback.
         case Phase.STAGING if stored.acted:
             return _apply(stored)
         case Phase.DRAINING if stored.acted:
@@ -364,6 +368,8 @@ def _revert(stored: _Stored) -> Revert:
     )
 
 
+# The fields that say what the host holds (lease, cordon, deployment) and what it must not try again. All that is
+# about the progress is left out, because it would be acted upon.
 _SALVAGED = (
     *("update_id", "from_digest", "to_digest", "from_name", "to_name", "held", "cordon", "staged"),
     *("staged_boot", "rejected", "rejected_why", "avoided", "avoided_meaning", "unfinished"),

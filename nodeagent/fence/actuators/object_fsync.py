@@ -78,6 +78,7 @@ class ObjectFsync:
         if running and await self._busy():
             message = f"{self._unit} works for another client; its objects are not synced one by one"
             raise Retryable(message, reason=Reason.UPDATER_BUSY)
+        # The entry exists before the drop-in does: a kill in between leaves an entry without effect, never the reverse.
         await self._restore_log.save(self._key, "")
         await asyncio.to_thread(self._write, text)
         await self._systemd.daemon_reload(_RELOAD)
@@ -88,6 +89,7 @@ class ObjectFsync:
         """Remove the option from the next start of the unit on; no effect without ``begin``."""
         if self._key not in await self._restore_log.load():
             return
+        # rpm-ostreed is not restarted at the end: it may work for a client, and exits a minute after its last one.
         await asyncio.to_thread(self._remove)
         await self._systemd.daemon_reload(_RELOAD)
         await self._restore_log.clear(self._key)

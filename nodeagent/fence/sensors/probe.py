@@ -73,6 +73,7 @@ class FsyncProbe:
 
     def take(self) -> Probed:
         """Return the samples since the last call. Raises an error of ``os_errors`` once the file system failed."""
+        # The thread cannot raise into the loop, so its failure is kept until the next read.
         if self._error is not None:
             raise fault(self._error, "write the probe to", str(self._directory))
         latencies = []
@@ -100,9 +101,11 @@ class FsyncProbe:
         while not self._stop.wait(max(0.0, due - time.monotonic())):
             pending = [due]
             self._due = due
+            # The appends that fell due during the last sync are written together, as the queue of etcd would be.
             while (due := due + self._period) <= time.monotonic() and len(pending) < _KEPT:
                 pending.append(due)
             for _ in pending:
+                # A new allocation has unwritten extents, so that the next syncs commit the journal as well.
                 if offset + _APPEND > _SEGMENT:
                     os.ftruncate(self._fd, 0)
                     os.posix_fallocate(self._fd, 0, _SEGMENT)

@@ -115,6 +115,7 @@ def snapshot_from_row(key: str, meta: str, expected: str, content: bytes) -> Sna
 
 
 def _dumps(data: dict[str, Any]) -> str:
+    # Equal data must give equal texts, because the store compares their checksums.
     return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
 
@@ -130,12 +131,14 @@ def salvage_record(text: str, lease: object) -> Record:
     # Only for a damaged record: the modules of etcd take as long to load as the rest of the store.
     from nodeagent.core.etcd.member_record import LEASE_PREFIX
 
+    # The two sources are read apart, because the damage of one says nothing about the other.
     data: dict[str, Any] = {}
     holder: Holder | None = None
     with suppress(ValueError, TypeError):
         data = _object(text)
     with suppress(ValueError, TypeError, KeyError):
         holder = holder_from_row(lease) if isinstance(lease, str) else None
+    # A lease of a maintenance or of a change of etcd names no update, so its operation must not become an update's id.
     ours = holder is not None and not is_maintenance(holder.operation) and not holder.operation.startswith(LEASE_PREFIX)
     return salvaged(data, holder.operation if holder is not None and ours else UNKNOWN_UPDATE)
 
@@ -148,6 +151,7 @@ def _known_fields(make: Callable[..., _T], data: dict[str, Any]) -> _T:
     fields = getattr(make, "__dataclass_fields__", {})
     known = {name: value for name, value in data.items() if name in fields}
     for name, value in known.items():
+        # Python would accept any type here, and fail much later, in the middle of an update.
         if not isinstance(value, _KINDS.get(fields[name].type, object)):
             raise TypeError(f"{name} has the wrong type")
     return make(**known)

@@ -54,14 +54,17 @@ def check_path(jump: Jump, declared: UpdatePath, graph: UpdateGraph | None) -> t
 
     Raises ``Refused`` (``DeadEnd``, ``BarrierSkipped``, ``NoUpdatePath``, ``VersionUnknown``).
     """
+    # A rollback must stay possible from any version, also from one that the graph calls a dead end.
     if not goes_up(jump):
         return ()
     if graph is not None:
         _check_dead_ends(jump, graph)
     barriers = (*declared.barriers, *(graph.barriers if graph is not None else ()))
+    # The edges of a graph with marked barriers, as that of Fedora CoreOS, are its rollout and forbid nothing.
     by_edges = graph is not None and not graph.marked
     if not barriers and not declared.minimum and not by_edges:
         return ()
+    # The version is inside the image, and pulling it for this check alone would cost as much as the staging.
     if not jump.target.version and not jump.staged:
         return ("update path: the version of the image is known when it is staged, and is checked then",)
     for release, what in ((jump.booted, "booted"), (jump.target, "new")):
