@@ -186,7 +186,7 @@ def record_to_dict(record: Record) -> dict[str, Any]:
 
 def _flags(leg: Leg, phase: Phase) -> dict[str, Any]:
     match leg:
-        # An abort is told by its reason when it is read, so every one has a reason.
+        # An abort is recognized by its reason when it is read, so each one has a reason.
         case Abort():
             return {"given_up": leg.reason, "given_up_why": leg.message, "successor": leg.successor}
         case Apply():
