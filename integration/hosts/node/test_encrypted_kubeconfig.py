@@ -29,6 +29,8 @@ __all__ = ["agent_image", "image", "make_host", "make_node", "package", "pytest_
 
 PAGE = Path(__file__).parents[3] / "docs/usage/encrypt-credentials.md"
 CREDENTIAL = "/etc/nodeagent/kubeconfig.cred"
+DROP_IN = f"[Service]\nLoadCredentialEncrypted=kubeconfig:{CREDENTIAL}\n"
+OF_THE_UNIT = "/run/credentials/nodeagent.service/kubeconfig"
 # An API server may take a client without credentials for the anonymous one.
 REFUSED = re.compile("KubeUnauthorized|KubeForbidden")
 PLAIN = "/run/nodeagent-kubeconfig/kubeconfig"
@@ -69,7 +71,7 @@ def test_an_encrypted_kubeconfig_is_rotated_without_a_restart(
     node = "encrypted"
     installed.node(node)
     controller = Controller(installed, node)
-    configs = [f"rendered-{node}-{number}" for number in range(2)]
+    configs = [f"rendered-{node}-{number}" for number in range(3)]
     for number, config in enumerate(configs):
         controller.make(config, one=str(number))
     controller.desire(configs[0])
@@ -100,3 +102,13 @@ def test_an_encrypted_kubeconfig_is_rotated_without_a_restart(
     controller.desire(configs[1])
     until(lambda: controller.notes().get("currentConfig") == configs[1], host, controller)
     assert host.unit(agent.UNIT, "MainPID")["MainPID"] == main
+    # Without the units: a credential of the daemon itself, for each of its starts.
+    host.run(["systemctl", "stop", "nodeagent-kubeconfig.path"])
+    host.run(["rm", "--recursive", f"/etc/systemd/system/{agent.UNIT}.d", Path(PLAIN).parent.as_posix()])
+    host.write(f"/etc/systemd/system/{agent.UNIT}.d/50-credential.conf", DROP_IN)
+    host.write("/etc/nodeagent/config.d/60-kubeconfig.yaml", f"cluster: {{kubeconfig: {OF_THE_UNIT}}}\n")
+    host.run(["systemctl", "daemon-reload"])
+    host.run(["systemctl", "restart", agent.UNIT])
+    agent.wait_daemon(host)
+    controller.desire(configs[2])
+    until(lambda: controller.notes().get("currentConfig") == configs[2], host, controller)

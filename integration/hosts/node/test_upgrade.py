@@ -11,13 +11,16 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from integration.cluster.cluster import LEASE_PATH, Cluster
+from integration.cluster.tcp_proxy import INSIDE, listen_inside, relay
+from integration.cluster.test_installed import KUBECONFIG, kubeconfig
 from integration.hosts import nodeagent_client as agent
 from integration.hosts import process
 from integration.hosts.container import events
@@ -119,3 +122,42 @@ def update(host: Host, name: str, tar: Path) -> None:
     assert [path for path, text in many.items() if (host.root / path[1:]).read_text() != text] == []
     assert host.events("slow.service")[-1].digest == events.digest(name.encode())
     assert host.is_active("slow.service")
+
+
+@pytest.fixture
+def reachable(installed: Cluster, tmp_path: Path) -> Iterator[Path]:
+    with relay(tmp_path, installed.port):
+        yield tmp_path
+
+
+@pytest.mark.timeout(900)
+def test_under_the_lease_of_its_node(
+    installed: Cluster, reachable: Path, make_node: HostMaker, package: Path, older: Path
+) -> None:
+    """The commands of docs/usage/upgrade.md: a maintenance keeps the node through the restarts of both versions."""
+    name = "replaced"
+    installed.node(name)
+    host: Host = make_node(
+        settings={"node_name": name, "cluster": {"kubeconfig": KUBECONFIG}},
+        files={KUBECONFIG: kubeconfig(installed, name), agent.POLICY: agent.policy(files={"/etc/one": ["None"]})},
+        read_only={INSIDE: reachable},
+        boot=False,
+    )
+    listen_inside(host, installed.port)
+    host.boot()
+    agent.wait_daemon(host)
+    host.run(["nodeagent", "maintenance", "start", "--reason", "nodeagent", "--for", "1h", "--wait"])
+    lease = f"{LEASE_PATH}/node-{name}"
+    taken = installed.admin.get(lease)
+    agent.apply(host, machine_config("waits", files={"/etc/one": "1"}))
+    wait_phase(host, "Leasing")
+    for tar in (older, package):
+        install(host, tar)
+        agent.wait_daemon(host)
+        wait_phase(host, "Leasing")
+        assert installed.admin.get(lease)["metadata"]["uid"] == taken["metadata"]["uid"]
+        assert installed.admin.get(lease)["spec"]["acquireTime"] == taken["spec"]["acquireTime"]
+    assert not host.exists("/etc/one")
+    host.run(["nodeagent", "maintenance", "stop"])
+    wait_done(host, "waits")
+    host.wait_for(lambda: installed.admin.find(lease) is None or None, "the lease is released", 60.0)
