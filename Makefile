@@ -34,12 +34,17 @@ NODE_TESTS = $(PYTEST) -q --durations 10 -n 2 --dist load --maxschedchunk 1 inte
 OSTREE_TESTS = $(PYTEST) -q --durations 5 -n 4 --dist load --maxschedchunk 1 $(OSTREE)
 VM_TESTS = $(PYTEST) -q --durations 25 -n 2 --dist load --maxschedchunk 1 integration/hosts/vm
 HOST_TESTS = $(PYTEST) -q -n $(HOSTS) --dist load --maxschedchunk 1 $(RING2)
-SUDO_NOTE = $(if $(filter 0,$(shell id -u)),,(not root: the rings that boot hosts will say what is missing))
+ROOT := $(filter 0,$(shell id -u))
+TOOLS := packaging/tools.sh
+RING1 ?= tests
 
-.PHONY: help venv demo demo-shell demo-vm demo-node test versions check format unit kills golden host long ostree ostree-long integration cluster cluster-tools node-long vm vm-long package rpm image wheel release bench bench-rest bench-rollout bench-fence docs clean
+.PHONY: help tools demo-tools venv demo demo-shell demo-vm demo-node test versions check format unit kills golden host long ostree ostree-long integration cluster cluster-tools node-long vm vm-long package rpm image wheel release bench bench-rest bench-rollout bench-fence docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
+
+tools: ## the programs of this machine that any target needs, and the command that installs the missing ones
+	@$(TOOLS) list
 
 venv: $(STAMP) ## the development environment, from the lock file
 
@@ -47,27 +52,35 @@ $(STAMP): uv.lock pyproject.toml packaging/bootstrap.sh
 	@packaging/bootstrap.sh "$(PYTHON)" "$(VENV)"
 	@touch $@
 
-demo: venv ## one change, planned and applied on a real systemd host made on the spot
+# Before the environment, which takes a while: root and all programs.
+demo-tools:
+	@$(TOOLS) boot setup hosts images package interpreter $(MORE)
+
+demo: demo-tools venv ## one change, planned and applied on a real systemd host made on the spot
 	@$(BIN)/python -m integration.demo
 
-demo-shell: venv ## a shell on such a host, for docs/tutorial.md
+demo-shell: demo-tools venv ## a shell on such a host, for docs/tutorial.md
 	@$(BIN)/python -m integration.demo_shell
 
-demo-vm: venv ## an update of the OS on a virtual machine that really boots; minutes, where there is no KVM
+demo-vm: MORE = machines
+demo-vm: demo-tools venv ## an update of the OS on a virtual machine that really boots; minutes, where there is no KVM
 	@$(BIN)/python -m integration.demo_vm
 
-demo-node: venv ## a change of the kubelet under a running pod, on a real node made on the spot; needs cluster-tools
+demo-node: MORE = openssl
+demo-node: demo-tools venv ## a change of the kubelet under a running pod, on a real node made on the spot; needs cluster-tools
 	@$(BIN)/python -m integration.demo_node
 
 test: venv ## rings 1 and 2: pure, protocols, and a real systemd host in a container
+	@$(TOOLS) missing unit-tests || echo "ring 1 skips the tests that need these"
 	@echo "== ring 1: pure and protocol tests"
 	@$(PYTEST) -q -n 4 --dist worksteal tests
-	@echo "== ring 2: the package, and real systemd hosts $(SUDO_NOTE)"
+	@echo "== ring 2: the package, and real systemd hosts"
+	@$(TOOLS) $(if $(ROOT),install,boot) hosts images package interpreter package-tests || echo "ring 2 skips what needs that"
 	@$(HOST_TESTS) -m "not long"
-	@echo "make test: all rings passed"
+	@echo "make test: $(if $(ROOT),all rings passed,passed but for what was skipped for the reasons above)"
 
-unit: venv ## ring 1 only, in seconds
-	@$(PYTEST) -q -n 4 --dist worksteal tests
+unit: venv ## ring 1 only, in seconds; a part of it with RING1=tests/core
+	@$(PYTEST) -q -n 4 --dist worksteal $(RING1)
 
 kills: venv ## ring 1, the kills at every effect, of which `make unit` takes a third on each Python
 	@NODEAGENT_EVERY_KILL=1 $(PYTEST) -q -n 4 --dist worksteal tests/agent/update

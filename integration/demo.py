@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from integration.hosts import nodeagent_client as agent
+from integration.hosts import requirements
 from integration.hosts.container import container_host
 from integration.hosts.container.configs import ANCHOR, CERTIFICATE, MIRRORED, REGISTRIES
 from integration.hosts.container.container_host import Host
@@ -129,8 +130,14 @@ class Node:
         return sum(event.event == "start" for event in self.host.events(unit))
 
 
+def require(story: Story, *more: str) -> None:
+    """Install all programs, before anything is made. Image and package may be cached, but seldom both."""
+    requirements.ensure(story.say, build=True, more=("package", "interpreter", *more))
+
+
 def prepare(story: Story) -> Image:
     story.chapter("A host to try it on")
+    require(story)
     image = base_image(story.say)
     container_host.sweep()
     return installed_image(image, package_of(story))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 
-from integration.demo import Failed, Story, machine_config, package_of
+from integration.demo import Failed, Story, machine_config, package_of, require
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.container import container_host
 from integration.hosts.container.package import installed_image
@@ -49,6 +49,7 @@ def main() -> int:
 
 def run(story: Story) -> None:
     story.chapter("A node to try it on")
+    require(story, "openssl")
     programs = NodePrograms.find()
     image = installed_image(node_image(story.say), package_of(story))
     container_host.sweep()

@@ -61,7 +61,7 @@ def run(story: Story) -> None:
 def prepared(story: Story) -> Iterator[tuple[Vm, RegistryDisk]]:
     """A machine that was installed from the image of A, nodeagent at rest on it, and a registry that has A and B."""
     story.chapter("A machine to try it on")
-    vm_requirements.ensure(story.say)
+    vm_requirements.ensure(story.say, "package", "interpreter")
     tarball = package_of(story)
     virtual_machine.sweep()
     with contextlib.ExitStack() as stack:

@@ -106,7 +106,9 @@ def export(source: Path, target: Path) -> None:
         raise BuildError(f"a release is made from a commit; these files are not committed:\n{changed.rstrip()}")
     archive = tools.run(["git", "-C", source, "archive", "HEAD", *INPUTS], timeout=60)
     with tarfile.open(fileobj=io.BytesIO(archive)) as members:
-        members.extractall(target, filter="data")
+        # The 3.11.2 of Debian 12 has none.
+        members.extraction_filter = getattr(tarfile, "data_filter", None)
+        members.extractall(target)
 
 
 def disguise(source: Path) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from integration.hosts import process
+from integration.hosts import process, requirements
 from integration.hosts.errors import Unavailable
 
 TIMEOUT: Final = 30.0
@@ -21,8 +20,9 @@ class Authority:
     does."""
 
     def __init__(self, directory: Path, name: str = "ca") -> None:
-        if shutil.which("openssl") is None:
-            raise Unavailable("no openssl: it makes the certificates of the cluster")
+        # It makes the certificates of the cluster.
+        if without := requirements.missing("openssl"):
+            raise Unavailable(without)
         self.directory = directory
         self.certificate = directory / f"{name}.crt"
         self._key = directory / f"{name}.key"

@@ -16,7 +16,7 @@ from typing import Final
 
 from integration.hosts import process
 from integration.hosts.errors import CommandFailed, Unavailable
-from integration.hosts.requirements import APT_OPTIONS, Say, installing
+from integration.hosts.requirements import Say, install
 
 RELEASE: Final = (1, 26, 8)
 ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -26,7 +26,10 @@ PROXY_ENV: Final = {"GOFLAGS": "", "GOWORK": "off"}  # a machine's own flags are
 
 def go(say: Say, need: tuple[int, int, int]) -> tuple[Path, dict[str, str]]:
     """The program, and the environment that makes it at least ``need``. Raises Unavailable."""
-    found = shutil.which("go") or _installed(say)
+    install(say, "go")
+    found = shutil.which("go")
+    if found is None:
+        raise Unavailable("go is installed, but not in PATH")
     version = _version(found)
     if version >= need:
         return Path(found), {**PROXY_ENV, "GOTOOLCHAIN": "local"}
@@ -42,31 +45,6 @@ def _version(program: str) -> tuple[int, int, int]:
     if match is None:
         raise Unavailable(f"{program} does not say which Go it is: {said.strip()}")
     return int(match[1]), int(match[2]), int(match[3] or 0)
-
-
-def _installed(say: Say) -> str:
-    if os.geteuid() != 0:
-        raise Unavailable("go is missing, and only root can install it")
-    if shutil.which("apt-get") is not None:
-        env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        install = ["apt-get", "install", *APT_OPTIONS, "-qy", "--no-install-recommends", "golang-go", "ca-certificates"]
-        commands = [["apt-get", "update", "-q"], install]
-    elif shutil.which("dnf") is not None:
-        env = dict(os.environ)
-        commands = [["dnf", "install", "-qy", "--setopt=install_weak_deps=False", "golang-bin"]]
-    else:
-        raise Unavailable("go is missing, and neither apt-get nor dnf is here to install it")
-    say("installing Go")
-    for command in commands:
-        try:
-            with installing():
-                process.run(command, timeout=INSTALL_TIMEOUT, env=env)
-        except CommandFailed as error:
-            raise Unavailable(f"go is missing, and installing it failed: {error}") from None
-    found = shutil.which("go")
-    if found is None:
-        raise Unavailable("go is still missing after it was installed")
-    return found
 
 
 def _downloaded(program: str, name: str, say: Say) -> Path:

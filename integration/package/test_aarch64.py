@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from integration.hosts import requirements
 from integration.hosts.container.image import cache_directory
+from integration.hosts.errors import Unavailable
 from integration.package.conftest import BUILD_TIMEOUT, EPOCH, Package, cannot
 
 pytestmark = pytest.mark.long
@@ -37,17 +39,14 @@ def run(*argv: str | Path, **keywords: str) -> str:
 @pytest.fixture(scope="module")
 def libc() -> Path:
     """The directory with Debian's libc6 for arm64, unpacked."""
-    if shutil.which("apt-get") is None or os.geteuid() != 0:
-        cannot("the libc of another architecture is fetched by apt-get, as root")
-    if shutil.which(EMULATOR) is None:
-        run(
-            "apt-get",
-            "install",
-            "-qqy",
-            "--no-install-recommends",
-            "qemu-user-static",
-            DEBIAN_FRONTEND="noninteractive",
-        )
+    if os.geteuid() != 0:
+        cannot("the emulated root needs root (chroot, mount)")
+    if requirements.distribution() != "debian":
+        cannot("the libc of another architecture comes from Debian's archive, by apt-get of this machine")
+    try:
+        requirements.install(print, "aarch64")
+    except Unavailable as error:
+        cannot(str(error))
     target = cache_directory().parent / "package" / "libc6-arm64"
     if not target.exists():
         scratch = target.with_name(f"{target.name}.{os.getpid()}")
@@ -96,7 +95,8 @@ def root(package: Package, libc: Path, tmp_path_factory: pytest.TempPathFactory)
     shutil.copytree(libc, root, symlinks=True)
     (tar,) = (out / "dist").glob("nodeagent-*-aarch64.tar.gz")
     with tarfile.open(tar) as archive:
-        archive.extractall(root, filter="tar")
+        archive.extraction_filter = getattr(tarfile, "tar_filter", None)  # not in the 3.11.2 of Debian 12
+        archive.extractall(root)
     emulator = shutil.which(EMULATOR)
     assert emulator
     shutil.copy(emulator, root / "emulator")

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
+from integration.hosts import requirements
 from integration.package.conftest import EPOCH, Package, cannot, run_build
 
 HOME = "usr/lib/nodeagent"
@@ -124,8 +125,8 @@ def test_no_folder_of_a_build_machine_is_left_in_any_file(package: Package) -> N
 
 
 def test_binaries_need_no_newer_glibc_than_the_bound_and_no_library_of_the_host(package: Package) -> None:
-    if shutil.which("objdump") is None:
-        cannot("objdump (binutils) is missing")
+    if without := requirements.missing("objdump"):
+        cannot(without)
     lock = tomllib.loads((package.source / "packaging" / "interpreter.toml").read_text())
     bound = tuple(map(int, lock["glibc"].split(".")))
     binaries = [path for path in package.tree.rglob("*") if path.is_file() and path.read_bytes()[:4] == b"\x7fELF"]
@@ -204,8 +205,8 @@ def test_an_upgrade_leaves_no_file_of_the_old_version(package: Package, tmp_path
 
 
 def test_the_image_is_a_system_extension_with_the_content_of_the_tar(package: Package, tmp_path: Path) -> None:
-    if shutil.which("unsquashfs") is None:
-        cannot("unsquashfs (squashfs-tools) is missing")
+    if without := requirements.missing("unsquashfs"):
+        cannot(without)
     root = tmp_path / "root"
     subprocess.run(["unsquashfs", "-quiet", "-no-progress", "-dest", root, package.raw], check=True)
     release = root / "usr/lib/extension-release.d/extension-release.nodeagent"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -13,15 +12,7 @@ from bundle.errors import BuildError
 
 # Seconds. Maven needs a Java.
 INSTALL_TIMEOUT = 900.0
-# Program -> package of Fedora, and of Debian as well but for those below.
-PACKAGES = {
-    "mvn": "maven",
-    "sqfstar": "squashfs-tools",
-    "git": "git",
-    "rpmbuild": "rpm-build",
-    "rpmlint": "rpmlint",
-}
-DEBIAN = {"rpm-build": "rpm"}
+TOOLS = Path(__file__).parents[1] / "tools.sh"
 
 
 def log(message: str) -> None:
@@ -61,13 +52,21 @@ def run(
 
 
 def require(program: str) -> str:
-    """Return the path of `program`, and install it if possible. Raises BuildError with the package to install."""
+    """Return the path of `program`, and install it if possible.
+
+    Raises BuildError with the command that installs it on this distribution.
+    """
+    if shutil.which(program) is None:
+        done = subprocess.run(
+            [TOOLS, "install", program], capture_output=True, text=True, timeout=INSTALL_TIMEOUT, check=False
+        )
+        for line in done.stdout.splitlines():
+            log(line)
+        if done.returncode:
+            raise BuildError(done.stderr.strip())
     found = shutil.which(program)
     if found is None:
-        _install(PACKAGES[program])
-        found = shutil.which(program)
-    if found is None:
-        raise BuildError(f"{program} is still missing after its package {PACKAGES[program]} was installed")
+        raise BuildError(f"{program} is installed, but not in PATH")
     return found
 
 
@@ -78,21 +77,3 @@ def uv() -> str:
     if found is None:
         raise BuildError("uv is missing: run this from the development environment (make venv)")
     return found
-
-
-def _install(package: str) -> None:
-    commands: list[list[str]]
-    if shutil.which("apt-get"):
-        commands = [
-            ["apt-get", "update", "-qq"],
-            ["apt-get", "install", "-qqy", "--no-install-recommends", DEBIAN.get(package, package)],
-        ]
-    elif shutil.which("dnf"):
-        commands = [["dnf", "-qy", "install", package]]
-    else:
-        raise BuildError(f"the package {package} is missing and this machine has neither apt nor dnf")
-    if os.geteuid() != 0:
-        raise BuildError(f"missing: {package}. Install it (as root: {' '.join(commands[-1])}), then run this again")
-    log(f"installing {package}")
-    for command in commands:
-        run(command, timeout=INSTALL_TIMEOUT, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})

@@ -30,7 +30,9 @@ from tests.cli.daemon.conftest import NOW
 from tests.host.fake_logind import FakeLogind
 from tests.host.store.store_data import entry, snapshots
 from tests.support import damage
+from tests.support.disk import needs_root
 from tests.support.fixtures import PrivateBus, private_bus
+from tests.support.needs import acts_as_root
 
 __all__ = ["private_bus"]
 
@@ -51,6 +53,7 @@ async def phase(client: Client) -> str:
         return ""
 
 
+@acts_as_root
 async def test_invalid_settings_are_replaced_by_the_last_valid_ones(host: WholeDaemon) -> None:
     host.settings.write_text(host.settings.read_text() + "on_failure: degraded\n")
     assert (await host.status())["problems"] == []
@@ -74,6 +77,7 @@ async def test_an_obsolete_setting_is_only_a_warning(host: WholeDaemon, capsys: 
     assert "fence.floor is no longer a setting" in capsys.readouterr().err
 
 
+@acts_as_root
 async def test_without_valid_settings_it_does_nothing_until_there_are_some(host: WholeDaemon) -> None:
     good = host.settings.read_text()
     host.settings.write_text(good + "reboot: {alow: false}\n")
@@ -151,6 +155,7 @@ async def test_damaged_settings(host: WholeDaemon, way: str) -> None:
     assert [problem["topic"] for problem in status["problems"]] == [] if fine else ["settings"]
 
 
+@acts_as_root
 @pytest.mark.parametrize("name", ["policy", "desired"])
 async def test_damaged_policy_and_desired_config(host: WholeDaemon, name: str) -> None:
     await lived_in(host)
@@ -166,6 +171,7 @@ async def test_damaged_policy_and_desired_config(host: WholeDaemon, name: str) -
         assert status["daemon"] == "running", way
 
 
+@acts_as_root
 async def test_damaged_rows(host: WholeDaemon) -> None:
     await lived_in(host)
     whole = host.database.read_bytes()
@@ -184,7 +190,10 @@ async def test_damaged_rows(host: WholeDaemon) -> None:
                 assert (status["phase"], status["reason"]) == ("Degraded", "StoreCorrupt"), (column, way)
 
 
-@pytest.mark.parametrize("way", damage.STORE_FILES)
+@pytest.mark.parametrize(
+    "way",
+    [pytest.param(way, marks=needs_root if way == "of another user" else ()) for way in damage.STORE_FILES],
+)
 async def test_damaged_store(host: WholeDaemon, way: str) -> None:
     await lived_in(host)
     damage.STORE_FILES[way](host.database)
@@ -220,6 +229,7 @@ async def on(host: WholeDaemon, current: ConfigSource) -> None:
         await store.promote(Record(), current.digest, entry(1))
 
 
+@acts_as_root
 @pytest.mark.usefixtures("logind")
 @pytest.mark.parametrize("more", ["  unknownKey: 1\n", "x: [\n"])
 async def test_a_current_config_that_this_version_rejects(host: WholeDaemon, more: str) -> None:
@@ -249,6 +259,7 @@ async def test_a_current_config_that_this_version_rejects(host: WholeDaemon, mor
         assert caught.value.reason == "InvalidInput"
 
 
+@acts_as_root
 @pytest.mark.usefixtures("logind")
 async def test_a_record_of_a_newer_version_is_held_until_an_operator_decides(host: WholeDaemon) -> None:
     await on(host, source("old"))
@@ -282,6 +293,7 @@ async def test_a_record_of_a_newer_version_is_held_until_an_operator_decides(hos
         assert await store.note("record-set-aside") == newer
 
 
+@acts_as_root
 async def test_a_damaged_lease_is_held_until_an_operator_ends_it(host: WholeDaemon) -> None:
     await on(host, source("old"))
     async with host.store() as store:

@@ -15,7 +15,9 @@ from nodeagent.core.update.phase import Phase
 from nodeagent.errors import InvalidInput, Refused
 from tests.agent.test_daemon_starts import host, on
 from tests.agent.whole_daemon import WholeDaemon, source
+from tests.support.disk import needs_root
 from tests.support.fixtures import private_bus
+from tests.support.needs import acts_as_root
 
 __all__ = ["host", "private_bus"]
 
@@ -28,6 +30,7 @@ def content(host: WholeDaemon) -> dict[Path, str]:
     return {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in host.directory.rglob("*") if path.is_file()}
 
 
+@acts_as_root
 async def test_the_plan_is_that_of_the_daemon_and_nothing_is_written(host: WholeDaemon) -> None:
     managed, drifted = (host.directory / name for name in ("managed", "drifted"))
     for path in (managed, drifted):
@@ -49,6 +52,7 @@ async def test_the_plan_is_that_of_the_daemon_and_nothing_is_written(host: Whole
     assert "hunter2" not in str(answer)
 
 
+@needs_root
 async def test_a_host_on_which_the_daemon_never_ran(host: WholeDaemon) -> None:
     present, missing = host.directory / "present", host.directory / "missing"
     present.write_text("1")

@@ -24,9 +24,10 @@ from nodeagent.host.client_certificate import CertificateDirectory
 from nodeagent.kube import certificate, client
 from nodeagent.settings.schema import Settings
 from tests.kube.server import Answer, Request, serving
+from tests.support.needs import needs
 from tests.support.signer import Signer
 
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl program")
+pytestmark = needs("openssl")
 
 
 class Killed(BaseException):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from pathlib import Path
 
@@ -11,9 +10,10 @@ import pytest
 
 from nodeagent.errors import AgentError
 from nodeagent.host.client_certificate import CertificateDirectory
+from tests.support.needs import needs
 from tests.support.signer import Signer, request_for
 
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl program")
+pytestmark = needs("openssl")
 
 
 @pytest.fixture

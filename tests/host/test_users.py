@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from pathlib import Path
 
@@ -13,9 +12,10 @@ from nodeagent.errors import AgentError, InvalidInput, Retryable, Terminal
 from nodeagent.host import users as module
 from nodeagent.host.users import HostUsers, locked
 from tests.support.disk import needs_root
+from tests.support.needs import needs
 
 HASH = "$6$salt$secrethash"
-needs_chpasswd = pytest.mark.skipif(shutil.which("chpasswd") is None, reason="chpasswd is not installed")
+needs_chpasswd = needs("chpasswd")
 
 
 @pytest.fixture

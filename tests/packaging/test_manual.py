@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 import runpy
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.cli.main import build_parser
+from tests.support.needs import needs
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
 MANUAL = PACKAGING / "man/nodeagent.8"
@@ -58,7 +58,7 @@ def test_the_manual_has_no_option_that_is_gone() -> None:
     assert mentioned <= known
 
 
-@pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")
+@needs("groff")
 def test_groff_has_nothing_against_it() -> None:
     done = subprocess.run(
         ["groff", "-man", "-Tutf8", "-ww", "-z", str(MANUAL)], capture_output=True, text=True, timeout=20, check=True

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.needs import needs
+
 PACKAGING = Path(__file__).parents[2] / "packaging"
 CHANGELOG = "# Changes\n\n## 0.2.0 - 2027-01-01\n\n- new\n\n## 0.1.0 - unreleased\n\n- first\n"
 
@@ -54,6 +56,7 @@ def test_a_release_replaces_the_one_before(release: dict[str, Any], tmp_path: Pa
     assert {path.name for path in tmp_path.iterdir()} == {"results", "out"}
 
 
+@needs("git")
 def test_only_what_is_committed_is_released(release: dict[str, Any], tmp_path: Path) -> None:
     source = tmp_path / "source"
     for name in release["INPUTS"]:

@@ -13,6 +13,7 @@ import pytest
 
 from nodeagent.fence.actuators.block_queue import SysfsQueue
 from nodeagent.host.dbus.client import Bus
+from tests.support.needs import missing
 
 CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
  "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
@@ -61,8 +62,7 @@ class PrivateBus:
 
 @pytest.fixture
 def private_bus(tmp_path: Path) -> Iterator[PrivateBus]:
-    if shutil.which("dbus-daemon") is None:
-        message = "dbus-daemon is not installed (Debian: dbus-daemon, Fedora: dbus-daemon)"
+    if message := missing("dbus-daemon"):
         if os.environ.get("CI"):
             pytest.fail(message)
         pytest.skip(message)

@@ -17,6 +17,7 @@ from nodeagent.log.messages import MESSAGES
 from nodeagent.settings.check import check_values
 from nodeagent.settings.load import merge, read
 from nodeagent.settings.schema import KEYS, Settings, flatten
+from tests.support.needs import needs
 
 ROOT = Path(__file__).parents[2]
 TREE = ROOT / "systemd/usr"
@@ -57,7 +58,7 @@ def test_the_catalog_shows_what_to_do() -> None:
         assert entries[MESSAGES[kind].id].rstrip().endswith("What now: @NODEAGENT_HINT@")
 
 
-@pytest.mark.skipif(shutil.which("journalctl") is None, reason="journalctl is not installed")
+@needs("journalctl")
 def test_systemd_reads_the_catalog(tmp_path: Path) -> None:
     (tmp_path / "var/lib/systemd/catalog").mkdir(parents=True)
     catalogs = tmp_path / "usr/lib/systemd/catalog"
@@ -70,7 +71,7 @@ def test_systemd_reads_the_catalog(tmp_path: Path) -> None:
     assert len(listed.stdout.splitlines()) == len(MESSAGES)
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+@needs("systemd-analyze")
 def test_systemd_has_nothing_against_the_unit() -> None:
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(UNIT)], check=False, timeout=30, capture_output=True, text=True
@@ -84,7 +85,7 @@ def security(unit: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, check=False, timeout=30, capture_output=True, text=True)
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+@needs("systemd-analyze")
 @pytest.mark.parametrize(
     ("name", "tenths"), [("nodeagent", 32), ("nodeagent-bootstrap", 20), ("nodeagent-extensions", 23)]
 )
@@ -94,7 +95,7 @@ def test_the_unit_stays_hardened(name: str, tenths: int) -> None:
     assert done.returncode == 0, done.stdout.splitlines()[-1:]
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+@needs("systemd-analyze")
 def test_the_docs_explain_each_line_that_stays() -> None:
     page = (ROOT / "docs/explanation/security.md").read_text()
     explained = {name.replace("\\|", "|"): float(number) for name, number in EXPLAINED.findall(page)}

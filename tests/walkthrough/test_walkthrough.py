@@ -13,6 +13,7 @@ import pytest
 from nodeagent.cli.main import main
 from tests.agent.update.test_outcomes_on_the_bus import A, apply, host, private_bus
 from tests.agent.whole_daemon import PATIENCE, WholeDaemon, source
+from tests.support.needs import acts_as_root
 from tests.walkthrough.trace import passed_files
 from tests.world.os_host import NEW, at_old
 
@@ -46,6 +47,7 @@ def test_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     check("plan", files)
 
 
+@acts_as_root
 async def test_apply(host: WholeDaemon, capsys: pytest.CaptureFixture[str]) -> None:
     async with host.running() as client, asyncio.timeout(PATIENCE):
         # Until the first turn of the loop: the resumption before it is not a part of the path.

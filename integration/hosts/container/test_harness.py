@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import io
-import os
-import shutil
 import subprocess
 import sys
 import tarfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from integration.hosts import requirements
 from integration.hosts.container import container_host, events
-from integration.hosts.container.conftest import HostMaker, unavailable
+from integration.hosts.container.conftest import HostMaker
 from integration.hosts.container.container_host import Host
 from integration.hosts.container.image import Image
 from integration.hosts.container.package import install, installed_image
-from integration.hosts.errors import CommandFailed, HostGone, HostTimeout, Unavailable
+from integration.hosts.errors import CommandFailed, HostGone, HostTimeout
 from integration.hosts.snapshot import difference
 
 # `make test` has six minutes, and the stories of nodeagent come first there.
@@ -271,39 +267,6 @@ with scratch(base_image(print)) as root, chrooted(root):
     container_host.sweep()
     assert not root.parent.exists()
     assert str(root.parent) not in Path("/proc/self/mountinfo").read_text()
-
-
-def test_a_ring_that_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(Unavailable, match="test hosts need root") as raised:
-        requirements.ensure(print, build=False)
-    monkeypatch.delenv("CI", raising=False)
-    with pytest.raises(pytest.skip.Exception, match="the host ring cannot run here: test hosts need root"):
-        unavailable(raised.value)
-    monkeypatch.setenv("CI", "true")
-    with pytest.raises(pytest.fail.Exception, match="the host ring cannot run here: test hosts need root"):
-        unavailable(raised.value)
-
-
-def test_missing_tools_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda _: None)
-    with pytest.raises(Unavailable, match=r"neither apt-get nor dnf .*: e2fsprogs mmdebstrap systemd-container tar"):
-        requirements.ensure(print, build=True)
-
-
-def test_workers_that_miss_the_same_package_install_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    installed: list[list[str]] = []
-
-    def install(packages: list[str], _say: object) -> None:
-        time.sleep(0.2)  # a second worker that did not wait would be in here by now
-        installed.append(packages)
-
-    monkeypatch.setattr(requirements, "_missing", lambda **_: [] if installed else ["systemd-container"])
-    monkeypatch.setattr(requirements, "_install", install)
-    with ThreadPoolExecutor(4) as workers:
-        for done in [workers.submit(requirements.ensure, print, build=False) for _ in range(4)]:
-            done.result()
-    assert installed == [["systemd-container"]]
 
 
 def test_a_package_is_installed_and_upgraded(

@@ -16,9 +16,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from integration.hosts import process
+from integration.hosts import process, requirements
 from integration.hosts.container.image import digest, layer
-from integration.hosts.errors import HostGone
+from integration.hosts.errors import HostGone, Unavailable
 from integration.hosts.ostree import bls
 from integration.hosts.sources import code
 from integration.hosts.vm.disk import BOOT_OFFSET, BOOT_SIZE, Unbootable
@@ -78,7 +78,12 @@ TRIED = re.compile(r"GRUB: entry (\d+), counter (-?\d*)\.")
 
 
 def programs() -> Path:
-    """GRUB for a BIOS, from the packages of this machine's Debian, unpacked and not installed."""
+    """GRUB for a BIOS, from the packages of this machine's Debian, unpacked and not installed.
+
+    Raises Unavailable on another distribution.
+    """
+    if requirements.distribution() != "debian":
+        raise Unavailable("GRUB for a BIOS comes from Debian's archive, by apt-get of this machine")
 
     def build(path: Path) -> None:
         path.mkdir()

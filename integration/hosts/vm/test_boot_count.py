@@ -13,6 +13,7 @@ from dataclasses import replace
 import pytest
 
 from integration.hosts import nodeagent_client as agent
+from integration.hosts.container.conftest import required
 from integration.hosts.ostree import updates
 from integration.hosts.ostree.ostree_host import deployments_of
 from integration.hosts.snapshot import Entry, difference
@@ -30,7 +31,7 @@ COUNTED_DOWN = [(0, "2"), (0, "1"), (0, "0"), (1, "-1")]
 @pytest.mark.long
 @pytest.mark.timeout(nodes.WAIT * 6)
 def test_kernels_that_do_not_start(make_node: VmMaker, make_registry: Callable[..., RegistryDisk]) -> None:
-    programs = grub.programs()
+    programs = required(grub.programs)
     old, new = A.having(grub.part(programs)), B.having(grub.part(programs))
     panics = replace(B, version="41.4.0").having(grub.broken("the initramfs ends", grub.EXIT))
     hangs = replace(B, version="41.5.0").having(grub.broken(HANGS, grub.WAIT))

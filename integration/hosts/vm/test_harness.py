@@ -5,17 +5,13 @@ Every boot costs half a minute without KVM, so each test proves as much as its b
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from integration.hosts.container.conftest import unavailable
-from integration.hosts.errors import CommandFailed, HostGone, Unavailable
-from integration.hosts.vm import vm_requirements
+from integration.hosts.errors import CommandFailed, HostGone
 from integration.hosts.vm.conftest import VmMaker
 from integration.hosts.vm.registry_disk import IN_GUEST, RegistryDisk
 from integration.hosts.vm.virtual_machine import Vm
@@ -193,16 +189,3 @@ def test_nothing_is_left_of_a_closed_machine(vm: Vm) -> None:
     vm.close()
     assert not Path(f"/proc/{pid}").exists()
     assert not directory.exists()
-
-
-def test_a_ring_that_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(Unavailable, match="need root") as raised:
-        vm_requirements.ensure(print)
-    monkeypatch.setenv("CI", "true")
-    with pytest.raises(pytest.fail.Exception, match=r"cannot run here: .*need root"):
-        unavailable(raised.value)
-    monkeypatch.undo()
-    monkeypatch.setattr(shutil, "which", lambda _: None)
-    with pytest.raises(Unavailable, match=r"neither apt-get nor dnf .*: .*qemu-system-x86-core"):
-        vm_requirements.ensure(print)

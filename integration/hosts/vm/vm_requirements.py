@@ -10,25 +10,15 @@ from pathlib import Path
 
 from integration.hosts import requirements
 from integration.hosts.errors import Unavailable
-from integration.hosts.requirements import Say, Tool
+from integration.hosts.requirements import Say
 from integration.hosts.vm import qemu
 
-TO_BOOT = (
-    Tool("qemu-system-x86_64", "qemu-system-x86", "qemu-system-x86-core"),
-    Tool("qemu-img", "qemu-utils", "qemu-img"),
-    Tool("setpriv", "util-linux", "util-linux"),
-    Tool("sfdisk", "fdisk", "util-linux"),
-    Tool("mke2fs", "e2fsprogs", "e2fsprogs"),
-    Tool("debugfs", "e2fsprogs", "e2fsprogs"),
-    Tool("mkfs.xfs", "xfsprogs", "xfsprogs"),
-    Tool("losetup", "mount", "util-linux"),
-)
 PROBE_TIMEOUT = 8.0  # seconds; with KVM the kernel needs one
 
 
-def ensure(say: Say) -> None:
-    """Install what is missing. Raises Unavailable with the reason where no virtual machine can be booted."""
-    requirements.ensure(say, build=True, more=TO_BOOT)
+def ensure(say: Say, *more: str) -> None:
+    """Install what is missing; `more` are other programs. Raises Unavailable with the reason where nothing can boot."""
+    requirements.ensure(say, build=True, more=("machines", *more))
     if platform.machine() != "x86_64":
         raise Unavailable(f"the virtual machines are x86_64, and without that processor too slow: {platform.machine()}")
 

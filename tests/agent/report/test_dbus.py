@@ -14,6 +14,7 @@ from nodeagent.errors import AgentError, Refused
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import variant
 from tests.support.fixtures import PrivateBus, private_bus
+from tests.support.needs import acts_as_root
 
 __all__ = ["private_bus"]
 
@@ -94,6 +95,7 @@ class Planner:
         return await self.work() if options["stage"] else text
 
 
+@acts_as_root
 async def test_a_plan_that_stages_delays_no_other_plan(private_bus: PrivateBus) -> None:
     api = Planner()
 

@@ -26,6 +26,7 @@ from nodeagent.host import boot
 from nodeagent.host.fs.text_file import TextFile
 from tests.agent.whole_daemon import PATIENCE, WholeDaemon, source
 from tests.support.fixtures import PrivateBus, private_bus
+from tests.support.needs import acts_as_root
 
 __all__ = ["private_bus"]
 
@@ -51,6 +52,7 @@ async def until_motd(path: Path, words: str) -> str:
         await asyncio.sleep(0.02)
 
 
+@acts_as_root
 async def test_who_logs_in_sees_what_the_host_does(host: WholeDaemon) -> None:
     # A file that a killed daemon left.
     host.motd.parent.mkdir()
@@ -79,6 +81,7 @@ async def test_a_daemon_that_cannot_start_says_so_at_log_in(host: WholeDaemon) -
     assert not host.motd.exists()
 
 
+@acts_as_root
 async def test_typed_properties(host: WholeDaemon, private_bus: PrivateBus) -> None:
     """A client of another library gets each value in the declared type, and the changed ones in the signal."""
     face, where = (
@@ -125,6 +128,7 @@ async def test_typed_properties(host: WholeDaemon, private_bus: PrivateBus) -> N
             bus._sock.close()
 
 
+@acts_as_root
 async def test_an_unknown_option_of_apply_is_refused_and_changes_nothing(host: WholeDaemon) -> None:
     """Options limit what happens: a daemon that ignored a misspelled one would reboot."""
     async with host.running() as client, asyncio.timeout(PATIENCE):

@@ -21,6 +21,7 @@ from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import a_sv
 from tests.agent.whole_daemon import PATIENCE, WholeDaemon, source
 from tests.support.fixtures import PrivateBus, private_bus
+from tests.support.needs import acts_as_root
 
 __all__ = ["private_bus"]
 
@@ -57,6 +58,7 @@ async def until(client: Client, **expected: Any) -> dict[str, Any]:
         await asyncio.sleep(0.02)
 
 
+@acts_as_root
 async def test_each_command_that_waits_learns_its_end(host: WholeDaemon) -> None:
     async with host.running() as client, asyncio.timeout(PATIENCE):
         done = await apply(client, A)
@@ -96,6 +98,7 @@ async def test_each_command_that_waits_learns_its_end(host: WholeDaemon) -> None
         ]
 
 
+@acts_as_root
 async def test_a_command_that_waits_over_a_restart_learns_it_from_the_history(host: WholeDaemon) -> None:
     async with asyncio.timeout(PATIENCE):
         async with host.running() as client:
@@ -115,6 +118,7 @@ async def test_a_command_that_waits_over_a_restart_learns_it_from_the_history(ho
     assert (ending.outcome, ending.exit_code) == ("withdrawn", 4)
 
 
+@acts_as_root
 async def test_cancel_ends_what_another_command_waits_for(host: WholeDaemon) -> None:
     async with host.running() as client, asyncio.timeout(PATIENCE):
         await apply(client, A)
@@ -138,6 +142,7 @@ async def test_cancel_ends_what_another_command_waits_for(host: WholeDaemon) -> 
         assert "cancelled by" in status["message"]
 
 
+@acts_as_root
 async def test_a_plan_answers_with_all_problems_of_a_config_on_request(host: WholeDaemon) -> None:
     bad = source("two words", {"relative": "x"}).text.decode()
     async with host.running(), Bus(host.address) as bus, asyncio.timeout(PATIENCE):

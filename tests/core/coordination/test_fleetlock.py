@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from nodeagent.core.coordination.fleetlock import APPLICATION, body_of, client_id, is_group, refusal_text
+from tests.support.needs import needs
 
 
 def test_the_id_is_a_uuid_that_hides_the_machine_id() -> None:
@@ -18,9 +18,8 @@ def test_the_id_is_a_uuid_that_hides_the_machine_id() -> None:
     assert made != client_id("8d2b5f0ad46c43a5a9a1c6b1a1b2c3d5")
 
 
-@pytest.mark.skipif(
-    shutil.which("systemd-id128") is None or not Path("/etc/machine-id").is_file(), reason="no systemd-id128"
-)
+@needs("systemd-id128")
+@pytest.mark.skipif(not Path("/etc/machine-id").is_file(), reason="this machine has no ID")
 def test_systemd_makes_the_same_id() -> None:
     words = ["systemd-id128", "machine-id", "--app-specific", APPLICATION.hex]
     made = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()

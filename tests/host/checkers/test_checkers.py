@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry
-from nodeagent.host.checkers import SEARCH_PATH, HostValidator
+from nodeagent.host.checkers import HostValidator
 from nodeagent.host.checkers.sudoers import ignored_by_sudo
 from nodeagent.host.checkers.units import unit_of, verdicts
+from tests.support.needs import needs
 
 EMPTY = MachineConfig("old")
 GOOD = "[Service]\nExecStart=/bin/true\n"
@@ -56,9 +56,7 @@ async def test_owners_that_this_host_lacks(tmp_path: Path) -> None:
 
 # --- systemd-analyze
 
-needs_systemd = pytest.mark.skipif(
-    shutil.which("systemd-analyze", path=SEARCH_PATH) is None, reason="systemd-analyze is not installed"
-)
+needs_systemd = needs("systemd-analyze")
 
 BAD_UNITS = {
     "no-exec.service": ("[Service]\nRestart=always\n", "no ExecStart="),
@@ -234,7 +232,7 @@ def test_files_that_sudo_does_not_read() -> None:
     assert ignored_by_sudo("/etc/sudoers.d/foo~")
 
 
-@pytest.mark.skipif(shutil.which("sshd", path=SEARCH_PATH) is None, reason="sshd is not installed")
+@needs("sshd")
 async def test_real_sshd() -> None:
     path = f"{MAIN}.d/10-x.conf"
     (problem,) = await HostValidator().check(EMPTY, with_files({path: "Frob yes\n"}))
@@ -242,7 +240,7 @@ async def test_real_sshd() -> None:
     assert await HostValidator().check(EMPTY, with_files({path: "PermitRootLogin no\n"})) == ()
 
 
-@pytest.mark.skipif(shutil.which("visudo", path=SEARCH_PATH) is None, reason="visudo is not installed")
+@needs("visudo")
 async def test_real_visudo() -> None:
     path = "/etc/sudoers.d/foo"
     (problem,) = await HostValidator().check(EMPTY, with_files({path: "foo BAR\n"}))

@@ -21,6 +21,7 @@ from nodeagent.host.dbus.signals import Match
 from nodeagent.reasons import Reason
 from tests.support.fake_peer import FakePeer
 from tests.support.fixtures import PrivateBus
+from tests.support.needs import acts_as_root
 
 pytestmark = pytest.mark.usefixtures("no_leaked_fds")
 
@@ -171,6 +172,7 @@ async def test_a_slow_call_delays_no_other(client: Bus, daemon: Daemon) -> None:
     assert await slow == []
 
 
+@acts_as_root
 async def test_one_connection_does_not_take_all_the_calls(
     client: Bus, private_bus: PrivateBus, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,7 @@ from nodeagent.host.dbus.header import read_header
 from nodeagent.host.dbus.interface import Interface, Method, Property
 from nodeagent.host.dbus.signals import Match
 from tests.support.fixtures import PrivateBus
+from tests.support.needs import missing
 from tests.support.wire import (
     FACE,
     NOBODY,
@@ -104,8 +105,8 @@ class Daemon:
 @pytest.fixture
 def open_bus() -> Iterator[PrivateBus]:
     """A bus that other users can reach, too."""
-    if shutil.which("dbus-daemon") is None:
-        pytest.skip("dbus-daemon is not installed")
+    if message := missing("dbus-daemon"):
+        pytest.skip(message)
     directory = Path(tempfile.mkdtemp())
     directory.chmod(0o755)
     bus = PrivateBus(directory)

@@ -49,6 +49,7 @@ class TestInstall:
         assert stat.S_IMODE(path.stat().st_mode) == mode
         assert path.read_bytes() == b"\0binary\xff" if ME == 0 or mode & 0o400 else True
 
+    @needs_root
     def test_is_not_bent_by_the_umask(self, disk: DiskFiles, tmp_path: Path) -> None:
         before = os.umask(0o077)
         try:
@@ -79,6 +80,7 @@ class TestInstall:
         disk.install("/etc/x", file())
         assert (tmp_path / "etc/x").read_bytes() == b"new\n"
 
+    @needs_root
     def test_makes_parents_and_names_them_outermost_first(self, disk: DiskFiles, tmp_path: Path) -> None:
         node = file(dir_mode=0o700)
         assert disk.missing_dirs(["/etc/a/b/x", "/etc/a/y", "/etc/z"]) == ["/etc/a", "/etc/a/b"]
@@ -87,6 +89,7 @@ class TestInstall:
         assert disk.missing_dirs(["/etc/a/b/x"]) == []
         assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("etc/a", "etc/a/b")} == {0o700}
 
+    @needs_root
     def test_takes_a_file_in_the_way_for_one_that_goes_first(self, disk: DiskFiles) -> None:
         disk.install("/etc/a", file())
         assert disk.missing_dirs(["/etc/a/b/x"]) == ["/etc/a", "/etc/a/b"]
@@ -124,6 +127,7 @@ class TestInstall:
         assert caught.value.reason == reason
         assert tree(tmp_path) == before
 
+    @needs_root
     def test_keeps_no_acl_of_the_directory(self, disk: DiskFiles, tmp_path: Path) -> None:
         # Version 2; user::rwx, user:1234:rwx, group::r-x, mask::rwx, other::r-x. See linux/posix_acl_xattr.h.
         entries = [(1, 7, 0xFFFFFFFF), (2, 7, 1234), (4, 5, 0xFFFFFFFF), (0x10, 7, 0xFFFFFFFF), (0x20, 5, 0xFFFFFFFF)]
@@ -183,6 +187,7 @@ class TestInstall:
             disk.install(path, file())
         assert caught.value.reason == "BadPath"
 
+    @needs_root
     def test_names_that_are_too_long(self, disk: DiskFiles, tmp_path: Path) -> None:
         before = tree(tmp_path)
         for path in ("/etc/" + "x" * 256, "/etc/new/" + "x" * 256, "/etc/" + "x" * 256 + "/y"):
@@ -216,6 +221,7 @@ class TestCapture:
             disk.capture("/x")
         assert caught.value.reason == "FileTooLarge"
 
+    @needs_root
     def test_directory_comes_back_as_it_was(self, disk: DiskFiles, tmp_path: Path) -> None:
         """A revert after a removal that took the directory along."""
         made = disk.install("/etc/a/b/x", file(dir_mode=0o700))
@@ -228,6 +234,7 @@ class TestCapture:
 
 
 class TestRemove:
+    @needs_root
     def test_takes_only_empty_directories_that_we_made(self, disk: DiskFiles, tmp_path: Path) -> None:
         (tmp_path / "etc/theirs").mkdir()
         made = disk.install("/etc/theirs/a/b/x", file())
@@ -237,6 +244,7 @@ class TestRemove:
         disk.remove("/etc/theirs/a/y", made)
         assert tree(tmp_path / "etc/theirs") == {}
 
+    @needs_root
     def test_goes_on_where_a_kill_stopped_it(self, disk: DiskFiles, tmp_path: Path) -> None:
         made = disk.install("/etc/a/b/x", file())
         os.unlink(tmp_path / "etc/a/b/x")
@@ -370,6 +378,7 @@ class TestLabels:
 
 
 class TestSweep:
+    @needs_root
     def test_takes_what_a_kill_left_and_nothing_else(self, disk: DiskFiles, tmp_path: Path) -> None:
         disk.install("/etc/a/x", file())
         ours = [".nodeagent-0123456789abcdef.tmp", "etc/.nodeagent-aaaaaaaaaaaaaaaa.tmp"]

@@ -20,6 +20,7 @@ from nodeagent.host.static_pods import replacement
 from nodeagent.host.static_pods.replacement import HIDDEN, TAKEN, KubeletStaticPods
 from nodeagent.reasons import Reason
 from tests.host.static_pods.kubelet import StandInKubelet
+from tests.support.disk import needs_root
 
 DIRECTORY = "etc/kubernetes/manifests"
 PATH = f"/{DIRECTORY}/etcd.yaml"
@@ -346,6 +347,7 @@ async def test_a_pod_of_an_operator_is_refused(
     assert len(kubelet.starts) == 1
 
 
+@needs_root
 async def test_without_a_kubelet_it_is_only_a_file(tmp_path: Path, pods: KubeletStaticPods) -> None:
     await pods.replace(PATH, file(manifest()), "update-1")
     await pods.replace(PATH, file(manifest("etcd:2")), "update-1")

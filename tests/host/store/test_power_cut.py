@@ -14,6 +14,7 @@ import pytest
 from nodeagent.host.store.opening import open_database
 from tests.host.store.crash import look
 from tests.host.store.power_cut import CALLS, replay
+from tests.support.needs import needs
 
 UPDATES = 4
 CUTS_PER_CALL = 3
@@ -33,7 +34,7 @@ with open_database(Path(sys.argv[1])) as database:
 """
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@needs("strace")
 def test_whatever_a_power_cut_leaves_opens_and_has_what_was_reported(tmp_path: Path) -> None:
     path, trace = tmp_path / "store/state.db", tmp_path / "trace"
     with open_database(path):
