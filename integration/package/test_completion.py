@@ -17,10 +17,9 @@ from pathlib import Path
 import pytest
 
 from integration.hosts.errors import Unavailable
-from integration.hosts.requirements import Tool, ensure
+from integration.hosts.requirements import install
 from integration.package.conftest import SOURCE, cannot
 
-SHELLS = (Tool("zsh", "zsh", "zsh"), Tool("fish", "fish", "fish"))
 PATIENCE = 240.0
 UPDATES = '{"updates": [{"update_id": "6d89", "to_name": "w-2"}, {"update_id": "aaaa", "to_name": "w-1"}]}'
 STAND_INS = {
@@ -66,7 +65,7 @@ Complete = Callable[[str], set[str]]
 @pytest.fixture(scope="module")
 def share(tmp_path_factory: pytest.TempPathFactory) -> Path:
     try:
-        ensure(print, build=False, more=SHELLS)
+        install(print, "zsh", "fish")
     except Unavailable as error:
         cannot(f"zsh and fish cannot be run here: {error}")
     root = tmp_path_factory.mktemp("root")
