@@ -5,6 +5,7 @@ from __future__ import annotations
 from integration.standins.rpmostreed.conftest import SandboxMaker
 from integration.standins.rpmostreed.sandbox.sandbox import OS, Client, Peer, Sandbox
 from integration.standins.rpmostreed.sandbox.template import BRANCH, CHUNKS, IMAGE
+from nodeagent.host.rpmostree.transaction import Progress
 
 REFERENCE = f"ostree-unverified-registry:{IMAGE}"
 LAYERS = CHUNKS + 1
@@ -13,6 +14,15 @@ NO_OPTIONS = "@a{sv} {}"
 
 def rebase(client: Client, target: str, options: str = NO_OPTIONS) -> Peer:
     return client.transact("Rebase", f"({options}, '{target}', @as [])")
+
+
+def test_the_bytes_of_the_layers_are_those_of_the_signals(sandbox: Sandbox) -> None:
+    progress, fetched = Progress(), []
+    for member, body in rebase(sandbox.client(), f"{REFERENCE}:2").signals():
+        if (found := progress.take(member, body)) is not None and found.fetched is not None:
+            fetched.append(found.fetched)
+    assert fetched == sorted(fetched)
+    assert fetched[-1] > 0
 
 
 def test_an_image_is_pulled_layer_by_layer(sandbox: Sandbox) -> None:

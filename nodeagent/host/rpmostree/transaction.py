@@ -11,8 +11,8 @@ The protocol (rpm-ostree's ``rpmostreed-transaction.cxx``)
 
 Progress signals
 - ``PercentProgress`` is wrong for tasks of n items (0 until the last item, then 100); "(c/n)" in its text is right.
-- No signal carries the bytes of a container image. Each layer is a task "[i/n] ...", where n does not count the layers
-  that are present already.
+- No signal carries the bytes of a container image. Each layer is a task "[i/n] ... (12.3 MB)" with its size in the
+  registry, where n does not count the layers that are present already.
 - ``DownloadProgress`` is emitted for ostree remotes only. libostree's progress is a structure of six groups: the last
   one has the bytes so far, the fifth the objects that were fetched and requested.
 """
@@ -23,7 +23,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -90,16 +90,25 @@ class Timing:
 
 
 _COUNTED = re.compile(r"\s*\((\d{1,9})/(\d{1,9})\)\s*$")
+# The size of a layer, as GLib formats it in the language of rpm-ostreed: "12.3 MB", with a space that does not break.
+_SIZE = re.compile(r"^(?:\[\d+/\d+\] )?Fetching .* \((\d{1,9}(?:[.,]\d{1,9})?) (bytes?|[kMGT]B)\)$")
+_UNITS = {"byte": 1, "bytes": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _LAYER = re.compile(r"^\[(\d{1,9})/(\d{1,9})\]\s*")
 # Characters; a layer is named by its digest, a message may be long.
 _MAX_TASK = 200
 
 
 class Progress:
-    """Translates the signals of a transaction, in their order."""
+    """Translates the signals of a transaction, in their order.
+
+    Of an image, the daemon reports no bytes, but the size of each layer when it begins to fetch it. The end of that
+    task, or the next one, means that it has the layer.
+    """
 
     def __init__(self) -> None:
         self._task = StageProgress("")
+        self._layers: int | None = None
+        self._layer: int | None = None
 
     def take(self, member: str, body: Sequence[Any]) -> StageProgress | None:
         """Return the progress after this signal, or None if it did not change."""
@@ -112,13 +121,28 @@ class Progress:
     def _read(self, member: str, body: Sequence[Any]) -> StageProgress | None:
         match member, body:
             case (("Message" | "TaskBegin"), [str(text), *_]):
-                return _counted(text, 0)
+                self._fetched()
+                self._layer = _size(text)
+                return replace(_counted(text, 0), fetched=self._layers)
+            case "TaskEnd", _:
+                self._fetched()
+                return replace(self._task, fetched=self._layers) if self._layers is not None else None
             case "PercentProgress", [str(text), int(percent), *_]:
-                return _counted(text, percent)
+                return replace(_counted(text, percent), fetched=self._layers)
             case "DownloadProgress", [_, _, _, _, [int(done), int(total)], [int(fetched), *_]]:
                 return StageProgress("Fetching objects", min(done, total), total, fetched)
             case _:
                 return None
+
+    def _fetched(self) -> None:
+        if self._layer is not None:
+            self._layers, self._layer = (self._layers or 0) + self._layer, None
+
+
+def _size(text: str) -> int | None:
+    """Return the bytes of the layer that a text announces."""
+    found = _SIZE.match(" ".join(text.split()))
+    return round(float(found[1].replace(",", ".")) * _UNITS[found[2]]) if found else None
 
 
 def _counted(text: str, percent: int) -> StageProgress:

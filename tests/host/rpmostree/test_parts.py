@@ -194,6 +194,34 @@ def test_equal_progress_is_reported_once() -> None:
     assert progress.take("Message", ["b"])
 
 
+def test_the_sizes_of_fetched_layers_add_up() -> None:
+    """The texts are those of rpm-ostreed, with the space that GLib puts before a unit."""
+    progress, seen = Progress(), []
+    for member, body in (
+        ("Message", ["ostree chunk layers needed: 2 (13.5\u00a0MB)"]),
+        ("TaskBegin", ["[1/3] Fetching ostree chunk 0e5b8e8a (12.3\u00a0MB)"]),
+        ("TaskEnd", ["done"]),
+        ("TaskBegin", ["[2/3] Fetching ostree chunk 1f5b8e8a (1,2\u00a0MB)"]),
+        ("TaskEnd", ["done"]),
+        ("TaskBegin", ["[3/3] Fetching custom layer 2f5b8e8a (512\u00a0bytes)"]),
+        # Without the end of the task, as for a layer that is not complete when the transaction fails.
+    ):
+        found = progress.take(member, body)
+        seen.append(found.fetched if found else None)
+    assert seen == [None, None, 12_300_000, 12_300_000, 13_500_000, 13_500_000]
+    staging = progress.take("TaskBegin", ["Staging deployment"])
+    assert staging is not None
+    assert staging.fetched == 13_500_512
+
+
+def test_an_image_that_is_present_has_no_bytes() -> None:
+    progress = Progress()
+    for text in ("Pulling manifest: quay.io/x", "Importing: quay.io/x (digest: 1)", "Staging deployment (1 of 2)"):
+        found = progress.take("Message", [text])
+        assert found is not None
+        assert found.fetched is None
+
+
 # -- the next request -------------------------------------------------------------------------------------------------
 
 BOOTED = Deployment(
