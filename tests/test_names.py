@@ -37,5 +37,5 @@ def test_modules_are_not_crumbs_and_have_comments() -> None:
         if any(not isinstance(node, ast.Expr) for node in ast.parse(path.read_bytes()).body):
             lengths.append(length)
     # The aims are 150 lines and 5 %. The bounds are what the tree has, and a step below it.
-    assert statistics.median(lengths) >= 122
+    assert statistics.median(lengths) >= 128
     assert comments / lines >= 0.036

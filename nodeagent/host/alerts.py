@@ -15,7 +15,7 @@ from nodeagent.core.coordination.alerts import firing, incomplete, rejection
 from nodeagent.core.report.display import text
 from nodeagent.core.report.redact import redact
 from nodeagent.errors import Refused, Unreachable
-from nodeagent.host.fs.bounded import read_regular
+from nodeagent.host.fs.read_inside import read_regular
 from nodeagent.reasons import Reason
 from nodeagent.settings.cluster import AlertSettings
 

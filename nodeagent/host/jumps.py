@@ -27,7 +27,7 @@ from nodeagent.core.plan.jumps.release import Jump, JumpAnswer
 from nodeagent.core.report.display import text
 from nodeagent.errors import AgentError, Refused, Unreachable, full_text
 from nodeagent.host.config_file import read_now
-from nodeagent.host.fs.bounded import read_regular
+from nodeagent.host.fs.read_inside import read_regular
 from nodeagent.reasons import Reason
 from nodeagent.settings.schema import GraphSettings
 

@@ -110,6 +110,7 @@ class _Manager:
 
     async def _plan(self, message: Message, text: str, *, diff: bool, stage: bool) -> str:
         await authorize(self._bus, message, f"{ACTIONS}.{'diff' if diff else 'verify'}")
+        # The numbers of changed lines reveal something of a file that not every user may read.
         private = await is_root(self._bus, message)
         if stage:
             # It pulls an image and writes it to the disk. It takes minutes, and a verification need not wait for it.
@@ -233,6 +234,7 @@ async def while_connected(bus: Bus, caller: str, work: Callable[[], Awaitable[T]
         async with running(work()) as task, running(changes.next()) as gone:
             first: set[asyncio.Future[Any]] = {task, gone}
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+            # A result that came at the same moment as the departure is still returned: its work is done.
             if not task.done():
                 raise left
             return task.result()
@@ -272,6 +274,7 @@ def _hold(options: Mapping[str, Any], requester: str) -> Hold | None:
         raise InvalidInput(f"the start of the update is invalid: {error}", reason=Reason.BAD_TIME) from None
     if not (not_before or window or no_reboot):
         return None
+    # The digest is that of the request, which is known when the config is parsed.
     return Hold("", str(not_before), str(window), bool(no_reboot), requester)
 
 

@@ -64,6 +64,7 @@ class HostValidator:
         found += host_problems(sides)
         for check in program_checks(sides):
             found += await run_check(check, self.root, self.search_path)
+        # Two checks of one file may find the same problem.
         return tuple(sorted(set(found)))
 
     async def _one(

@@ -15,7 +15,7 @@ from typing import Final
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.errors import Problem
 from nodeagent.host.checkers.job import Job
-from nodeagent.host.fs.bounded import read_regular
+from nodeagent.host.fs.read_inside import read_regular
 
 __all__ = ["check"]
 

@@ -1,4 +1,7 @@
-"""Read files of a tree that is not the running one, such as that of a staged deployment."""
+"""Bounded reads: of a tree that is not the running one, such as that of a staged deployment, and of chosen paths.
+
+An admin chooses a path in the settings, or a pattern does.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from pathlib import Path
 
 from nodeagent.host.fs.paths import open_parent
 
-__all__ = ["list_inside", "mapped_inside", "read_inside"]
+__all__ = ["list_inside", "mapped_inside", "read_inside", "read_regular"]
 
 
 def read_inside(tree: Path, path: str, limit: int) -> bytes:
@@ -61,3 +64,25 @@ def _opened(tree: Path, path: str) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def read_regular(path: str | Path, limit: int) -> bytes:
+    """Return the content of a regular file of at most ``limit`` bytes; links are followed. Blocks.
+
+    Raises ``OSError``, of which ``IsADirectoryError`` is one: also for pipes, devices and larger files.
+    """
+    # O_NONBLOCK: opening a pipe without a writer must not block this thread without end.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        found = os.fstat(fd)
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            content = file.read(limit + 1)
+    finally:
+        os.close(fd)
+    if len(content) > limit:
+        raise OSError(errno.EFBIG, f"it has more than {limit} bytes", str(path))
+    return content

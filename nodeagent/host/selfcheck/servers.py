@@ -10,7 +10,7 @@ from typing import Any, Final
 from nodeagent.core.selfcheck.reach import ReachFacts, is_redirected
 from nodeagent.core.selfcheck.result import NotRead
 from nodeagent.errors import AgentError
-from nodeagent.host.fs.bounded import read_regular
+from nodeagent.host.fs.read_inside import read_regular
 from nodeagent.host.http import HttpFault, request, tls_context
 from nodeagent.host.jumps import fetch_graph
 from nodeagent.reasons import hint

@@ -75,6 +75,7 @@ def _instance(uid: str, log: Path, pod: StaticPod) -> Instance:
     restarts = []
     for container in pod.containers:
         names = (_LOG.fullmatch(entry.name) for entry in _entries(log / container["name"]))
+        # -1 stands for a container without a log, which was not created yet.
         restarts.append(max((int(match[1]) for match in names if match), default=-1))
     return Instance(uid, min(restarts) >= 0, max(0, *restarts))
 
@@ -134,6 +135,7 @@ class Crictl:
 
     async def _run(self, *arguments: str, limit: float = QUERY) -> tuple[str, Sequence[str]]:
         """Return "" and the lines of the output if the command succeeds, otherwise the last line and nothing."""
+        # An update of the host may bring or remove crictl while the daemon runs.
         program = await asyncio.to_thread(shutil.which, "crictl", path=self._search_path)
         if program is None:
             return "there is no crictl", ()

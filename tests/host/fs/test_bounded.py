@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.host.fs.bounded import read_regular
+from nodeagent.host.fs.read_inside import read_regular
 
 
 def test_a_regular_file_and_a_link_to_one_are_read_up_to_the_limit(tmp_path: Path) -> None:

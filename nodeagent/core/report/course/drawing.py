@@ -7,8 +7,18 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Final
 
-from nodeagent.core.report.course.labels import hanging, stacked
-from nodeagent.core.report.course.marks import fit, length, line, polyline, rect, text, ticks, width_of
+from nodeagent.core.report.course.marks import (
+    fit,
+    hanging,
+    length,
+    line,
+    polyline,
+    rect,
+    stacked,
+    text,
+    ticks,
+    width_of,
+)
 from nodeagent.core.report.course.timeline import Bar, Timeline
 
 __all__ = ["DESK", "PHONE", "Look", "draw"]

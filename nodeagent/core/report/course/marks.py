@@ -1,10 +1,15 @@
-"""Elements of SVG as text. Every text from outside is escaped here."""
+"""Elements of SVG as text, and the places of labels. Every text from outside is escaped here.
+
+Names of bars that are too short for them stand below the bars, on leaders that cross no other name.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 
-__all__ = ["fit", "length", "line", "polyline", "rect", "text", "ticks", "width_of"]
+__all__ = ["Label", "fit", "hanging", "length", "line", "polyline", "rect", "stacked", "text", "ticks", "width_of"]
 
 # Width of an average character of the font, as a part of its size.
 _CHARACTER = 0.56
@@ -64,3 +69,55 @@ def text(x: float, y: float, words: str, kind: str = "", anchor: str = "start") 
     place = "" if anchor == "start" else f' text-anchor="{anchor}"'
     style = f' class="{kind}"' if kind else ""
     return f'<text x="{x:.1f}" y="{y:.1f}"{style}{place}>{escape(words)}</text>'
+
+
+# Pixels between a leader and its name, and between two names.
+GAP = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A name at ``x``, the place of its leader. ``flipped``: the name is on the left of it. ``row`` counts from 0."""
+
+    words: str
+    x: float
+    width: float
+    flipped: bool = False
+    row: int = 0
+
+    @property
+    def left(self) -> float:
+        return self.x - GAP - self.width if self.flipped else self.x
+
+    @property
+    def right(self) -> float:
+        return self.x if self.flipped else self.x + GAP + self.width
+
+
+def hanging(names: Sequence[tuple[str, float, float]], right: float) -> list[Label]:
+    """Return labels for (name, x, width) in order of x, none of which extends beyond ``right``."""
+    labels = [Label(words, x, width, x + GAP + width > right) for words, x, width in names]
+    # A name on the right of its leader must not cover the leader of one that is flipped.
+    for index in reversed(range(len(labels))):
+        if any(other.flipped and other.x < labels[index].right for other in labels[index + 1 :]):
+            labels[index] = _at(labels[index], flipped=True)
+    placed: list[Label] = []
+    for label in (*reversed([x for x in labels if not x.flipped]), *(x for x in labels if x.flipped)):
+        below = [other.row for other in placed if other.left <= label.right + GAP and label.left <= other.right + GAP]
+        placed.append(_at(label, flipped=label.flipped, row=max(below, default=-1) + 1))
+    return placed
+
+
+def _at(label: Label, *, flipped: bool, row: int = 0) -> Label:
+    return Label(label.words, label.x, label.width, flipped, row)
+
+
+def stacked(spans: Sequence[tuple[float, float]]) -> list[int]:
+    """Return a row for each (left, right) so that none overlap within a row."""
+    ends: list[float] = []
+    rows: list[int] = []
+    for left, right in spans:
+        row = next((row for row, end in enumerate(ends) if end + GAP <= left), len(ends))
+        ends[row : row + 1] = [right]
+        rows.append(row)
+    return rows
