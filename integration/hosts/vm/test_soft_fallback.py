@@ -84,9 +84,18 @@ def requested(node: Vm, start: Callable[[], None]) -> None:
     """Logind has accepted the soft reboot and waits for a program that delays it."""
     nodes.delay_shutdown(node)
     start()
+    node.wait_for(lambda: node.run(["sh", "-c", FLUSH]), "the unit has failed", nodes.WAIT)
     preparing = ["busctl", "get-property", "org.freedesktop.login1", "/org/freedesktop/login1"]
     preparing += ["org.freedesktop.login1.Manager", "PreparingForShutdown"]
     node.wait_for(lambda: "true" in node.run(preparing).stdout, "the shutdown is requested", nodes.WAIT)
+
+
+def going_down(node: Vm, start: Callable[[], None]) -> None:
+    """Services are being stopped for the soft reboot."""
+    start()
+    # Requested in the guest, because it is over in seconds.
+    begun = "systemctl list-jobs --no-legend | grep -q soft-reboot.target"
+    node.run(["sh", "-c", f"until {begun}; do sleep 0.2; done; {FLUSH}"], timeout=nodes.WAIT)
 
 
 def verifying(node: Vm, start: Callable[[], None]) -> None:
@@ -96,13 +105,11 @@ def verifying(node: Vm, start: Callable[[], None]) -> None:
     agent.wait_phase(node, "Verifying", timeout=nodes.WAIT)
 
 
-def test_a_power_cut_while_it_goes_down(node: Vm, composefs_shelf: RegistryDisk) -> None:
+@pytest.mark.parametrize("moment", [requested, going_down], ids=lambda moment: moment.__name__)
+def test_power_cut(node: Vm, composefs_shelf: RegistryDisk, moment: Callable[[Vm, Callable[[], None]], None]) -> None:
     """The kernel starts again, which is more than the soft reboot: no other reboot follows it."""
     mode = "fail until-soft-reboot"
-    agent.apply(node, flaky(composefs_shelf, mode))
-    # Requested in the guest, because it is over in seconds.
-    begun = "systemctl list-jobs --no-legend | grep -q soft-reboot.target"
-    node.run(["sh", "-c", f"until {begun}; do sleep 0.2; done; {FLUSH}"], timeout=nodes.WAIT)
+    moment(node, lambda: agent.apply(node, flaky(composefs_shelf, mode)))
     node.power_cut(nodes.WAIT, complete=False)
     outcome, reboots, _ = ended(node)
     assert (outcome, reboots) == ("done-after-fallback", 1)

@@ -5,6 +5,8 @@ B has the kernel and the initramfs of A; NEW_KERNEL has another initramfs, so it
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from integration.hosts import nodeagent_client as agent
@@ -19,6 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 LOCAL = "/etc/local.conf"
 NEXT_ROOT = "/run/nextroot"
+Moment = Callable[[Vm, Callable[[], None]], None]
 
 
 @pytest.fixture
@@ -68,16 +71,68 @@ def test_another_kernel_needs_a_full_one(node: Vm, composefs_shelf: RegistryDisk
     assert (node.reboots, node.soft_reboots) == (1, 0)
 
 
-def test_a_power_cut_after_it_is_prepared(node: Vm, composefs_shelf: RegistryDisk) -> None:
-    """What is staged is lost with /run, and so is what is prepared: it is done again."""
-    old = node.boots[-1].options
+def prepared(node: Vm, start: Callable[[], None]) -> None:
+    """B is prepared and logind has accepted the soft reboot, which a program delays."""
     nodes.delay_shutdown(node)
-    agent.apply(node, updates.config("b", composefs_shelf.of(B)))
-    prepared = ["findmnt", "-no", "SOURCE", NEXT_ROOT]
-    node.wait_for(lambda: node.run(prepared).stdout.strip() == "composefs", "it is prepared", nodes.WAIT)
+    start()
+    mounted = ["findmnt", "-no", "SOURCE", NEXT_ROOT]
+    node.wait_for(lambda: node.run(mounted).stdout.strip() == "composefs", "it is prepared", nodes.WAIT)
+
+
+def going_down(node: Vm, start: Callable[[], None]) -> None:
+    """Services are being stopped for the soft reboot; libostree may or may not have finalized B."""
+    start()
+    # Requested in the guest, because it is over in seconds.
+    begun = "systemctl list-jobs --no-legend | grep -q soft-reboot.target"
+    node.run(["sh", "-c", f"until {begun}; do sleep 0.2; done"], timeout=nodes.WAIT)
+
+
+def verifying(node: Vm, start: Callable[[], None]) -> None:
+    """B runs, and the agent has not verified it yet."""
+    start()
+    node.wait_for(lambda: node.soft_reboots == 1, "the userspace starts again", nodes.WAIT)
+    agent.wait_phase(node, "Verifying", timeout=nodes.WAIT)
+
+
+@pytest.mark.parametrize("moment", [prepared, going_down, verifying], ids=lambda moment: moment.__name__)
+def test_power_cut(node: Vm, composefs_shelf: RegistryDisk, moment: Moment) -> None:
+    """What is staged and prepared is lost with /run, and done again; what was finalized boots."""
+    old = node.boots[-1].options
+    moment(node, lambda: agent.apply(node, updates.config("b", composefs_shelf.of(B))))
     node.power_cut(nodes.WAIT, complete=False)
-    assert node.boots[-1].options == old, "nothing had touched the boot loader"
+    finalized = node.boots[-1].options != old
+    if moment is not going_down:
+        assert finalized == (moment is verifying), "the finalization alone changes the boot loader"
     updates.wait_updated(node, "b", B, nodes.WAIT)
     assert agent.outcomes(node)[-1] == ("b", "done")
+    # Beside the boot after the cut.
+    again = node.reboots + node.soft_reboots
+    assert again == (0 if finalized else 1)
     assert len(node.boots) == 2 + node.reboots
+    check(node)
+
+
+def test_kill_of_the_agent_after_it_is_prepared(node: Vm, composefs_shelf: RegistryDisk) -> None:
+    prepared(node, lambda: agent.apply(node, updates.config("b", composefs_shelf.of(B))))
+    node.kill(agent.UNIT)
+    updates.wait_updated(node, "b", B, nodes.WAIT)
+    assert kinds(agent.history(node)[0]) == ("done", 1, 1)
+    assert (len(node.boots), node.soft_reboots) == (1, 1)
+    check(node)
+
+
+def test_a_system_that_another_program_prepared(node: Vm, composefs_shelf: RegistryDisk) -> None:
+    """A soft reboot would start it instead of B. It appears after the kind was chosen, right before the reboot."""
+    nodes.settings(node, {"reboot": {"soft": "auto", "inhibitor_wait": nodes.WAIT}})
+    updates.block_reboot(node)
+    agent.apply(node, updates.config("b", composefs_shelf.of(B)))
+    agent.wait_phase(node, "Rebooting", timeout=nodes.WAIT)
+    node.run(["mkdir", "-p", NEXT_ROOT])
+    node.run(["mount", "--bind", "/", NEXT_ROOT])
+    updates.unblock_reboot(node)
+    updates.wait_updated(node, "b", B, nodes.WAIT)
+    entry = agent.history(node)[0]
+    assert kinds(entry) == ("done", 1, 0)
+    assert "NextRootPrepared" in entry["message"]
+    assert (node.reboots, node.soft_reboots) == (1, 0)
     check(node)
