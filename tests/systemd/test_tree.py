@@ -143,3 +143,12 @@ def test_no_change_of_the_host_without_a_password() -> None:
 def test_the_yaml_has_no_surprises() -> None:
     """A value such as `off` would be read as false."""
     assert yaml.safe_load(DEFAULTS.read_text())["on_failure"] == "revert"
+
+
+def test_the_daemon_sees_the_running_kernel() -> None:
+    """Without its signatures, it is unknown whether the bootloader starts the next kernel. It cannot load modules."""
+    lines = UNIT.read_text().splitlines()
+    assert "ProtectKernelModules=yes" not in lines
+    capabilities = next(line for line in lines if line.startswith("CapabilityBoundingSet="))
+    assert "CAP_SYS_MODULE" not in capabilities
+    assert "SystemCallFilter=@system-service" in lines
