@@ -137,6 +137,6 @@ def test_twice_is_once(text: str) -> None:
     ],
 )
 def test_time_is_linear(piece: str) -> None:
-    start = time.perf_counter()
+    start = time.thread_time()
     redact(piece * (200_000 // len(piece)))
-    assert time.perf_counter() - start < 2
+    assert time.thread_time() - start < 2  # CPU time: the machine may be busy
