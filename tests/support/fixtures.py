@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -33,7 +34,7 @@ CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configurat
 
 
 class PrivateBus:
-    """A dbus-daemon of our own that can be stopped and started again on the same address."""
+    """A dbus-daemon of our own that can be stopped and started again on the same address, from any thread."""
 
     def __init__(self, directory: Path) -> None:
         self.socket = directory / "bus"
@@ -41,6 +42,8 @@ class PrivateBus:
         self._config = directory / "bus.conf"
         self._config.write_text(CONFIG.format(socket=self.socket))
         self._process: subprocess.Popen[str] | None = None
+        # A command may end as soon as the bus is lost, while a thread of the test still reaps it.
+        self._lock = threading.Lock()
 
     def start(self) -> None:
         self._process = subprocess.Popen(
@@ -53,11 +56,12 @@ class PrivateBus:
         assert self._process.stdout.readline().startswith("unix:")
 
     def stop(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
-        self.socket.unlink(missing_ok=True)
+        with self._lock:
+            if self._process is not None:
+                self._process.kill()
+                self._process.communicate()
+                self._process = None
+            self.socket.unlink(missing_ok=True)
 
 
 @pytest.fixture
