@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -42,6 +42,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.package)
             item.add_marker(pytest.mark.timeout(BUILD_TIMEOUT))
+
+
+def cached(kind: str, key: str, make: Callable[[Path], None]) -> Path:
+    """Return a directory of the cache of package parts. ``make`` fills a new one."""
+    # The build runs as a script, so its modules are found from its own folder.
+    if (scripts := str(Path(__file__).parents[2] / "packaging")) not in sys.path:
+        sys.path.append(scripts)
+    from bundle import cache
+
+    return cache.directory(kind, key, make)
 
 
 def cannot(reason: str) -> NoReturn:

@@ -8,15 +8,15 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from integration.hosts import requirements
-from integration.hosts.container.image import cache_directory
 from integration.hosts.errors import Unavailable
-from integration.package.conftest import BUILD_TIMEOUT, EPOCH, Package, cannot
+from integration.package.conftest import BUILD_TIMEOUT, EPOCH, Package, cached, cannot
 
 pytestmark = pytest.mark.long
 
@@ -47,9 +47,12 @@ def libc() -> Path:
         requirements.install(print, "aarch64")
     except Unavailable as error:
         cannot(str(error))
-    target = cache_directory().parent / "package" / "libc6-arm64"
-    if not target.exists():
-        scratch = target.with_name(f"{target.name}.{os.getpid()}")
+    return cached("libc6", "arm64", _unpack_libc)
+
+
+def _unpack_libc(target: Path) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        scratch = Path(directory)
         for each in ("state/lists/partial", "cache/archives/partial"):
             (scratch / each).mkdir(parents=True)
         (scratch / "state/status").touch()
@@ -60,16 +63,7 @@ def libc() -> Path:
         script = 'cd "$1" && shift && exec apt-get "$@"'
         run("sh", "-c", script, "sh", scratch, *options, "download", "-q", "libc6")
         (package,) = scratch.glob("libc6_*.deb")
-        run("dpkg-deb", "--extract", package, scratch / "root")
-        try:
-            (scratch / "root").rename(target)
-        except OSError:
-            # Another worker was faster.
-            if not target.is_dir():
-                raise
-        finally:
-            shutil.rmtree(scratch)
-    return target
+        run("dpkg-deb", "--extract", package, target)
 
 
 @pytest.fixture(scope="module")

@@ -6,15 +6,13 @@ from __future__ import annotations
 import bz2
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from integration.hosts import requirements
-from integration.hosts.container.image import cache_directory
-from integration.package.conftest import Package, cannot
+from integration.package.conftest import Package, cached, cannot
 
 TIMEOUT = 300.0  # seconds
 PACKAGES = ("selinux-policy-default", "policycoreutils", "secilc", "libsepol2")
@@ -35,29 +33,20 @@ def policy() -> Path:
     """The directory with the tools and `base.cil`, unpacked from Debian's packages once."""
     if requirements.distribution() != "debian":
         cannot("the reference policy comes from Debian's archive, by apt-get of this machine")
-    target = cache_directory().parent / "package" / "selinux-policy"
-    if not target.exists():
-        scratch = target.with_name(f"{target.name}.{os.getpid()}")
-        scratch.mkdir(parents=True)
-        try:
-            fetch = ["apt-get", "-o", "APT::Sandbox::User=root", "download", "-q", *PACKAGES]
-            done = subprocess.run(fetch, cwd=scratch, capture_output=True, text=True, timeout=TIMEOUT)
-            if done.returncode:
-                cannot(f"the packages of the reference policy cannot be fetched: {done.stderr.strip()}")
-            for package in scratch.glob("*.deb"):
-                subprocess.run(["dpkg-deb", "--extract", package, scratch], check=True, timeout=TIMEOUT)
-            compressed = (scratch / "usr/share/selinux/default/base.pp.bz2").read_bytes()
-            (convert,) = scratch.glob("usr/lib*/selinux/hll/pp")
-            base = run(scratch, convert, stdin=bz2.decompress(compressed)).stdout
-            (scratch / "base.cil").write_bytes(LOGINS.sub(b"", base))
-            scratch.rename(target)
-        except OSError:
-            # Another worker was faster.
-            if not target.is_dir():
-                raise
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-    return target
+    return cached("selinux", "policy", _unpack_policy)
+
+
+def _unpack_policy(target: Path) -> None:
+    fetch = ["apt-get", "-o", "APT::Sandbox::User=root", "download", "-q", *PACKAGES]
+    done = subprocess.run(fetch, cwd=target, capture_output=True, text=True, timeout=TIMEOUT)
+    if done.returncode:
+        cannot(f"the packages of the reference policy cannot be fetched: {done.stderr.strip()}")
+    for package in target.glob("*.deb"):
+        subprocess.run(["dpkg-deb", "--extract", package, target], check=True, timeout=TIMEOUT)
+    compressed = (target / "usr/share/selinux/default/base.pp.bz2").read_bytes()
+    (convert,) = target.glob("usr/lib*/selinux/hll/pp")
+    base = run(target, convert, stdin=bz2.decompress(compressed)).stdout
+    (target / "base.cil").write_bytes(LOGINS.sub(b"", base))
 
 
 def run(policy: Path, *argv: str | Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:

@@ -42,6 +42,8 @@ def directory(kind: str, key: str, make: Callable[[Path], None]) -> Path:
     try:
         make(fresh)
         fresh.chmod(0o755)
+        # What unpacks an archive gives the directory the time of the archive, and another build would prune it.
+        os.utime(fresh)
         try:
             fresh.rename(target)
         except OSError:

@@ -170,3 +170,9 @@ def test_the_cache_keeps_the_directories_of_a_kind_that_were_used_last(bundle: A
     (bundle.cache.root() / "kind-link").symlink_to(made[0])
     bundle.cache.bound("kind", 2)
     assert [path.exists() for path in made] == [False, True, True]
+
+
+def test_the_cache_keeps_what_has_the_time_of_an_archive(bundle: Any) -> None:
+    made = bundle.cache.directory("old", "1", lambda to: os.utime(to, (1, 1)))
+    bundle.cache.directory("new", "1", lambda _to: None)
+    assert made.exists()
