@@ -38,7 +38,7 @@ ROOT := $(filter 0,$(shell id -u))
 TOOLS := packaging/tools.sh
 RING1 ?= tests
 
-.PHONY: help tools demo-tools venv demo demo-shell demo-vm demo-node test versions check format unit kills golden host long ostree ostree-long integration cluster cluster-tools node-long vm vm-long package rpm image wheel release bench bench-rest bench-rollout bench-fence docs clean
+.PHONY: help tools demo-tools venv demo demo-shell demo-vm demo-node test versions check format unit kills golden host long ostree ostree-long integration cluster cluster-tools node-tools node-long vm vm-long package rpm image wheel release bench bench-rest bench-rollout bench-fence docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -105,6 +105,9 @@ ostree-long: venv ## ring 2 on ostree, the long part: the layer in an image, a t
 cluster-tools: venv ## kube-apiserver, etcd, kubectl drain and the kubelet for ring 3, found or built (minutes, once)
 	@$(BIN)/python -m integration.cluster.programs
 
+node-tools: venv ## the real crictl for node-long, built (minutes, once); the rest is in cluster-tools
+	@$(BIN)/python -m integration.cluster.programs crictl
+
 cluster: venv ## ring 3: a real API server, and nodes with a real kubelet
 	@$(PYTEST) -q -n 3 --dist load --maxschedchunk 1 integration/cluster
 	@$(NODE_TESTS) -m "not long"
@@ -118,7 +121,7 @@ vm: venv ## ring 4: a booted ostree system in QEMU (the first run makes its disk
 vm-long: venv ## ring 4, the long part: a full /boot, power cuts at chance moments, everything on XFS, soft reboots
 	@$(VM_TESTS) -m long
 
-integration: kills long ostree ostree-long cluster node-long vm vm-long ## the rings that take longer, or need more than this machine has at first: see cluster-tools
+integration: kills long ostree ostree-long cluster node-tools node-long vm vm-long ## the rings that take longer, or need more than this machine has at first: see cluster-tools
 	@echo "make integration: rings 3 and 4, and the long parts of rings 1 and 2, passed"
 
 versions: venv ## ring 1 on every other supported Python of this machine

@@ -1,12 +1,13 @@
 """The programs of a control plane, and of peers that are tested against: found, or built once.
 
-    python -m integration.cluster.programs      fills the cache, says how long that took and where it is
+    python -m integration.cluster.programs           fills the cache, says how long that took and where it is
+    python -m integration.cluster.programs crictl    the same for crictl, which only the long tests of nodes need
 
 A control plane is looked for in $KUBEBUILDER_ASSETS (the convention of the field), in PATH, and in the cache that this
 module fills; peers in the cache only, since tests rely on their version, and so are the programs of a node. What is
-built are `apiserver/`, `peers/`, `etcd35/`, `kubernetes/`, `containers/` and `provisioning/`: there is no package of
-the API server, but its source is a Go module like any other. The cache is known by the content of those files, so
-another version is another directory; of each module, the few that were used last stay.
+built are `apiserver/`, `peers/`, `etcd35/`, `kubernetes/`, `containers/`, `provisioning/` and `crictl/`: there is no
+package of the API server, but its source is a Go module like any other. The cache is known by the content of those
+files, so another version is another directory; of each module, the few that were used last stay.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 import platform
 import re
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -48,6 +50,8 @@ class Module:
     programs: tuple[str, ...]
     stamped: bool = False
     """The programs report the version of Kubernetes that go.mod requires, as released ones do."""
+    packages: tuple[str, ...] = ()
+    """Programs of other modules, built as they are. None: those of the directories here."""
 
     @property
     def source(self) -> Path:
@@ -96,6 +100,7 @@ OLDER_ETCD: Final = Module("etcd35", ("etcd",))
 NODE_MODULE: Final = Module("kubernetes", NODE_PROGRAMS, stamped=True)
 CONTAINER_MODULE: Final = Module("containers", CONTAINER_PROGRAMS)
 PROVISIONING_MODULE: Final = Module("provisioning", PROVISIONING_PROGRAMS)
+CRICTL_MODULE: Final = Module("crictl", ("crictl",), packages=("sigs.k8s.io/cri-tools/cmd/crictl",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +177,7 @@ def _compile(module: Module, target: Path, say: Say) -> None:
         f"{unfinished}/",
     ]
     process.run(
-        ["nice", "-n", "19", str(program), *build, *(f"./{name}" for name in module.programs)],
+        ["nice", "-n", "19", str(program), *build, *(module.packages or (f"./{name}" for name in module.programs))],
         timeout=BUILD_TIMEOUT,
         env={**os.environ, **env, **BUILD_ENV},
     )
@@ -196,12 +201,15 @@ def _places() -> Iterator[tuple[str, str]]:
 
 if __name__ == "__main__":
     try:
-        found = build(print)
-        modules = (PEER_MODULE, OLDER_ETCD, NODE_MODULE, CONTAINER_MODULE, PROVISIONING_MODULE)
-        others = [path for module in modules for path in fill(module, print)]
+        if sys.argv[1:] == ["crictl"]:
+            others = fill(CRICTL_MODULE, print)
+        else:
+            found = build(print)
+            for path in (found.kube_apiserver, found.etcd):
+                print(f"{path}: {path.stat().st_size / 1e6:.0f} MB, from {found.origin}")
+            modules = (PEER_MODULE, OLDER_ETCD, NODE_MODULE, CONTAINER_MODULE, PROVISIONING_MODULE)
+            others = [path for module in modules for path in fill(module, print)]
     except Unavailable as error:
         raise SystemExit(f"cluster tools: {error}") from None
-    for path in (found.kube_apiserver, found.etcd):
-        print(f"{path}: {path.stat().st_size / 1e6:.0f} MB, from {found.origin}")
     for path in others:
         print(f"{path}: {path.stat().st_size / 1e6:.0f} MB")
