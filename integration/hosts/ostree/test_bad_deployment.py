@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from integration.hosts import nodeagent_client as agent
+from integration.hosts.container.configs import ANCHOR, CERTIFICATE, MIRRORED, REGISTRIES, SSH_KEY
+from integration.hosts.container.test_safe_parts import KEYS
 from integration.hosts.nodeagent_client import UnitSpec
 from integration.hosts.ostree import bls, updates
 from integration.hosts.ostree.conftest import OstreeHostMaker, Publish
@@ -39,11 +43,11 @@ loop.run()
 """
 
 
-def bad(publish: Publish) -> str:
+def bad(publish: Publish, files: Mapping[str, str] | None = None, keys: Sequence[str] | None = None) -> str:
     """BAD_UNIT runs in A, and fails in BAD."""
     units = {updates.MINE_UNIT: UnitSpec(updates.UNIT, enabled=True), BAD_UNIT: UnitSpec(enabled=True)}
-    files = {updates.MINE: "mine of bad\n"}
-    return agent.machine_config("bad", files=files, units=units, osImageURL=publish(BAD).by_digest)
+    given = {updates.MINE: "mine of bad\n", **(files or {})}
+    return agent.machine_config("bad", files=given, units=units, keys=keys, osImageURL=publish(BAD).by_digest)
 
 
 @pytest.mark.slow
@@ -76,6 +80,41 @@ def test_the_old_one_comes_back(make_node_at_a: OstreeHostMaker, publish: Publis
     # Something else is tried at once.
     agent.apply(node, updates.config("b", publish(B)))
     updates.wait_updated(node, "b", B)
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_fixes_reach_a_host_whose_os_update_failed(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:
+    """Of a rejected config, what repairs the access to a host and its trust is applied, and nothing else."""
+    node = make_node_at_a(settings={**QUICK, "on_blocked": "apply-safe-parts"})
+    fixes = {ANCHOR: CERTIFICATE, REGISTRIES: MIRRORED}
+    agent.apply(node, bad(publish, fixes, [SSH_KEY]))
+    node.wait_for(lambda: agent.status(node)["partial"] is not None, "the fixes are applied", updates.WAIT)
+    status = agent.wait_phase(node, "Degraded")
+    assert agent.outcomes(node)[-2:] == [("bad", "reverted"), ("bad", "partial")]
+    assert status["partial"]["applied"] == [f"file:{REGISTRIES}", f"file:{ANCHOR}", "sshkey:core"]
+    waits = {each["change"] for each in status["partial"]["waits"]}
+    assert waits == {"osImageURL:osImageURL", f"file:{updates.MINE}", f"unit:{BAD_UNIT}"}
+    assert [node.read_text(path) for path in fixes] == list(fixes.values())
+    assert SSH_KEY in node.read_text(KEYS)
+    updates.check(node, "a", A)
+    verified = json.loads(node.run(["nodeagent", "verify", "--json"]).stdout)
+    assert (verified["ok"], set(verified["waits"])) == (True, waits)
+
+    with node.rebooting():
+        node.run(["systemctl", "reboot"])
+    agent.wait_daemon(node)
+    assert agent.wait_phase(node, "Degraded")["partial"] == status["partial"]
+    updates.check(node, "a", A)
+    # A good OS takes the fixes along.
+    files = {updates.MINE: "mine of b\n", **fixes}
+    units = {updates.MINE_UNIT: UnitSpec(updates.UNIT, enabled=True)}
+    agent.apply(
+        node, agent.machine_config("b", files=files, units=units, keys=[SSH_KEY], osImageURL=publish(B).by_digest)
+    )
+    updates.wait_updated(node, "b", B)
+    assert agent.status(node)["partial"] is None
+    assert SSH_KEY in node.read_text(KEYS)
 
 
 def test_what_the_daemon_rejects_is_never_booted(node_at_a: OstreeHost, publish: Publish) -> None:
