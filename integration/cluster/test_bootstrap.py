@@ -270,6 +270,13 @@ async def test_a_node_joins(joining: Joining, capsys: pytest.CaptureFixture[str]
     assert len(joining.requests()) == 1
 
 
+@pytest.mark.parametrize("node", ["worker-b-7x2kq.europe-west3-c.c.clusters-of-the-test-department.internal"])
+async def test_a_node_with_a_long_name_joins(joining: Joining) -> None:
+    """With its prefix the name is longer than the 64 characters that openssl allows."""
+    joining.join()
+    assert await who(joining) == joining.user
+
+
 def renew(joining: Joining) -> None:
     known = joining.names()
     running = joining.start(renew=True)

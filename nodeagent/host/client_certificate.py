@@ -14,7 +14,7 @@ import fcntl
 import os
 import ssl
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -32,6 +32,17 @@ DEADLINE: Final = 60.0
 # Bytes of a file of this module.
 MAX_BYTES: Final = 128 * 1024
 _REQUEST: Final = b"-----BEGIN CERTIFICATE REQUEST-----"
+# X.520 allows 64 characters in a common name, and openssl insists on it. A Node may have 253, the host names of a cloud
+# often have more than 54, and neither the API server nor its signer has the limit. No file of the host counts here.
+_CONFIGURATION: Final = b"""openssl_conf = start
+[start]
+stbl_section = lengths
+[lengths]
+CN = min:1,max:300
+[req]
+distinguished_name = none
+[none]
+"""
 _ENVIRONMENT: Final = {"PATH": "/usr/bin:/usr/sbin:/bin:/sbin", "LC_ALL": "C"}
 
 
@@ -81,9 +92,11 @@ class CertificateDirectory:
         if content is not None and self._is_own_request(content):
             return content[content.index(_REQUEST) :]
         key = self._run("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256")
-        # Key and configuration are pipes and constants: no file with a key exists before it is complete.
+        # The key comes through a pipe: no file with a key exists before it is complete.
         subject = f"/O={GROUP}/CN={user_of(self._node)}"
-        request = self._run("req", "-new", "-key", "/dev/stdin", "-config", "/dev/null", "-subj", subject, stdin=key)
+        with _pipe(_CONFIGURATION) as configuration:
+            about = ("-key", "/dev/stdin", "-config", f"/dev/fd/{configuration}", "-subj", subject)
+            request = self._run("req", "-new", *about, stdin=key, inherit=(configuration,))
         if _REQUEST not in request:
             raise Terminal("openssl printed no certificate request", reason=Reason.CERTIFICATE_FAILED)
         self._write("request.pem", key + request)
@@ -155,7 +168,7 @@ class CertificateDirectory:
         lines = printed.decode(errors="replace").splitlines()
         return {key.strip(): value.strip() for key, _, value in (line.partition("=") for line in lines)}
 
-    def _run(self, *arguments: str, stdin: bytes = b"") -> bytes:
+    def _run(self, *arguments: str, stdin: bytes = b"", inherit: Sequence[int] = ()) -> bytes:
         try:
             done = subprocess.run(
                 [self._openssl, *arguments],
@@ -164,6 +177,7 @@ class CertificateDirectory:
                 timeout=self._deadline,
                 check=False,
                 env=_ENVIRONMENT,
+                pass_fds=inherit,
             )
         except FileNotFoundError:
             raise Terminal("this host has no openssl program", reason=Reason.TOOL_MISSING) from None
@@ -174,6 +188,18 @@ class CertificateDirectory:
             words = " ".join(done.stderr.decode(errors="replace").split())[-500:]
             raise Terminal(f"openssl {arguments[0]} failed: {words}", reason=Reason.CERTIFICATE_FAILED)
         return done.stdout
+
+
+@contextmanager
+def _pipe(content: bytes) -> Iterator[int]:
+    """Yield the end of a pipe from which ``content`` is read, of less than the 4096 bytes that each pipe takes."""
+    end, writer = os.pipe2(os.O_CLOEXEC)
+    try:
+        with os.fdopen(writer, "wb") as file:
+            file.write(content)
+        yield end
+    finally:
+        os.close(end)
 
 
 def _matches(path: Path) -> bool:

@@ -184,8 +184,9 @@ async def test_it_waits_for_the_approval(host: Host, capsys: pytest.CaptureFixtu
     (name,) = host.api.requests
     assert not host.kubeconfig.exists()
     running = asyncio.create_task(host.run())
-    while f"nodeagent fleet approve {name}" not in capsys.readouterr().out:
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(60):
+        while f"nodeagent fleet approve {name}" not in capsys.readouterr().out:
+            await asyncio.sleep(0.01)
     host.api.signs = True
     await running
     assert len(host.api.requests) == 1

@@ -46,6 +46,16 @@ def test_from_the_key_to_the_certificate(folder: CertificateDirectory, signer: S
     assert stat.S_IMODE(folder.current.stat().st_mode) == 0o600
 
 
+def test_the_longest_name_of_a_node(tmp_path: Path, signer: Signer) -> None:
+    """Without our configuration openssl refuses a common name of more than 64 characters."""
+    folder = CertificateDirectory(tmp_path / "client", ".".join(["n" * 62] * 4))
+    with folder.locked():
+        assert folder.request() == folder.request()
+        life = folder.store(signer.sign(folder.request()))
+        folder.adopt()
+        assert folder.validity() == life
+
+
 def test_each_request_has_a_key_of_its_own(folder: CertificateDirectory, signer: Signer) -> None:
     with folder.locked():
         first = folder.request()
