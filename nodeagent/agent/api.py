@@ -36,6 +36,7 @@ from nodeagent.reasons import Reason
 
 __all__ = ["Api"]
 
+# Entries that one call returns, whatever the client requests: more than the store keeps.
 MAX_HISTORY = 1000
 
 
@@ -235,6 +236,7 @@ class Api:
         Values that may be secrets are hidden, unless ``secrets`` asks for them.
         """
         source = await self._source(which, name)
+        # A config may have ten megabytes, and other calls are answered in the meantime.
         return await asyncio.to_thread(lambda: json.dumps(config_to_dict(source, secrets=secrets)))
 
     async def _source(self, which: str, name: str) -> ConfigSource:

@@ -25,13 +25,14 @@ from nodeagent.agent.report.journal import to_journal
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.agent.update.run import Ports, UpdatePolicy
-from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
+from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.coordination.fleetlock import client_id
 from nodeagent.core.coordination.windows import Schedule
 from nodeagent.core.plan.bootloader_check import BootloaderUpdate
 from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.domain import Health
+from nodeagent.core.plan.sides import NO_CONFIG
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.ports.coordination import EtcdQuorum
 from nodeagent.core.update.ports.host import Clock
@@ -71,8 +72,8 @@ if TYPE_CHECKING:
 __all__ = ["Adapters", "connect", "coordinate", "open_adapters", "open_for_plan", "update_policy"]
 
 MACHINE_ID: Final = Path("/etc/machine-id")
+# The keyspace before etcd gets another image: the old etcd refuses to start once the cluster has a newer version.
 SNAPSHOT: Final = "etcd-before-change.db"
-NO_CONFIG: Final = MachineConfig("")
 
 
 class Adapters:
@@ -102,6 +103,7 @@ class Adapters:
         self.store = store
         self.static_pods = static_pods
         self.etcd = LazyQuorumCheck(clock, single=settings.etcd.single_member)
+        # The settings are read at each call, because a reload may replace them while a drain is under way.
         remaining = drain_reporter(report, lambda: self.settings.drain)
         self.cluster = connect(settings, store, clock, remaining)
         self._units = units
@@ -137,6 +139,7 @@ class Adapters:
         """Apply settings that were read again. The caller has compared those that require a restart."""
         windows = await asyncio.to_thread(window_schedule, settings.windows)
         zone = await asyncio.to_thread(load_zone, settings.windows.zone)
+        # What can fail or wait is done, and nothing is awaited from here on: no task sees half of the new settings.
         if self.ports.os is not None:
             # Not ``adapter.detect``, which would delete the credentials of a pull that is under way.
             free = settings.os.free_space << 20
@@ -214,10 +217,13 @@ async def open_adapters(found: FoundSettings, bus: Bus, stack: AsyncExitStack) -
     static_pods = await _recovered_static_pods(store, state_dir, report)
     settings = await choose(found, store, report)
     fence.use(settings.fence)
+    # The last valid settings may have another level than the readable part of invalid ones.
     log.setup(settings.log.level)
     units, power = Systemd(bus), Logind(bus, await boot.identify(bus))
     port = await adapter.detect(units, min_free=settings.os.free_space << 20)
     if port is not None:
+        # A killed agent may have left a pull secret where rpm-ostree reads it for every later pull, also by other
+        # programs.
         await port.sweep()
     os = HostDeployments(port, report, boot_counter(settings), bootloader_of(settings)) if port is not None else None
     adapters = await asyncio.to_thread(Adapters, settings, report, store, units, power, os, fence, static_pods)
@@ -230,6 +236,7 @@ async def open_for_plan(found: FoundSettings, bus: Bus, stack: AsyncExitStack) -
     """Build the adapters for a plan without the daemon: on a copy of the store, without a cluster. Nothing is recovered
     or removed. Raises ``AgentError``."""
     report, state_dir = Report(Status()), Path(found.settings.state_dir)
+    # A daemon that starts in the meantime must find its store unlocked, and as its predecessor left it.
     store = SqliteStore(state_dir / "state.db", copy=True)
     await store.open()
     stack.push_async_callback(store.close)
@@ -305,6 +312,8 @@ def coordinate(
             node=cluster.drainer,
             report=report.lease,
         )
+    # The lease in the store counts on this host only. Across hosts, without a cluster, a FleetLock server is the only
+    # limit.
     slot = _fleetlock(settings) if settings.slots.fleetlock else None
     return Coordination(LocalLease(store, clock), clock, slot=slot, quorum=quorum, report=report.lease)
 

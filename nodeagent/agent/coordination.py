@@ -25,6 +25,7 @@ __all__ = ["EXPIRED", "LOST", "Coordination", "Operation"]
 # Reasons with which the right to disrupt the node was taken away. The operation ends: that was intended.
 LOST: Final = frozenset({Reason.LEASE_LOST, Reason.LEASE_GIVEN_BACK, Reason.SLOT_LOST})
 
+# This is not in LOST: a lease that ran out while the API server was away may still be free, and is acquired again.
 EXPIRED: Final = Reason.LEASE_EXPIRED
 
 # Seconds between two reads of the lease while this agent does not use it.
@@ -124,6 +125,7 @@ class Coordination:
     async def recheck(self, operation: Operation, *, need: float = 0.0) -> None:
         """Check everything again, right before an irreversible step. ``need`` as in ``Lease.check``."""
         await self._lease.check(operation.id, need=need)
+        # A maintenance has no slot to check.
         if operation.queued:
             await self.check_slot(operation.id)
         await self.check_others(stops_node=operation.stops_node)
@@ -218,6 +220,7 @@ class Coordination:
 
     async def report_holder(self) -> None:
         """Report who holds the lease. Nothing is reported while that cannot be read."""
+        # The status keeps the last known holder, because an API server that is away says nothing about the lease.
         with suppress(AgentError):
             self._report(await self._lease.holder())
 

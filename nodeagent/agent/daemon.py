@@ -90,6 +90,7 @@ class Daemon:
             renew=self._renew,
             at_rest=DriftRepair(self.ports, self.report, self._load, self.policy, lambda: self.settings.on_drift),
         )
+        # The process replaces it by the event of its signals. A plan without a daemon never waits for it.
         self.stop = asyncio.Event()
         self.maintenance = MaintenanceManager(
             self.ports,
@@ -150,11 +151,13 @@ class Daemon:
         for name in ("desired_config", "state_dir", "node_name", "cluster", "slots"):
             if getattr(settings, name) != getattr(self.settings, name):
                 raise InvalidInput(f"{name} requires a restart", reason=Reason.RESTART_NEEDED)
+        # The adapters come first: the policy of the loop is made from their settings.
         await self.adapters.use(settings)
         self.metrics.use(settings.metrics.file)
         log.setup(settings.log.level)
         self.loop.reload(self.adapters.update_policy, self._preflight())
         self.report.solved("settings", "the settings are valid again")
+        # Settings are kept last, because the next start must be able to use them.
         await keep(settings, self.store, self.report)
 
     async def _renew(self, step: ActStep) -> None:
@@ -279,6 +282,7 @@ async def _build(found: FoundSettings, bus: Bus, stack: AsyncExitStack, read: Ca
     except AgentError as error:
         report.problem("etcd", error)
     await daemon.policy.look()
+    # With an error, the settings in use are the kept ones.
     if found.error is None:
         await keep(daemon.settings, daemon.store, report)
     return daemon
@@ -287,6 +291,7 @@ async def _build(found: FoundSettings, bus: Bus, stack: AsyncExitStack, read: Ca
 async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Event, motd: MotdFile) -> None:
     daemon.stop = stop
     report, cluster = daemon.report, daemon.adapters.cluster
+    # The sinks come before the bus is served, so that none misses an event that a first call causes.
     report.add(to_notify(notifier.status))
     report.add(daemon.metrics.sink)
     report.add(motd.sink)

@@ -79,6 +79,7 @@ class DriftMonitor:
         self._report = report
         self._load = load
         self._moved = asyncio.Event()
+        # The event only wakes the task. The number also shows an update that began and ended during a comparison.
         self._moves = 0
         self._name = ""
         self._drift: Drift = ()
@@ -98,6 +99,7 @@ class DriftMonitor:
                 if digest := await self._resting():
                     await self._follow(digest)
         finally:
+            # A restarted task opens another inotify instance, of which the kernel allows a user 128 by default.
             self._watch.close()
 
     async def _resting(self) -> str:

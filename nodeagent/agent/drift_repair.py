@@ -82,6 +82,7 @@ class DriftRepair:
             except AgentError as error:
                 self._pace.tried(due, (), now)
                 self._left[FAILED] = f"{error.reason}: {error}"
+        # Entries that another program changes back are not left alone: each repair is tried again after a longer pause.
         problems = dict(self._left)
         for entry, count in fights.items():
             who = describe_drift([drifted[entry]])
@@ -97,14 +98,13 @@ class DriftRepair:
             return
         config = (await self._load(digest)).config
         wrong, _ = await contested.divide(self._ports, config, await mismatches(self._ports, only(config, due)))
+        # The host is at this config already, so the policy is the one of an update from it to itself.
         repair = plan_repair(config, wrong, await self._policy(config, config))
         self._left |= {entry: f"{entry}: putting it back requires {needed}" for entry, needed in repair.left.items()}
         still = await self._put_back(config, repair) if repair.entries else {}
         self._pace.tried(due, repair.entries - still.keys(), self._ports.clock.monotonic())
-        if repair.entries:
-            done = sorted(repair.entries - still.keys())
-            if done:
-                log.get(__name__).info(f"put back {', '.join(done)}, as on_drift requires")
+        if done := sorted(repair.entries - still.keys()):
+            log.get(__name__).info(f"put back {', '.join(done)}, as on_drift requires")
 
     async def _put_back(self, config: MachineConfig, repair: Repair) -> Mapping[str, str]:
         for step in repair.steps:

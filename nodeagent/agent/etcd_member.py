@@ -54,6 +54,7 @@ PAUSE: Final = 1.0
 # Seconds between two checks whether an unattended host has to do something.
 POLL: Final = 60.0
 
+# A client that waits reads this word in ``ended``; any other text there is a reason.
 DONE: Final = "done"
 TOPIC: Final = "etcd"
 
@@ -111,9 +112,8 @@ class MemberManager:
         self._current: MemberOperation | None = None
         self._waits = ""
         self._last: Step | None = None
-        self._began = self._progressed = (
-            0.0  # steady times: of the operation, and of the first attempt of its last step
-        )
+        # Steady times: of the operation, and of the first attempt of its last step.
+        self._began = self._progressed = 0.0
         self._wake = asyncio.Event()
         self._busy = asyncio.Lock()
 
@@ -138,6 +138,8 @@ class MemberManager:
                 what = f"{self._current.kind} of the etcd member is in progress, for {self._current.requester}"
                 raise Refused(what, reason=Reason.ETCD_CHANGING)
             operation = await self._possible(member, caller, request)
+            # The operation is stored before its lease is acquired: a kill in between leaves an operation that the next
+            # start continues, and never a lease that no program releases.
             await self._keep(operation)
             self._began = self._progressed = self._clock.monotonic()
             if _holds_lease(operation):
@@ -160,10 +162,9 @@ class MemberManager:
         facts = await member.facts((await self._note()).identity)
         wanted = MemberOperation(uuid.uuid4().hex[:8], request.kind, caller, self._clock.now())
         operation = begin(wanted, facts, request.member)
-        step = operation if isinstance(operation, Refusal) else await self._next(member, operation, facts)
         if isinstance(operation, Refusal):
             raise _error(operation)
-        if isinstance(step, Refusal):
+        if isinstance(step := await self._next(member, operation, facts), Refusal):
             raise _error(step)
         return operation
 
@@ -195,6 +196,8 @@ class MemberManager:
             try:
                 waits = await self._round(operation)
             except AgentError as error:
+                # A fault counts against the deadlines as a refusal does: a learner must not stay in the cluster while a
+                # peer is away.
                 waits = Refusal(error.reason, error.message)
             if waits is not None:
                 self._wait(_error(waits))
@@ -239,6 +242,7 @@ class MemberManager:
         """Do one step. Return why there is none."""
         member = await self._opened()
         if _holds_lease(operation):
+            # Acquired in each round, because a restarted agent does not know whether the lease is still its own.
             await self._coordination.acquire(_lease(operation))
         step = await self._next(member, operation, await member.facts((await self._note()).identity))
         if isinstance(step, Refusal):
@@ -246,12 +250,15 @@ class MemberManager:
         if isinstance(step, Finished):
             await self._finish(operation, step)
             return None
+        # A step that is due again had no effect so far, so only another one is progress.
         repeated, self._last = step == self._last, step
         if not repeated:
             self._progressed = self._clock.monotonic()
             self._emit(operation, describe(step))
         operation = replace(operation, begun=True)
         await self._keep(operation)
+        # The note comes before the start: `etcd prepare` starts no member whose data the note does not know while no
+        # peer answers.
         if isinstance(step, StartMember):
             if step.first and not operation.added:
                 # The answer to its addition was lost.
@@ -267,12 +274,15 @@ class MemberManager:
 
     async def _next(self, member: MemberPort, operation: MemberOperation, facts: MemberFacts) -> Step | Refusal:
         step = next_step(operation, facts)
+        # The checks are made right before the addition, which is the first step that the cluster notices: a learner
+        # that never starts blocks the next join.
         if isinstance(step, AddLearner) and (problem := await member.problem()) is not None:
             return problem
         return step
 
     async def _fail(self, operation: MemberOperation, why: Refusal) -> None:
         """Give up. A learner that was added is removed first: it would block the next join."""
+        # The removal of the learner has the whole time again.
         self._began = self._progressed = self._clock.monotonic()
         failed = operation.failed or f"{why.reason}: {why.message}"
         if operation.added and not operation.failed:

@@ -66,8 +66,10 @@ async def choose(found: FoundSettings, notes: SettingsStore, report: Report) -> 
 
 async def keep(settings: Settings, notes: SettingsStore, report: Report) -> None:
     """Save valid settings after a start or a reload. If the store fails, that is a problem in the status only."""
+    # The keys are sorted, so that equal settings are equal texts.
     text = json.dumps(flatten(settings), sort_keys=True)
     try:
+        # Each start would otherwise cost a durable write, on disks that etcd may share.
         if text != await notes.note(NOTE):
             await notes.keep_note(NOTE, text)
     except AgentError as error:
@@ -82,6 +84,7 @@ async def _kept(notes: SettingsStore) -> Settings | None:
         values = plain_json.loads(text)
         settings = valid_values(values)
         await asyncio.to_thread(check_consistency, settings)
+    # An older version may have kept a value that this one rejects. The error of the files is then the one to report.
     except (ValueError, AttributeError, InvalidInput):
         return None
     return settings

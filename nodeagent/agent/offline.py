@@ -30,6 +30,7 @@ async def plan_offline(text: str, *, diff: bool, read: Callable[[], FoundSetting
         found = await asyncio.to_thread(read)
         adapters = await open_for_plan(found, bus, stack)
         daemon = Daemon(adapters, read)
+        # ``Api.plan`` refuses a plan during an update, and reads the phase of the record from this status.
         await first_status(daemon.ports, daemon.report, clustered=False)
         answer = plain_json.loads(await daemon.api.plan(text, diff=diff, private=True))
         problems = [asdict(problem) for problem in daemon.report.status.problems]

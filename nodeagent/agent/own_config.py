@@ -54,6 +54,7 @@ class OwnConfig:
 
     def _settings_problems(self, removed: set[str], wants: dict[str, bytes]) -> Iterator[Problem]:
         there = {path.name: path for path in find(self._directories)}
+        # A file that leaves /etc uncovers the one of the same name below /run or /usr.
         below = {path.name: path for path in find(self._directories[:-1])}
         there = {name: path for name, path in there.items() if name not in removed} | {
             name: path for name, path in below.items() if name in removed
@@ -73,6 +74,7 @@ class OwnConfig:
             settings = check_values(merge(fragment for _, fragment in sorted(fragments.items())))
             check_consistency(settings)
         except InvalidInput as error:
+            # The settings may have been invalid already: only problems in files of this config count.
             wrong = error.problems or [Problem(f"{SETTINGS}/{name}", error.message) for name in sorted(wants)[:1]]
             problems += [each for each in wrong if each.path.startswith(f"{SETTINGS}/") and _name(each.path) in wants]
         else:

@@ -36,20 +36,20 @@ async def plan_answer(
     """Return the ``nodeagent/plan/v1`` object of an update that has not begun."""
     assert update.basis is not None
     disk = await _replaced(ports, update.basis, update.new)
+    # difflib needs seconds for large files that have little in common, so the loop must not wait for it.
     answer = await asyncio.to_thread(_plan, update, update.basis, disk, diff=diff, private=private)
     record = update.record
     drift = [{"entry": entry, "why": why, "then": then} for entry, why, then in _drift(update, update.basis)]
-    found, deployment = None, ""
+    deployment = ""
     if update.target is not None and ports.os is not None:
         deployment = await _staged_for(ports.os, update.target)
-        found = await ports.os.inspect(expand(update.new)) if deployment else None
-    if found is not None:
-        answer["os"] = os_changes_to_dict(found)
-        with suppress(AgentError):
-            if ports.os is not None and (check := await ports.os.check_bootloader()) is not None:
-                decision = decide(check, policy.bootloader, bios=policy.bootloader_bios)
-                answer["bootloader"] = {**check_to_dict(check), "then": str(decision.step)}
-    if update.target is not None and ports.os is not None:
+        if deployment and (found := await ports.os.inspect(expand(update.new))) is not None:
+            answer["os"] = os_changes_to_dict(found)
+            # The update itself checks the bootloader again, so a plan does not fail because of it.
+            with suppress(AgentError):
+                if (check := await ports.os.check_bootloader()) is not None:
+                    decision = decide(check, policy.bootloader, bios=policy.bootloader_bios)
+                    answer["bootloader"] = {**check_to_dict(check), "then": str(decision.step)}
         answer["boot_count"] = counting_to_dict(await ports.os.counting.counting())
     if may_fall_back(update.plan):
         answer["fallback"] = chosen_to_dict(await kind_of_fallback(ports, policy, update.plan))

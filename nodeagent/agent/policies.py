@@ -52,6 +52,7 @@ class HostPolicy:
         if broken:
             self._report.problem("policy", next(iter(broken.values())))
             kept = await self._kept()
+        # The files of a config are not those of the host yet, so a policy that contains them is not kept.
         elif not brought:
             await self._save(texts)
         for each, failure in broken.items():

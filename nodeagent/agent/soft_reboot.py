@@ -28,6 +28,7 @@ class SoftRebootWatch:
     async def run(self) -> None:
         while True:
             await self._look.wait()
+            # Cleared before the read, so that a preparation during the read is not missed.
             self._look.clear()
             if deployment := await self._os.unmerged_soft_reboot():
                 message = (

@@ -61,10 +61,12 @@ async def run_until(stop: asyncio.Event, *work: Coroutine[None, None, None]) -> 
             done, _ = await asyncio.wait({*pending, stopping}, return_when=asyncio.FIRST_COMPLETED)
             pending -= done
             for task in done - {stopping}:
+                # A task that failed raises its error here, and ends all others.
                 task.result()
     finally:
         for task in (*tasks, stopping):
             task.cancel()
+        # The tasks use the adapters, which the caller closes next.
         await asyncio.gather(*tasks, stopping, return_exceptions=True)
 
 
@@ -81,6 +83,7 @@ async def stop_signals() -> AsyncIterator[asyncio.Event]:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
+        # The handler of asyncio runs in the loop. One of the module signal could interrupt any statement.
         loop.add_signal_handler(number, stop.set)
     try:
         yield stop

@@ -20,6 +20,7 @@ async def running(work: Awaitable[T]) -> AsyncIterator[asyncio.Future[T]]:
         yield task
     finally:
         task.cancel()
+        # The clean-up of the task is over when the block has ended. gather takes its CancelledError.
         await asyncio.gather(task, return_exceptions=True)
 
 

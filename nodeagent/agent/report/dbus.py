@@ -144,6 +144,7 @@ class _Manager:
         return (await self._api.config(which, name, secrets=secrets),)
 
     async def history(self, message: Message) -> Sequence[Any]:
+        # It needs no authorization: like the status, it has names, times and reasons, and no content of a file.
         return (await self._api.history(message.body[0]),)
 
     async def update(self, message: Message) -> Sequence[Any]:
@@ -167,6 +168,7 @@ class _Manager:
 
     async def _start(self, message: Message, request: MaintenanceRequest) -> str:
         await authorize(self._bus, message, f"{ACTIONS}.maintenance")
+        # Two actions, because an admin may let operators hold the lease without the right to power the host off.
         if request.power_off:
             await authorize(self._bus, message, f"{ACTIONS}.power-off")
         return await self._api.start_maintenance(await caller_name(self._bus, message), request)
@@ -298,6 +300,7 @@ def _request(reason: str, options: Mapping[str, Any]) -> MaintenanceRequest:
     """Return the request of a call. Raises ``InvalidInput`` (``BadOption``)."""
     # A client that requests a step before the power-off must not get a success from a daemon that does not know it.
     for name, value in options.items():
+        # isinstance would accept a bool for seconds, because a bool is an int.
         if type(value) is not _OPTIONS.get(name):
             raise InvalidInput(f"the option {name} is unknown, or of the wrong type", reason=Reason.BAD_OPTION)
     return MaintenanceRequest(reason, **options)
@@ -333,6 +336,7 @@ async def serve(bus: Bus, api: Served, report: Report) -> AsyncIterator[None]:
             nonlocal known
             before, known = known, properties_of(status)
             exporter.changed(STATUS, "Status", *(name for name, value in known.items() if value != before[name]))
+            # After the properties, so that a client that gets the signal finds the end of the update in them.
             if isinstance(event, UpdateFinished):
                 entry = json.dumps({**entry_to_dict(event.entry), "tried_again": event.tried_again})
                 exporter.emit(MANAGER, "UpdateFinished", event.entry.to_digest, entry, event.exit_code)

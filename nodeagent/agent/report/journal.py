@@ -178,6 +178,7 @@ def to_journal(event: Event, status: Status) -> None:
     if step is not None:
         counts = {"index": step.index, "count": step.count, "percent": step.percent}
         fields |= {"step": step.name, **counts, "step_id": step.id}
+    # Problems share the MESSAGE_ID of warnings: their reason says which problem it is.
     kind = events.Warned if isinstance(event, StatusProblem | events.ProblemSolved) else type(event)
     log.event(kind, sentence(event, status), priority=_priority(event), **{**fields, **_fields(event, status)})
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -132,6 +132,7 @@ class ClusterReporter:
         if self._dropped:
             dropped, self._dropped = self._dropped, 0
             text = f"{dropped} older events were dropped while the API server was away"
+            # The notice comes first, because the dropped events were older than those in the queue.
             self._queue.appendleft((NodeEvent("NoticesDropped", "Report", text), self._clock.monotonic()))
         while self._queue:
             event, at = self._queue[0]
@@ -144,6 +145,7 @@ class ClusterReporter:
     def _state_of(self, status: Status) -> NodeState:
         if not self._progress:
             return node_state(status)
+        # Only a node that its cluster controls has a MachineConfigNode.
         from nodeagent.core.report.machine_config_node import progress_of
 
         return replace(node_state(status), progress=progress_of(status))
@@ -161,23 +163,12 @@ class ClusterReporter:
     def _pauses(self) -> Iterator[float]:
         return iter(delays(FIRST_PAUSE, LONGEST_PAUSE))
 
-    def _log_refusal_once(self) -> _LogRefusalOnce:
-        return _LogRefusalOnce(self._logged)
-
-
-class _LogRefusalOnce:
-    """Logs a refusal that a repetition does not change (a role lacks a verb, the Node is gone), once, and gives up."""
-
-    def __init__(self, logged: set[str]) -> None:
-        self._logged = logged
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        if not isinstance(error, Refused | Terminal) or isinstance(error, Unreachable | Retryable):
-            return False
-        if error.message not in self._logged:
-            self._logged.add(error.message)
-            log.get(__name__).warning(f"cannot report to the cluster: {error.message}", reason=error.reason)
-        return True
+    @contextmanager
+    def _log_refusal_once(self) -> Iterator[None]:
+        """Give up what a repetition does not change (a role lacks a verb, the Node is gone). Log each refusal once."""
+        try:
+            yield
+        except (Refused, Terminal) as error:
+            if error.message not in self._logged:
+                self._logged.add(error.message)
+                log.get(__name__).warning(f"cannot report to the cluster: {error.message}", reason=error.reason)

@@ -73,6 +73,7 @@ class Metrics:
             await self._remove(self._file)
 
     async def _write(self) -> None:
+        # The textfile collector reports an error for a metric that two files have with the same labels.
         if self._old is not None:
             await self._remove(self._old)
             self._old = None
@@ -82,6 +83,7 @@ class Metrics:
         try:
             if self._ended:
                 self._counters.load_history(await self._store.history(HISTORY_LIMIT), HISTORY_LIMIT)
+                # Set only after the read, so that a store that failed is read at the next write.
                 self._ended = False
             await asyncio.to_thread(file.write, render(samples(self._status, self._counters, __version__)))
             self._failed.forget()

@@ -129,6 +129,8 @@ async def act(run: Run, steps: tuple[ActStep, ...]) -> None:
             # After the daemon-reload, which may change what requires what.
             left, ordered = await in_transactions(ports, left), True
         planned = left.pop(0)
+        # The id is that of the planned step. What it becomes depends on the state of the unit, which a kill may have
+        # changed.
         ident = step_id(planned)
         update.index += 1
         if ident in run.record.written.done:
@@ -138,6 +140,7 @@ async def act(run: Run, steps: tuple[ActStep, ...]) -> None:
         await check_still_held(run, need=run.policy.action_timeout)
         if isinstance(step, RestartStaticPod):
             await static_pods.check(run, step)
+        # The quorum is checked for this step and not once for all: an earlier step may have taken minutes.
         elif isinstance(step, RestartUnit | StopUnit | ClearState) and step.unit == ETCD_UNIT:
             await check_before_etcd_stops(run)
             await _save_keyspace(run)
@@ -188,6 +191,7 @@ async def act(run: Run, steps: tuple[ActStep, ...]) -> None:
 
 async def _save_keyspace(run: Run) -> None:
     """Save the data of etcd before its unit may start another program."""
+    # The prefix covers the drop-ins, which may name another program. A revert keeps the snapshot that its update saved.
     unit = f"{UNIT_DIR}/{ETCD_UNIT}"
     paths = [step.path for step in run.update.writes if isinstance(step, WritePath | RemovePath)]
     if run.ports.static_pods is not None and not run.record.reverting and any(path.startswith(unit) for path in paths):
@@ -222,9 +226,9 @@ def _file_changes(update: Update, unit: str) -> bool:
 
 
 async def _skip(run: Run, ident: str, note: str = "") -> None:
-    record, progress = run.record, run.record.written
-    notes = record.notes if not note or note in record.notes else (*record.notes, note)
-    run.update.record = replace(record, notes=notes)
+    progress = run.record.written
+    if note:
+        run.update.add_notes(note)
     run.update.change_leg(done=progress.done | {ident}, skipped=progress.skipped | {ident})
     await run.ports.store.save(run.record)
 
@@ -245,6 +249,7 @@ async def states_before(ports: Ports, update: Update) -> dict[str, str]:
         state = await ports.units.state(unit)
         if state.load == "not-found" or (unit not in named and state.active != "active"):
             continue
+        # Between two attempts of Restart= a unit is activating, although its program has ended.
         active = "failed" if state.sub == "auto-restart" else state.active
         newly_enabled = unit in enabled and state.file not in ("enabled", "enabled-runtime")
         if active not in NOT_RUNNING or not (update.record.repairs or newly_enabled):
@@ -265,6 +270,7 @@ async def _nothing_to_do(ports: Ports, step: ActStep) -> str | None:
             state = await ports.units.state(unit)
             if state.file:
                 return f"{unit} has a unit file of this host"
+            # A template never runs itself, and its state says nothing about its instances.
             if state.active in NOT_RUNNING and not is_template(unit):
                 return f"{unit} does not run"
         case RestartUnit(unit) | ClearState(unit, _):
@@ -300,22 +306,20 @@ async def _do(run: Run, step: ActStep, since: str | None) -> str:
     ``ServiceUnavailable`` when systemd does not answer at all; it ends each job that is late itself."""
     policy, units = run.policy, run.ports.units
     began = run.ports.clock.now()
+    # systemd would wait for TimeoutStartSec= or TimeoutStopSec= of the unit, which may be infinity.
+    limit = policy.action_timeouts.get(step_unit(step), policy.action_timeout)
     work: Awaitable[str | None]
     match step:
         case DaemonReload():
             limit = policy.daemon_reload_timeout
             work = units.daemon_reload(limit)
         case ClearState(unit, paths):
-            limit = policy.action_timeouts.get(unit, policy.action_timeout)
             work = _clear(run, unit, paths, limit)
         case StopUnit(unit):
-            limit = policy.action_timeouts.get(unit, policy.action_timeout)
             work = units.stop(unit, limit)
         case ReloadUnit(unit):
-            limit = policy.action_timeouts.get(unit, policy.action_timeout)
             work = units.reload(unit, limit)
         case RestartUnit(unit):
-            limit = policy.action_timeouts.get(unit, policy.action_timeout)
             work = units.restart(unit, limit, since=since)
         case RestartStaticPod():
             # Each of its waits has a deadline.
@@ -368,6 +372,7 @@ async def missing_units(ports: Ports, update: Update, new: MachineConfig) -> tup
         if action.unit
     }
     missing = [unit for unit in sorted(named - set(new.units)) if (await ports.units.state(unit)).load == "not-found"]
+    # systemd reads all unit files for the list, so it is requested only for the hint of an error.
     known = {*new.units, *(await ports.units.files() if missing else ())}
     what = "no such unit on this host or in the config"
     return tuple(Problem(f"nodeDisruptionPolicy: {unit}", what + did_you_mean(unit, known)) for unit in missing)

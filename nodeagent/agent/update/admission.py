@@ -53,6 +53,7 @@ NEED: Final = 120.0
 RECENT: Final = 5.0
 UNREACHED: Final = 60.0
 
+# Seconds. A holder that releases its lease wakes no other host, so this bounds how long the lease stays unused.
 LONGEST_PAUSE: Final = 60.0
 
 # An operator delays the update, and the message says until when or until what.
@@ -262,6 +263,7 @@ async def release_all(run: Run) -> None:
         return
     with retry_on_refusal():
         if not record.repairs_nothing:
+            # The cordon may be that of an earlier update, which ended half-way and which this one repairs.
             cordons = (record.cordon, record.operation) if record.cordon else ()
             await ports.coordination.release(operation, cordons)
         await ports.coordination.release_staging_slot(record.operation)

@@ -26,6 +26,7 @@ RUNS = ("active", "reloading", "refreshing")
 
 def _units(update: Update) -> list[str]:
     actions = [action for planned in update.plan.changes for action in planned.actions]
+    # The unit of a RestartStaticPod is the name of a pod, which systemd does not know.
     named = {action.unit for action in actions if action.unit and action.type is not ActionType.RESTART_STATIC_POD}
     return sorted((named | _enabled(update)) - update.record.units_before.failed)
 
@@ -57,7 +58,7 @@ async def note_units(run: Run) -> None:
             continue
         if await run.ports.health.check(unit) == "":
             healthy.add(unit)
-        # A service that a socket, timer or path starts on demand need not run.
+        # A oneshot has ended by now, and a service that a socket, timer or path starts on demand need not run.
         always = state.type != "oneshot" and not state.triggered_by
         if state.active in RUNS and always and unit in _enabled(run.update):
             running.add(unit)

@@ -8,7 +8,6 @@ whether it is done.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from nodeagent.agent.update import admin_checks
@@ -109,6 +108,7 @@ async def _update(run: Run, os: HostDeployments, before: BootloaderCheck) -> str
         raise
     except AgentError as error:
         why = error.message
+    # The second check decides, whatever the command reported: an update that lost its answer may be done.
     after = await os.check_bootloader()
     if after is None or after.state is not BootloaderState.SAME:
         installed = (after.installed if after is not None else "") or "unknown"
@@ -116,6 +116,6 @@ async def _update(run: Run, os: HostDeployments, before: BootloaderCheck) -> str
     if after.kernel is KernelTrust.REFUSED:
         return f"the bootloader was updated to {after.installed}, and refuses the kernel of the new OS as well"
     note = f"the bootloader was updated from {before.installed} to {after.installed}"
-    run.update.record = replace(run.record, notes=(*dict.fromkeys((*run.record.notes, note)),))
+    run.update.add_notes(note)
     run.narrate(PhaseEntered, note)
     return ""

@@ -20,6 +20,7 @@ __all__ = ["REASON", "divide", "left_alone", "report"]
 
 REASON = Reason.PATH_CONTESTED
 
+# The group counts as well: its members are not root.
 _OTHERS_WRITE = 0o022
 
 
@@ -57,6 +58,7 @@ async def _others(ports: Ports, config: MachineConfig, entry: str) -> str:
     domain, _, key = entry.partition(":")
     match domain:
         case "file":
+            # The config itself gives such a file away, and its owner may write to it at any time.
             file = config.files.get(key)
             if file is not None and file.user not in (0, "root"):
                 return f"the file belongs to {file.user}"

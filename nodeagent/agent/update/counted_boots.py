@@ -32,6 +32,7 @@ class CountedBoots:
 
     async def end(self) -> None:
         """Count no more, if nodeagent began it. Raises ``Terminal`` (``BootCountFailed``)."""
+        # greenboot counts with the same variables of GRUB. A count without a deployment of nodeagent is its own.
         if self._counter is not None and await self.began():
             await self._counter.end()
 
@@ -56,6 +57,7 @@ class CountedBoots:
         if self._counter is None:
             return ""
         count = await self._counter.read()
+        # A count without a deployment is that of greenboot, which counts the boots of whatever boots first.
         if count.went_back and count.deployment in ("", deployment):
             return "GRUB counted its boots down"
         if await self._counter.tries_left(deployment) == 0:

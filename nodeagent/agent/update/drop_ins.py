@@ -23,6 +23,7 @@ from nodeagent.errors import Problem
 __all__ = ["check_dropins"]
 
 _DROPIN: Final = re.compile(rf"{UNIT_DIR}/([^/]+)\.d/(?!(?:\d\d-)?mco-)[^/]+\.conf")
+# Lines with which a drop-in starts nothing: no setting at all, or a condition that may switch the unit off.
 _SWITCH: Final = re.compile(r"\s*(?:$|[#;]|\[[^\]]*\]\s*$|(?:Condition|Assert)\w*\s*=)")
 # Generators read these files and make units of them at the next daemon-reload.
 GENERATED: Final = (
@@ -40,6 +41,7 @@ async def check_dropins(units: Units, old: MachineConfig, new: MachineConfig) ->
     """New or changed drop-ins of which neither the host nor the new config has the unit."""
     changed = changed_contents(old, new, (f"{UNIT_DIR}/",))
     dropins = {path: found[1] for path in changed if (found := _DROPIN.fullmatch(path)) and _sets(changed[path])}
+    # Which units a generator makes of a changed file is known only after the daemon-reload.
     if not dropins or any(path.startswith(GENERATED) for path in new.files):
         return ()
     brought = {path.rpartition("/")[2] for path in expand(new) if path.rpartition("/")[0] == UNIT_DIR}

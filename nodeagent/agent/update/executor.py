@@ -208,7 +208,7 @@ class Executor:
             try:
                 return await work(run)
             except ServiceUnavailable:
-                # The caller waits for the service, with its own pauses.
+                # A fault of the bus is Retryable too, and the caller waits for the service with its own pauses.
                 raise
             except Retryable as error:
                 run.narrate(Warned, f"trying again: {error}", reason=error.reason)

@@ -111,7 +111,7 @@ async def begin_planned(run: Run) -> Transition:
         found = await kind_of_planned(run.ports, run.policy, run.update, run.record.os.staged)
         words = _words(found)
         message = f"{message}: {words}"
-        _note(run, words)
+        run.update.add_notes(words)
     # A kind that could not be decided is no permission for a soft reboot.
     leg = replace(leg, kind=found.kind or RebootKind.FULL)
     return Transition(Phase.REBOOTING, leg, Reason.PLANNED, message)
@@ -124,13 +124,6 @@ def _words(found: ChosenKind) -> str:
     return f"a soft reboot, which keeps the boot ID{saves}"
 
 
-def _note(run: Run, words: str) -> None:
-    """Keep ``words`` for the history, once."""
-    record = run.record
-    if words not in record.notes:
-        run.update.record = replace(record, notes=(*record.notes, words))
-
-
 async def begin_fallback(run: Run, message: str, reason: str) -> Apply | Fallback:
     """Return the leg of the next fallback reboot, and report it. ``message`` and ``reason`` are of the failure."""
     record = run.record
@@ -139,7 +132,7 @@ async def begin_fallback(run: Run, message: str, reason: str) -> Apply | Fallbac
     if isinstance(leg, Fallback) or (isinstance(leg, Apply) and leg.kind is RebootKind.SOFT):
         run.narrate(FallbackChosen, f"after the soft reboot: {message}", reason, RebootKind.FULL)
         if isinstance(leg, Apply):
-            _note(run, f"a full reboot followed, because {message}")
+            run.update.add_notes(f"a full reboot followed, because {message}")
         return replace(leg, kind=RebootKind.FULL, soft_failed=message)
     found = await kind_of_fallback(run.ports, run.policy, run.update.plan)
     kind = found.kind or RebootKind.FULL
@@ -165,7 +158,7 @@ async def make_full(run: Run, why: str, reason: Reason) -> None:
     planned = isinstance(run.record.leg, Apply)
     run.update.change_leg(kind=RebootKind.FULL)
     if planned:
-        _note(run, _full_because(f"{reason}: {why}"))
+        run.update.add_notes(_full_because(f"{reason}: {why}"))
     run.narrate(Warned, f"the {'reboot' if planned else 'fallback'} is {_full_because(why)}", reason)
     if planned and reason == Reason.SOFT_REBOOT_FAILED and run.ports.os is not None:
         # What is prepared would make a reboot by another program a soft one. The full reboot does not need this.

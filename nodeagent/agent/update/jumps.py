@@ -6,8 +6,6 @@ names it.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from nodeagent.agent.update.run import Ports, Update
 from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.config.image import content_id
@@ -28,6 +26,7 @@ async def check_jump(ports: Ports, update: Update, *, staged: bool = False) -> N
     if ports.jumps is None or ports.os is None or target is None or target.image is None:
         return
     booted = await ports.os.booted()
+    # A rule may require a file, so the files are those that the update leaves behind.
     managed = {path: entry.content for path, entry in expand(update.new).items() if isinstance(entry, RegularFile)}
     removed = dict.fromkeys(step.path for step in update.writes if isinstance(step, RemovePath))
     jump = Jump(
@@ -39,5 +38,4 @@ async def check_jump(ports: Ports, update: Update, *, staged: bool = False) -> N
     )
     answer = await ports.jumps.check(jump)
     update.jump_notes = answer.notes
-    notes = dict.fromkeys((*update.record.notes, *answer.warnings))
-    update.record = replace(update.record, notes=tuple(notes))
+    update.add_notes(*answer.warnings)

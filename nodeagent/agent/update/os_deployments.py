@@ -148,6 +148,7 @@ class HostDeployments:
 
         ``managed`` are the entries of the new config, None if that is not known. It is compared once.
         """
+        # The comparison only informs, so no update fails because of it.
         with contextlib.suppress(AgentError, TimeoutError):
             found = staged(await self.list())
             if found is None:
@@ -241,6 +242,7 @@ async def find_own(os: HostDeployments, record: Record, *, in_the_way: bool = Fa
         return ""
     target = target_from_dict(record.os.target) if record.os.target is not None else None
     for deployment in await os.list():
+        # The boot order ends with the deployments for a rollback. One that is about to boot precedes the booted one.
         if deployment.booted:
             break
         if deployment.id == record.os.staged:

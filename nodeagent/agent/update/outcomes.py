@@ -61,8 +61,6 @@ CANCELED: Final = frozenset({Reason.DRAIN_CANCELED, Reason.SLOT_LOST})
 # Reasons with which this host refuses the OS of a config. A repetition has the same result.
 REFUSALS: Final = frozenset({Reason.BOOTLOADER_TOO_OLD, Reason.BOOTLOADER_UPDATE_FAILED})
 
-BUDGET_SPENT: Final = Reason.REBOOT_BUDGET_SPENT
-
 
 async def failed(run: Run, message: str, reason: str, *, curable: bool) -> Transition:
     """Return the transition after a failure. ``curable`` as in ``core.update.failure``."""
@@ -75,7 +73,7 @@ async def failed(run: Run, message: str, reason: str, *, curable: bool) -> Trans
     response = _response(run, curable=curable, may_reboot=may_reboot)
     if response is FailureResponse.REBOOT and not run.record.lasting.budget.left:
         # Without a boot of the kernel in the plan and none so far, a revert needs no reboot either.
-        response, reason = _response(run, curable=curable, may_reboot=False), BUDGET_SPENT
+        response, reason = _response(run, curable=curable, may_reboot=False), Reason.REBOOT_BUDGET_SPENT
         message = f"{message}; {USED_UP}"
     match response:
         case FailureResponse.REBOOT:
@@ -99,6 +97,8 @@ async def _failed_before_writing(run: Run, message: str, reason: str) -> Transit
         # The slot may still be held: the staging was cancelled, or the API server is away. Releasing waits for it.
         return abort(reason, message)
     canceled = reason in CANCELED
+    # An operator who deletes the lease stops the update. A lease that has another holder was taken over, and the update
+    # waits for its turn.
     if reason == Reason.LEASE_LOST:
         canceled = not await run.ports.coordination.lease_was_stolen(run.record.operation)
     if canceled:
@@ -165,6 +165,7 @@ def at_end(run: Run) -> Transition:
         case Abort(reason=reason, message=message):
             refused = reason in REFUSALS and not run.update.ended
             return Transition(Phase.DEGRADED, Rest(), reason, message, _aborted(run) if refused else None)
+        # The way back was requested, so the host is where it should be.
         case Revert(reason=reason) if reason in OUTCOMES:
             return Transition(Phase.IDLE, Rest())
         case Revert():

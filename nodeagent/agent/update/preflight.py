@@ -55,6 +55,7 @@ class Desired:
     meaning: str = field(init=False)
 
     def __post_init__(self) -> None:
+        # A frozen dataclass has no other way to set a field that follows from others.
         object.__setattr__(self, "meaning", meaning(self.config))
 
 
@@ -181,6 +182,7 @@ class Preflight:
         if not wrong:
             return Basis(base), (), ()
         still = await self._wrong(new, needed=not same_os(base, new))
+        # An entry that leaves with the new config is drift, too: its removal would discard the change of an operator.
         named = {entry for entry in wrong if entry in still or not _has(new, entry)}
         strict, loose = await contested.divide(self.ports, base, {entry: wrong[entry] for entry in named})
         contested.report(self.ports, loose, Record(to_name=new.name, from_name=base.name))

@@ -30,6 +30,7 @@ def along_before(run: Run) -> tuple[str, ...]:
 async def in_transactions(ports: Ports, steps: Sequence[ActStep]) -> list[ActStep]:
     """Return the steps with each restart after those of the units that take its unit along: systemd restarts them in
     one transaction, and the later step finds its unit restarted."""
+    # The dependencies of each unit are a call to systemd, and a single restart needs no order.
     left = [step for step in steps if isinstance(step, RestartUnit)]
     along = {step.unit: await ports.units.restarts_with(step.unit) for step in left} if len(left) > 1 else {}
     ordered: list[ActStep] = []
@@ -62,6 +63,7 @@ async def mark(run: Run, step: ActStep, ident: str, steps: Sequence[ActStep]) ->
             before = (await run.ports.units.state(step.unit)).invocation_id
             run.update.change_leg(restarting=ident, invocation=before)
         restarts = {step_id(each) for each in steps if isinstance(each, RestartUnit)}
+        # Only before the first restart: a unit that it took along has a new invocation afterwards.
         if not progress.runs and not restarts & progress.done:
             run.update.change_leg(runs=await _runs(run, steps))
         since = run.record.written.runs.get(step.unit) or since

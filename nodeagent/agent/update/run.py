@@ -280,6 +280,10 @@ class Update:
         self.note(ports, made)
         ports.reporter.emit(made)
 
+    def add_notes(self, *notes: str) -> None:
+        """Keep ``notes`` for the history, each once."""
+        self.record = replace(self.record, notes=tuple(dict.fromkeys((*self.record.notes, *notes))))
+
     def change_leg(self, **changes: Any) -> None:
         """Replace data of the leg. Only ``core.update.record.advance`` goes to another leg."""
         self.record = replace(self.record, leg=replace(self.record.leg, **changes))

@@ -58,8 +58,6 @@ _NO_BLOCK: Final = LOST | {
     Reason.CONFIG_REJECTED,
     Reason.SUPERSEDED,
     Reason.WITHDRAWN,
-    Reason.CANCELLED,
-    Reason.SCHEDULED,
 }
 
 FAILED_WITH: Final = "failed on this host with the rest"
@@ -87,6 +85,7 @@ def composed(current: Desired, desired: Desired, waiting: frozenset[str]) -> Des
     # The store is searched by name as well, and the name is that of the desired config.
     name = f"{desired.config.name} (safe parts)"
     found = read_source(ConfigSource(name, hashlib.sha256(text).hexdigest(), text))
+    # Text and types are composed separately. A difference is a bug, and must not reach the host.
     if found.config != compose(current.config, desired.config, waiting):
         raise InvalidInput("the text of its safe parts has another meaning")
     return found

@@ -74,6 +74,7 @@ class PlanStaging:
         if (staging := self._staging) is None:
             return None
         staging.cancelled = who
+        # The staging checks whether it is cancelled only when it is woken.
         self._wake.set()
         await staging.over.wait()
         if not staging.obeyed:
@@ -90,6 +91,7 @@ class PlanStaging:
         requested, and while another holder has the lease.
         """
         try:
+            # A turn that runs an update holds the lock until its end, which may take hours.
             async with asyncio.timeout(TURN):
                 await self.alone.acquire()
         except TimeoutError:

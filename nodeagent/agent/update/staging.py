@@ -78,7 +78,7 @@ async def _try(run: Run, os: HostDeployments, target: OsTarget) -> Deployment:
         try:
             return await _stage(run, os, target, report)
         except ServiceUnavailable:
-            # The executor waits for the service.
+            # A fault of the bus is Retryable too, and the executor waits for the service.
             raise
         except Retryable as error:
             run.narrate(Warned, f"trying again: {error}", reason=error.reason)
@@ -98,6 +98,7 @@ async def _stage(run: Run, os: HostDeployments, target: OsTarget, report: _Progr
 
 def _fenced(run: Run, unit: FencedUnit) -> contextlib.AbstractAsyncContextManager[None]:
     def report(event: FenceEvent) -> None:
+        # The latency of etcd is measured by the fence, and kept for the history entry of the update.
         if event.etcd_disk:
             run.update.change_os(etcd_disk=event.etcd_disk)
         if event.bad:

@@ -28,8 +28,8 @@ __all__ = ["StaticPodUnhealthy", "check", "restart", "watch"]
 LISTING: Final = 20.0
 
 PERIOD: Final = 1.0
+# Restarts of a container before its pod works: the ports of the old pod may still be taken.
 TOLERATED: Final = 1
-"""Restarts of a container before its pod works: the ports of the old pod may still be taken."""
 
 
 class StaticPodUnhealthy(AgentError):
@@ -72,6 +72,7 @@ async def _target(run: Run, path: str) -> tuple[bool, FileTreeEntry | None]:
         node = expand(run.update.new).get(path)
         return True, node if node is not None else (await original_of(run.ports, path)).node
     snapshots = [each for each in await run.ports.store.remembered(run.record.update_id) if each.key == key]
+    # Without a snapshot the update did not reach this manifest.
     return bool(snapshots), snapshots[0].node if snapshots else None
 
 
@@ -87,12 +88,15 @@ async def watch(run: Run, progress: Progress) -> None:
     clock, need = run.ports.clock.monotonic, LISTING + run.policy.settle
     limit = run.policy.verify_timeout + need
     deadline = clock() + limit
+    # Two counts of restarts are compared: with ``baseline``, since the pod exists, one restart is tolerated; with
+    # ``first``, since it worked, none is.
     baseline = await _states(pods, paths)
     first: Sequence[StaticPodState] = ()
     since = clock()
     while True:
         states = await _states(pods, paths)
         why = next((f"{state.pod}: {state.problem}" for state in states if state.problem), "")
+        # The kubelet made the pod again, and its containers count from zero.
         if [state.uid for state in states] != [state.uid for state in baseline]:
             baseline = states
         _check_restarts(states, baseline, TOLERATED)

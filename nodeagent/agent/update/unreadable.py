@@ -37,6 +37,7 @@ async def load_or_half_way(ports: Ports) -> Record:
     except AgentError as error:
         if not is_unreadable(error):
             raise
+        # The id makes the record half-way: the disk may hold parts of a config that this version does not know.
         return degraded_record(update_id=UNKNOWN_UPDATE)
 
 

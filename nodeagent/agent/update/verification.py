@@ -150,6 +150,7 @@ async def with_os(
 
 
 async def _enablement(ports: Ports, unit: UnitEntry) -> str:
+    # A mask is a link to /dev/null, which is compared as a file.
     if unit.mask or unit.enabled is None:
         return ""
     state = await ports.units.state(unit.name)
@@ -314,6 +315,7 @@ class StillUp:
         now = await _check(self.run, _acted_on(self.run))
         if now.health is _Health.BAD:
             raise VerifyFailed(now.why, reason=Reason.UNIT_UNHEALTHY, curable=now.curable, unit=now.unit)
+        # A program that crashes in a loop with pauses is active most of the time, so its restarts are counted.
         _check_restarts(self.run, self.first, now)
 
 
