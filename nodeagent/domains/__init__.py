@@ -65,6 +65,7 @@ __all__ = [
 
 Value = TypeVar("Value")
 
+# The first domain that owns a path decides. units comes last, because its patterns match the units of all others.
 DOMAINS: Final[tuple[Domain, ...]] = (
     pull_secret.DOMAIN,
     signatures.DOMAIN,
@@ -98,6 +99,7 @@ def default_policy() -> Policy:
         units=_entries((domain, domain.units) for domain in DOMAINS),
         sshkey=Entry(SSHKEY, sshkeys[0]) if sshkeys else None,
         fields=_entries((domain, domain.fields) for domain in DOMAINS),
+        # The directory of manifests is a setting of the kubelet, so no path of a table can name it.
         unlisted=(static_pods.DOMAIN.actions,),
     )
 
@@ -127,6 +129,7 @@ def group_of(change: Change) -> str:
         return USER_GROUP
     unit = change.key if change.domain == "unit" else _unit_of(change.key)
     for domain in DOMAINS:
+        # A program with half of its changed files may do what neither config wants.
         if unit and domain.joined is not None and unit in domain.joined:
             return domain.name
     if unit:
@@ -206,6 +209,7 @@ def changed_contents(old: MachineConfig, new: MachineConfig, within: tuple[str, 
     whose path begins with one of ``within``."""
     files = {path: new.files[path] for path in differing(old.files, new.files) if path.startswith(within)}
     units = {name: new.units[name] for name in differing(old.units, new.units)}
+    # Only changed entries are expanded: a rendered config has hundreds of others.
     had = expand(MachineConfig("", _same_keys(old.files, files), _same_keys(old.units, units)))
     changed: dict[str, bytes] = {}
     for path, node in expand(MachineConfig("", files, units)).items():
@@ -240,6 +244,7 @@ def warnings(old: MachineConfig, new: MachineConfig, host: HostView | None = Non
     ]
     for path in differing(old.files, new.files):
         content = new.files[path].content
+        # A NUL marks a binary file, in which CR LF ends no line.
         if content[:MAX_LINE].partition(b"\n")[0].endswith(b"\r") and b"\0" not in content[:MAX_LINE]:
             found.append(Problem(path, "has Windows line endings (CR LF), which many programs take for text"))
     return (*found, *(problem for domain in DOMAINS for problem in domain.warnings(sides)))

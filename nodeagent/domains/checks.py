@@ -18,6 +18,7 @@ def check_update(old: MachineConfig, new: MachineConfig, name: str) -> None:
 
     Raises ``InvalidInput`` (``InvalidContent``), with the problems of both checks, or ``Unreconcilable``.
     """
+    # Both checks run before one of them raises, so that one attempt shows all problems.
     invalid, fixed = domains.validate(old, new), check_reconcilable(old, new)
     if invalid:
         message = f"{name} has invalid content: {_first(invalid)}"

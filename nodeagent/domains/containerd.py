@@ -95,6 +95,7 @@ def _matches(pattern: str, path: str) -> bool:
 
 
 def _document(layers: Sequence[Layer]) -> dict[Key, str]:
+    # containerd appends the lists of imported files, and takes empty values for values that are not set.
     return merged(layers, whole=_whole, append=True)
 
 
@@ -122,6 +123,7 @@ class ContainerdDomain(Domain):
     def actions(self, change: Change, sides: Sides) -> Verdict:
         if change.key.startswith(f"{CERTS}/"):
             return Verdict((NONE,), "containerd reads it at each pull")
+        # Another program may read such a file, so nothing is known about the effect of a change.
         if change.key not in {layer.path for layer in (*_layers(sides.before), *_layers(sides.after))}:
             return Verdict(STRONGEST, f"{MAIN} does not import it")
         return verdict_of([key for key in self.changes(sides) if key.document == change.key])
@@ -141,10 +143,12 @@ class ContainerdDomain(Domain):
             return ()
         document = _document(_layers(host.files))
         disabled = document.get(("disabled_plugins",), "")
+        # Files of version 1 disable a plugin by its short name, as the one that Docker ships does with cri.
         wanted = tuple(name for name in CRI if f'"{name}"' not in disabled)
         return (PluginHealth(UNIT, wanted),) if '"cri"' not in disabled and wanted else ()
 
     def curable(self, failure: UnitFailure) -> bool:
+        # It reads the same files after a boot, and the kubelet finds no runtime then either.
         return failure.unit not in (UNIT, NODE) or not any(
             key.document.startswith(f"{DIRECTORY}/") for key in failure.keys
         )
@@ -153,6 +157,7 @@ class ContainerdDomain(Domain):
 def _check(files: Mapping[str, bytes], control: ProgramCheck | None) -> ProgramCheck:
     tree = {layer.path: _with_own_imports(layer, files[layer.path]) for layer in _layers(files)}
     arguments = (f"--config={TREE}{MAIN}", "config", "dump")
+    # The file of --config must exist, even where only the defaults are in use.
     return ProgramCheck("containerd", arguments, {MAIN: b"", **tree}, _judge, control=control)
 
 

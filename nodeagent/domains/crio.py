@@ -97,6 +97,7 @@ def _layers(files: Mapping[str, bytes]) -> list[Layer]:
 def _changed(sides: Sides) -> list[str]:
     paths = {path for path in (*sides.before, *sides.after) if path == MAIN or path.startswith(f"{DROPINS}/")}
     changed = [path for path in paths if sides.before.get(path) != sides.after.get(path)]
+    # The order is that in which CRI-O reads them: a key is attributed to the last file that sets it.
     return sorted(changed, key=lambda path: (path != MAIN, path))
 
 
@@ -112,6 +113,7 @@ class CrioDomain(Domain):
     """CRI-O's own document of crio.conf and its drop-ins."""
 
     def reads(self, sides: Sides) -> Collection[str]:
+        # The unit and its environment files have the flags that a reload drops.
         units = [path for directory in UNIT_DIRS for path in (f"{directory}/{UNIT}", f"{directory}/{UNIT}.d/")]
         sources = [path for side in (sides.before, sides.after) for path in _unit(side).environment_files]
         return (MAIN, f"{DROPINS}/", *units, *(path for path in sources if path.startswith("/")))
@@ -138,6 +140,7 @@ class CrioDomain(Domain):
         for path in sorted(sides.after):
             if path.startswith(f"{DROPINS}/") and is_leftover(path):
                 yield Problem(path, "is read by CRI-O, which reads every file of the directory, whatever its name")
+        # A reload starts from the defaults and the files, and forgets the command line (cri-o#7586).
         flags = [f"--{flag}" for flag in _unit(sides.after).flags if flag in DROPPED]
         actions = {action for key in self.changes(sides) for action in key.actions}
         if flags and RELOAD[0] in actions and RESTART[0] not in actions:
@@ -173,6 +176,7 @@ DOMAIN: Final = CrioDomain(
     },
     contents={MAIN: toml_problems, f"{DROPINS}/": toml_problems},
     health=(SocketHealth(UNIT, "/run/crio/crio.sock"),),
+    # ExecReload= only sends SIGHUP, so the job of a rejected reload succeeds. CRI-O logs one of both texts.
     reload_proof=(
         ReloadProof(
             UNIT, "Configuration reload completed", "Unable to reload configuration", ("crio", "status", "config")

@@ -20,6 +20,7 @@ __all__ = ["DOMAIN"]
 # The EnvironmentFile= of the units of Debian and Fedora, and config files of --config-file.
 FILES: Final = ("/etc/default/etcd", "/etc/etcd/etcd.conf", "/etc/etcd/etcd.conf.yaml", "/etc/etcd/etcd.conf.yml")
 RESTART: Final = (restart(ETCD_UNIT),)
+# An environment file may hold anything, also passwords.
 NOT_SHOWN: Final = "(not shown)"
 STATE: Final = "initial-cluster-state"
 
@@ -36,8 +37,11 @@ class EtcdDomain(Domain):
     def validate(self, sides: Sides, changed: Mapping[str, bytes]) -> Iterator[Problem]:
         yield from super().validate(sides, changed)
         for path, was, now in _changed(sides):
+            # A file that leaves the config differs too, and has no options to check.
             if path not in changed:
                 continue
+            # A directory that the file did not name before may have been a flag of the unit, so only a changed value
+            # counts.
             if was.get("data-dir", now.get("data-dir")) != now.get("data-dir"):
                 why = "changes the data directory of etcd: the member would lose its log and its votes"
                 yield Problem(path, f"{why}; remove and add it")
@@ -89,6 +93,7 @@ DOMAIN: Final = EtcdDomain(
     title="etcd as a unit",
     files=dict.fromkeys(FILES, ByContent(f"Restart {ETCD_UNIT}, if an option changes")),
     units={ETCD_UNIT: (DAEMON_RELOAD, *RESTART)},
+    # The first two are environment files: systemd skips a line that it cannot read.
     contents=dict.fromkeys(FILES[2:], _yaml),
     health=(MemberHealth(ETCD_UNIT),),
 )

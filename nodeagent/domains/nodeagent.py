@@ -119,6 +119,7 @@ def _enablement(_node: RegularFile | SymbolicLink) -> Iterator[str]:
 
 
 def _essential(node: RegularFile | SymbolicLink) -> Iterator[str]:
+    # systemd takes a link to /dev/null and an empty file for a mask.
     if isinstance(node, SymbolicLink) or not node.content.strip():
         yield "would mask a unit that nodeagent needs"
 
@@ -183,6 +184,7 @@ def _bus_policy(node: RegularFile | SymbolicLink) -> Iterator[str]:
     # Nested entities could expand to gigabytes, in the bus as well as here.
     parser.EntityDeclHandler = lambda *_: found.append("must not declare entities")
     try:
+        # expat reads no external entity: for that it would need a handler.
         parser.Parse(node.content, True)
     except expat.ExpatError as error:
         yield f"line {error.lineno}: {expat.ErrorString(error.code)}"

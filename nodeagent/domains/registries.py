@@ -33,6 +33,7 @@ DOMAIN: Final = RegistriesDomain(
         REGISTRIES_CONF: registries_conf.check,
         "/etc/containers/registries.conf.d/*.conf": registries_conf.check_dropin,
     },
+    # A registry in one file and its mirror in another one are changed together.
     joined=(),
     fix=True,
 )

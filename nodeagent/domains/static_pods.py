@@ -52,6 +52,7 @@ class StaticPodDomain(Domain):
         return [key for path in changed for key in _keys(path, _pod(before.get(path)), _pod(after.get(path)))]
 
     def actions(self, change: Change, sides: Sides) -> Verdict:
+        # The kubelet starts and ends pods on its own when its directory changes, so no plan can order these changes.
         known = in_directory({change.key: b""}, _directory(sides))
         verdict = super().actions(change, sides) if known else Verdict(UNLISTED, "")
         # The side that decides whether the file is written.

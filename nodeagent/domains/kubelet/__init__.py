@@ -30,6 +30,7 @@ from nodeagent.errors import Problem
 
 __all__ = ["DOMAIN"]
 
+# The defaults of the kubelet: it serves healthz on loopback, at this port.
 HEALTHZ_PORT: Final = 10248
 EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104 - an address to ask on loopback, not one to listen on
 HIDDEN: Final = "(not shown)"
@@ -47,6 +48,7 @@ ENVIRONMENT_FILES: Final = ("/etc/default/kubelet", "/etc/sysconfig/kubelet")
 class KubeletDomain(Domain):
     def reads(self, sides: Sides) -> Collection[str]:
         found = {*CONFIG_FILES, *(f"{path}/" for path in CONFIG_DIRS)}
+        # The reservations are compared with the memory and the CPUs of the host.
         found |= {reservations.MEMINFO, reservations.CPUS, reservations.NODES}
         for directory in UNIT_DIRS:
             found |= {f"{directory}/{KUBELET}", f"{directory}/{KUBELET}.d/"}
@@ -81,6 +83,7 @@ class KubeletDomain(Domain):
         before, after = KubeletConfig(sides.before), KubeletConfig(sides.after)
         if not _changed_sources(sides, before, after):
             return
+        # What was wrong before is no fault of an update that may be about another key.
         known = {*reservations.problems_of(before), *host_problems_of(before)}
         for key, problem in (*reservations.problems_of(after), *host_problems_of(after)):
             if (key, problem) not in known:
@@ -104,7 +107,8 @@ class KubeletDomain(Domain):
 
     def programs(self, sides: Sides) -> Sequence[ProgramCheck]:
         if sides.old.os_image_url != sides.new.os_image_url:
-            return []  # the kubelet of the new image may know more than the installed one
+            # The kubelet of the new image may know keys and feature gates that the installed one rejects.
+            return []
         before, after = KubeletConfig(sides.before), KubeletConfig(sides.after)
         return list(dry_runs(before, after)) if _changed_sources(sides, before, after) else []
 
@@ -116,12 +120,14 @@ class KubeletDomain(Domain):
         port, address = keys.get("healthzPort", HEALTHZ_PORT), str(keys.get("healthzBindAddress", ""))
         if not isinstance(port, int) or port <= 0:
             return ()
+        # 0.0.0.0 and :: are all interfaces, of which loopback is one. An IPv6 address needs brackets in a URL.
         name = "127.0.0.1" if address in EVERYWHERE else f"[{address}]" if ":" in address else address
         return (HttpHealth(KUBELET, f"http://{name}:{port}/healthz"),)
 
     def outdated(self, keys: Sequence[KeyChange], *, reverted: bool) -> Mapping[str, str]:
         for key in keys:
             if key.key == "maxPods" and self._is_ours(key):
+                # The capacity of the side that the host must have left.
                 values = [value or str(DEFAULT_MAX_PODS) for value in (key.before, key.after)]
                 return {"pods": values[reverted]} if values[0] != values[1] else {}
         return {}

@@ -24,6 +24,7 @@ DROPIN_SUFFIX: Final = ".conf"
 TYPE_KEYS: Final = ("apiVersion", "kind")
 # The key of a document that cannot be read, which is different from every other one.
 UNREADABLE: Final = "(unreadable)"
+# Levels. Real documents have four; the input must not exhaust the stack of the daemon.
 MAX_MERGE_DEPTH: Final = 50
 
 # Flags whose key of the configuration has another name, and their form: the others are the name in camel case.
@@ -98,6 +99,7 @@ class KubeletConfig:
     @cached_property
     def config_file(self) -> str:
         """The path of the main file; "" if there is none."""
+        # A kubelet without the flag reads no file, whatever is at the usual path.
         if self.unit.program:
             return self.unit.flags.get("config", "")
         return next((path for path in CONFIG_FILES if path in self.files), "")
@@ -113,7 +115,8 @@ class KubeletConfig:
     def dropins(self) -> Sequence[str]:
         """The paths of the drop-ins that the kubelet reads, in order."""
         prefixes = tuple(f"{directory}/" for directory in self.config_dirs)
-        return sorted(path for path in self.files if prefixes and path.startswith(prefixes) and _is_dropin(path))
+        # Without a directory, the empty tuple matches no path.
+        return sorted(path for path in self.files if path.startswith(prefixes) and path.endswith(DROPIN_SUFFIX))
 
     @cached_property
     def sources(self) -> Sequence[str]:
@@ -143,6 +146,7 @@ class KubeletConfig:
             if flag in ("config", "config-dir"):
                 continue
             values = dict(_flag_keys(flag, value))
+            # A flag replaces the whole map of the document. Only feature gates are merged.
             if flag in (*MAPS, *THRESHOLDS) and flag != "feature-gates":
                 whole = next(iter(values)).partition(".")[0]
                 found = {key: item for key, item in found.items() if key.partition(".")[0] != whole}
@@ -188,12 +192,9 @@ def _parts(data: Any, key: str) -> Iterator[str]:
         yield first
 
 
-def _is_dropin(path: str) -> bool:
-    return path.endswith(DROPIN_SUFFIX)
-
-
 def _read(content: bytes) -> dict[str, Any]:
     try:
+        # The kubelet accepts a repeated key with a warning, and uses the last one.
         data = document.load(content, "kubelet configuration", unique_keys=False)
     except (InvalidInput, RecursionError):
         return {UNREADABLE: content.hex()}
@@ -227,6 +228,7 @@ def _flag_keys(flag: str, value: str) -> Iterator[tuple[str, Any]]:
     elif flag in SCALARS:
         yield name, _scalar(value)
     else:
+        # The dashes stay for a flag of unknown form, so that it matches no listed key and has the strongest actions.
         yield f"--{flag}", value
 
 

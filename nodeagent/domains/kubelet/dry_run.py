@@ -14,6 +14,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from nodeagent.core.plan.program import SCRATCH, TREE, ProgramCheck, ProgramResult
@@ -28,6 +30,7 @@ MERGED: Final = "/merged/kubelet.conf"
 REPLACED: Final = ("config", "config-dir", "cert-dir", "exit-on-lock-contention", "lock-file")
 PASSED: Final = "cannot exit on lock file contention: no lock file specified"
 LENIENT: Final = "Using lenient decoding as strict decoding failed"
+# The kubelet logs with klog, which escapes the quotes of a nested error.
 UNKNOWN_FIELD: Final = re.compile(r'unknown field \\?"([^"\\]+)\\?"')
 REPEATED: Final = re.compile(r'(?:duplicate field|key) \\?"([^"\\]+)\\?"(?: already set in map)?')
 ERROR: Final = re.compile(r'err="((?:[^"\\]|\\.)*)"')
@@ -43,15 +46,11 @@ def dry_runs(before: KubeletConfig, after: KubeletConfig) -> Iterator[ProgramChe
     """Yield the dry runs of ``after``. What a kubelet finds in ``before`` as well is no fault of the update."""
     check = _layout(after)
     if check is not None:
-        yield check if (control := _layout(before)) is None else _controlled(check, control)
+        yield replace(check, control=_layout(before))
     # What only the kubelet can read, such as anchors of YAML, cannot be merged here.
     readable = not any(UNREADABLE in each for config in (before, after) for each in config.documents.values())
     if after.dropins and readable:
-        yield _controlled(_whole(after), _whole(before))
-
-
-def _controlled(check: ProgramCheck, control: ProgramCheck) -> ProgramCheck:
-    return ProgramCheck(check.program, check.arguments, check.tree, check.judge, check.deadline, control)
+        yield replace(_whole(after), control=_whole(before))
 
 
 def _layout(config: KubeletConfig) -> ProgramCheck | None:
@@ -66,13 +65,13 @@ def _layout(config: KubeletConfig) -> ProgramCheck | None:
     if config.dropins:
         # A kubelet takes one directory.
         arguments.append(f"--config-dir={TREE}{config.config_dirs[0]}")
-    return _check(config, arguments, {path: config.files[path] for path in paths}, _in_place(config))
+    return _check(config, arguments, {path: config.files[path] for path in paths}, partial(judge, config))
 
 
 def _whole(config: KubeletConfig) -> ProgramCheck:
     """The kubelet with the merged document as its only file, in which it finds unknown keys of drop-ins."""
     tree = {MERGED: json.dumps(config.merged).encode()}
-    return _check(config, [f"--config={TREE}{MERGED}"], tree, _unknown_keys(config))
+    return _check(config, [f"--config={TREE}{MERGED}"], tree, partial(_lenient, config))
 
 
 def _check(
@@ -86,16 +85,9 @@ def _check(
     return ProgramCheck(config.unit.program or PROGRAM, (*flags, *arguments, *own), tree, judged, DEADLINE)
 
 
-def _in_place(config: KubeletConfig) -> Callable[[ProgramResult], Iterator[Problem]]:
-    return lambda result: judge(config, result)
-
-
-def _unknown_keys(config: KubeletConfig) -> Callable[[ProgramResult], Iterator[Problem]]:
-    return lambda result: _lenient(config, result)
-
-
 def judge(config: KubeletConfig, result: ProgramResult) -> Iterator[Problem]:
     yield from _lenient(config, result)
+    # The kubelet has validated the configuration before that.
     if any(PASSED in line for line in result.lines):
         return
     reason = _reason(result)
@@ -127,6 +119,7 @@ def _lenient(config: KubeletConfig, result: ProgramResult) -> Iterator[Problem]:
 def _reason(result: ProgramResult) -> str:
     """Return why the kubelet ended; "" for an output without a reason, which says nothing about a configuration."""
     for line in result.lines:
+        # An unknown feature gate ends the kubelet with a panic instead of an error.
         if line.startswith("panic: "):
             return line.removeprefix("panic: ")
     for line in reversed(result.lines):

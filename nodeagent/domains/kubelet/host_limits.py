@@ -47,9 +47,11 @@ def host_problems_of(config: KubeletConfig) -> Iterator[tuple[str, str]]:
     for key, reserved, group in _enforced(config):
         if not any(name.startswith(f"{reserved}.") for name in config.keys):
             yield "enforceNodeAllocatable", f"enforces {reserved}, which reserves nothing"
+        # Without the unified hierarchy the cgroups have other paths, so nothing is known.
         elif ROOT_CONTROLLERS in config.files and _controllers(group) not in config.files and not _made(config, group):
             yield key, f"names a cgroup that this host does not have: {group}"
     if config.keys.get("protectKernelDefaults") is True:
+        # A value that sysctl.d sets is right after a boot, and may only be changed at the moment.
         set_at_boot = _sysctls(config.files)
         for name, wanted in KERNEL.items():
             value = config.files.get(f"/proc/sys/{name}", wanted.encode()).decode("ascii", "replace").strip()
@@ -62,6 +64,7 @@ def host_problems_of(config: KubeletConfig) -> Iterator[tuple[str, str]]:
 
 def doubts_of(config: KubeletConfig) -> Iterator[tuple[str, str]]:
     """Yield key and warning, for what a reboot or another runtime may make right."""
+    # failSwapOn is true and cgroupDriver is cgroupfs unless they are set. The first line of /proc/swaps is a title.
     swaps = config.files.get(SWAPS, b"").splitlines()[1:]
     if swaps and config.keys.get("failSwapOn", True) is True:
         used = swaps[0].split()[0].decode(errors="replace")
@@ -79,6 +82,7 @@ def doubts_of(config: KubeletConfig) -> Iterator[tuple[str, str]]:
 def _enforced(config: KubeletConfig) -> Iterator[tuple[str, str, str]]:
     """Yield the key that names a cgroup, the reservation, and the cgroup."""
     wanted = config.keys.get("enforceNodeAllocatable")
+    # The names with this ending enforce fewer resources in the same cgroup.
     names = [str(name).removesuffix("-compressible") for name in wanted] if isinstance(wanted, list) else []
     for name, reserved in (("system-reserved", "systemReserved"), ("kube-reserved", "kubeReserved")):
         group = config.keys.get(f"{reserved}Cgroup")
@@ -100,6 +104,7 @@ def _controllers(group: str) -> str:
 
 def _sysctls(files: Mapping[str, bytes]) -> dict[str, str]:
     """Return the settings of sysctl.d(5), by names with slashes."""
+    # A file replaces those of the same name in the weaker directories, and all are applied in the order of names.
     by_name = {
         path.rpartition("/")[2]: path for each in SYSCTL_DIRS for path in sorted(files) if path.startswith(f"{each}/")
     }
@@ -115,6 +120,7 @@ def _sysctls(files: Mapping[str, bytes]) -> dict[str, str]:
 def _systemd_cgroup(content: bytes | None) -> bool | None:
     """Return SystemdCgroup of the handler runc in a configuration of containerd 1, None if it does not say."""
     data = parse_toml(content)[0] if content is not None else None
+    # Version 3 is that of containerd 2, which reports its driver to the kubelet: its own key is ignored then.
     found: object = data if data is not None and data.get("version") in (1, 2) else None
     for name in ("plugins", "io.containerd.grpc.v1.cri", "containerd", "runtimes", "runc", "options"):
         found = found.get(name) if isinstance(found, dict) else None

@@ -24,6 +24,7 @@ REBOOTED: Final = (DRAIN, REBOOT)
 ROOT_DIR: Final = "/var/lib/kubelet"
 CPU_STATE: Final = "cpu_manager_state"
 MEMORY_STATE: Final = "memory_manager_state"
+# The default of the kubelet for maxPods.
 DEFAULT_MAX_PODS: Final = 110
 
 # Keys whose maps and values matter to the kubelet process and to new pods only.
@@ -197,6 +198,8 @@ def actions_of(key: str, before: Any, after: Any, config: Mapping[str, Any]) -> 
 
 
 def _cleared(root: str, *names: str) -> tuple[Action, ...]:
+    # With the state of another policy, a kubelet reports READY=1 and ends a moment later. It makes a missing file
+    # again.
     return (DRAIN, clear_state(KUBELET, *(f"{root}/{name}" for name in names)), RESTART)
 
 
@@ -204,6 +207,7 @@ def _reservation(
     top: str, below: str, before: Any, after: Any, config: Mapping[str, Any], root: str
 ) -> tuple[tuple[Action, ...], str]:
     states = []
+    # The static policies compare their state with what is reserved, and end if that has changed.
     if below == "cpu" and str(config.get("cpuManagerPolicy")).lower() == "static":
         states.append(CPU_STATE)
     if below in ("memory", "memory.available") and str(config.get("memoryManagerPolicy")).lower() == "static":

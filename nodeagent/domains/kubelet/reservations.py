@@ -28,10 +28,12 @@ MEMORY_SIGNAL: Final = "evictionHard.memory.available"
 SIGNALS: Final = {"memory": MEMORY_SIGNAL, "ephemeral-storage": "evictionHard.nodefs.available"}
 # With this flag hard thresholds are not kept back.
 IGNORES_EVICTION: Final = "--experimental-allocatable-ignore-eviction"
+# The default of evictionHard.memory.available.
 DEFAULT_MEMORY_THRESHOLD: Final = Decimal(100 * 1024 * 1024)
 # The kubelet takes these for no threshold at all (parseThresholdStatement in pkg/kubelet/eviction).
 NO_THRESHOLD: Final = ("0%", "100%")
 PERCENTAGE: Final = re.compile(r"[+-]?(?:[0-9]{1,9}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})%")
+# The largest number for which Linux can be built on x86-64 (CONFIG_NR_CPUS).
 MAX_CPUS: Final = 8192
 
 
@@ -49,6 +51,7 @@ def problems_of(config: KubeletConfig) -> Iterator[tuple[str, str]]:
     if explicit is None:
         yield "reservedSystemCPUs", "is not a list of CPUs"
         return
+    # A list of CPUs overrides the amounts of systemReserved and kubeReserved.
     reserved = Decimal(len(explicit)) if explicit else _sum(keys, "cpu")
     if cpus:
         if explicit - cpus:
@@ -104,6 +107,7 @@ def kept_back(config: KubeletConfig, resource: str) -> Decimal | None:
     if (signal := SIGNALS.get(resource)) is None or IGNORES_EVICTION in keys:
         return amount
     if (threshold := keys.get(signal)) is None:
+        # One threshold replaces the defaults of all others, unless they are merged.
         if any(key.startswith("evictionHard") for key in keys):
             return None if str(keys.get("mergeDefaultEvictionSettings")).lower() == "true" else amount
         return amount + DEFAULT_MEMORY_THRESHOLD if resource == "memory" else None

@@ -46,6 +46,7 @@ def unit_paths(files: Mapping[str, bytes], unit: str = KUBELET) -> Sequence[str]
         prefix = f"{directory}/{unit}.d/"
         found = (path for path in files if path.startswith(prefix) and path.endswith(".conf"))
         dropins |= {path.removeprefix(prefix): path for path in found}
+    # Only the strongest unit file counts, with the drop-ins of all directories.
     return [*units[-1:], *(path for _, path in sorted(dropins.items()))]
 
 
@@ -56,6 +57,7 @@ def read_unit(files: Mapping[str, bytes], unit: str = KUBELET, program: str = "k
     directives: dict[str, tuple[str, ...]] = {}
     for path in unit_paths(files, unit):
         for section, key, value in assignments(files[path].decode(errors="replace")):
+            # An empty assignment clears the list of those before it: systemd.service(5).
             match section, key:
                 case "Service", "ExecStart":
                     commands = [*commands, value] if value else []
@@ -66,6 +68,7 @@ def read_unit(files: Mapping[str, bytes], unit: str = KUBELET, program: str = "k
                 case _:
                     name = f"[{section}] {key}"
                     directives[name] = (*directives.get(name, ()), value)
+    # Environment files override Environment=: systemd.exec(5).
     environment = inline | {
         name: value for source in sources for name, value in _file_variables(files.get(source, b""))
     }
