@@ -43,6 +43,7 @@ def setup(level: str = "info", *, journal: str | None = None) -> None:
         journal = SOCKET
     threshold = LEVELS[level]
     _install(Journal(journal) if journal is not None else Lines(), threshold)
+    # A library, or an earlier call, may have installed handlers, which would log each entry twice.
     logging.basicConfig(handlers=[_Foreign()], level=STDLIB[threshold], force=True)
     logging.captureWarnings(True)
 

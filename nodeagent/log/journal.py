@@ -39,6 +39,7 @@ def stderr_is_journal(environ: Mapping[str, str] = os.environ) -> bool:
 
 def _name(name: str) -> str:
     """Return a valid name: at most 64 upper case letters, digits and underscores, a letter first."""
+    # journald drops a field with another name. A leading underscore marks its own, trusted fields.
     return "".join(c if c.isascii() and c.isalnum() else "_" for c in name.upper())[:64].lstrip("_0123456789")
 
 
@@ -87,11 +88,13 @@ class Journal:
         self.dropped = 0
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._socket.setblocking(False)
+        # The kernel caps the size at net.core.wmem_max without an error.
         with contextlib.suppress(OSError):
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
 
     def send(self, entry: Mapping[str, object]) -> None:
         fields = {key if key in SYSTEMD else f"NODEAGENT_{key}": value for key, value in entry.items()}
+        # The gap is reported with the first entry after it, where a reader of the journal looks for a cause.
         if self.dropped and self._try({**fields, "NODEAGENT_DROPPED": self.dropped}):
             self.dropped = 0
         elif self.dropped or not self._try(fields):

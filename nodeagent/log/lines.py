@@ -43,6 +43,7 @@ class Lines:
     def send(self, entry: Mapping[str, object]) -> None:
         # Closed, full, or none at all.
         with contextlib.suppress(OSError, ValueError, AttributeError):
+            # A terminal shows what happens now. A log of a container is read days later and elsewhere.
             terminal = sys.stderr.isatty()
             clock = time.strftime("%H:%M:%S" if terminal else "%Y-%m-%dT%H:%M:%S%z")
             sys.stderr.write(render(entry, clock, colour=terminal and "NO_COLOR" not in os.environ))

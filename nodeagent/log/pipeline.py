@@ -59,6 +59,7 @@ class Logger(BoundLoggerBase):
 
     def log(self, priority: int, message: str, *args: object, **fields: Any) -> None:
         sink: Switch = self._logger
+        # Checked first, because a config with hundreds of files has hundreds of entries at debug level.
         if priority > sink.threshold:
             return
         try:
@@ -124,6 +125,7 @@ def drop_empty(_logger: Any, _method: str, entry: EventDict) -> EventDict:
 
 
 def hide_secrets(_logger: Any, _method: str, entry: EventDict) -> EventDict:
+    # The other fields of systemd contain no text from outside.
     return {
         key: value if key in SYSTEMD and key != "MESSAGE" else redact_value(key, value) for key, value in entry.items()
     }
