@@ -39,6 +39,7 @@ VERIFY: Final = 60.0
 def bootstrap(settings: Settings, source: Path, *, wait: float, renew: bool) -> int:
     """Return 0. Raises ``AgentError``; what is in use is as before then."""
     node = settings.node_name
+    # A host may get its name late, and each host of the fleet could use a certificate of this name.
     if node.partition(".")[0] == "localhost":
         raise Refused("this host has no name yet", reason=Reason.NODE_UNKNOWN, hint="set its host name, or node_name")
     if not settings.cluster.kubeconfig:
@@ -48,6 +49,7 @@ def bootstrap(settings: Settings, source: Path, *, wait: float, renew: bool) -> 
     target = Path(settings.cluster.kubeconfig)
     folder = CertificateDirectory(Path(settings.state_dir) / "client", node)
     own = _is_own(target, folder)
+    # The timer and an operator may run the command at the same time.
     with folder.locked():
         now = time.time()  # noqa: TID251 - a certificate ends by the wall clock
         life = folder.validity()
@@ -59,6 +61,8 @@ def bootstrap(settings: Settings, source: Path, *, wait: float, renew: bool) -> 
             )
             return 0
         usable = own and life is not None and not life.ended(now)
+        # The certificate in use comes first: a renewal by the node gives no new rights, so it needs no operator. A
+        # token may have ended long ago.
         sources = [path for path, given in ((target, usable), (source, source.exists())) if given]
         if not sources:
             raise InvalidInput(f"{source}: no such file", reason=Reason.KUBECONFIG_INVALID)
@@ -107,6 +111,7 @@ def _write_kubeconfig(target: Path, own: bool, source: Path, folder: Certificate
 
 async def _obtain(sources: Sequence[Path], node: str, request: bytes, wait: float, private: str) -> bytes:
     """Request with the certificate in use, and with the bootstrap credentials if it is not accepted."""
+    # The number is 0 at the last one, whose error is the one to report.
     for left, source in enumerate(sources, 1 - len(sources)):
         async with KubeClient(ClusterAccess(str(source), private=private), SystemClock()) as client:
             try:

@@ -14,8 +14,8 @@ The libraries of the bus are imported at the first use, because some commands do
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from nodeagent.core.config.text import plain_json
@@ -117,9 +117,7 @@ class Client:
 
         ``stage`` stages its OS as well, until this client disconnects.
         """
-        from nodeagent.host.dbus.codec import variant
-
-        options = {name: variant("b", True) for name, wanted in (("diff", diff), ("stage", stage)) if wanted}
+        options = _options({name: True for name, wanted in (("diff", diff), ("stage", stage)) if wanted})
         return _object(await self._call("Plan", "sa{sv}", (text, options), STAGING if stage else THOROUGH))
 
     async def apply(self, text: str, wanted: Mapping[str, str | bool] | None = None) -> str:
@@ -127,10 +125,7 @@ class Client:
 
         ``wanted`` are the options of docs/reference/dbus.md; empty ones are left out.
         """
-        from nodeagent.host.dbus.codec import variant
-
-        kinds = {str: "s", bool: "b"}
-        options = {name: variant(kinds[type(value)], value) for name, value in (wanted or {}).items() if value}
+        options = _options({name: value for name, value in (wanted or {}).items() if value})
         return str(await self._call("Apply", "sa{sv}", (text, options), THOROUGH))
 
     async def rollback(self) -> str:
@@ -150,9 +145,7 @@ class Client:
 
     async def config(self, which: str, name: str, *, secrets: bool) -> dict[str, Any]:
         """Return a config as ``nodeagent/machineconfig/v1``; ``which`` is current, desired or named."""
-        from nodeagent.host.dbus.codec import variant
-
-        options = {"name": variant("s", name), "secrets": variant("b", secrets)}
+        options = _options({"name": name, "secrets": secrets})
         return _object(await self._call("Config", "sa{sv}", (which, options), THOROUGH))
 
     async def history(self, limit: int) -> list[dict[str, Any]]:
@@ -165,11 +158,8 @@ class Client:
 
     async def start_maintenance(self, reason: str, options: dict[str, str | int | bool]) -> dict[str, Any]:
         """``options`` as in docs/reference/dbus.md. Returns the status."""
-        from nodeagent.host.dbus.codec import variant
-
-        kinds = {str: "s", bool: "b", int: "t"}
-        wanted = {name: variant(kinds[type(value)], value) for name, value in options.items()}
-        return _object(await self._call("StartMaintenanceWithOptions", "sa{sv}", (reason, wanted), THOROUGH))
+        body = (reason, _options(options))
+        return _object(await self._call("StartMaintenanceWithOptions", "sa{sv}", body, THOROUGH))
 
     async def stop_maintenance(self) -> None:
         await self._call("StopMaintenance", timeout=THOROUGH)
@@ -179,9 +169,7 @@ class Client:
 
     async def change_etcd_member(self, operation: str, member: str = "") -> dict[str, Any]:
         """Begin a join, leave or replacement. Returns the status."""
-        from nodeagent.host.dbus.codec import variant
-
-        options = {"member": variant("s", member)} if member else {}
+        options = _options({"member": member} if member else {})
         return _object(await self._call("ChangeEtcdMember", "sa{sv}", (operation, options), THOROUGH))
 
     async def status(self) -> dict[str, Any]:
@@ -269,6 +257,7 @@ class Client:
 
     async def _call(self, member: str, signature: str = "", body: tuple[Any, ...] = (), timeout: float = QUICK) -> Any:
         with _translated(changes=member in CHANGES):
+            # polkit prompts for a password only if the caller allows it. Otherwise it refuses an ordinary user at once.
             reply = await self._bus.call(
                 NAME, PATH, MANAGER, member, signature, body, timeout=timeout, interactive=True
             )
@@ -279,18 +268,12 @@ class Client:
             return await self._bus.get(NAME, PATH, STATUS, name, timeout=QUICK)
 
 
-class _translated:  # noqa: N801 - a context manager, read as a word
+@contextmanager
+def _translated(*, changes: bool = False) -> Iterator[None]:
     """Raise errors of the bus as errors of a command. ``changes``: the call requests a change."""
-
-    def __init__(self, *, changes: bool = False) -> None:
-        self._changes = changes
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if not isinstance(error, AgentError):
-            return
+    try:
+        yield
+    except AgentError as error:
         error.hint = error.hint or hint(error.reason)
         if error.reason == Reason.SERVICE_UNKNOWN:
             raise Unreachable("the daemon does not run", reason=error.reason, hint=hint(Reason.UNREACHABLE)) from error
@@ -301,10 +284,20 @@ class _translated:  # noqa: N801 - a context manager, read as a word
         if error.reason == Reason.LIMITS_EXCEEDED:
             raise Unreachable(error.message, reason=error.reason, hint=hint(Reason.UNREACHABLE)) from error
         if lost := LOST_CALL.get(error.reason):
-            if self._changes:
+            if changes:
                 message, way_out = f"{lost}: it is not known whether it accepted the request", ACCEPTED
                 raise Unreachable(message, reason=error.reason, hint=way_out) from error
             raise Unreachable(lost, reason=error.reason, hint=hint(Reason.UNREACHABLE)) from error
+        raise
+
+
+def _options(values: Mapping[str, str | int | bool]) -> dict[str, Any]:
+    """Return the options of a method with their types."""
+    from nodeagent.host.dbus.codec import variant
+
+    # Looked up by the exact type, because a bool is an int too.
+    kinds = {str: "s", bool: "b", int: "t"}
+    return {name: variant(kinds[type(value)], value) for name, value in values.items()}
 
 
 def _object(text: Any) -> dict[str, Any]:

@@ -31,6 +31,7 @@ class Ending:
 
     @property
     def exit_code(self) -> int:
+        # The daemon knows the error that ended a refused request, and its exit status.
         if self.code is not None:
             return self.code
         return 0 if self.outcome == "accepted" else exit_code(self.outcome, self.reason)
@@ -42,6 +43,7 @@ def ending_of(entry: dict[str, Any], code: int | None = None) -> Ending:
         entry["outcome"],
         entry["reason"],
         entry["message"],
+        # A request that never became an update has no duration.
         entry["seconds"] if entry["update_id"] else None,
         entry["reboots"],
         entry["reboot_avoided"],
@@ -59,8 +61,10 @@ def ending_without_signal(
     ``digest`` is "" where only the name is known. ``known`` are the updates that were in the history before the
     request. A daemon that refuses the config reports that again after a restart.
     """
+    # The entry of an update is written before its release, and the update has ended only after that.
     resting = status["phase"] in ("Idle", "Degraded")
     for entry in history:
+        # Entries of older daemons have no digest, so the names are compared.
         mine = entry.get("to_digest") == digest if digest and entry.get("to_digest") else entry["to_name"] == name
         if mine and entry["update_id"] not in known and (resting or entry["update_id"] != status["update_id"]):
             return ending_of(entry)

@@ -76,6 +76,7 @@ def _failed(ended: str) -> AgentError:
     word, _, message = ended.partition(": ")
     reason = Reason(word)
     error = Terminal(message, reason=reason, hint=hint(reason))
+    # The exit status 2 would blame arguments that the daemon has accepted.
     error.exit_code = reason.kind.exit_code if reason.kind is not Kind.INPUT else 1
     return error
 

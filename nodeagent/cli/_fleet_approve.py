@@ -42,6 +42,7 @@ def run(args: argparse.Namespace) -> int:
         from nodeagent.kube.errors import Conflict
 
         status = 0
+        # The keys are those that are left, in the order of the arguments.
         missing = dict.fromkeys(args.names)
         for request in await pending_requests(client):
             name = request["metadata"]["name"]
@@ -59,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
             try:
                 if not args.dry_run:
                     await approve(client, request, applicant)
+            # The request has changed since it was checked.
             except Conflict as error:
                 status = _refuse(error.message)
                 continue

@@ -73,6 +73,7 @@ def add_max_disruption(parser: ArgumentParser) -> None:
 
 def is_interactive() -> bool:
     """Return whether an operator can answer a question."""
+    # Python has None for a stream that was closed when the process started.
     return sys.stdin is not None and sys.stdin.isatty() and sys.stdout is not None and sys.stdout.isatty()
 
 
@@ -123,6 +124,7 @@ class Errors:
 
 def printable(text: str) -> str:
     """Return ``text`` on one line, without control characters: a path must not be able to control the terminal."""
+    # ascii() escapes in quotes, which are cut off.
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
@@ -138,6 +140,7 @@ def warn(text: str) -> None:
 def print_error(error: AgentError, *, as_json: bool) -> None:
     data = _error_to_dict(error)
     if as_json:
+        # On stderr, so that stdout has an answer or nothing.
         print(json.dumps(data), file=sys.stderr)
         return
     lines = [f"nodeagent: {data['reason']}: {data['message']}"]

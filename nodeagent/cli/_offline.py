@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from nodeagent.errors import AgentError, InvalidInput, Refused, Terminal, Unreachable
@@ -33,34 +34,40 @@ def _store() -> AbstractContextManager[Reader]:
     return read_only_open(Path(directory, "state.db"))
 
 
+@contextmanager
+def _store_or(why: Unreachable) -> Iterator[Reader]:
+    """Yield the store. Raise an error with ``why`` if it cannot be read."""
+    try:
+        with _store() as store:
+            yield store
+    except AgentError as error:
+        raise _both(why, error) from error
+
+
 def status(why: Unreachable) -> dict[str, Any]:
     """Return the status as the record has it. Raise an error with ``why`` if there is no store."""
     from nodeagent.core.report.status import Status, status_to_dict
     from nodeagent.core.update.phase import Phase
 
-    try:
-        with _store() as store:
-            record = store.load()
-            current = _name(store, store.current())
-            desired = record.to_name or current
-            known = Status(
-                phase=record.phase,
-                reason=record.reason,
-                message=record.message,
-                since=record.since,
-                current=current,
-                desired=desired,
-                current_digest=store.current(),
-                target=record.to_name if record.phase not in (Phase.IDLE, Phase.DEGRADED) else "",
-                boot_id=record.boot_id,
-                update_id=record.update_id,
-                lease=store.lease(),
-                partial=record.lasting.partial,
-                maintenance=store.maintenance(),
-                failed_unit=record.failed_unit if record.reason else None,
-            )
-    except AgentError as error:
-        raise _both(why, error) from error
+    with _store_or(why) as store:
+        record = store.load()
+        current = _name(store, store.current())
+        known = Status(
+            phase=record.phase,
+            reason=record.reason,
+            message=record.message,
+            since=record.since,
+            current=current,
+            desired=record.to_name or current,
+            current_digest=store.current(),
+            target=record.to_name if record.phase not in (Phase.IDLE, Phase.DEGRADED) else "",
+            boot_id=record.boot_id,
+            update_id=record.update_id,
+            lease=store.lease(),
+            partial=record.lasting.partial,
+            maintenance=store.maintenance(),
+            failed_unit=record.failed_unit if record.reason else None,
+        )
     return status_to_dict(known, daemon="stopped")
 
 
@@ -70,6 +77,7 @@ def config(why: Unreachable, which: str, name: str, *, secrets: bool) -> dict[st
 
     try:
         return config_to_dict(_source(which, name), secrets=secrets)
+    # These answer the request. Any other error is about the store.
     except (InvalidInput, Refused):
         raise
     except AgentError as error:
@@ -83,6 +91,7 @@ def _source(which: str, name: str) -> ConfigSource:
         if which == "named":
             found = store.config_named(name)
         elif which == "desired":
+            # A cluster names it, and the store has the one that the agent read last.
             found = store.fetched()
         else:
             digest = store.current()
@@ -119,11 +128,8 @@ def _desired() -> ConfigSource | None:
 def history(why: Unreachable, limit: int) -> list[dict[str, Any]]:
     from nodeagent.core.report.history import entry_to_dict
 
-    try:
-        with _store() as store:
-            return [entry_to_dict(entry) for entry in store.history(limit)]
-    except AgentError as error:
-        raise _both(why, error) from error
+    with _store_or(why) as store:
+        return [entry_to_dict(entry) for entry in store.history(limit)]
 
 
 def update(why: Unreachable, update_id: str) -> dict[str, Any]:
@@ -131,11 +137,8 @@ def update(why: Unreachable, update_id: str) -> dict[str, Any]:
     from nodeagent.core.report.history import find_update, update_to_dict
     from nodeagent.host.store.database import HISTORY_LIMIT
 
-    try:
-        with _store() as store:
-            entries = store.history(HISTORY_LIMIT)
-    except AgentError as error:
-        raise _both(why, error) from error
+    with _store_or(why) as store:
+        entries = store.history(HISTORY_LIMIT)
     return update_to_dict(find_update(entries, update_id))
 
 
@@ -174,6 +177,7 @@ def etcd_note() -> Identity | None:
     except (ValueError, TypeError) as error:
         raise Terminal(f"the note of the etcd member: {error}", reason=Reason.STORE_CORRUPT) from error
     except Terminal as error:
+        # A host whose agent never ran has no note, and the start of etcd is decided without one.
         if error.reason == Reason.NO_STORE:
             return None
         raise

@@ -94,6 +94,7 @@ def _width(cell: str) -> int:
     """Return the number of columns of a cell, without the two escapes of ``paint``."""
     if not cell.startswith(ESCAPE):
         return len(cell)
+    # A cell is painted as a whole, so the first m ends its first escape.
     return len(cell) - cell.index("m") - 1 - len(f"{ESCAPE}0m")
 
 

@@ -71,6 +71,7 @@ async def survey() -> Sequence[SelfCheck]:
             _bounded(_counting(settings)),
         )
         version = systemd if isinstance(systemd, str) else ""
+        # The second round needs the version of systemd and the owner of the bus name from the first one.
         policy, paths, catalog, labels, found, running = await asyncio.gather(
             _bounded(asyncio.to_thread(bus_facts.is_bus_policy)),
             _bounded(asyncio.to_thread(_files, settings.state_dir)),
@@ -79,6 +80,7 @@ async def survey() -> Sequence[SelfCheck]:
             _bounded(asyncio.to_thread(versions.read_versions, version)),
             _bounded(asyncio.to_thread(_running, name)),
         )
+        # The SELinux domain is read from the process of the daemon.
         pid = own_unit.pid if isinstance(own_unit, UnitFacts) else 0
         domain = await _bounded(asyncio.to_thread(files.read_domain, pid))
         reached = await _reach(bus, settings, booted=booted)
@@ -205,6 +207,7 @@ async def _cluster(settings: Settings) -> tuple[ReachFacts | NotRead, ReachFacts
         access = ClusterAccess(about.kubeconfig, private=private)
         if about.service_account:
             access = ClusterAccess(private=private, service_account=Path(about.service_account))
+        # A reader makes several requests within its deadline.
         async with KubeClient(access, SystemClock(), timeout=DEADLINE / 4) as client:
             server = await _bounded(reach_api_server(client, name))
             if isinstance(server, NotRead):

@@ -59,6 +59,7 @@ def _facts(update: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
         yield "why", printable(": ".join(filter(None, (update["reason"], update["message"]))))
     if update["reason"]:
         yield "what now", paint(hint(update["reason"], printable(update.get("failed_unit", ""))), STRONG)
+    # Entries of older daemons lack this key and others that are read with a default.
     if update.get("successor"):
         yield "instead", printable(update["successor"])
     yield "planned", update["disruption"] + _actions(update["plan"])
@@ -107,6 +108,7 @@ def _course(trail: Trail, now: datetime) -> Iterator[str]:
     if not trail.phases:
         return
     starts = _starts(trail)
+    # An update that was refused at once has no length, by which the bars are divided.
     total = max(elapsed(trail) or 0.0, starts[-1] + trail.boots[-1].last - trail.boots[-1].seen, 0.001)
     yield ""
     boot = 0
@@ -138,6 +140,8 @@ def _within(trail: Trail, index: int, now: datetime) -> Iterator[str]:
     after = trail.phases[index + 1] if index + 1 < len(trail.phases) else None
     items = [*((span, True) for span in trail.waits), *((span, False) for span in trail.steps)]
     for span, waits in sorted(items, key=lambda item: (item[0].boot, item[0].mono)):
+        # A span belongs to the phase in which it began. Its place is a boot and a steady time, because the wall clock
+        # may have been set.
         begun = (phase.boot, phase.mono) <= (span.boot, span.mono)
         if not begun or (after and (span.boot, span.mono) >= (after.boot, after.mono)):
             continue

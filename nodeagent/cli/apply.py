@@ -56,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
     not_before, window = _start(args.at) if args.at else ("", "")
     options: Options = {"not_before": not_before, "window": window, "no_reboot": args.no_reboot}
     options["max_disruption"] = args.max_disruption or ""
+    # Standard input has the config, so it cannot have an answer.
     if not (args.yes or args.json or args.file == _io.STDIN) and _io.is_interactive():
         confirmed = _confirmed(args.file, name, options)
         if confirmed is None:
@@ -79,6 +80,7 @@ def _start(text: str) -> tuple[str, str]:
     from nodeagent.settings.load import load
 
     try:
+        # A time begins with a digit, or has a space.
         if text[:1].isalpha() and " " not in text and (window := named_windows(load().settings.windows.open).get(text)):
             return "", window
         return parse_start(text, local_now(), load_zone("localtime"))
@@ -106,6 +108,7 @@ def _confirmed(path: str, name: str, options: Options) -> str | None:
     begins = _begins(options)
     if word in QUESTIONS and not _io.confirm(f"Apply {printable(name)}{begins}? {QUESTIONS[word]}"):
         return None
+    # The host may change before the daemon plans again, and the operator has confirmed this much.
     return allowed or word
 
 

@@ -24,6 +24,8 @@ def run(_args: argparse.Namespace) -> int:
 
 
 async def _wait(client: Client) -> tuple[bool, str]:
+    # No limit for an absent daemon: the unit has none either, and a boot that is not verified must not look like a good
+    # one.
     async with aclosing(client.follow()) as statuses:
         async for status in statuses:
             if (good := boot_verified(status)) is not None:

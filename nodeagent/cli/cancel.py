@@ -37,6 +37,7 @@ def run(args: argparse.Namespace) -> int:
     """Return 0 when the update has ended, 1 if its end left the host degraded. Raise ``Refused`` if there is none, or
     if only a reboot leads back."""
     answer, result = ask(lambda client: _cancel(client, silent=args.json))
+    # An update that was done before the request arrived ends with 0. The request to cancel it was refused.
     code = 0 if result.outcome in GONE else result.exit_code or 4
     if args.json:
         ending = {"outcome": result.outcome, "reason": result.reason, "message": result.message}

@@ -53,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
 def _print_yaml(document: dict[str, Any]) -> None:
     import yaml
 
+    # The dumper in C is many times faster, and PyYAML may have been built without it.
     base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
     class Dumper(base):  # type: ignore[misc]  # either of two classes
@@ -63,4 +64,5 @@ def _print_yaml(document: dict[str, Any]) -> None:
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
     Dumper.add_representer(str, text)
+    # PyYAML folds long texts at 80 columns by default.
     print(yaml.dump(document, Dumper=Dumper, sort_keys=False, width=10_000), end="")

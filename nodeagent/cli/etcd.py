@@ -69,6 +69,7 @@ def _show_status(args: argparse.Namespace) -> int:
 
 
 async def _status(args: argparse.Namespace) -> dict[str, Any]:
+    # The daemon knows only its own settings, and must not use files that a client names.
     if not (args.single or args.endpoint or args.ca or args.cert or args.key):
         from nodeagent.cli._client import connect
 

@@ -45,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    # A reason has neither a slash nor a dot, so it is no path and no unit.
     if args.target in list(Reason):
         _explain_reason(Reason(args.target), as_json=args.json)
         return 0
@@ -72,6 +73,7 @@ def _host_policy() -> tuple[Policy, str | None]:
 
     try:
         settings = load().settings
+    # nodeagent settings check reports them. The policy is most likely at its usual path.
     except InvalidInput:
         settings = Settings()
     texts: dict[str, bytes] = {}
@@ -80,6 +82,7 @@ def _host_policy() -> tuple[Policy, str | None]:
             texts[each] = text
         elif text.reason == Reason.CONFIG_UNREADABLE:
             _io.warn(f"its entries are left out: root can read {each}, a part of the policy of this host")
+        # A file that does not exist has no entries to show.
         elif text.reason != Reason.NO_POLICY:
             raise text
     layers = [parse_policy(text, each) for each, text in texts.items()]

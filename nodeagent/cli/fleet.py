@@ -66,6 +66,7 @@ def _status(args: argparse.Namespace) -> int:
         role="fleet-viewer.yaml",
     )
     fleet = rollout_of(seen)
+    # An empty fleet would be complete, which a script takes for the end of an upgrade.
     if not any(pool.members for pool in fleet.pools):
         raise Refused(
             "no node of this cluster is in a pool or has a desired config",

@@ -47,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
     if args.history_command:
         return _show_one(args) if args.history_command == "show" else _diff(args)
     try:
+        # All of them, whatever the limit: the totals are over all updates.
         updates = ask(lambda client: client.history(ALL))
     except Unreachable as why:
         updates = _offline.history(why, ALL)
@@ -100,6 +101,7 @@ def _show(updates: list[dict[str, Any]], totals: dict[str, int]) -> None:
     now = local_now()
     headers = ["ID", "STARTED", "TOOK", "TO", "OUTCOME", "PLANNED", "REBOOTS"]
     rows = [_row(update, now) for update in updates]
+    # Most hosts have no etcd.
     if any(update.get("etcd_disk") for update in updates):
         headers.append("ETCD FSYNC P99")
         for row, update in zip(rows, updates, strict=True):

@@ -33,6 +33,7 @@ def run(args: argparse.Namespace) -> int:
         words += ["--follow", "--no-tail"]
     words += ["--output=json"] if args.json else []
     words += [] if sys.stdout.isatty() else ["--no-pager"]
+    # exec replaces the process, and what it has buffered is lost.
     flush()
     try:
         os.execvp(PROGRAM, words)  # noqa: S606 - no shell

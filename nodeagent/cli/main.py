@@ -104,6 +104,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         description=DESCRIPTION,
         epilog=EXITS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        # An abbreviation would stop working when an option with the same beginning is added.
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)

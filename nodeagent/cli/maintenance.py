@@ -50,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
         except Unreachable as why:
             status = _offline.status(why)
     found, lease = status.get("maintenance"), status["lease"]
+    # A daemon of the first version reports a maintenance only as the holder of the lease.
     ours = lease is not None and lease.get("operation") == "maintenance"
     active = ours if found is None else found["state"] not in ("planned", "ending")
     if args.json:
@@ -71,6 +72,7 @@ def seconds_of(text: str) -> int:
     """Return the seconds of 90s, 30min, 2h or 3d. Raise ``InvalidInput``."""
     number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
     unit = UNITS.get(text[len(number) :].strip())
+    # str.isdigit is also true for digits such as ², which int() rejects.
     if unit is None or not (number.isascii() and number.strip().isdigit()) or int(number) == 0:
         raise InvalidInput(f"{text} is no duration", reason=Reason.BAD_DURATION, hint=hint(Reason.BAD_DURATION))
     return int(number) * unit
@@ -111,6 +113,7 @@ async def _request(client: Client, reason: str, options: dict[str, str | int | b
         return status
     async with aclosing(client.follow(ABSENCE)) as statuses:
         async for changed in statuses:
+            # None while the daemon restarts. The request is in its store.
             status = changed or status
             found = status.get("maintenance")
             if found is None or found["state"] != "planned":

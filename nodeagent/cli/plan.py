@@ -31,6 +31,7 @@ STYLE: Final = {"none": GOOD, "reload": GOOD, "restart": WARN, "drain": WARN, "r
 POLICY: Final = {"default": "built in", "user": "user", "none": "unlisted"}
 # Values of a list, which are added or removed one by one.
 LISTED: Final = ("argument", "extension", "key")
+# Twelve digits identify an image, and two of them fit on a line.
 DIGEST: Final = re.compile(r"(sha256:[0-9a-f]{12})[0-9a-f]{52}")
 DIFF: Final = {"+": GOOD, "-": BAD, "@": DIM}
 THEN: Final = {
@@ -87,6 +88,7 @@ def run(args: argparse.Namespace) -> int:
     if args.max_disruption:
         from nodeagent.core.plan.plan import check_disruption
 
+        # The error goes to stderr, which has a buffer of its own, and belongs after the plan.
         _io.flush()
         check_disruption(plan, args.max_disruption)
     return 0
@@ -103,6 +105,7 @@ def plan_here(path: str | None, *, as_json: bool, diff: bool = False, stage: boo
     text = read_config(path)[1] if path is not None else ""
     answer = ask_plan(text, diff=diff, stage=stage, as_json=as_json)
     try:
+        # The daemon may be of another version. All of its answer is read before the first line is shown.
         plan = plan_from_dict(answer)
         changes = zip(plan.changes, answer["changes"], strict=True)
         diffs = {planned.change.id: str(data["diff"]) for planned, data in changes if "diff" in data}
@@ -211,6 +214,7 @@ def ask_plan(text: str, *, diff: bool, stage: bool, as_json: bool) -> dict[str, 
     try:
         return ask(lambda client: client.plan(text, diff=diff, stage=stage))
     except Unreachable as error:
+        # A daemon that runs and does not answer may be changing the host, so its store shows no state to plan from.
         if stage or error.reason not in (Reason.SERVICE_UNKNOWN, Reason.BUS_UNREACHABLE):
             raise
         from nodeagent.cli import _offline
@@ -226,6 +230,7 @@ def _offline(args: argparse.Namespace) -> Plan:
     from nodeagent.domains import warnings
 
     old, new, policy = _load(args.old, args.new, args.policy)
+    # Both configs are files of the caller, so the numbers of changed lines reveal nothing.
     plan = with_values(plan_update(old, new, policy, _io.name_of(args.new)), old, new, private=True)
     found = warnings(old, new)
     texts = diffs(plan, old, new) if args.diff else {}
@@ -313,6 +318,7 @@ def _show(
 def _show_avoidable(plan: Plan) -> None:
     """Print a line if the recommended policy avoids the drain and the reboot of all changes."""
     disruptive = [each for each in plan.changes if any(action.type in DISRUPTIVE for action in each.actions)]
+    # The recommended policy has entries for files that no other policy lists.
     if not disruptive or any((each.change.domain, each.policy) != ("file", PolicySource.NONE) for each in disruptive):
         return
     from nodeagent.cli.policy import recommended_policy

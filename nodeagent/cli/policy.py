@@ -89,6 +89,7 @@ def disruptive_changes(plan: Mapping[str, Any]) -> list[Disruptive]:
                 Change(str(each["domain"]), str(each["key"]), ChangeKind(each["change"])), PolicySource(each["policy"])
             )
             for each in plan.get("changes", ())
+            # The history has actions as texts, the answer of the daemon as objects.
             if any(
                 (action if isinstance(action, str) else action["type"]) in ("Drain", "Reboot")
                 for action in each["actions"]

@@ -44,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
 async def _reboot(client: Client, *, wait: bool, silent: bool) -> tuple[dict[str, Any], Ending]:
     status = await client.status()
+    # Without a reboot that is held back, no end would ever be reported.
     if not wait or status["reason"] != Reason.REBOOT_REQUIRED:
         return await client.reboot(), Ending("accepted")
     answer: dict[str, Any] = {}

@@ -67,6 +67,7 @@ def _save(path: Path, html: bytes) -> None:
         with os.fdopen(os.open(path, flags), "wb", buffering=0) as file:
             file.write(html)
         return
+    # umask(2) returns the mask only by setting another one.
     mask = os.umask(0o077)
     os.umask(mask)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -96,6 +96,7 @@ def _checked_files() -> list[dict[str, Any]]:
     values = loaded.settings
     files = [_result("settings", _consistency(values), notes=loaded.warnings)]
     if values.policy:
+        # A file that an admin named must exist. The one of the default need not.
         optional = values.policy == schema.Settings().policy
         files.append(_check_file(values.policy, "policy", optional=optional))
         files += _check_drop_ins(values.policy)
@@ -121,6 +122,7 @@ def _check_file(path: str, what: str, *, optional: bool) -> dict[str, Any]:
         text = Path(path).read_bytes()
     except FileNotFoundError:
         return _result(title, skipped="not found") if optional else _result(title, [Problem(path, "does not exist")])
+    # The command is for ordinary users too, and a desired config has secrets.
     except PermissionError:
         return _result(title, skipped="only root may read it; run this as root to check it")
     except OSError as error:

@@ -57,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         emit(status)
     else:
+        # A journal may take seconds to read, for which only an operator should wait.
         log = last_lines(status.get("failed_unit")) if on_terminal() else []
         print("\n".join(view(status, local_now(), as_bar=on_terminal(), log=log)))
     return 1 if status["phase"] == "Degraded" else 0

@@ -38,6 +38,7 @@ def run(args: argparse.Namespace) -> int:
     """Return 0, with or without a daemon."""
     try:
         daemon = ask(Client.version)
+    # The version of this program is the answer, with or without a daemon.
     except AgentError:
         daemon = ""
     if args.json:
