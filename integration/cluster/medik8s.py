@@ -1,26 +1,33 @@
-"""Another holder of the node lease: medik8s' protocol as its operators speak it, by a client of its own.
+"""Another holder of the node lease: the lease library of medik8s itself, as its operators call it.
 
-The rules are those of its lease manager: a lease is valid while ``renewTime <= now <= renewTime + duration`` by the
-checker's wall clock; one without either is free; taking over one that is not valid overwrites it and counts a
-transition; one's own is renewed in place; giving it back deletes it. So these tests see what the node-maintenance- and
-the node-healthcheck-operator would do with what we write, not what we think of it.
+These tests see what the node-maintenance- and the node-healthcheck-operator do with what we write, not what we think
+of it.
 """
 
 from __future__ import annotations
 
-import time
+import asyncio
+import json
+import os
+import subprocess
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
-from integration.cluster.api import ApiError, Object
-from integration.cluster.cluster import LEASE_PATH, Cluster
+from integration.cluster import programs
+from integration.cluster.api import Object
+from integration.cluster.cluster import ADMINS, LEASE_PATH, LEASES, Cluster
+from integration.hosts.container.conftest import required
 
-FORM: Final = "%Y-%m-%dT%H:%M:%S.%fZ"
+# Seconds for one call, which takes less than one on a machine that does nothing else.
+DEADLINE: Final = 120.0
 
 
 class AlreadyHeld(Exception):
-    """The holder is the argument."""
+    """The message of the library."""
+
+
+class Conflict(Exception):
+    """Another client was faster."""
 
 
 @dataclass
@@ -31,56 +38,45 @@ class Manager:
     identity: str
     later: float = 0.0
 
-    def request(self, node: str, seconds: int) -> Object:
-        """Raises ``AlreadyHeld``, and ``ApiError`` 409 where another client was faster."""
-        now, found = self._now(), self.find(node)
-        spec: dict[str, Any] = {
-            "holderIdentity": self.identity,
-            "leaseDurationSeconds": seconds,
-            "renewTime": now.strftime(FORM),
-        }
-        if found is None:
-            fresh = {**spec, "acquireTime": spec["renewTime"], "leaseTransitions": 0}
-            body = {"metadata": {"name": f"node-{node}", "ownerReferences": self._owner(node)}, "spec": fresh}
-            return self.cluster.admin.create(LEASE_PATH, body)
-        held = found["spec"]
-        version = {"resourceVersion": found["metadata"]["resourceVersion"]}
-        if held.get("holderIdentity") != self.identity:
-            if self._valid(held, now):
-                raise AlreadyHeld(held["holderIdentity"])
-            spec |= {"acquireTime": spec["renewTime"], "leaseTransitions": (held.get("leaseTransitions") or 0) + 1}
-            version["ownerReferences"] = self._owner(node)
-        return self.cluster.admin.patch(f"{LEASE_PATH}/node-{node}", {"metadata": version, "spec": spec})
+    async def request(self, node: str, seconds: int) -> Object:
+        """Raises ``AlreadyHeld``, ``Conflict``."""
+        found: Object = await self._call("request", node, f"--duration={seconds}s")
+        return found
 
-    def invalidate(self, node: str) -> None:
-        found = self.find(node)
-        if found is None:
-            return
-        if found["spec"].get("holderIdentity") != self.identity:
-            raise AlreadyHeld(found["spec"].get("holderIdentity"))
-        self.cluster.admin.delete(f"{LEASE_PATH}/node-{node}")
+    async def invalidate(self, node: str) -> None:
+        """Raises ``AlreadyHeld``."""
+        await self._call("invalidate", node)
+
+    async def is_kept_away(self, node: str) -> str:
+        """What the library says if it may not take the node now; "" if it would take it. Writes nothing."""
+        try:
+            await self._call("request", node, "--dry-run")
+        except AlreadyHeld as error:
+            return str(error)
+        return ""
 
     def find(self, node: str) -> Object | None:
         return self.cluster.admin.find(f"{LEASE_PATH}/node-{node}")
 
-    def is_kept_away(self, node: str) -> str:
-        """Whom it would leave the node to if it asked now; "" if it would take it. Writes nothing."""
-        found = self.find(node)
-        held = found["spec"] if found is not None else {}
-        return str(held["holderIdentity"]) if self._valid(held, self._now()) else ""
+    async def _call(self, what: str, node: str, *options: str) -> Any:
+        program = required(lambda: programs.find_peer("medik8s-lease"), "there is no lease library of medik8s here")
+        kubeconfig = self.cluster.kubeconfig(f"medik8s-{self.identity}", [ADMINS])
+        about = [f"--kubeconfig={kubeconfig}", f"--holder={self.identity}", f"--ahead={self.later}s"]
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [str(program), *about, *options, what, node],
+            stdout=subprocess.PIPE,
+            timeout=DEADLINE,
+            check=True,
+            env={**os.environ, "LEASE_NAMESPACE": LEASES},
+        )
+        answer = json.loads(done.stdout)
+        if answer.get("held"):
+            raise AlreadyHeld(answer["error"])
+        if answer.get("conflict"):
+            raise Conflict(answer["error"])
+        assert "error" not in answer, answer
+        return answer["lease"]
 
-    def _valid(self, spec: dict[str, Any], now: datetime) -> bool:
-        if not spec.get("renewTime") or not spec.get("leaseDurationSeconds"):
-            return False
-        renewed = datetime.strptime(spec["renewTime"], FORM).replace(tzinfo=UTC)
-        return renewed <= now and now.timestamp() <= renewed.timestamp() + spec["leaseDurationSeconds"]
 
-    def _now(self) -> datetime:
-        return datetime.fromtimestamp(time.time() + self.later, UTC)  # noqa: TID251 - by its own wall clock
-
-    def _owner(self, node: str) -> list[Object]:
-        uid = self.cluster.admin.get(f"/api/v1/nodes/{node}")["metadata"]["uid"]
-        return [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}]
-
-
-__all__ = ["AlreadyHeld", "ApiError", "Manager"]
+__all__ = ["AlreadyHeld", "Conflict", "Manager"]

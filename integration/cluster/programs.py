@@ -32,7 +32,7 @@ from integration.hosts.errors import Unavailable
 from integration.hosts.requirements import Say
 
 PROGRAMS: Final = ("kube-apiserver", "etcd")
-PEERS: Final = ("kubectl-drain", "kustomize")
+PEERS: Final = ("kubectl-drain", "kustomize", "medik8s-lease")
 NODE_PROGRAMS: Final = ("kubelet", "kube-scheduler", "kube-controller-manager")
 PROVISIONING_PROGRAMS: Final = ("butane",)
 CONTAINER_PROGRAMS: Final = ("pause", "workload", "runc-without-limits")

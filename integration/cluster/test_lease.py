@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from integration.cluster.cluster import LEASE_PATH, Cluster
-from integration.cluster.medik8s import AlreadyHeld, Manager
+from integration.cluster.medik8s import AlreadyHeld, Conflict, Manager
 from integration.cluster.other_holders import (
     NMO,
     Agent,
@@ -170,7 +170,7 @@ async def test_a_peer_whose_clock_is_slow_does_not_get_the_lease(
     for need in (0.0, 3000.0):  # as it was taken, and as it was renewed
         await agent.lease.check(OP, need=need)
         with pytest.raises(AlreadyHeld):
-            peer.request(node, 60)
+            await peer.request(node, 60)
     await agent.lease.check(OP)
 
 
@@ -198,6 +198,27 @@ async def test_two_agents_race_and_one_wins(cluster: Cluster, node: str, make_ag
                 await agent.lease.release(f"op-{number}")
         await winner.lease.check(f"op-{number}")
         await winner.lease.release(f"op-{number}")
+    assert taken_too_early(cluster, node) == []
+
+
+async def test_a_race_with_the_library_of_medik8s_has_one_winner(cluster: Cluster, node: str, agent: Agent) -> None:
+    peer = Manager(cluster, NMO)
+
+    async def ours(number: int) -> None:
+        # The other one is a process, which takes some tenths of a second to start.
+        await asyncio.sleep(number / 10)
+        await agent.lease.acquire("nodeagent", f"op-{number}", WHY)
+
+    for number in range(8):
+        our, their = await asyncio.gather(ours(number), peer.request(node, 60), return_exceptions=True)
+        if our is None:
+            assert isinstance(their, AlreadyHeld | Conflict), their
+            await agent.lease.check(f"op-{number}")
+            await agent.lease.release(f"op-{number}")
+        else:
+            assert isinstance(our, Refused), our
+            assert not isinstance(their, Exception), their
+            await peer.invalidate(node)
     assert taken_too_early(cluster, node) == []
 
 
