@@ -32,6 +32,7 @@ from nodeagent.core.coordination.maintenance import (
     seconds_until,
 )
 from nodeagent.core.update.events import MaintenanceChanged, UpdateWaiting, Warned
+from nodeagent.core.update.ports.system import ShutdownKind
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable
 from nodeagent.reasons import Reason
 
@@ -276,8 +277,7 @@ class MaintenanceManager:
             self._waits = message
             self._emit(message)
 
-        blocked_by = Reason.POWER_OFF_BLOCKED
-        power_off = Shutdown("power-off", current.operation, blocked_by, ports.power.power_off, permit, confirm)
+        power_off = Shutdown(ShutdownKind.POWER_OFF, current.operation, permit, confirm)
         await go_down(ports, limits, power_off, current.words, report=blocked, direct=direct)
         # Only an accepted power-off counts: a logind that does not answer does not prove that the host cannot go off.
         await self._change("powering off", tries=current.tries + 1)

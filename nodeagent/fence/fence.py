@@ -109,7 +109,7 @@ async def fenced(
             disks = await _find_shared(protected, paths, find)
             actuators = Actuators(bus, restore_log, unit, disks, protected.pids, system)
             # The restoration is registered before the first limit, so that every error and cancellation runs it.
-            stack.push_async_callback(_restore, fence, actuators)
+            stack.push_async_callback(teardown.restore, actuators, fence.left)
             if not await actuators.begin(object_fsync=options.object_fsync):
                 raise Terminal("; ".join(actuators.missing), reason=Reason.NOTHING_TO_LIMIT)
             sensors = await stack.enter_async_context(open_sensors(protected))
@@ -168,10 +168,6 @@ def _filesystem(paths: Sequence[str]) -> tuple[str, str]:
     mounts = _MOUNTS.read_text()
     kinds = (filesystem_at(os.path.realpath(path), mounts) for path in paths if Path(path).exists())
     return next(kinds, ""), os.uname().release
-
-
-async def _restore(fence: ActiveFence, actuators: Actuators) -> None:
-    await teardown.restore(actuators, fence.left)
 
 
 async def _finish(

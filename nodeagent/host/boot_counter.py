@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import stat
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -45,6 +44,7 @@ from nodeagent.core.boot_count import (
 from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import variant
+from nodeagent.host.fs.read_inside import read_regular
 from nodeagent.host.rpmostree.deployments import BootEntries
 from nodeagent.host.systemd_jobs import MANAGER, NAME, PATH, run_unit
 from nodeagent.reasons import Reason
@@ -178,25 +178,27 @@ class HostBootCounter:
         if directory is None:
             return self._without_grub()
         try:
-            config = _read(self._inside(directory / "grub.cfg"), _MAX)
+            config = read_regular(self._inside(directory / "grub.cfg"), _MAX)
             if not counts_boots(config.decode("utf-8", "replace")):
                 return f"{self._shown(directory / 'grub.cfg')} does not count boots"
             environment = self._inside(directory / "grubenv")
-            block = _read(environment, ENVIRONMENT_SIZE)
+            block = read_regular(environment, ENVIRONMENT_SIZE)
             count = boot_count(parse_environment(block))
         except (OSError, ValueError) as error:
-            return f"{self._shown(directory)} cannot be used: {getattr(error, 'strerror', None) or error}"
+            name = getattr(error, "filename", None)
+            why = f"{Path(name).name}: {error.strerror}" if isinstance(error, OSError) and name else str(error)
+            return f"{self._shown(directory)} cannot be used: {why}"
         return _Grub(environment, block, count)
 
     def _without_grub(self) -> str:
         loader = ""
         with suppress(OSError):
             # Four bytes of attributes, then UTF-16.
-            loader = _read(self._root / _LOADER, _MAX)[4:].decode("utf-16-le", "replace")
+            loader = read_regular(self._root / _LOADER, _MAX)[4:].decode("utf-16-le", "replace")
         if not loader.startswith("systemd-boot"):
             return "the boot loader is not GRUB"
         with suppress(OSError):
-            for line in _read(self._root / _OSTREE_CONFIG, _MAX).decode("utf-8", "replace").splitlines():
+            for line in read_regular(self._root / _OSTREE_CONFIG, _MAX).decode("utf-8", "replace").splitlines():
                 key, _, value = line.partition("=")
                 if key.strip() == "boot-counting-tries" and value.strip() not in ("", "0"):
                     return SYSTEMD_BOOT
@@ -206,7 +208,7 @@ class HostBootCounter:
         """Return the file that ``path`` names. GRUB's directory may link to the EFI partition, which is below /boot."""
         found = path.resolve(strict=True)
         if not found.is_relative_to(self._root.resolve() / "boot"):
-            raise OSError(0, f"{path.name} is a link out of /boot")
+            raise ValueError(f"{path.name} is a link out of /boot")
         return self._root / found.relative_to(self._root.resolve())
 
     def _shown(self, path: Path) -> str:
@@ -219,16 +221,6 @@ async def _is_read_only(bus: Bus) -> bool:
     if await bus.get(NAME, unit, f"{NAME}.Unit", "ActiveState") != "active":
         return False
     return "ro" in str(await bus.get(NAME, unit, f"{NAME}.Mount", "Options")).split(",")
-
-
-def _read(path: Path, most: int) -> bytes:
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise OSError(0, f"{path.name} is no regular file")
-    with path.open("rb") as file:
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise OSError(0, f"{path.name} is too large")
-    return data
 
 
 def _failed(why: str) -> Terminal:

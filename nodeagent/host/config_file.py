@@ -90,19 +90,8 @@ def names_in(directory: str) -> list[str]:
 
 async def watch(path: str, changed: Callable[[], None]) -> None:
     """Call ``changed`` after each change of the file, also its creation, replacement and removal. Never returns."""
-    directory, name = Path(path).parent, Path(path).name
-    while True:
-        try:
-            with Watch(str(directory)) as entries:
-                # It may have changed before the watch began.
-                changed()
-                while await _wait_for_change(entries, lambda changed: changed == name):
-                    await asyncio.sleep(SETTLE)
-                    changed()
-        except OSError:
-            # The directory is missing, or no inotify instance is free: poll instead.
-            changed()
-        await asyncio.sleep(NO_WATCH_POLL)
+    directory, name = os.path.split(path)
+    await watch_directory(directory, lambda entry: entry == name, changed)
 
 
 async def watch_directory(path: str, wanted: Callable[[str], bool], changed: Callable[[], None]) -> None:
@@ -139,18 +128,9 @@ async def _wait_until_made(directory: Path) -> None:
 async def _wait_for_change(entries: Watch, wanted: Callable[[str], bool]) -> bool:
     """Wait for a change of an entry whose name is ``wanted``. Returns False if the directory is gone."""
     while True:
-        await _readable(entries)
+        await entries.readable()
         seen = list(entries.read())
         if any(mask & GONE for mask, _name in seen):
             return False
         if any(mask & OVERFLOW or wanted(changed) for mask, changed in seen):
             return True
-
-
-async def _readable(entries: Watch) -> None:
-    loop, ready = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(entries.fileno(), ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(entries.fileno())

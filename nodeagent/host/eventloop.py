@@ -9,12 +9,16 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from nodeagent import log
 
-__all__ = ["DaemonLoop"]
+__all__ = ["DaemonLoop", "in_daemon_thread"]
+
+T = TypeVar("T")
 
 # Concurrent lookups; others wait. The unit allows 128 tasks.
 MAX_LOOKUPS: Final = 16
@@ -30,31 +34,32 @@ class DaemonLoop(asyncio.SelectorEventLoop):
 
     async def getaddrinfo(self, host: Any, port: Any, **hints: int) -> Any:
         async with self._lookups:
-            answer: asyncio.Future[Any] = self.create_future()
-            thread = threading.Thread(target=self._look_up, args=(answer, host, port, hints), daemon=True)
-            thread.start()
-            return await answer
+            return await in_daemon_thread(self, "lookup", partial(socket.getaddrinfo, host, port, **hints))
 
-    def _look_up(self, answer: asyncio.Future[Any], host: Any, port: Any, hints: dict[str, int]) -> None:
-        found: Any = None
-        failure: Exception | None = None
+
+def in_daemon_thread(loop: asyncio.AbstractEventLoop, name: str, work: Callable[[], T]) -> asyncio.Future[T]:
+    """Run ``work`` in a thread of its own, for calls that cannot be interrupted.
+
+    The default executor has few threads, which such calls would use up, and asyncio waits for them at the end.
+    """
+    answer: asyncio.Future[T] = loop.create_future()
+
+    def settle(done: Callable[[], None]) -> None:
+        # A caller that was cancelled does not wait any more.
+        if not answer.done():
+            done()
+
+    def run() -> None:
         try:
-            found = socket.getaddrinfo(host, port, **hints)
+            done = partial(answer.set_result, work())
         except Exception as error:  # noqa: BLE001 - passed on to the caller
-            failure = error
+            done = partial(answer.set_exception, error)
         # The loop was closed.
         with suppress(RuntimeError):
-            self.call_soon_threadsafe(_settle, answer, found, failure)
+            loop.call_soon_threadsafe(settle, done)
 
-
-def _settle(answer: asyncio.Future[Any], found: Any, failure: Exception | None) -> None:
-    # The caller was cancelled and does not wait any more.
-    if answer.done():
-        return
-    if failure is not None:
-        answer.set_exception(failure)
-    else:
-        answer.set_result(found)
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return answer
 
 
 def _handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -14,18 +14,19 @@ import os
 import socket
 import ssl
 import stat
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, InvalidURL
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlsplit
 
 from nodeagent import __version__
 from nodeagent.core.config.text import plain_json
+from nodeagent.host.eventloop import in_daemon_thread
 
-__all__ = ["Answer", "HttpFault", "exchange", "request", "tls_context"]
+__all__ = ["Answer", "HttpFault", "exchange", "no_password", "request", "tls_context"]
 
 MAX_ANSWER: Final = 4 * 1024 * 1024
 
@@ -147,25 +148,10 @@ class _Exchange(Generic[T]):
         self._stopped = False
 
     async def run(self, method: str, payload: bytes | None, headers: Mapping[str, str]) -> T:
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
-
-        def work() -> None:
-            found: list[T] = []
-            failure: Exception | None = None
-            try:
-                found.append(self._blocking(method, payload, headers))
-            except Exception as error:  # noqa: BLE001 - passed on to the caller
-                failure = error
-            # The loop was closed.
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(_settle, answer, found, failure)
-
-        # A thread of its own, because servers that do not answer must not use up those of the default executor. A
-        # daemon thread, because a lookup of a name cannot be interrupted and must not delay the end of the process.
-        threading.Thread(target=work, name="http", daemon=True).start()
+        work = partial(self._blocking, method, payload, headers)
         try:
-            return await answer
+            # A lookup of a name cannot be interrupted, and a server may not answer.
+            return await in_daemon_thread(asyncio.get_running_loop(), "http", work)
         finally:
             self._stop()
 
@@ -193,16 +179,6 @@ class _Exchange(Generic[T]):
             self._connection.close()
 
 
-def _settle(answer: asyncio.Future[T], found: list[T], failure: Exception | None) -> None:
-    # The caller was cancelled and does not wait any more.
-    if answer.done():
-        return
-    if failure is not None:
-        answer.set_exception(failure)
-    else:
-        answer.set_result(found[0])
-
-
 def tls_context(ca: str = "", certificate: str = "", key: str = "") -> ssl.SSLContext:
     """Return a context for a client, from PEM files.
 
@@ -218,10 +194,10 @@ def tls_context(ca: str = "", certificate: str = "", key: str = "") -> ssl.SSLCo
         # Authorities of clusters are often made without the extensions that Python 3.13 began to require.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if certificate:
-        context.load_cert_chain(certificate, key or None, password=_no_password)
+        context.load_cert_chain(certificate, key or None, password=no_password)
     return context
 
 
-def _no_password() -> str:
+def no_password() -> str:
     """Fail, where OpenSSL would prompt on the terminal."""
     raise ssl.SSLError("the key is encrypted")

@@ -5,6 +5,7 @@ The packages that have one run ldconfig to find the C library at every start.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import struct
@@ -38,96 +39,35 @@ _EVENT = struct.Struct("iIII")
 _BUFFER = 64 * 1024
 
 
-class Watch:
-    """A watch of all entries. A context manager closes it. ``fileno()`` is readable if events wait."""
-
-    def __init__(self, directory: str, mask: int = CHANGED) -> None:
-        """Begin to watch for ``mask``. Raises ``OSError`` if the directory is missing, or without a free instance."""
-        self._instance = _Instance()
-        try:
-            self._instance.add(directory, mask)
-        except OSError:
-            self.close()
-            raise
-
-    def fileno(self) -> int:
-        return self._instance.fd
-
-    def read(self) -> Iterator[tuple[int, str]]:
-        """Yield the events so far: one of the masks above and the name of the entry, "" for GONE and OVERFLOW."""
-        for _watch, mask, name in self._instance.read():
-            yield mask, name
-
-    def close(self) -> None:
-        self._instance.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
-
-
-class DirectoryWatches:
-    """Watches of several directories for changes of their entries, modes and owners included."""
-
-    def __init__(self) -> None:
-        """Raises ``OSError`` if no inotify instance is free."""
-        self._instance = _Instance()
-        # Two paths may lead to one directory.
-        self._directories: dict[int, set[str]] = {}
-
-    def fileno(self) -> int:
-        return self._instance.fd
-
-    def watch(self, directories: Collection[str]) -> list[str]:
-        """Watch these directories instead of the previous ones. Returns those that cannot be watched."""
-        found: dict[int, set[str]] = {}
-        failed = []
-        for directory in directories:
-            try:
-                found.setdefault(self._instance.add(directory, CHANGED | _TOUCHED | _MOVE_SELF), set()).add(directory)
-            except OSError as error:
-                # A missing directory appears in the one above it.
-                if error.errno not in (errno.ENOENT, errno.ENOTDIR):
-                    failed.append(directory)
-        for watch in self._directories.keys() - found.keys():
-            self._instance.remove(watch)
-        self._directories = found
-        return failed
-
-    def read(self) -> Iterator[tuple[int, str, str]]:
-        """Yield the events so far as mask, directory and name; the directory is "" for OVERFLOW."""
-        for watch, mask, name in self._instance.read():
-            if mask & OVERFLOW:
-                yield mask, "", ""
-            # Without a directory: the last event of a watch that was removed.
-            for directory in self._directories.get(watch, ()):
-                yield mask, directory, name
-
-    def close(self) -> None:
-        self._instance.close()
-
-
 class _Instance:
     """One inotify instance."""
 
     def __init__(self) -> None:
         self._library = c_library()
-        self.fd = _checked(self._library.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK), "inotify")
+        self._fd = _checked(self._library.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK), "inotify")
 
-    def add(self, directory: str, mask: int) -> int:
+    async def readable(self) -> None:
+        """Wait until there are events."""
+        loop, ready = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._fd, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_reader(self._fd)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _add(self, directory: str, mask: int) -> int:
         # A path that is no directory any more must fail here. A watch of a file would end with its next replacement.
-        watch = self._library.inotify_add_watch(self.fd, os.fsencode(directory), mask | _ONLYDIR)
+        watch = self._library.inotify_add_watch(self._fd, os.fsencode(directory), mask | _ONLYDIR)
         return _checked(watch, directory)
 
-    def remove(self, watch: int) -> None:
-        # It fails for a directory that is gone, which removed the watch.
-        self._library.inotify_rm_watch(self.fd, watch)
-
-    def read(self) -> Iterator[tuple[int, int, str]]:
+    def _events(self) -> Iterator[tuple[int, int, str]]:
         try:
-            data = os.read(self.fd, _BUFFER)
+            data = os.read(self._fd, _BUFFER)
         except BlockingIOError:
             return
         offset = 0
@@ -137,10 +77,65 @@ class _Instance:
             yield watch, mask, os.fsdecode(data[offset : offset + size].rstrip(b"\0"))
             offset += size
 
-    def close(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+
+class Watch(_Instance):
+    """A watch of all entries. A context manager closes it."""
+
+    def __init__(self, directory: str, mask: int = CHANGED) -> None:
+        """Begin to watch for ``mask``. Raises ``OSError`` if the directory is missing, or without a free instance."""
+        super().__init__()
+        try:
+            self._add(directory, mask)
+        except OSError:
+            self.close()
+            raise
+
+    def read(self) -> Iterator[tuple[int, str]]:
+        """Yield the events so far: one of the masks above and the name of the entry, "" for GONE and OVERFLOW."""
+        for _watch, mask, name in self._events():
+            yield mask, name
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+class DirectoryWatches(_Instance):
+    """Watches of several directories for changes of their entries, modes and owners included."""
+
+    def __init__(self) -> None:
+        """Raises ``OSError`` if no inotify instance is free."""
+        super().__init__()
+        # Two paths may lead to one directory.
+        self._directories: dict[int, set[str]] = {}
+
+    def watch(self, directories: Collection[str]) -> list[str]:
+        """Watch these directories instead of the previous ones. Returns those that cannot be watched."""
+        found: dict[int, set[str]] = {}
+        failed = []
+        for directory in directories:
+            try:
+                found.setdefault(self._add(directory, CHANGED | _TOUCHED | _MOVE_SELF), set()).add(directory)
+            except OSError as error:
+                # A missing directory appears in the one above it.
+                if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                    failed.append(directory)
+        for watch in self._directories.keys() - found.keys():
+            # It fails for a directory that is gone, which removed the watch.
+            self._library.inotify_rm_watch(self._fd, watch)
+        self._directories = found
+        return failed
+
+    def read(self) -> Iterator[tuple[int, str, str]]:
+        """Yield the events so far as mask, directory and name; the directory is "" for OVERFLOW."""
+        for watch, mask, name in self._events():
+            if mask & OVERFLOW:
+                yield mask, "", ""
+            # Without a directory: the last event of a watch that was removed.
+            for directory in self._directories.get(watch, ()):
+                yield mask, directory, name
 
 
 def _checked(result: int, path: str) -> int:

@@ -23,13 +23,13 @@ import contextlib
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from nodeagent import log
 from nodeagent.core.report.display import text
-from nodeagent.core.update.ports.system import Confirm, Inhibitor
+from nodeagent.core.update.ports.system import Confirm, Inhibitor, ShutdownKind
 from nodeagent.errors import AgentError, Refused
 from nodeagent.host.boot import kernel_boot_id, kernel_start_seconds
 from nodeagent.host.dbus.client import Bus
@@ -46,23 +46,23 @@ class _Shutdown:
     """A kind of shutdown.
 
     ``method`` is that of logind, which also exists with the suffix ``WithFlags``. ``scheduled`` is the type of a
-    scheduled shutdown, ``target`` systemd's target, ``words`` are for messages, ``blocked`` is the reason if an
-    inhibitor blocks it. ``flag`` makes the method one of this kind; without it, ``method`` alone does the same.
+    scheduled shutdown, ``target`` systemd's target. ``flag`` makes the method one of this kind; without it, ``method``
+    alone does the same.
     """
 
     method: str
     scheduled: str
     target: str
-    words: str
-    blocked: Reason
     flag: int = 0
 
 
 _SOFT_REBOOT_FLAG = 1 << 2
 
-_REBOOT = _Shutdown("Reboot", "reboot", "reboot.target", "reboot", Reason.REBOOT_BLOCKED)
-_SOFT = _Shutdown("Reboot", "soft-reboot", TARGET, "soft reboot", Reason.REBOOT_BLOCKED, _SOFT_REBOOT_FLAG)
-_POWER_OFF = _Shutdown("PowerOff", "poweroff", "poweroff.target", "power-off", Reason.POWER_OFF_BLOCKED)
+_KINDS = {
+    ShutdownKind.REBOOT: _Shutdown("Reboot", "reboot", "reboot.target"),
+    ShutdownKind.SOFT_REBOOT: _Shutdown("Reboot", "soft-reboot", TARGET, _SOFT_REBOOT_FLAG),
+    ShutdownKind.POWER_OFF: _Shutdown("PowerOff", "poweroff", "poweroff.target"),
+}
 
 _SYSTEMD = "org.freedesktop.systemd1"
 _UNIT = "systemd-logind.service"
@@ -127,12 +127,9 @@ class Logind:
             if mode in ("block", "block-weak") and "shutdown" in what.split(":") and pid != os.getpid()
         ]
 
-    def inhibit(self, why: str) -> AbstractAsyncContextManager[None]:
-        """Block shutdowns inside the context. It ends before ``reboot`` or ``power_off``, which it would block too."""
-        return self._inhibit(why)
-
     @asynccontextmanager
-    async def _inhibit(self, why: str) -> AsyncIterator[None]:
+    async def inhibit(self, why: str) -> AsyncIterator[None]:
+        """Block shutdowns inside the context. It ends before ``reboot`` or ``power_off``, which it would block too."""
         fd = -1
         try:
             fd = await self._bus.call_for_fd(
@@ -155,51 +152,26 @@ class Logind:
 
     # -- shutdown -------------------------------------------------------------------------------------------------
 
-    async def reboot(
-        self,
-        why: str,
-        *,
-        warn: float,
-        force: bool,
-        confirm: Confirm | None = None,
-        warned: Callable[[], None] | None = None,
-        direct: bool = False,
-        soft: bool = False,
-    ) -> None:
-        await self._down(_SOFT if soft else _REBOOT, why, warn, force, confirm, warned, direct)
-
     async def check_soft_reboot(self, *, same_system: bool = True) -> None:
         await check_soft_reboot(self._bus, same_system=same_system)
 
     async def kernel_start_seconds(self) -> float | None:
         return await asyncio.to_thread(kernel_start_seconds)
 
-    async def power_off(
+    async def shut_down(
         self,
+        kind: ShutdownKind,
         why: str,
         *,
         warn: float,
         force: bool,
-        confirm: Confirm | None = None,
-        warned: Callable[[], None] | None = None,
-        direct: bool = False,
-    ) -> None:
-        await self._down(_POWER_OFF, why, warn, force, confirm, warned, direct)
-
-    async def _down(
-        self,
-        kind: _Shutdown,
-        why: str,
-        warn: float,
-        force: bool,
-        confirm: Confirm | None,
-        warned: Callable[[], None] | None,
+        confirm: Confirm,
+        warned: Callable[[], None],
         direct: bool,
     ) -> None:
         # logind has not answered for long. Without it there are neither inhibitors nor users to warn.
         if direct:
-            if confirm is not None:
-                await confirm()
+            await confirm()
             await self._start_target(kind)
             return
         if not force:
@@ -207,11 +179,9 @@ class Logind:
         scheduled = warn > 0 and await self._has_users() and await self._warn(kind, why, warn)
         try:
             if scheduled:
-                if warned is not None:
-                    warned()
+                warned()
                 await asyncio.sleep(warn)
-            if confirm is not None:
-                await confirm()
+            await confirm()
         except BaseException:
             # BaseException: a cancelled wait must not leave a scheduled shutdown behind.
             if scheduled:
@@ -219,23 +189,23 @@ class Logind:
             raise
         await self._request(kind, force)
 
-    async def _refuse_if_blocked(self, kind: _Shutdown) -> None:
+    async def _refuse_if_blocked(self, kind: ShutdownKind) -> None:
         if blockers := await self.blockers():
             who = "; ".join(f"{b.who} ({b.process}): {b.why}" for b in blockers)
-            raise Refused(f"the {kind.words} is blocked by {who}", reason=kind.blocked)
+            raise Refused(f"the {kind} is blocked by {who}", reason=kind.blocked)
 
-    async def _warn(self, kind: _Shutdown, why: str, seconds: float) -> bool:
+    async def _warn(self, kind: ShutdownKind, why: str, seconds: float) -> bool:
         """Warn users. Returns True if logind has scheduled a shutdown for later than ``seconds`` from now."""
         message = "".join(c for c in why if c.isprintable())[:_WALL_MAX]
         # The scheduled shutdown lies after the real one, so that logind warns users but does not act on its own.
         at = int((time.time_ns() / 1e9 + seconds + _SLACK) * 1e6)
         try:
             await self._call("SetWallMessage", "sb", (message, True))
-            await self._call("ScheduleShutdown", "st", (kind.scheduled, at))
+            await self._call("ScheduleShutdown", "st", (_KINDS[kind].scheduled, at))
         except BusFault as error:
             # The shutdown continues without a warning. Since 257 this happens if a blocker is overridden, because a
             # shutdown cannot be scheduled against it.
-            log.get(__name__).warning(f"users could not be warned of the {kind.words}: {error}", reason=error.reason)
+            log.get(__name__).warning(f"users could not be warned of the {kind}: {error}", reason=error.reason)
             return False
         return True
 
@@ -244,7 +214,7 @@ class Logind:
         with contextlib.suppress(AgentError):
             await self._call("CancelScheduledShutdown", timeout=2.0)
 
-    async def _request(self, kind: _Shutdown, force: bool) -> None:
+    async def _request(self, kind: ShutdownKind, force: bool) -> None:
         try:
             await self._with_flags(kind, _SKIP_INHIBITORS if force else _ROOT_CHECK_INHIBITORS)
         except BusFault as error:
@@ -261,45 +231,46 @@ class Logind:
             else:
                 await self._raise_refusal(kind, error)
 
-    async def _start_target(self, kind: _Shutdown) -> None:
+    async def _start_target(self, kind: ShutdownKind) -> None:
         """Start the target as logind does: an ordinary shutdown, without checking inhibitors."""
         try:
-            await self._systemd("StartUnit", "ss", (kind.target, "replace-irreversibly"))
+            await self._systemd("StartUnit", "ss", (_KINDS[kind].target, "replace-irreversibly"))
         except BusFault as error:
             # The target of a soft reboot may be missing or masked, and that of a reboot takes its place then.
-            if kind.flag and REASONS.get(error.bus_error) in (Reason.UNIT_NOT_FOUND, Reason.UNIT_MASKED):
+            if _KINDS[kind].flag and REASONS.get(error.bus_error) in (Reason.UNIT_NOT_FOUND, Reason.UNIT_MASKED):
                 raise Refused(error.message, reason=Reason.SOFT_REBOOT_UNSUPPORTED) from error
             raise
 
-    async def _with_flags(self, kind: _Shutdown, flags: int) -> None:
+    async def _with_flags(self, kind: ShutdownKind, flags: int) -> None:
+        method, flag = _KINDS[kind].method, _KINDS[kind].flag
         try:
-            await self._call(f"{kind.method}WithFlags", "t", (kind.flag | flags,))
+            await self._call(f"{method}WithFlags", "t", (flag | flags,))
         except BusTerminal as error:
             if error.reason not in _NO_FLAG:
                 raise
             # A logind without this flag lets root override inhibitors without it.
-            if not kind.flag:
-                await self._call(kind.method, "b", (False,))
+            if not flag:
+                await self._call(method, "b", (False,))
             elif flags == _SKIP_INHIBITORS:
                 await self._with_flag_alone(kind)
             else:
                 await self._raise_unsupported(kind, error)
 
-    async def _with_flag_alone(self, kind: _Shutdown) -> None:
+    async def _with_flag_alone(self, kind: ShutdownKind) -> None:
         try:
-            await self._call(f"{kind.method}WithFlags", "t", (kind.flag,))
+            await self._call(f"{_KINDS[kind].method}WithFlags", "t", (_KINDS[kind].flag,))
         except BusTerminal as error:
             if error.reason not in _NO_FLAG:
                 raise
             await self._raise_unsupported(kind, error)
 
-    async def _raise_unsupported(self, kind: _Shutdown, error: BusFault) -> NoReturn:
+    async def _raise_unsupported(self, kind: ShutdownKind, error: BusFault) -> NoReturn:
         """Raise ``Refused`` for a kind that logind does not know. Another kind would be a surprise."""
         await self._unschedule()
-        message = f"logind knows no {kind.words}: {error.message}"
+        message = f"logind knows no {kind}: {error.message}"
         raise Refused(message, reason=Reason.SOFT_REBOOT_UNSUPPORTED) from error
 
-    async def _raise_refusal(self, kind: _Shutdown, error: BusFault) -> None:
+    async def _raise_refusal(self, kind: ShutdownKind, error: BusFault) -> None:
         """Raise the error of a refused shutdown. Returns if the host is going down already."""
         if error.bus_error in _BLOCKED:
             # The scheduled shutdown would otherwise take place although it was refused.

@@ -58,12 +58,7 @@ class PathWatch:
         if self._watches is None:
             await asyncio.get_running_loop().create_future()
             return
-        loop, ready = asyncio.get_running_loop(), asyncio.Event()
-        loop.add_reader(self._watches.fileno(), ready.set)
-        try:
-            await ready.wait()
-        finally:
-            loop.remove_reader(self._watches.fileno())
+        await self._watches.readable()
 
     def changed(self) -> Collection[str] | None:
         """Return the paths that may have changed since the last call; None if any of them may have.

@@ -21,6 +21,7 @@ from typing import Final
 from nodeagent.core.report.display import text
 from nodeagent.errors import Refused
 from nodeagent.host.dbus.client import Bus
+from nodeagent.host.fs.read_inside import read_regular
 from nodeagent.host.systemd_jobs import MANAGER, NAME, PATH
 from nodeagent.reasons import Reason
 
@@ -130,9 +131,4 @@ def _crypttab(root: Path) -> list[tuple[str, list[str]]]:
 
 
 def _lines(path: Path) -> list[str]:
-    """Read a file of bounded size; the rest of a larger one is no line."""
-    with path.open("rb") as file:
-        data = file.read(_MAX_FILE + 1)
-    if len(data) > _MAX_FILE:
-        raise OSError(0, "it is too large", str(path))
-    return data.decode(errors="replace").splitlines()
+    return read_regular(path, _MAX_FILE).decode(errors="replace").splitlines()

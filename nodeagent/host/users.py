@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 
 from nodeagent.errors import InvalidInput, Retryable, Terminal
+from nodeagent.host.checkers.job import CheckerLate, run_program
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.fs.owners import Owners, colon_fields
 from nodeagent.reasons import Reason
@@ -19,7 +20,6 @@ from nodeagent.reasons import Reason
 __all__ = ["HostUsers", "locked"]
 
 _NO_PASSWORD = "*"  # noqa: S105 - matches no password
-_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
 
 
 def locked(value: str) -> str:
@@ -87,36 +87,20 @@ class HostUsers:
 
     async def _chpasswd(self, user: str, value: str) -> None:
         root = () if self._root == "/" else ("--root", self._root)
+        # The hash goes through a pipe, because arguments of a process are visible to all users.
+        line = f"{user}:{value}\n".encode()
         try:
-            process = await asyncio.create_subprocess_exec(
-                "chpasswd",
-                "--encrypted",
-                *root,
-                # The hash goes through a pipe, because arguments of a process are visible to all users.
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
-                env=_ENVIRONMENT,
-            )
+            status, lines = await run_program("chpasswd", ("--encrypted", *root), Path("/"), self._deadline, stdin=line)
         except FileNotFoundError as error:
             raise Terminal(
                 "this host has no chpasswd; it comes with shadow-utils", reason=Reason.TOOL_MISSING
             ) from error
-        try:
-            async with asyncio.timeout(self._deadline):
-                _, noise = await process.communicate(f"{user}:{value}\n".encode())
-        except TimeoutError as error:
+        except CheckerLate as error:
             raise Retryable(
                 f"chpasswd did not end within {self._deadline:g} s; another tool may hold the lock on the accounts",
                 reason=Reason.TOOL_TIMED_OUT,
             ) from error
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        if process.returncode != 0:
+        if status:
             # The message must not contain the hash.
-            output = noise.decode(errors="replace").replace(value, "...").strip()
-            raise Terminal(
-                f"chpasswd failed for {user} (exit {process.returncode}): {output}", reason=Reason.PASSWORD_NOT_SET
-            )
+            output = "\n".join(lines).replace(value, "...").strip()
+            raise Terminal(f"chpasswd failed for {user} (exit {status}): {output}", reason=Reason.PASSWORD_NOT_SET)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import stat
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Final
@@ -13,6 +12,7 @@ from typing import Final
 from nodeagent import domains
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.sides import NO_CONFIG, HostView, Sides
+from nodeagent.host.fs.read_inside import read_regular
 
 __all__ = ["read_files", "read_view"]
 
@@ -70,17 +70,11 @@ def _below(root: Path, directory: str, depth: int = 0) -> Iterator[str]:
 def _content(root: Path, path: str) -> bytes | None:
     """Return the content of a regular file up to the bound, None for anything else."""
     try:
-        # A FIFO would block an open for reading.
-        with os.fdopen(os.open(_at(root, path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return None
-            content = file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        return None
+        return read_regular(_at(root, path), MAX_BYTES)
     except OSError as error:
-        log.debug("%s cannot be read: %s", path, error)
+        if not isinstance(error, FileNotFoundError):
+            log.debug("%s cannot be read: %s", path, error)
         return None
-    return content if len(content) <= MAX_BYTES else None
 
 
 def _at(root: Path, path: str) -> Path:

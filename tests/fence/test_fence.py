@@ -389,7 +389,7 @@ async def test_the_next_process_restores_what_a_kill_leaves(host: Host, monkeypa
         return None
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_restore", killed)
+        patch.setattr(teardown, "restore", killed)
         async with host.fenced():
             pass
     assert host.touched().keys() == {"io.max", "max_sectors_kb", "nr_requests", "priorities", "notes"}
@@ -406,7 +406,7 @@ async def test_a_reused_number_is_left_alone(host: Host, monkeypatch: pytest.Mon
         return None
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_restore", killed)
+        patch.setattr(teardown, "restore", killed)
         async with host.fenced():
             pass
     stat = host.system.proc / str(UPDATER) / "stat"

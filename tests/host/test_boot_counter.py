@@ -182,10 +182,10 @@ async def test_the_names_of_debian(counter: HostBootCounter, root: Path) -> None
     [
         (lambda root: (root / "boot/grub2/grub.cfg").unlink(), "the boot loader is not GRUB"),
         (lambda root: (root / "boot/grub2/grub.cfg").write_text("load_env\n"), "does not count boots"),
-        (lambda root: (root / "boot/grub2/grub.cfg").write_text("#" * (1 << 20) + "\n"), "grub.cfg is too large"),
+        (lambda root: (root / "boot/grub2/grub.cfg").write_text("#" * (1 << 20) + "\n"), "grub.cfg: it has more than"),
         (lambda root: (root / "boot/grub2/grubenv").unlink(), "No such file"),
         (lambda root: (root / "boot/grub2/grubenv").write_bytes(b""), "no environment block"),
-        (lambda root: (root / "boot/grub2/grubenv").write_bytes(block("") * 2), "grubenv is too large"),
+        (lambda root: (root / "boot/grub2/grubenv").write_bytes(block("") * 2), "grubenv: it has more than"),
     ],
 )
 async def test_hosts_that_cannot_count(counter: HostBootCounter, root: Path, change: object, why: str) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from dbus_next import Message, Variant
 
-from nodeagent.core.update.ports.system import Power
+from nodeagent.core.update.ports.system import Confirm, Power, ShutdownKind
 from nodeagent.errors import Refused, Retryable, ServiceUnavailable
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.logind import Logind
@@ -35,6 +35,30 @@ async def manager(private_bus: PrivateBus) -> AsyncIterator[FakeLogind]:
 @pytest.fixture
 def logind(bus: Bus, manager: FakeLogind) -> Logind:
     return Logind(bus)
+
+
+async def nothing() -> None: ...
+
+
+async def shut_down(
+    logind: Logind,
+    kind: ShutdownKind,
+    why: str,
+    warn: float,
+    force: bool,
+    confirm: Confirm = nothing,
+    warned: Callable[[], None] = lambda: None,
+    direct: bool = False,
+) -> None:
+    await logind.shut_down(kind, why, warn=warn, force=force, confirm=confirm, warned=warned, direct=direct)
+
+
+async def reboot(logind: Logind, why: str, *, soft: bool = False, **given: Any) -> None:
+    await shut_down(logind, ShutdownKind.SOFT_REBOOT if soft else ShutdownKind.REBOOT, why, **given)
+
+
+async def power_off(logind: Logind, why: str, **given: Any) -> None:
+    await shut_down(logind, ShutdownKind.POWER_OFF, why, **given)
 
 
 async def test_boot_id(logind: Logind) -> None:
@@ -106,7 +130,7 @@ async def test_reboot(bus: Bus, private_bus: PrivateBus, version: int, force: bo
     await manager.start(private_bus.address)
     if force:
         manager.inhibitors = [["shutdown", "backup", "running", "block", 0, 1]]
-    await Logind(bus).reboot("x", warn=10, force=force)
+    await reboot(Logind(bus), "x", warn=10, force=force)
     assert manager.going_down == "reboot"
     assert [call for call in manager.calls if call[0].startswith("Reboot")] == calls
     assert "ScheduleShutdown" not in manager.members()
@@ -127,7 +151,7 @@ async def test_soft_reboot(bus: Bus, private_bus: PrivateBus, version: int, forc
     await manager.start(private_bus.address)
     if force:
         manager.inhibitors = [["shutdown", "backup", "running", "block", 0, 1]]
-    await Logind(bus).reboot("x", warn=0, force=force, soft=True)
+    await reboot(Logind(bus), "x", warn=0, force=force, soft=True)
     assert manager.going_down == "soft-reboot"
     assert [call for call in manager.calls if call[0].startswith("Reboot")] == calls
     await manager.stop()
@@ -143,7 +167,7 @@ async def test_an_old_logind_never_reboots_fully_instead(
     manager.sessions = {"1": "user"} if users else {}
     await manager.start(private_bus.address)
     with pytest.raises(Refused, match="logind knows no soft reboot") as caught:
-        await Logind(bus).reboot("x", warn=0.05, force=force, soft=True)
+        await reboot(Logind(bus), "x", warn=0.05, force=force, soft=True)
     assert caught.value.reason == "SoftRebootUnsupported"
     assert not manager.going_down
     assert "Reboot" not in manager.members()
@@ -152,7 +176,7 @@ async def test_an_old_logind_never_reboots_fully_instead(
 
 async def test_users_are_warned_of_a_soft_reboot(logind: Logind, manager: FakeLogind) -> None:
     manager.sessions = {"1": "user"}
-    await logind.reboot("x", warn=0.05, force=False, soft=True)
+    await reboot(logind, "x", warn=0.05, force=False, soft=True)
     assert next(body[0] for member, body in manager.calls if member == "ScheduleShutdown") == "soft-reboot"
     assert manager.going_down == "soft-reboot"
 
@@ -167,7 +191,7 @@ async def test_a_soft_reboot_that_is_blocked(bus: Bus, private_bus: PrivateBus, 
         manager.inhibitors = [["shutdown", "backup", "running", "block", 0, 1]]
 
     with pytest.raises(Refused, match="backup") as caught:
-        await Logind(bus).reboot("x", warn=0, force=False, soft=True, confirm=block)
+        await reboot(Logind(bus), "x", warn=0, force=False, soft=True, confirm=block)
     assert caught.value.reason == "RebootBlocked"
     assert not manager.going_down
     await manager.stop()
@@ -178,7 +202,7 @@ async def test_soft_reboot_through_systemd(bus: Bus, private_bus: PrivateBus, di
     """The target stops all services in order, which the method of systemd does not."""
     async with await FakePeer("org.freedesktop.systemd1").start(private_bus.address) as systemd:
         systemd.on("StartUnit", lambda m: ("o", ("/org/freedesktop/systemd1/job/1",)))
-        await Logind(bus).reboot("x", warn=30, force=False, soft=True, direct=direct)
+        await reboot(Logind(bus), "x", warn=30, force=False, soft=True, direct=direct)
         assert systemd.calls == [("StartUnit", ["soft-reboot.target", "replace-irreversibly"])]
 
 
@@ -191,21 +215,21 @@ async def test_a_target_that_vanished(bus: Bus, private_bus: PrivateBus) -> None
     async with await FakePeer("org.freedesktop.systemd1").start(private_bus.address) as systemd:
         systemd.on("StartUnit", fail)
         with pytest.raises(Refused, match="masked") as caught:
-            await Logind(bus).reboot("x", warn=0, force=False, soft=True, direct=True)
+            await reboot(Logind(bus), "x", warn=0, force=False, soft=True, direct=True)
         assert caught.value.reason == "SoftRebootUnsupported"
         assert systemd.members() == ["StartUnit"]
 
 
 async def test_a_full_reboot_does_not_become_a_soft_one(logind: Logind, manager: FakeLogind) -> None:
     """Not even where another program prepared a soft one: that takes another flag, as systemctl sets it."""
-    await logind.reboot("x", warn=0, force=False)
+    await reboot(logind, "x", warn=0, force=False)
     assert [body for member, body in manager.calls if member == "RebootWithFlags"] == [[1]]
 
 
 async def test_reboot_that_is_blocked(logind: Logind, manager: FakeLogind) -> None:
     manager.inhibitors = [["shutdown", "backup", "running", "block", 0, 1]]
     with pytest.raises(Refused, match="backup") as caught:
-        await logind.reboot("x", warn=0, force=False)
+        await reboot(logind, "x", warn=0, force=False)
     assert caught.value.reason == "RebootBlocked"
     assert not manager.going_down
 
@@ -222,7 +246,7 @@ async def test_power_off(bus: Bus, private_bus: PrivateBus, version: int, force:
     manager = FakeLogind(version)
     await manager.start(private_bus.address)
     manager.sessions = {"3": "user"}
-    await Logind(bus).power_off("x", warn=0.05, force=force)
+    await power_off(Logind(bus), "x", warn=0.05, force=force)
     assert manager.going_down == "poweroff"
     assert [call for call in manager.calls if call[0].startswith(("PowerOff", "Reboot"))] == calls
     assert dict(manager.calls)["ScheduleShutdown"][0] == "poweroff", "users are warned of the right shutdown"
@@ -232,7 +256,7 @@ async def test_power_off(bus: Bus, private_bus: PrivateBus, version: int, force:
 async def test_power_off_that_is_blocked(logind: Logind, manager: FakeLogind) -> None:
     manager.inhibitors = [["shutdown", "backup", "running", "block", 0, 1]]
     with pytest.raises(Refused, match="the power-off is blocked by backup") as caught:
-        await logind.power_off("x", warn=0, force=False)
+        await power_off(logind, "x", warn=0, force=False)
     assert caught.value.reason == "PowerOffBlocked"
     assert not manager.going_down
 
@@ -240,7 +264,7 @@ async def test_power_off_that_is_blocked(logind: Logind, manager: FakeLogind) ->
 async def test_power_off_without_logind(bus: Bus, private_bus: PrivateBus) -> None:
     async with await FakePeer("org.freedesktop.systemd1").start(private_bus.address) as systemd:
         systemd.on("StartUnit", lambda m: ("o", ("/org/freedesktop/systemd1/job/1",)))
-        await Logind(bus).power_off("x", warn=30, force=False)
+        await power_off(Logind(bus), "x", warn=30, force=False)
         assert systemd.calls == [("StartUnit", ["poweroff.target", "replace-irreversibly"])]
 
 
@@ -249,7 +273,7 @@ async def test_users_are_warned_and_get_their_time(logind: Logind, manager: Fake
     manager.sessions = {"c1": "greeter", "3": kind}
     began, said = time.clock_gettime(time.CLOCK_REALTIME), []
     why = "nodeagent: applying\tx\n" + "y" * 5000
-    await logind.reboot(why, warn=0.2, force=False, warned=lambda: said.append(len(manager.calls)))
+    await reboot(logind, why, warn=0.2, force=False, warned=lambda: said.append(len(manager.calls)))
     assert said == [len(manager.calls) - 1], "between the warning and the reboot"
     assert time.clock_gettime(time.CLOCK_REALTIME) - began >= 0.2
     order = [m for m in manager.members() if m not in ("ListInhibitors", "ListSessions", "Get")]
@@ -264,7 +288,7 @@ async def test_users_are_warned_and_get_their_time(logind: Logind, manager: Fake
 
 async def test_lingering_users_are_not_waited_for(logind: Logind, manager: FakeLogind) -> None:
     manager.sessions = {"1": "manager", "c1": "greeter"}
-    await logind.reboot("x", warn=30, force=False)
+    await reboot(logind, "x", warn=30, force=False)
     assert "ScheduleShutdown" not in manager.members()
 
 
@@ -272,7 +296,7 @@ async def test_lingering_users_are_not_waited_for(logind: Logind, manager: FakeL
 async def test_a_blocker_that_comes_while_we_wait(logind: Logind, manager: FakeLogind, version: int) -> None:
     manager.version = version
     manager.sessions = {"3": "user"}
-    task = asyncio.create_task(logind.reboot("x", warn=0.3, force=False))
+    task = asyncio.create_task(reboot(logind, "x", warn=0.3, force=False))
     while "ScheduleShutdown" not in manager.members():
         await asyncio.sleep(0.01)
     manager.inhibitors = [["shutdown", "backup", "running", "block", 0, 1]]
@@ -283,7 +307,7 @@ async def test_a_blocker_that_comes_while_we_wait(logind: Logind, manager: FakeL
 
 async def test_stopped_while_users_have_their_time(logind: Logind, manager: FakeLogind) -> None:
     manager.sessions = {"3": "user"}
-    task = asyncio.create_task(logind.reboot("x", warn=60, force=False))
+    task = asyncio.create_task(reboot(logind, "x", warn=60, force=False))
     while "ScheduleShutdown" not in manager.members():
         await asyncio.sleep(0.01)
     await asyncio.sleep(0.05)
@@ -301,7 +325,7 @@ async def test_the_last_word_comes_after_the_time_of_the_users(logind: Logind, m
     async def confirm() -> None:
         at.append(tuple(manager.members()))
 
-    await logind.reboot("x", warn=0.05, force=False, confirm=confirm)
+    await reboot(logind, "x", warn=0.05, force=False, confirm=confirm)
     (members,) = at
     assert "ScheduleShutdown" in members and "RebootWithFlags" not in members
     assert manager.going_down
@@ -317,7 +341,7 @@ async def test_a_last_word_that_says_no_takes_the_warning_back(
         raise Refused("another holder took it", reason=Reason.LEASE_LOST)
 
     with pytest.raises(Refused, match="took it"):
-        await logind.power_off("x", warn=0.05, force=False, confirm=confirm)
+        await power_off(logind, "x", warn=0.05, force=False, confirm=confirm)
     assert not manager.going_down
     assert ("CancelScheduledShutdown" in manager.members()) == bool(users)
 
@@ -327,7 +351,7 @@ async def test_force_reboots_past_a_blocker_though_it_cannot_warn(
 ) -> None:
     manager.sessions = {"3": "user"}
     manager.inhibitors = [["shutdown", "backup", "running", "block", 0, 1]]
-    await logind.reboot("x", warn=30, force=True)
+    await reboot(logind, "x", warn=30, force=True)
     assert manager.going_down
     assert "could not be warned" in capsys.readouterr().err
 
@@ -335,7 +359,7 @@ async def test_force_reboots_past_a_blocker_though_it_cannot_warn(
 async def test_a_host_that_cannot_warn(logind: Logind, manager: FakeLogind, capsys: pytest.CaptureFixture[str]) -> None:
     manager.sessions = {"3": "user"}
     del manager.handlers["ScheduleShutdown"]
-    await logind.reboot("x", warn=30, force=False)
+    await reboot(logind, "x", warn=30, force=False)
     assert manager.going_down
     assert "could not be warned" in capsys.readouterr().err
 
@@ -345,17 +369,17 @@ async def test_another_shutdown_was_first(logind: Logind, manager: FakeLogind, p
     manager.going_down = "poweroff" if preparing else "suspend"
     manager.preparing = preparing
     if preparing:
-        await logind.reboot("x", warn=0, force=False)
+        await reboot(logind, "x", warn=0, force=False)
         return
     with pytest.raises(Retryable) as caught:
-        await logind.reboot("x", warn=0, force=False)
+        await reboot(logind, "x", warn=0, force=False)
     assert caught.value.reason == "OperationInProgress"
 
 
 async def test_reboot_without_logind(bus: Bus, private_bus: PrivateBus) -> None:
     async with await FakePeer("org.freedesktop.systemd1").start(private_bus.address) as systemd:
         systemd.on("StartUnit", lambda m: ("o", ("/org/freedesktop/systemd1/job/1",)))
-        await Logind(bus).reboot("x", warn=30, force=False)
+        await reboot(Logind(bus), "x", warn=30, force=False)
         assert systemd.calls == [("StartUnit", ["reboot.target", "replace-irreversibly"])]
 
 
@@ -373,7 +397,7 @@ async def test_reboot_with_a_logind_that_systemd_cannot_start(
     assert await logind.blockers() == ()
     async with await FakePeer("org.freedesktop.systemd1").start(private_bus.address) as systemd:
         systemd.on("StartUnit", lambda m: ("o", ("/org/freedesktop/systemd1/job/1",)))
-        await logind.reboot("x", warn=30, force=False)
+        await reboot(logind, "x", warn=30, force=False)
         assert systemd.calls == [("StartUnit", ["reboot.target", "replace-irreversibly"])]
 
 
@@ -387,9 +411,9 @@ async def test_polkit_that_would_ask_root_for_a_password(
     async with await FakePeer("org.freedesktop.systemd1").start(private_bus.address) as systemd:
         systemd.on("StartUnit", lambda m: ("o", ("/org/freedesktop/systemd1/job/1",)))
         with pytest.raises(Refused, match="Interactive authentication"):
-            await logind.reboot("x", warn=0, force=False)
+            await reboot(logind, "x", warn=0, force=False)
         assert systemd.calls == []
-        await logind.reboot("x", warn=0, force=True)
+        await reboot(logind, "x", warn=0, force=True)
         assert systemd.calls == [("StartUnit", ["reboot.target", "replace-irreversibly"])]
 
 
@@ -406,7 +430,7 @@ async def test_a_logind_that_is_killed_while_it_is_asked(logind: Logind, manager
 
     manager.on("ListInhibitors", die)
     with pytest.raises(ServiceUnavailable) as caught:
-        await logind.reboot("x", warn=0, force=False)
+        await reboot(logind, "x", warn=0, force=False)
     assert caught.value.service == "systemd-logind"
 
 
@@ -421,9 +445,9 @@ async def test_force_does_not_wait_for_a_polkit_that_hangs(
     async with await FakePeer("org.freedesktop.systemd1").start(private_bus.address) as systemd:
         systemd.on("StartUnit", lambda m: ("o", ("/org/freedesktop/systemd1/job/1",)))
         with pytest.raises(ServiceUnavailable):
-            await logind.reboot("x", warn=0, force=False)
+            await reboot(logind, "x", warn=0, force=False)
         assert systemd.calls == []
-        await logind.reboot("x", warn=0, force=True)
+        await reboot(logind, "x", warn=0, force=True)
         assert systemd.calls == [("StartUnit", ["reboot.target", "replace-irreversibly"])]
 
 
@@ -435,7 +459,7 @@ async def test_direct_leaves_logind_out(logind: Logind, manager: FakeLogind, pri
 
     async with await FakePeer("org.freedesktop.systemd1").start(private_bus.address) as systemd:
         systemd.on("StartUnit", lambda m: ("o", ("/org/freedesktop/systemd1/job/1",)))
-        await logind.reboot("x", warn=30, force=True, confirm=confirm, direct=True)
+        await reboot(logind, "x", warn=30, force=True, confirm=confirm, direct=True)
         assert systemd.calls == [("StartUnit", ["reboot.target", "replace-irreversibly"])]
     assert manager.calls == []
     assert confirmed == [True]

@@ -15,7 +15,7 @@ from nodeagent.agent.update.run import Ports
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.update.ports.coordination import Holder
-from nodeagent.core.update.ports.system import Confirm
+from nodeagent.core.update.ports.system import Confirm, ShutdownKind
 from nodeagent.errors import Refused, Unreachable
 from nodeagent.reasons import Reason
 from tests.world import FakeClock, FakeFiles, FakeLease, FakePower, FakeUnit, FakeUnits, World
@@ -295,21 +295,22 @@ class CheckedPower(FakePower):
         super().__init__(world)
         self.around = around
 
-    async def reboot(
+    async def shut_down(
         self,
+        kind: ShutdownKind,
         why: str,
         *,
         warn: float,
         force: bool,
-        confirm: Confirm | None = None,
-        warned: Callable[[], None] | None = None,
-        direct: bool = False,
-        soft: bool = False,
+        confirm: Confirm,
+        warned: Callable[[], None],
+        direct: bool,
     ) -> None:
         async def checked() -> None:
             around = self.around
-            assert confirm is not None
             await confirm()
+            if kind is ShutdownKind.POWER_OFF:
+                return
             holds(self.world, around)
             assert around.guard is None, "rebooted although the guard says no"
             assert around.covered or around.away_since is not None, "others would fence it while it boots"
@@ -318,7 +319,7 @@ class CheckedPower(FakePower):
             around.covered = False
             around.log.append("reboot")
 
-        await super().reboot(why, warn=warn, force=force, confirm=checked, warned=warned, direct=direct, soft=soft)
+        await super().shut_down(kind, why, warn=warn, force=force, confirm=checked, warned=warned, direct=direct)
 
 
 def fresh() -> ClusterHost:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nodeagent.core.boot import identity
-from nodeagent.core.update.ports.system import Confirm, Inhibitor
+from nodeagent.core.update.ports.system import Confirm, Inhibitor, ShutdownKind
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
 from tests.world.faults import Killed
@@ -46,25 +46,32 @@ class FakePower:
     async def inhibit(self, why: str) -> AsyncIterator[None]:
         yield
 
-    async def reboot(
+    async def shut_down(
         self,
+        kind: ShutdownKind,
         why: str,
         *,
         warn: float,
         force: bool,
-        confirm: Confirm | None = None,
-        warned: Callable[[], None] | None = None,
-        direct: bool = False,
-        soft: bool = False,
+        confirm: Confirm,
+        warned: Callable[[], None],
+        direct: bool,
     ) -> None:
         self.world.tick()
-        if direct:
+        if direct and kind is not ShutdownKind.POWER_OFF:
             self.world.done.append(f"{self.world.boot}:reboot.target")
         if self.world.blockers and not force:
-            raise AssertionError("rebooted over an inhibitor")
+            raise AssertionError(f"{kind} over an inhibitor")
         await self._warn(warn, confirm, warned)
         if self.world.fault("ignored reboot"):
             return
+        if kind is ShutdownKind.POWER_OFF:
+            self.world.done.append(f"{self.world.boot}:power-off")
+            self.world.shut_down()
+            assert self.world.rebooting is not None
+            self.world.rebooting.set()
+            await asyncio.Event().wait()  # the host goes down under us
+        soft = kind is ShutdownKind.SOFT_REBOOT
         if self.world.fault("power cut"):
             self.world.power_cut()
             raise Killed
@@ -91,33 +98,9 @@ class FakePower:
         if same_system and self.world.next_root_of_another:
             raise Refused("another system", reason=Reason.NEXT_ROOT_PREPARED)
 
-    async def _warn(self, warn: float, confirm: Confirm | None, warned: Callable[[], None] | None) -> None:
+    async def _warn(self, warn: float, confirm: Confirm, warned: Callable[[], None]) -> None:
         if self.world.logged_in:
             self.world.warned += 1
-            if warned is not None:
-                warned()
+            warned()
             await asyncio.sleep(warn)
-        if confirm is not None:
-            await confirm()
-
-    async def power_off(
-        self,
-        why: str,
-        *,
-        warn: float,
-        force: bool,
-        confirm: Confirm | None = None,
-        warned: Callable[[], None] | None = None,
-        direct: bool = False,
-    ) -> None:
-        self.world.tick()
-        if self.world.blockers and not force:
-            raise AssertionError("powered off over an inhibitor")
-        await self._warn(warn, confirm, warned)
-        if self.world.fault("ignored reboot"):
-            return
-        self.world.done.append(f"{self.world.boot}:power-off")
-        self.world.shut_down()
-        assert self.world.rebooting is not None
-        self.world.rebooting.set()
-        await asyncio.Event().wait()  # the host goes down under us
+        await confirm()

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final
 
 from nodeagent.agent.coordination import LOST, Coordination
@@ -25,6 +24,7 @@ from nodeagent.core.plan.deployment import OsTarget, unmet
 from nodeagent.core.update.events import PhaseEntered, UpdateWaiting, Warned
 from nodeagent.core.update.legs import Apply, Fallback
 from nodeagent.core.update.ports.checks import CheckStage
+from nodeagent.core.update.ports.system import ShutdownKind
 from nodeagent.core.update.resume import MAX_REBOOT_TRIES
 from nodeagent.core.update.trail_fold import leaving
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
@@ -43,15 +43,12 @@ PERIOD: Final = 10.0
 class Shutdown:
     """A reboot or a power-off of ``operation``.
 
-    ``blocked``: reason of the refusal if an inhibitor blocks it. ``request``: the call of logind. ``permit`` runs
-    before users are warned, ``confirm`` right before logind is called. After ``confirm``, a lost lease stops nothing;
-    ``finish`` runs then.
+    ``permit`` runs before users are warned, ``confirm`` right before logind is called. After ``confirm``, a lost lease
+    stops nothing; ``finish`` runs then.
     """
 
-    name: str
+    kind: ShutdownKind
     operation: str
-    blocked: Reason
-    request: Callable[..., Awaitable[None]]
     permit: Callable[[], Awaitable[None]]
     confirm: Callable[[], Awaitable[None]]
     finish: Callable[[], Awaitable[None]] | None = None
@@ -68,8 +65,8 @@ async def go_down(
 ) -> None:
     """Return when logind accepted the shutdown; with ``direct``, when systemd did, because logind does not answer.
 
-    Raises ``Refused``: ``shutdown.blocked`` if an inhibitor blocks it for longer than the settings allow, ``LeaseLost``
-    as soon as the lease is lost; and what ``permit`` and ``confirm`` raise.
+    Raises ``Refused``: ``kind.blocked`` if an inhibitor blocks it for longer than the settings allow, ``LeaseLost`` as
+    soon as the lease is lost; and what ``permit`` and ``confirm`` raise.
     """
     committed = asyncio.Event()
 
@@ -91,11 +88,18 @@ async def go_down(
         def warned() -> None:
             at = time_of(ports, ports.clock.monotonic() + warn)
             report(
-                UpdateWaiting, f"logged-in users are warned; the {shutdown.name} follows at {at}", Reason.USERS_WARNED
+                UpdateWaiting, f"logged-in users are warned; the {shutdown.kind} follows at {at}", Reason.USERS_WARNED
             )
 
-        options = {"warn": warn, "force": force, "confirm": confirm, "warned": warned, "direct": direct}
-        await shutdown.request(f"nodeagent: {why}", **options)
+        await ports.power.shut_down(
+            shutdown.kind,
+            f"nodeagent: {why}",
+            warn=warn,
+            force=force,
+            confirm=confirm,
+            warned=warned,
+            direct=direct,
+        )
 
 
 async def request_reboot(run: Run) -> Transition | None:
@@ -205,8 +209,8 @@ async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
             await clear_before_reboot(run)
 
     operation, why = run.record.operation, run.record.fallback or f"applying {run.record.to_name}"
-    name, request = ("soft reboot", partial(ports.power.reboot, soft=True)) if soft else ("reboot", ports.power.reboot)
-    shutdown = Shutdown(name, operation, Reason.REBOOT_BLOCKED, request, permit, confirm, finish)
+    kind = ShutdownKind.SOFT_REBOOT if soft else ShutdownKind.REBOOT
+    shutdown = Shutdown(kind, operation, permit, confirm, finish)
     try:
         await go_down(ports, run.policy, shutdown, why, report=report, direct=direct)
     except BaseException:
@@ -281,14 +285,16 @@ async def _wait_for_inhibitors(
         # A zero wait overrides at once, which the settings allow.
         if waited >= policy.inhibitor_wait:
             if not policy.inhibitor_override:
-                raise Refused(f"the {shutdown.name} is blocked by {who}", reason=shutdown.blocked)
-            report(Warned, f"overriding for the {shutdown.name}: {who}", shutdown.blocked)
+                raise Refused(f"the {shutdown.kind} is blocked by {who}", reason=shutdown.kind.blocked)
+            report(Warned, f"overriding for the {shutdown.kind}: {who}", shutdown.kind.blocked)
             return True
         # Each change of the blockers is reported once, not each poll.
         if reported.is_new(who):
             until = time_of(ports, started + policy.inhibitor_wait)
-            then = "it is overridden" if policy.inhibitor_override else f"the {shutdown.name} is given up"
-            report(UpdateWaiting, f"the {shutdown.name} waits until {until} for {who}; then {then}", shutdown.blocked)
+            then = "it is overridden" if policy.inhibitor_override else f"the {shutdown.kind} is given up"
+            report(
+                UpdateWaiting, f"the {shutdown.kind} waits until {until} for {who}; then {then}", shutdown.kind.blocked
+            )
         await asyncio.sleep(min(policy.inhibitor_retry, max(0.05, policy.inhibitor_wait - waited)))
     return False
 

@@ -79,8 +79,10 @@ async def run_program(
     directory: Path,
     deadline: float,
     environment: Mapping[str, str] | None = None,
+    *,
+    stdin: bytes = b"",
 ) -> tuple[int, Sequence[str]]:
-    """Return the exit status and the lines of both outputs, up to ``MAX_OUTPUT``.
+    """Return the exit status and the lines of both outputs, up to ``MAX_OUTPUT``. ``stdin`` must fit into a pipe.
 
     Raises ``CheckerLate`` or ``OSError``.
     """
@@ -89,7 +91,7 @@ async def run_program(
             process = await asyncio.create_subprocess_exec(
                 program,
                 *arguments,
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
                 stdout=writer,
                 stderr=writer,
                 cwd=directory,
@@ -98,6 +100,9 @@ async def run_program(
             )
         finally:
             os.close(writer)
+        if process.stdin is not None:
+            process.stdin.write(stdin)
+            process.stdin.close()
         try:
             async with asyncio.timeout(deadline):
                 output = await _bounded(reader)

@@ -129,10 +129,7 @@ def _document(path: Path) -> Mapping[str, Any]:
     from yaml import YAMLError, safe_load
 
     try:
-        # A pipe would block the read.
-        if not path.is_file() or path.stat().st_size > MAX_BYTES:
-            return {}
-        found = safe_load(path.read_bytes())
+        found = safe_load(read_regular(path, MAX_BYTES))
     except (OSError, ValueError, RecursionError, YAMLError):
         return {}
     return found if isinstance(found, Mapping) else {}

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from nodeagent.host.etcd.client import TIMEOUT
 from nodeagent.host.etcd.member_config import MemberConfig, TlsFiles
-from nodeagent.host.http import HttpFault, request, tls_context
+from nodeagent.host.http import HttpFault, no_password, request, tls_context
 
 __all__ = ["certificate_problem"]
 
@@ -45,7 +45,7 @@ def _handshake(files: TlsFiles, host: str, now: float) -> str:
     try:
         client = tls_context(files.ca, files.certificate, files.key)
         server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        server.load_cert_chain(files.certificate, files.key or None, password=_no_password)
+        server.load_cert_chain(files.certificate, files.key or None, password=no_password)
         server.verify_mode = ssl.CERT_REQUIRED
         server.load_verify_locations(files.ca)
         ends = _ends(client, server, host)
@@ -102,7 +102,3 @@ def _https(urls: Iterable[str]) -> Iterable[str]:
         parts = urlsplit(url)
         if parts.scheme == "https" and parts.hostname:
             yield parts.hostname
-
-
-def _no_password() -> str:
-    raise ssl.SSLError("the key is encrypted")

@@ -27,6 +27,7 @@ from typing import Any
 from nodeagent.core.config.kargs import split
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.errors import Retryable, Terminal
+from nodeagent.host.fs.read_inside import read_regular
 from nodeagent.host.rpmostree.staging import Lock
 from nodeagent.reasons import Reason
 
@@ -50,8 +51,7 @@ def has_superusers(root: Path) -> bool:
     """
     for path in _files(root):
         try:
-            with path.open("rb") as file:
-                text = file.read(_MAX).decode("utf-8", "replace")
+            text = read_regular(path, _MAX).decode("utf-8", "replace")
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError:

@@ -14,7 +14,7 @@ finalization.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nodeagent.errors import AgentError, Refused, Terminal
@@ -129,7 +129,7 @@ class Finalization:
                 return ""
 
 
-async def _journal(boot: str, unit: str) -> list[str]:
+async def _journal(boot: str, unit: str) -> Sequence[str]:
     """Return the last lines, none if there is no journal of that boot."""
     options = ("--output=cat", "--no-pager", "--quiet", f"--lines={_JOURNAL_LINES}")
-    return (await output_of("journalctl", boot, f"--unit={unit}", *options, deadline=_JOURNAL_TIMEOUT)).splitlines()
+    return await output_of("journalctl", boot, f"--unit={unit}", *options, deadline=_JOURNAL_TIMEOUT)

@@ -14,12 +14,14 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
 from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError, Refused, Unreconcilable
+from nodeagent.host.checkers.job import CheckerLate, run_program
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.rpmostree.client import SERVICE, Session, SysrootState
 from nodeagent.host.rpmostree.staging import read_vardict, string
@@ -28,32 +30,21 @@ from nodeagent.reasons import Reason
 __all__ = ["Guards", "Services", "native_bootc", "ostree_version", "output_of"]
 
 
-async def output_of(*command: str, deadline: float) -> str:
-    """Return the output of a program, "" if it does not exist or takes longer than ``deadline`` seconds.
+async def output_of(*command: str, deadline: float) -> Sequence[str]:
+    """Return the lines that a program prints, none if it does not exist or takes longer than ``deadline`` seconds.
 
-    Its exit status is ignored: for optional probes, a failure yields "".
+    Its exit status is ignored, because these are optional probes.
     """
-    pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     try:
-        process = await asyncio.create_subprocess_exec(*command, stdin=null, stdout=pipe, stderr=null)
-    except OSError:
-        return ""
-    try:
-        async with asyncio.timeout(deadline):
-            output, _ = await process.communicate()
-    except TimeoutError:
-        return ""
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    return output.decode("utf-8", "replace")
+        return (await run_program(command[0], command[1:], Path("/"), deadline))[1]
+    except (OSError, CheckerLate):
+        return ()
 
 
 async def ostree_version() -> tuple[int, int]:
     """Return the version of libostree, (0, 0) if it is unknown."""
     output = await output_of("ostree", "--version", deadline=_VERSION_TIMEOUT)
-    found = _VERSION.search(output)
+    found = _VERSION.search("\n".join(output))
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 

@@ -26,6 +26,7 @@ from nodeagent.core.validate.static_pod import MAX_BYTES, StaticPod, is_visible,
 from nodeagent.errors import Refused, Terminal, Unreconcilable
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.fs.paths import open_parent
+from nodeagent.host.fs.read_inside import read_regular
 from nodeagent.host.static_pods.running import PODS, Instance, instances
 from nodeagent.reasons import Reason
 
@@ -295,12 +296,8 @@ class KubeletStaticPods:
 
     def _read(self, path: str) -> StaticPod | None:
         """Return the pod that the kubelet runs from this file, None if there is none."""
-        file = Path(self._root) / path.lstrip("/")
         try:
-            # A pipe would block the read.
-            if not file.is_file() or file.stat().st_size > MAX_BYTES:
-                return None
-            return load(file.read_bytes())
+            return load(read_regular(Path(self._root) / path.lstrip("/"), MAX_BYTES))
         except OSError:
             return None
 

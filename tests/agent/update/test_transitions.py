@@ -25,6 +25,7 @@ from nodeagent.agent.update.verification import VerifyFailed
 from nodeagent.core.update.events import ConfigRefused, DesiredChanged, HostDegraded
 from nodeagent.core.update.legs import INTERRUPTED, Abort, Apply, Fallback, Leg, Revert, Unreleased
 from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, NEXT, Phase, State
+from nodeagent.core.update.ports.system import ShutdownKind
 from nodeagent.core.update.record import OsProgress, Record
 from nodeagent.core.update.record_codec import record_to_dict
 from nodeagent.core.update.resume import Decision
@@ -195,12 +196,12 @@ async def test_the_executor_takes_every_failure_to_an_edge(state: State) -> None
 async def test_a_reboot_that_fails_leads_to_an_edge(failure: str, monkeypatch: pytest.MonkeyPatch) -> None:
     left = [0]
 
-    async def reboot(_self: FakePower, _why: str, **_: object) -> None:
+    async def reboot(_self: FakePower, _kind: ShutdownKind, _why: str, **_: object) -> None:
         if left[0]:
             left[0] -= 1
             raise FAILURES[failure]()
 
-    monkeypatch.setattr(FakePower, "reboot", reboot)
+    monkeypatch.setattr(FakePower, "shut_down", reboot)
     for host, update in await hosts():
         if host.world.deployments:
             host.world.deployments = [d for d in host.world.deployments if d.booted]

@@ -11,6 +11,7 @@ from dbus_next import Variant
 
 from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.errors import Refused
+from nodeagent.host.checkers import job
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree import guards
 from nodeagent.host.rpmostree.adapter import RpmOstree
@@ -176,12 +177,12 @@ async def test_the_version_of_the_library(os: RpmOstree, tmp_path: Path, monkeyp
     program = programs / "ostree"
     program.write_text("#!/bin/sh\nprintf \"libostree:\\n Version: '2025.2'\\n Features:\\n  - libcurl\\n\"\n")
     program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:{system.environ['PATH']}")
+    monkeypatch.setitem(job.ENVIRONMENT, "PATH", f"{programs}:{system.environ['PATH']}")
     assert await guards.ostree_version() == (2025, 2)
-    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(job.ENVIRONMENT, "PATH", str(tmp_path))
     assert await guards.ostree_version() == (0, 0)
 
 
 async def test_a_program_that_hangs_is_ended() -> None:
-    assert await output_of("sh", "-c", "echo no; exec sleep 60", deadline=0.2) == ""
-    assert await output_of("echo", "yes", deadline=5) == "yes\n"
+    assert await output_of("sh", "-c", "echo no; exec sleep 60", deadline=0.2) == ()
+    assert await output_of("echo", "yes", deadline=5) == ["yes"]

@@ -10,6 +10,7 @@ import pytest
 from dbus_next import Variant
 
 from nodeagent.errors import Refused, Terminal
+from nodeagent.host.checkers import job
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree.adapter import RpmOstree
 from nodeagent.host.rpmostree.staging import OwnDeployments, Ownership
@@ -161,7 +162,7 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program = programs / "journalctl"
     program.write_text(f'#!/bin/sh\ncat "{tmp_path}/$1$2" 2>/dev/null\n')
     program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    monkeypatch.setitem(job.ENVIRONMENT, "PATH", f"{programs}:/usr/bin:/bin")
     return tmp_path
 
 

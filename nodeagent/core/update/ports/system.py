@@ -14,8 +14,19 @@ from nodeagent.core.plan.bootloader_check import BootloaderCheck
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress
 from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.core.update.fence_view import FenceEvent
+from nodeagent.reasons import Reason
 
-__all__ = ["BootCounter", "Bootloader", "Confirm", "Deployments", "Fence", "FencedUnit", "Inhibitor", "Power"]
+__all__ = [
+    "BootCounter",
+    "Bootloader",
+    "Confirm",
+    "Deployments",
+    "Fence",
+    "FencedUnit",
+    "Inhibitor",
+    "Power",
+    "ShutdownKind",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +40,19 @@ class Inhibitor:
 
 
 Confirm = Callable[[], Awaitable[None]]
+
+
+class ShutdownKind(StrEnum):
+    """A soft reboot starts the services again, and no kernel."""
+
+    REBOOT = "reboot"
+    SOFT_REBOOT = "soft reboot"
+    POWER_OFF = "power-off"
+
+    @property
+    def blocked(self) -> Reason:
+        """The reason of the refusal if an inhibitor blocks it."""
+        return Reason.POWER_OFF_BLOCKED if self is ShutdownKind.POWER_OFF else Reason.REBOOT_BLOCKED
 
 
 class Power(Protocol):
@@ -46,25 +70,25 @@ class Power(Protocol):
         """Keep other programs from shutting this host down. Without logind it only warns."""
         ...
 
-    async def reboot(
+    async def shut_down(
         self,
+        kind: ShutdownKind,
         why: str,
         *,
         warn: float,
         force: bool,
-        confirm: Confirm | None = None,
-        warned: Callable[[], None] | None = None,
-        direct: bool = False,
-        soft: bool = False,
+        confirm: Confirm,
+        warned: Callable[[], None],
+        direct: bool,
     ) -> None:
-        """Warn users, wait ``warn`` seconds if there are any, await ``confirm`` and request the reboot.
+        """Warn users, wait ``warn`` seconds if there are any, await ``confirm`` and request the shutdown.
 
         ``warned`` is called when the wait begins.
 
         Returns when logind has accepted it. ``force`` overrides inhibitors. An error of ``confirm``, or cancelling the
-        call, cancels the reboot and its warning. ``direct`` starts the target of systemd instead, for a logind that
-        does not answer; then users are not warned. ``soft``: start the services again, and no kernel; raises
-        ``Refused`` (``SoftRebootUnsupported``) where that is not known, and never reboots fully instead.
+        call, cancels the shutdown and its warning. ``direct`` starts the target of systemd instead, for a logind that
+        does not answer; then users are not warned. A soft reboot raises ``Refused`` (``SoftRebootUnsupported``) where
+        that is not known, and never becomes a full one.
         """
         ...
 
@@ -81,19 +105,6 @@ class Power(Protocol):
 
         None if that is not known.
         """
-        ...
-
-    async def power_off(
-        self,
-        why: str,
-        *,
-        warn: float,
-        force: bool,
-        confirm: Confirm | None = None,
-        warned: Callable[[], None] | None = None,
-        direct: bool = False,
-    ) -> None:
-        """Power off, in the same way as ``reboot``."""
         ...
 
 
