@@ -40,17 +40,18 @@ from nodeagent.host.systemd_jobs import (
     PATH,
     REASONS,
     SERVICE,
+    UNIT,
     UnitJobFailed,
     all_wait_for,
+    check_started,
     job_result,
     subscribed,
+    taken_along,
 )
-from nodeagent.host.systemd_restarts import check_started, taken_along
 from nodeagent.reasons import Reason
 
 __all__ = ["Systemd"]
 
-_UNIT = "org.freedesktop.systemd1.Unit"
 _NO_JOB = "org.freedesktop.systemd1.NoSuchJob"
 _SERVICE_NAME = service_name(NAME)
 
@@ -87,7 +88,7 @@ class Systemd:
         # A few small calls. GetAll would make systemd read the cgroup of the unit for 300 properties.
         wanted = ("LoadState", "ActiveState", "SubState", "InvocationID", "TriggeredBy")
         load, active, sub, invocation, triggered_by = await asyncio.gather(
-            *(self._bus.get(NAME, path, _UNIT, p) for p in wanted)
+            *(self._bus.get(NAME, path, UNIT, p) for p in wanted)
         )
         kind, result, restarts = "", "", 0
         if unit.endswith(".service"):
@@ -108,7 +109,7 @@ class Systemd:
         """Return the condition that prevented the last start, "" if all were met or no start was requested."""
         tested, met, conditions = await asyncio.gather(
             *(
-                self._bus.get(NAME, path, _UNIT, p)
+                self._bus.get(NAME, path, UNIT, p)
                 for p in ("ConditionTimestampMonotonic", "ConditionResult", "Conditions")
             )
         )
@@ -356,12 +357,12 @@ class Systemd:
 
     async def _pending_job(self, removed: Signals, unit: str) -> str:
         (path,) = await self._manager_call("LoadUnit", unit, "s", (unit,), removed)
-        number, job = await self._bus.get(NAME, path, _UNIT, "Job")
+        number, job = await self._bus.get(NAME, path, UNIT, "Job")
         return str(job) if number else ""
 
     async def _invocation(self, unit: str) -> str:
         (path,) = await self._manager_call("LoadUnit", unit, "s", (unit,))
-        return bytes(await self._bus.get(NAME, path, _UNIT, "InvocationID")).hex()
+        return bytes(await self._bus.get(NAME, path, UNIT, "InvocationID")).hex()
 
     async def _was_restarted(self, unit: str, before: str) -> bool:
         state = await self.state(unit)

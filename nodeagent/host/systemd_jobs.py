@@ -28,18 +28,25 @@ __all__ = [
     "PATH",
     "REASONS",
     "SERVICE",
+    "UNIT",
     "UNIT_EXISTS",
     "UnitJobFailed",
     "all_wait_for",
+    "check_started",
     "job_result",
     "run_unit",
     "subscribed",
+    "taken_along",
 ]
 
 NAME: Final = "org.freedesktop.systemd1"
 PATH: Final = "/org/freedesktop/systemd1"
 MANAGER: Final = "org.freedesktop.systemd1.Manager"
 SERVICE: Final = "org.freedesktop.systemd1.Service"
+UNIT: Final = "org.freedesktop.systemd1.Unit"
+
+# Properties of a unit with the units that systemd restarts in the same transaction, if they are active.
+TAKES_ALONG: Final = ("RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf")
 
 UNIT_EXISTS: Final = "org.freedesktop.systemd1.UnitExists"
 
@@ -122,6 +129,21 @@ async def all_wait_for(bus: Bus, unit: str) -> bool:
     """Return whether the start of ``unit`` is the only job that runs; others may be queued."""
     (jobs,) = await bus.call(NAME, PATH, MANAGER, "ListJobs", "", ())
     return {name for _, name, _, state, *_ in jobs if state == "running"} == {unit}
+
+
+async def taken_along(bus: Bus, path: str) -> frozenset[str]:
+    """Return the units that are restarted along with the unit at the object ``path``, not those of the next level."""
+    lists = await asyncio.gather(*(bus.get(NAME, path, UNIT, each) for each in TAKES_ALONG))
+    return frozenset(name for names in lists for name in names)
+
+
+async def check_started(bus: Bus, unit: str, path: str, asked: float) -> None:
+    """Raise ``UnitJobFailed`` if the unit has run since before ``asked``, seconds of CLOCK_MONOTONIC."""
+    wanted = ("ActiveState", "InactiveExitTimestampMonotonic")
+    active, began = await asyncio.gather(*(bus.get(NAME, path, UNIT, each) for each in wanted))
+    if active in ("active", "activating", "reloading", "refreshing") and 0 < began < asked * 1e6:
+        message = f"{unit}: the job is done, but the unit has not started again"
+        raise UnitJobFailed(unit, "", message, reason=Reason.JOB_FAILED)
 
 
 async def run_unit(

@@ -6,7 +6,7 @@ budget and a 429 of an overloaded server. Messages repeat the server's text, whi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal, Unreachable
@@ -35,11 +35,6 @@ class KubeFault(AgentError):
     detail: Mapping[str, Any] = {}
     # Seconds, if the server sent them.
     retry_after: float | None = None
-
-    @property
-    def causes(self) -> Sequence[Mapping[str, Any]]:
-        causes = (self.detail.get("details") or {}).get("causes") or ()
-        return [cause for cause in causes if isinstance(cause, Mapping)]
 
 
 class NoAnswer(KubeFault, Unreachable):

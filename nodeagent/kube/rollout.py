@@ -86,11 +86,7 @@ class KubeTurn:
     async def check(self) -> None:
         """Raise ``Refused`` (``PoolHalted``, ``PoolOrder``), and what the client raises."""
         nodes = await self._client.items("/api/v1/nodes")
-        try:
-            pools = await self._client.items(POOLS)
-        except NotFound:
-            # The cluster does not have this kind, so the labels of the nodes are the pools.
-            pools = []
-        gate = turn_gate(ClusterObjects(nodes, pools), self._node, self._order)
+        # In a cluster without pools, the labels of the nodes are the pools.
+        gate = turn_gate(ClusterObjects(nodes, await _list(self._client, POOLS)), self._node, self._order)
         if gate is not None:
             raise Refused(gate.message, reason=gate.reason)

@@ -112,9 +112,8 @@ class Queue:
         self._queue = attributes or SysfsQueue(str(disk.number))
         self._applied: Shape | None = None
 
-    async def facts(self, *, multipath: bool = False) -> QueueFacts:
-        """``multipath``: the disk is one of several paths to the same device."""
-        return await asyncio.to_thread(self._facts, multipath)
+    async def facts(self) -> QueueFacts:
+        return await asyncio.to_thread(self._facts)
 
     async def apply(self, shape: Shape) -> None:
         """Set a shape. If cancelled, finish first, because a write cannot be undone half-way."""
@@ -179,7 +178,7 @@ class Queue:
             ) from error
         await self._restore_log.clear(self._key)
 
-    def _facts(self, multipath: bool) -> QueueFacts:
+    def _facts(self) -> QueueFacts:
         with translated("read the queue of", self._path):
             return QueueFacts(
                 max_sectors_kb=int(self._queue.read(_SIZE)),
@@ -188,7 +187,7 @@ class Queue:
                 nr_requests=int(self._queue.read(_DEPTH)),
                 logical_block_size=int(self._queue.read("logical_block_size")),
                 nvme=self._nvme,
-                multipath=multipath or self._paths,
+                multipath=self._paths,
             )
 
     def _found(self) -> _Found:

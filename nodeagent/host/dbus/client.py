@@ -19,7 +19,6 @@ import os
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import Any
 
 from nodeagent.errors import AgentError, ServiceUnavailable
@@ -94,9 +93,7 @@ class Bus:
     async def __aenter__(self) -> Bus:
         return self
 
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -154,11 +151,9 @@ class Bus:
         reply = await self._call(message, timeout, want_fds=1)
         return reply.fds[0]
 
-    async def call_bus(
-        self, member: str, signature: str = "", body: Sequence[Any] = (), *, timeout: float = CALL_TIMEOUT
-    ) -> list[Any]:
+    async def call_bus(self, member: str, signature: str = "", body: Sequence[Any] = ()) -> list[Any]:
         """Call a method of the bus itself."""
-        return await self.call(BUS_NAME, _BUS_PATH, BUS_NAME, member, signature, body, timeout=timeout)
+        return await self.call(BUS_NAME, _BUS_PATH, BUS_NAME, member, signature, body)
 
     async def get(
         self, destination: str, path: str, interface: str, name: str, *, timeout: float = CALL_TIMEOUT

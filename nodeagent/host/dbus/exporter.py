@@ -17,7 +17,6 @@ import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self
 
 from nodeagent import log
@@ -92,9 +91,7 @@ class Exporter:
             raise
         return self
 
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._close()
 
     def changed(self, interface: str, *names: str) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from nodeagent.core.etcd.member_health import member_trouble
 from nodeagent.host.etcd.access import EtcdAccess, endpoints_of, open_client
@@ -15,6 +17,8 @@ from nodeagent.host.etcd.quorum import survey_cluster
 from nodeagent.host.etcd.snapshot import save_snapshot
 
 __all__ = ["MemberProof"]
+
+T = TypeVar("T")
 
 
 class MemberProof:
@@ -28,21 +32,12 @@ class MemberProof:
 
     async def identity(self) -> str:
         """Return the id of the member, "" if it does not answer."""
-        with suppress(EtcdFault):
-            client, where, _ = await self._open()
-            for url in where.ours:
-                with suppress(EtcdFault):
-                    return (await client.state(url))[0]
-        return ""
+        found = await self._first(EtcdClient.state)
+        return "" if found is None else found[0]
 
     async def cluster_version(self) -> str:
         """Return the version of its cluster, "" if the member does not answer."""
-        with suppress(EtcdFault):
-            client, where, _ = await self._open()
-            for url in where.ours:
-                with suppress(EtcdFault):
-                    return await client.cluster_version(url)
-        return ""
+        return await self._first(EtcdClient.cluster_version) or ""
 
     async def trouble(self, expected: str = "") -> str:
         """Return what is wrong with the member, "" if nothing is. ``expected`` as in ``member_trouble``."""
@@ -66,6 +61,15 @@ class MemberProof:
             else:
                 return
         raise fault
+
+    async def _first(self, ask: Callable[[EtcdClient, str], Awaitable[T]]) -> T | None:
+        """Return the first answer of an address of the member, None if none answers."""
+        with suppress(EtcdFault):
+            client, where, _ = await self._open()
+            for url in where.ours:
+                with suppress(EtcdFault):
+                    return await ask(client, url)
+        return None
 
     async def _open(self) -> tuple[EtcdClient, Endpoints, str]:
         found = await asyncio.to_thread(detect, self._root)

@@ -11,10 +11,11 @@ import asyncio
 import errno
 import os
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import ParamSpec, TypeVar
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, SymbolicLink
 from nodeagent.core.update.ports.host import Survey, Swept
@@ -24,7 +25,7 @@ from nodeagent.host.fs.os_errors import fault, translated
 from nodeagent.host.fs.owners import Owners
 from nodeagent.host.fs.paths import Parent, Walk, open_parent, split
 from nodeagent.host.fs.selinux import Labels
-from nodeagent.host.fs.survey import contested, survey
+from nodeagent.host.fs.survey import contested, status, survey
 from nodeagent.reasons import Reason
 
 __all__ = ["CAPTURE_LIMIT", "DiskFiles", "HostFiles"]
@@ -57,7 +58,7 @@ class DiskFiles:
         with translated("read", path):
             try:
                 with open_parent(self._root, path) as parent:
-                    info = _lstat(parent)
+                    info = status(parent)
                     return None if info is None else self._read(parent, info)
             except NotADirectoryError:
                 # A path below a file does not exist.
@@ -67,7 +68,7 @@ class DiskFiles:
         """Write a node. Returns the new directories as resolved paths (``/var/home/core/.ssh``), outermost first."""
         uid, gid = self._owners.uid(node.user), self._owners.gid(node.group)
         with translated("write", path), self._making(path, node) as (parent, made):
-            info = _lstat(parent)
+            info = status(parent)
             replaced = None if info is None else self._label_of(parent, info, node)
 
             def label(fd: int, mode: int) -> None:
@@ -84,7 +85,7 @@ class DiskFiles:
         """Remove a path, and the directories of ``made_dirs`` that are empty then."""
         # A parent that is a file, or does not exist, means that the path does not exist either.
         with translated("remove", path), suppress(NotADirectoryError), open_parent(self._root, path) as parent:
-            if _lstat(parent) is not None:
+            if status(parent) is not None:
                 os.unlink(parent.name, dir_fd=parent.fd)
                 # The removal is durable before the next step is recorded as done.
                 os.fsync(parent.fd)
@@ -97,7 +98,7 @@ class DiskFiles:
         """
         try:
             with translated("read", path), open_parent(self._root, path) as parent:
-                info = _lstat(parent)
+                info = status(parent)
                 if info is None or node is None:
                     return "" if info is None and node is None else "is missing" if info is None else "should not exist"
                 return "; ".join(self._differences(parent, info, node))
@@ -290,21 +291,6 @@ class DiskFiles:
             os.close(fd)
 
 
-def _lstat(parent: Parent) -> os.stat_result | None:
-    """Return the status of the path, None if it is missing. Raises ``Terminal`` if it is neither file nor link."""
-    if parent.missing:
-        return None
-    try:
-        info = os.stat(parent.name, dir_fd=parent.fd, follow_symlinks=False)
-    # Devices, sockets and pipes are never replaced: another program made them on purpose.
-    except FileNotFoundError:
-        return None
-    if not (stat.S_ISREG(info.st_mode) or stat.S_ISLNK(info.st_mode)):
-        kind = "a directory" if stat.S_ISDIR(info.st_mode) else "a device, socket or pipe"
-        raise Terminal(f"{parent.walk.path} is {kind}, where a file should be", reason=Reason.NOT_A_FILE)
-    return info
-
-
 def _open_file(parent: Parent) -> int:
     # O_NONBLOCK: if the path became a pipe in the meantime, the open must not wait for a writer.
     fd = os.open(
@@ -354,6 +340,18 @@ def _sweep(parent: Parent, removed: list[str], left: list[Problem]) -> None:
             removed.append(path)
 
 
+def _on_thread(
+    method: Callable[Concatenate[DiskFiles, _P], _T],
+) -> Callable[Concatenate[HostFiles, _P], Coroutine[Any, Any, _T]]:
+    """Return ``method`` as a method of ``HostFiles``, which runs it in its thread."""
+
+    async def call(self: HostFiles, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        work = partial(method, self.disk, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self.thread, work)
+
+    return call
+
+
 class HostFiles:
     """Implements ``ports.Files``: the calls of ``DiskFiles``, one after the other in its own thread.
 
@@ -362,32 +360,14 @@ class HostFiles:
     """
 
     def __init__(self, root: str = "/", *, disk: DiskFiles | None = None) -> None:
-        self._disk = disk or DiskFiles(root)
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="files")
+        self.disk = disk or DiskFiles(root)
+        self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="files")
 
-    async def capture(self, path: str) -> FileTreeEntry | None:
-        return await self._call(self._disk.capture, path)
-
-    async def install(self, path: str, node: FileTreeEntry) -> Sequence[str]:
-        return await self._call(self._disk.install, path, node)
-
-    async def remove(self, path: str, made_dirs: Sequence[str]) -> None:
-        await self._call(self._disk.remove, path, made_dirs)
-
-    async def differs(self, path: str, node: FileTreeEntry | None) -> str:
-        return await self._call(self._disk.differs, path, node)
-
-    async def missing_dirs(self, paths: Sequence[str]) -> Sequence[str]:
-        return await self._call(self._disk.missing_dirs, paths)
-
-    async def survey(self, writes: Sequence[str], removes: Sequence[str]) -> Survey:
-        return await self._call(self._disk.survey, writes, removes)
-
-    async def contested(self, path: str) -> str:
-        return await self._call(self._disk.contested, path)
-
-    async def sweep(self, paths: Iterable[str]) -> Swept:
-        return await self._call(self._disk.sweep, paths)
-
-    async def _call(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: work(*args, **kwargs))
+    capture = _on_thread(DiskFiles.capture)
+    install = _on_thread(DiskFiles.install)
+    remove = _on_thread(DiskFiles.remove)
+    differs = _on_thread(DiskFiles.differs)
+    missing_dirs = _on_thread(DiskFiles.missing_dirs)
+    survey = _on_thread(DiskFiles.survey)
+    contested = _on_thread(DiskFiles.contested)
+    sweep = _on_thread(DiskFiles.sweep)

@@ -15,7 +15,7 @@ from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.fs.paths import Parent, Walk, open_parent, split
 from nodeagent.reasons import Reason
 
-__all__ = ["contested", "survey"]
+__all__ = ["contested", "status", "survey"]
 
 
 def contested(root: str, path: str) -> str:
@@ -54,7 +54,8 @@ def survey(root: str, writes: Iterable[str], removes: Collection[str], limit: in
     for path in dict.fromkeys([*writes, *removes]):
         try:
             with translated("inspect", path), open_parent(root, path) as parent:
-                size = _size(parent, going=path in above)
+                info = status(parent, going=path in above)
+            size = info.st_size if info is not None and stat.S_ISREG(info.st_mode) else 0
             if size > limit:
                 raise Terminal(
                     f"{path} has {size} bytes; more than {limit} are not kept for a revert",
@@ -69,23 +70,23 @@ def survey(root: str, writes: Iterable[str], removes: Collection[str], limit: in
     return Survey(obstacles, kept)
 
 
-def _size(parent: Parent, *, going: bool) -> int:
-    """Return the size of the existing file, 0 for a link or a missing path. Raises ``Terminal`` if it is neither.
+def status(parent: Parent, *, going: bool = False) -> os.stat_result | None:
+    """Return the status of the path, None if it is missing. Raises ``Terminal`` if it is neither file nor link.
 
-    ``going`` means that the update removes the directory of that name with its entries.
+    ``going`` allows a directory, which the update removes with its entries.
     """
     if parent.missing:
-        return 0
+        return None
     try:
         info = os.stat(parent.name, dir_fd=parent.fd, follow_symlinks=False)
     except FileNotFoundError:
-        return 0
-    if stat.S_ISREG(info.st_mode):
-        return info.st_size
-    if stat.S_ISLNK(info.st_mode) or (going and stat.S_ISDIR(info.st_mode)):
-        return 0
-    kind = "a directory" if stat.S_ISDIR(info.st_mode) else "a device, socket or pipe"
-    raise Terminal(f"{parent.walk.path} is {kind}, where a file should be", reason=Reason.NOT_A_FILE)
+        return None
+    is_directory = stat.S_ISDIR(info.st_mode)
+    # Devices, sockets and pipes are never replaced: another program made them on purpose.
+    if not (stat.S_ISREG(info.st_mode) or stat.S_ISLNK(info.st_mode) or (going and is_directory)):
+        kind = "a directory" if is_directory else "a device, socket or pipe"
+        raise Terminal(f"{parent.walk.path} is {kind}, where a file should be", reason=Reason.NOT_A_FILE)
+    return info
 
 
 def _ancestors(paths: Iterable[str]) -> Iterable[str]:
