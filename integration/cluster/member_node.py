@@ -32,10 +32,10 @@ from nodeagent.core.update.events import Event, MemberProgress
 from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError, Retryable
 from nodeagent.host.clock import SystemClock
-from nodeagent.host.etcd.lazy import LazyMemberProof
 from nodeagent.host.etcd.member_config import read_member_config
 from nodeagent.host.etcd.member_host import MemberHost, UnitStarter, prepare
 from nodeagent.host.etcd.member_pod import MemberPod
+from nodeagent.host.etcd.proof import MemberProof
 from nodeagent.host.fs.files import HostFiles
 from nodeagent.host.lease import LocalLease
 from nodeagent.host.static_pods.replacement import KubeletStaticPods
@@ -296,7 +296,7 @@ class MemberNode:
         if self.kubelet is not None:
             root = str(self.directory)
             pods = KubeletStaticPods(
-                HostFiles(root), store, SystemClock(), Crictl(), LazyMemberProof(Path()), root=root, start=10.0
+                HostFiles(root), store, SystemClock(), Crictl(), MemberProof(Path()), root=root, start=10.0
             )
             await pods.recover()
             units = MemberPod(config, pods, member_file=self.member_file, root=self.directory)

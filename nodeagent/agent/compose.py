@@ -252,9 +252,9 @@ async def open_for_plan(found: FoundSettings, bus: Bus, stack: AsyncExitStack) -
 
 
 def _static_pods(store: SqliteStore, state_dir: Path) -> KubeletStaticPods:
-    from nodeagent.host.etcd.lazy import LazyMemberProof
+    from nodeagent.host.etcd.proof import MemberProof
 
-    return KubeletStaticPods(HostFiles(), store, SystemClock(), Crictl(), LazyMemberProof(state_dir / SNAPSHOT))
+    return KubeletStaticPods(HostFiles(), store, SystemClock(), Crictl(), MemberProof(state_dir / SNAPSHOT))
 
 
 async def _recovered_static_pods(store: SqliteStore, state_dir: Path, report: Report) -> KubeletStaticPods:

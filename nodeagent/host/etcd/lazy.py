@@ -1,19 +1,17 @@
-"""The checks of etcd, loaded when they are needed first: most hosts have no member."""
+"""The check of etcd's quorum, loaded when it is needed first: before the first disruption."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nodeagent.core.update.ports.host import Clock
 
 if TYPE_CHECKING:
-    from nodeagent.host.etcd.proof import MemberProof
     from nodeagent.host.etcd.quorum import QuorumCheck
 
-__all__ = ["LazyMemberProof", "LazyQuorumCheck"]
+__all__ = ["LazyQuorumCheck"]
 
 
 class LazyQuorumCheck:
@@ -55,33 +53,3 @@ class LazyQuorumCheck:
         from nodeagent.host.etcd.quorum import QuorumCheck
 
         return QuorumCheck(self._clock, single=self._single)
-
-
-class LazyMemberProof:
-    """Implements ``host.static_pods.replacement.EtcdOfHost``. ``snapshot`` is the file for the keyspace."""
-
-    def __init__(self, snapshot: Path) -> None:
-        self._snapshot = snapshot
-        self._loaded: MemberProof | None = None
-
-    async def identity(self) -> str:
-        return await (await self._proof()).identity()
-
-    async def cluster_version(self) -> str:
-        return await (await self._proof()).cluster_version()
-
-    async def trouble(self, expected: str) -> str:
-        return await (await self._proof()).trouble(expected)
-
-    async def snapshot(self) -> None:
-        await (await self._proof()).snapshot()
-
-    async def _proof(self) -> MemberProof:
-        if self._loaded is None:
-            self._loaded = await asyncio.to_thread(self._load)
-        return self._loaded
-
-    def _load(self) -> MemberProof:
-        from nodeagent.host.etcd.proof import MemberProof
-
-        return MemberProof(self._snapshot)

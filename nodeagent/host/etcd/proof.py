@@ -1,4 +1,7 @@
-"""Whether the member of etcd on this host works, by its own answers: after its static pod was replaced."""
+"""Whether the member of etcd on this host works, by its own answers: after its static pod was replaced.
+
+The other modules of etcd are imported when a member is queried first, because most hosts have none.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from nodeagent.core.etcd.member_health import member_trouble
-from nodeagent.host.etcd.access import EtcdAccess, endpoints_of, open_client
-from nodeagent.host.etcd.client import TIMEOUT, EtcdClient, EtcdFault
-from nodeagent.host.etcd.detect import detect
-from nodeagent.host.etcd.options import Endpoints
-from nodeagent.host.etcd.quorum import survey_cluster
-from nodeagent.host.etcd.snapshot import save_snapshot
+from nodeagent.errors import Unreachable
+from nodeagent.reasons import Reason
+
+if TYPE_CHECKING:
+    from nodeagent.host.etcd.client import EtcdClient
+    from nodeagent.host.etcd.options import Endpoints
 
 __all__ = ["MemberProof"]
 
@@ -25,19 +28,19 @@ class MemberProof:
     """``snapshot`` is the file for the keyspace. ``timeout`` of one request, in seconds. Paths below ``root`` are those
     of the host."""
 
-    def __init__(self, snapshot: Path, *, timeout: float = TIMEOUT, root: Path = Path("/")) -> None:
+    def __init__(self, snapshot: Path, *, timeout: float | None = None, root: Path = Path("/")) -> None:
         self._snapshot = snapshot
         self._timeout = timeout
         self._root = root
 
     async def identity(self) -> str:
         """Return the id of the member, "" if it does not answer."""
-        found = await self._first(EtcdClient.state)
+        found = await self._first(lambda client, url: client.state(url))
         return "" if found is None else found[0]
 
     async def cluster_version(self) -> str:
         """Return the version of its cluster, "" if the member does not answer."""
-        return await self._first(EtcdClient.cluster_version) or ""
+        return await self._first(lambda client, url: client.cluster_version(url)) or ""
 
     async def trouble(self, expected: str = "") -> str:
         """Return what is wrong with the member, "" if nothing is. ``expected`` as in ``member_trouble``."""
@@ -45,18 +48,22 @@ class MemberProof:
             client, where, name = await self._open()
             if why := await _unready(client, where):
                 return why
+            from nodeagent.host.etcd.quorum import survey_cluster
+
             return member_trouble(await survey_cluster(client, where, name), expected)
-        except EtcdFault as fault:
+        except Unreachable as fault:
             return fault.message
 
     async def snapshot(self) -> None:
         """Save the keyspace, which replaces an earlier file. Raises as ``save_snapshot``."""
         client, where, _ = await self._open()
-        fault = EtcdFault("the member has no address for clients")
+        from nodeagent.host.etcd.snapshot import save_snapshot
+
+        fault = _unreachable("the member has no address for clients")
         for url in where.ours:
             try:
                 await save_snapshot(client, url, self._snapshot)
-            except EtcdFault as error:
+            except Unreachable as error:
                 fault = error
             else:
                 return
@@ -64,20 +71,32 @@ class MemberProof:
 
     async def _first(self, ask: Callable[[EtcdClient, str], Awaitable[T]]) -> T | None:
         """Return the first answer of an address of the member, None if none answers."""
-        with suppress(EtcdFault):
+        with suppress(Unreachable):
             client, where, _ = await self._open()
             for url in where.ours:
-                with suppress(EtcdFault):
+                with suppress(Unreachable):
                     return await ask(client, url)
         return None
 
     async def _open(self) -> tuple[EtcdClient, Endpoints, str]:
-        found = await asyncio.to_thread(detect, self._root)
+        """Return a client, the addresses and the name of the member."""
+        return await asyncio.to_thread(self._connect)
+
+    def _connect(self) -> tuple[EtcdClient, Endpoints, str]:
+        from nodeagent.host.etcd.access import EtcdAccess, endpoints_of, open_client
+        from nodeagent.host.etcd.client import TIMEOUT
+        from nodeagent.host.etcd.detect import detect
+
+        found = detect(self._root)
         if found is None:
-            raise EtcdFault("no member is on this host")
+            raise _unreachable("no member is on this host")
         where = endpoints_of(found.options, EtcdAccess())
-        client = await asyncio.to_thread(open_client, found.options, EtcdAccess(), where, self._timeout)
+        client = open_client(found.options, EtcdAccess(), where, self._timeout or TIMEOUT)
         return client, where, found.options.get("name")
+
+
+def _unreachable(why: str) -> Unreachable:
+    return Unreachable(why, reason=Reason.ETCD_UNREACHABLE)
 
 
 async def _unready(client: EtcdClient, where: Endpoints) -> str:
@@ -86,6 +105,6 @@ async def _unready(client: EtcdClient, where: Endpoints) -> str:
     for url in where.ours:
         try:
             return await client.unready(url)
-        except EtcdFault as fault:
+        except Unreachable as fault:
             why = fault.message
     return why

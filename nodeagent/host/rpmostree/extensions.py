@@ -17,16 +17,17 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from nodeagent.core.config.image import ContainerImage
 from nodeagent.core.update.ports.system import FencedUnit
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.rpmostree.failures import failure, one_line
+from nodeagent.host.rpmostree.guards import Services
 from nodeagent.reasons import Reason
 
-__all__ = ["ExtensionsRepository", "Jobs"]
+__all__ = ["ExtensionsRepository"]
 
 _UNIT: Final = FencedUnit.EXTENSIONS
 # The same directory as in nodeagent-extensions.service.
@@ -52,18 +53,10 @@ metadata_expire=1
 """
 
 
-class Jobs(Protocol):
-    """The methods of systemd that are used here."""
-
-    async def start(self, unit: str, deadline: float) -> None: ...
-
-    async def stop(self, unit: str, deadline: float) -> None: ...
-
-
 class ExtensionsRepository:
     """``state`` is the directory for the packages, on a disk. ``root`` is for tests."""
 
-    def __init__(self, jobs: Jobs, state: Path, root: Path) -> None:
+    def __init__(self, jobs: Services, state: Path, root: Path) -> None:
         self._jobs = jobs
         self._state = state / "extensions"
         self._run = root / _RUN

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile
 from nodeagent.core.plan.static_pods import is_etcd
@@ -27,10 +27,13 @@ from nodeagent.errors import Refused, Terminal, Unreconcilable
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.fs.paths import open_parent
 from nodeagent.host.fs.read_inside import read_regular
-from nodeagent.host.static_pods.running import PODS, Instance, instances
+from nodeagent.host.static_pods.running import PODS, Crictl, Instance, instances
 from nodeagent.reasons import Reason
 
-__all__ = ["TAKEN", "EtcdOfHost", "KubeletStaticPods", "Notes", "Runtime"]
+if TYPE_CHECKING:
+    from nodeagent.host.etcd.proof import MemberProof
+
+__all__ = ["TAKEN", "KubeletStaticPods", "Notes"]
 
 # The note in the store: the path of the manifest that is taken away.
 TAKEN: Final = "static-pod-taken"
@@ -58,36 +61,6 @@ class Notes(Protocol):
     async def keep_note(self, key: str, text: str) -> None: ...
 
 
-class Runtime(Protocol):
-    async def ensure(self, images: Mapping[str, str]) -> None:
-        """Pull missing images; image to pull policy. Raises ``Terminal`` (``StaticPodImage``)."""
-        ...
-
-    async def runs(self, uid: str) -> bool:
-        """Return whether a container of this pod runs; False if that is not known."""
-        ...
-
-
-class EtcdOfHost(Protocol):
-    """The member of etcd that a static pod of this host runs."""
-
-    async def identity(self) -> str:
-        """Return the id of the member, "" if it does not answer."""
-        ...
-
-    async def cluster_version(self) -> str:
-        """Return the version of its cluster, "" if the member does not answer."""
-        ...
-
-    async def trouble(self, expected: str) -> str:
-        """Return what is wrong with the member, "" if nothing is. ``expected`` is its id, "" for any."""
-        ...
-
-    async def snapshot(self) -> None:
-        """Save the keyspace on this host."""
-        ...
-
-
 class KubeletStaticPods:
     """Implements ``ports.StaticPods``. Paths below ``root`` are those of the host."""
 
@@ -96,8 +69,8 @@ class KubeletStaticPods:
         files: Files,
         notes: Notes,
         clock: Clock,
-        runtime: Runtime,
-        etcd: EtcdOfHost,
+        runtime: Crictl,
+        etcd: MemberProof,
         *,
         root: str = "/",
         start: float = START,

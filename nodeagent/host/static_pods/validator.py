@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig
@@ -24,9 +24,12 @@ from nodeagent.core.plan.static_pods import (
 from nodeagent.core.validate.static_pod import MAX_BYTES, StaticPod, is_visible, load
 from nodeagent.domains import kubelet, static_pods
 from nodeagent.errors import Problem, Refused, Unreconcilable
-from nodeagent.host.static_pods.replacement import MEMBER, EtcdOfHost, Notes
+from nodeagent.host.static_pods.replacement import MEMBER, Notes
 from nodeagent.host.view import read_files
 from nodeagent.reasons import Reason
+
+if TYPE_CHECKING:
+    from nodeagent.host.etcd.proof import MemberProof
 
 __all__ = ["StaticPodValidator"]
 
@@ -47,7 +50,7 @@ class _Changed:
 class StaticPodValidator:
     """Implements ``ports.Validator``. Paths below ``root`` are those of the host."""
 
-    def __init__(self, etcd: EtcdOfHost, notes: Notes, root: str = "/") -> None:
+    def __init__(self, etcd: MemberProof, notes: Notes, root: str = "/") -> None:
         self._etcd = etcd
         self._notes = notes
         self._root = Path(root)

@@ -12,9 +12,9 @@ import yaml
 from nodeagent.core.validate.static_pod import StaticPod, load
 from nodeagent.errors import InvalidInput
 from nodeagent.host.clock import SystemClock
-from nodeagent.host.etcd.lazy import LazyMemberProof
 from nodeagent.host.etcd.member_config import MemberConfig, forget_other_members, read_member_config, write_member_file
 from nodeagent.host.etcd.member_pod import MemberPod, manifest_problem
+from nodeagent.host.etcd.proof import MemberProof
 from nodeagent.host.fs.files import HostFiles
 from nodeagent.host.static_pods.replacement import KubeletStaticPods
 from nodeagent.host.static_pods.running import Crictl
@@ -91,7 +91,7 @@ def test_a_member_with_data_has_no_others_in_its_config(tmp_path: Path) -> None:
 
 def test_a_manifest_that_users_can_write_is_not_run(tmp_path: Path) -> None:
     pods = KubeletStaticPods(
-        HostFiles(str(tmp_path)), Notes(), SystemClock(), Crictl(), LazyMemberProof(tmp_path / "db"), root=str(tmp_path)
+        HostFiles(str(tmp_path)), Notes(), SystemClock(), Crictl(), MemberProof(tmp_path / "db"), root=str(tmp_path)
     )
     member = MemberPod(member_config(tmp_path), pods, member_file=tmp_path / "member.json", root=tmp_path)
     manifest = tmp_path / "pod.yaml"

@@ -15,9 +15,11 @@ import yaml
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.errors import AgentError
 from nodeagent.host.clock import SystemClock
+from nodeagent.host.etcd.proof import MemberProof
 from nodeagent.host.fs.files import HostFiles
 from nodeagent.host.static_pods import replacement
 from nodeagent.host.static_pods.replacement import HIDDEN, TAKEN, KubeletStaticPods
+from nodeagent.host.static_pods.running import Crictl
 from nodeagent.reasons import Reason
 from tests.host.static_pods.kubelet import StandInKubelet
 from tests.support.disk import needs_root
@@ -51,7 +53,7 @@ class Notes:
         self.kept[key] = text
 
 
-class Runtime:
+class Runtime(Crictl):
     """A container of `lingers` runs after the kubelet has removed the directory of its pod."""
 
     def __init__(self) -> None:
@@ -67,7 +69,7 @@ class Runtime:
         return self.lingers >= 0
 
 
-class Etcd:
+class Etcd(MemberProof):
     """A member whose identity is that of the image, as if each image had data of its own."""
 
     def __init__(self, kubelet_root: Path) -> None:
@@ -82,7 +84,7 @@ class Etcd:
     async def cluster_version(self) -> str:
         return ""
 
-    async def trouble(self, expected: str) -> str:
+    async def trouble(self, expected: str = "") -> str:
         return self.problem or ("" if expected in ("", self.member) else f"not {expected}")
 
     async def snapshot(self) -> None:

@@ -13,6 +13,7 @@ import yaml
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
 from nodeagent.errors import Problem, Refused, Unreconcilable
 from nodeagent.host.etcd.detect import manifest_directories
+from nodeagent.host.etcd.proof import MemberProof
 from nodeagent.host.static_pods.directory import host_directory
 from nodeagent.host.static_pods.replacement import MEMBER
 from nodeagent.host.static_pods.validator import StaticPodValidator
@@ -45,7 +46,7 @@ def of(files: dict[str, bytes]) -> MachineConfig:
 
 
 @dataclass
-class Etcd:
+class Etcd(MemberProof):
     cluster: str = ""
 
     async def identity(self) -> str:
@@ -54,7 +55,7 @@ class Etcd:
     async def cluster_version(self) -> str:
         return self.cluster
 
-    async def trouble(self, expected: str) -> str:
+    async def trouble(self, expected: str = "") -> str:
         return expected
 
     async def snapshot(self) -> None:
