@@ -2,7 +2,7 @@
 
     async with Bus() as bus:
         protected = await find_etcd()                   # or Protected(directory=Path("/var/lib/etcd"))
-        restore_log = FileRestoreLog(Path("/run/x"))
+        restore_log = RestoreLog(Path("/run/x"))
         async with fenced("rpm-ostreed.service", protected, bus=bus, restore_log=restore_log) as fence:
             ...                                         # stage; fence.view is the current state
 

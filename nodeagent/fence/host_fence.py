@@ -19,7 +19,7 @@ from nodeagent.core.update.ports.host import Clock
 from nodeagent.core.update.ports.system import FencedUnit
 from nodeagent.errors import AgentError
 from nodeagent.fence.policy.bounds import Idle
-from nodeagent.fence.restore_log import FileRestoreLog
+from nodeagent.fence.restore_log import RestoreLog
 from nodeagent.host.dbus.client import Bus
 from nodeagent.reasons import Reason
 from nodeagent.settings.schema import FenceSettings
@@ -53,7 +53,7 @@ class HostFence:
         self._settings = settings
         self._clock = clock
         self._directory = directory
-        self._restore_log = FileRestoreLog(restore_log)
+        self._restore_log = RestoreLog(restore_log)
         self._idle: tuple[float, Idle] | None = None
         self._reported: set[str] = set()
 

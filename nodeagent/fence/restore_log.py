@@ -10,33 +10,21 @@ import asyncio
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
 from nodeagent.host.fs.atomic import is_temp, put_file
 from nodeagent.host.fs.os_errors import translated
 
-__all__ = ["FileRestoreLog", "RestoreLog"]
+__all__ = ["RestoreLog"]
 
 # The next version restores what this one left, so the name is a contract.
 _SUFFIX = ".undo"
 
 
-class RestoreLog(Protocol):
-    """Small texts by key (letters, digits, ``-:.@_``). They survive the process, but not the boot."""
+class RestoreLog:
+    """Small texts by key (letters, digits, ``-:.@_``), which survive the process, but not the boot.
 
-    async def load(self) -> Mapping[str, str]: ...
-
-    async def save(self, key: str, note: str) -> None:
-        """Replace the entry. When this returns, a kill cannot lose it."""
-        ...
-
-    async def clear(self, key: str) -> None:
-        """Remove the entry, if there is one."""
-        ...
-
-
-class FileRestoreLog:
-    """One file for each key, in a directory below /run that is created. Errors are those of ``os_errors``."""
+    One file for each key, in a directory below /run that is created. Errors are those of ``os_errors``.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -45,9 +33,11 @@ class FileRestoreLog:
         return await asyncio.to_thread(self._load)
 
     async def save(self, key: str, note: str) -> None:
+        """Replace the entry. When this returns, a kill cannot lose it."""
         await asyncio.to_thread(self._save, key, note)
 
     async def clear(self, key: str) -> None:
+        """Remove the entry, if there is one."""
         await asyncio.to_thread(self._clear, key)
 
     def _load(self) -> dict[str, str]:

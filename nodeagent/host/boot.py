@@ -26,6 +26,7 @@ from nodeagent.errors import AgentError
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.fs.atomic import temp_name
 from nodeagent.host.fs.os_errors import translated
+from nodeagent.host.systemd_jobs import MANAGER, NAME, PATH
 from nodeagent.reasons import Reason
 
 __all__ = ["identify", "kernel_boot_id", "kernel_start_seconds"]
@@ -35,9 +36,6 @@ _RECORD = "run/nodeagent/boot.json"
 # Bytes of the record.
 _MAX = 4096
 
-_NAME = "org.freedesktop.systemd1"
-_PATH = "/org/freedesktop/systemd1"
-_MANAGER = "org.freedesktop.systemd1.Manager"
 _COUNT = "SoftRebootsCount"
 _USERSPACE = "UserspaceTimestampMonotonic"
 _FIRMWARE = "FirmwareTimestampMonotonic"
@@ -90,12 +88,12 @@ async def _save(path: Path, recorded: Mapping[str, int], found: Mapping[str, int
 async def _query(bus: Bus, recorded: Mapping[str, int], timeout: float) -> Mapping[str, int]:
     """Return ``count``, and ``userspace`` if the count was derived from it."""
     try:
-        count = int(await bus.get(_NAME, _PATH, _MANAGER, _COUNT, timeout=timeout))
+        count = int(await bus.get(NAME, PATH, MANAGER, _COUNT, timeout=timeout))
         return {"count": count, **await _kernel_start(bus, recorded, count, timeout)}
     except AgentError as error:
         if error.reason not in (Reason.UNKNOWN_PROPERTY, Reason.INVALID_ARGS):
             raise
-    userspace = int(await bus.get(_NAME, _PATH, _MANAGER, _USERSPACE, timeout=timeout))
+    userspace = int(await bus.get(NAME, PATH, MANAGER, _USERSPACE, timeout=timeout))
     count = recorded.get("count", 0)
     return {"count": count + (recorded.get("userspace", userspace) != userspace), "userspace": userspace}
 
@@ -108,7 +106,7 @@ async def _kernel_start(bus: Bus, recorded: Mapping[str, int], count: int, timeo
     for name in (_KERNEL, _FIRMWARE, _USERSPACE):
         # It is for information only.
         with suppress(AgentError, ValueError, TypeError):
-            values[name] = int(await bus.get(_NAME, _PATH, _MANAGER, name, timeout=timeout))
+            values[name] = int(await bus.get(NAME, PATH, MANAGER, name, timeout=timeout))
     # A container has no kernel of its own.
     if not values.get(_KERNEL) or not values.get(_USERSPACE):
         return {}

@@ -99,6 +99,7 @@ class HostHealth:
 
 
 async def _http(url: str) -> str:
+    # Not host.http: it would keep the modules for HTTP and TLS in the memory of each host with a kubelet, for one line.
     parts = urlsplit(url)
     try:
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port or 80)

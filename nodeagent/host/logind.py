@@ -31,11 +31,11 @@ from nodeagent import log
 from nodeagent.core.report.display import text
 from nodeagent.core.update.ports.system import Confirm, Inhibitor, ShutdownKind
 from nodeagent.errors import AgentError, Refused
+from nodeagent.host import systemd_jobs
 from nodeagent.host.boot import kernel_boot_id, kernel_start_seconds
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import BusFault, BusRetryable, BusTerminal, service_name
 from nodeagent.host.soft_reboot import TARGET, check_soft_reboot
-from nodeagent.host.systemd_jobs import REASONS
 from nodeagent.reasons import Reason
 
 __all__ = ["Logind"]
@@ -64,7 +64,6 @@ _KINDS = {
     ShutdownKind.POWER_OFF: _Shutdown("PowerOff", "poweroff", "poweroff.target"),
 }
 
-_SYSTEMD = "org.freedesktop.systemd1"
 _UNIT = "systemd-logind.service"
 _NAME = "org.freedesktop.login1"
 _PATH = "/org/freedesktop/login1"
@@ -237,7 +236,10 @@ class Logind:
             await self._systemd("StartUnit", "ss", (_KINDS[kind].target, "replace-irreversibly"))
         except BusFault as error:
             # The target of a soft reboot may be missing or masked, and that of a reboot takes its place then.
-            if _KINDS[kind].flag and REASONS.get(error.bus_error) in (Reason.UNIT_NOT_FOUND, Reason.UNIT_MASKED):
+            if _KINDS[kind].flag and systemd_jobs.REASONS.get(error.bus_error) in (
+                Reason.UNIT_NOT_FOUND,
+                Reason.UNIT_MASKED,
+            ):
                 raise Refused(error.message, reason=Reason.SOFT_REBOOT_UNSUPPORTED) from error
             raise
 
@@ -319,14 +321,13 @@ class Logind:
         Sessions and inhibitors survive the restart.
         """
         (unit,) = await self._systemd("GetUnit", "s", (_UNIT,))
-        if await self._bus.get(_SYSTEMD, unit, f"{_SYSTEMD}.Unit", "ActiveState") != "active":
+        if await self._bus.get(systemd_jobs.NAME, unit, systemd_jobs.UNIT, "ActiveState") != "active":
             return
         log.get(__name__).warning(f"{_UNIT} is active but lost its connection to the bus; restarting it")
         await self._systemd("RestartUnit", "ss", (_UNIT, "replace"))
 
     async def _systemd(self, member: str, signature: str, body: Sequence[Any]) -> list[Any]:
-        path, manager = "/org/freedesktop/systemd1", f"{_SYSTEMD}.Manager"
-        return await self._bus.call(_SYSTEMD, path, manager, member, signature, body)
+        return await self._bus.call(systemd_jobs.NAME, systemd_jobs.PATH, systemd_jobs.MANAGER, member, signature, body)
 
 
 def _process(pid: int) -> str:

@@ -183,10 +183,7 @@ class KubeLease:
 
     async def before_reboot(self, operation: str, cover: float) -> None:
         """Make the lease last ``cover`` seconds, until the node is ready again. Raises what ``check`` raises."""
-        async with self._writing:
-            token = await self._holding(operation)
-            lease = await self._still_ours(token)
-            await self._renew(token, lease, cover + self._slack)
+        await self.extend(operation, cover)
 
     async def keep(self) -> None:
         """Renew the lease without end while it is held. ``check`` meets the faults when they matter."""

@@ -163,14 +163,8 @@ class KubeSlots:
 
     async def _adopted(self, slot: Slot, claim: Claim, uid: str) -> bool:
         """Take the slot over from another operation of this node, which was given up or ran before a restart."""
-        if slot.lease.notes.get("operation") == claim.operation:
-            return True
-        body = taken(slot, claim, self._host.node, uid, self._now())
-        try:
-            await self._client.patch(f"{self._leases}/{self._pool.lease(slot.index)}", body)
-        except (Conflict, NotFound):
-            return False
-        return True
+        ours = slot.lease.notes.get("operation") == claim.operation
+        return ours or await self._took(slot.index, slot, claim, uid)
 
     async def _node_uid(self) -> str:
         return str((await self._client.node(self._host.node))["metadata"]["uid"])

@@ -27,7 +27,7 @@ from nodeagent.fence.blockdev.find import SYSROOT
 from nodeagent.fence.fence import ActiveFence, FenceOptions, fenced
 from nodeagent.fence.policy.bounds import Bounds, Idle
 from nodeagent.fence.policy.disks import BlockNode, DeviceNumber, Disks
-from nodeagent.fence.restore_log import FileRestoreLog
+from nodeagent.fence.restore_log import RestoreLog
 from nodeagent.fence.sensors import sensors
 from nodeagent.fence.sensors.protected import Protected
 from nodeagent.host.c_library import c_library
@@ -64,7 +64,7 @@ class Host:
     def __init__(self, directory: Path, bus: Bus, manager: Manager) -> None:
         self.bus = bus
         self.manager = manager
-        self.restore_log = FileRestoreLog(directory / "restore_log")
+        self.restore_log = RestoreLog(directory / "restore_log")
         self.threads = Threads()
         self.queue = directory / "block/254:0/queue"
         self.cgroups = directory / "cgroup"

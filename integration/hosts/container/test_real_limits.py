@@ -10,7 +10,7 @@ from integration.hosts.container.container_host import Host
 from integration.hosts.container.test_real_bus import address
 from nodeagent.fence.actuators.cgroup import UnitIo, recover
 from nodeagent.fence.policy.disks import BlockNode, DeviceNumber
-from nodeagent.fence.restore_log import FileRestoreLog
+from nodeagent.fence.restore_log import RestoreLog
 from nodeagent.host.dbus.client import Bus
 
 DISK = BlockNode(DeviceNumber(254, 0), "/dev/vda")
@@ -30,7 +30,7 @@ async def test_limits_of_a_unit(host: Host, tmp_path: Path) -> None:
     # The controllers that the kernel has are another matter; the unit runs later.
     (tmp_path / "cgroup.controllers").write_text("io\n")
     before = shown(host)
-    restore_log = FileRestoreLog(tmp_path / "restore_log")
+    restore_log = RestoreLog(tmp_path / "restore_log")
 
     async def check(unit: UnitIo, **expected: Any) -> None:
         for name, value in expected.items():

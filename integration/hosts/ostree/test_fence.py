@@ -20,11 +20,11 @@ from pathlib import Path
 sys.path.extend(glob.glob("/usr/lib/nodeagent/lib/python3*/site-packages"))
 from nodeagent.host.dbus.client import Bus
 from nodeagent.fence.actuators.object_fsync import ObjectFsync
-from nodeagent.fence.restore_log import FileRestoreLog
+from nodeagent.fence.restore_log import RestoreLog
 
 async def main(what):
     async with Bus() as bus:
-        await getattr(ObjectFsync(bus, FileRestoreLog(Path("/run/nodeagent/fence"))), what)()
+        await getattr(ObjectFsync(bus, RestoreLog(Path("/run/nodeagent/fence"))), what)()
 
 asyncio.run(main(sys.argv[1]))
 """

@@ -92,13 +92,13 @@ from pathlib import Path
 from nodeagent.host.dbus.client import Bus
 from nodeagent.fence.fence import FenceOptions, fenced
 from nodeagent.fence.sensors.protected import Protected
-from nodeagent.fence.restore_log import FileRestoreLog
+from nodeagent.fence.restore_log import RestoreLog
 
 
 async def main():
     home = Path("/var/lib/nodeagent")
     async with Bus() as bus:
-        restore_log, options = FileRestoreLog(home / "try"), FenceOptions(baseline=0)
+        restore_log, options = RestoreLog(home / "try"), FenceOptions(baseline=0)
         async with fenced("{DIRTY}", Protected(home), bus=bus, restore_log=restore_log, options=options):
             await asyncio.Event().wait()
 

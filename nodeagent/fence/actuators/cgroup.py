@@ -28,13 +28,11 @@ from nodeagent.fence.restore_log import RestoreLog
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import variant
 from nodeagent.host.fs.os_errors import translated
+from nodeagent.host.systemd_jobs import MANAGER, NAME, PATH
 from nodeagent.reasons import Reason
 
 __all__ = ["IoMax", "UnitIo", "dirty_bytes", "parse_io_max", "processes", "recover", "written_bytes"]
 
-_NAME = "org.freedesktop.systemd1"
-_PATH = "/org/freedesktop/systemd1"
-_MANAGER = "org.freedesktop.systemd1.Manager"
 _KEY = "unit-"
 _CGROUPS = Path("/sys/fs/cgroup")
 _IO_MAX = "io.max"
@@ -150,10 +148,10 @@ class UnitIo:
         # rpm-ostreed may not run yet. LoadUnit also returns a unit that is not active.
         (path,) = await self._call("LoadUnit", "s", (self._unit,))
         kind = self._unit.rpartition(".")[2].capitalize()
-        return await self._bus.get(_NAME, path, f"{_NAME}.{kind}", name)
+        return await self._bus.get(NAME, path, f"{NAME}.{kind}", name)
 
     async def _call(self, member: str, signature: str, body: Sequence[Any]) -> list[Any]:
-        return await self._bus.call(_NAME, _PATH, _MANAGER, member, signature, body)
+        return await self._bus.call(NAME, PATH, MANAGER, member, signature, body)
 
 
 async def recover(bus: Bus, restore_log: RestoreLog, cgroups: Path = _CGROUPS) -> list[str]:

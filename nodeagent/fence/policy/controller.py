@@ -76,12 +76,11 @@ class LimitDecision:
     limits: IoLimits
     why: Why
     because: str
-    changed: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerState:
-    """Times are those of the loop, in seconds."""
+    """Times are those of the loop, in seconds. ``changed`` is that of the last change of the limits."""
 
     started: float
     changed: float
@@ -116,7 +115,7 @@ def begin(now: float, shape: Shape | None, bounds: Bounds = FENCE_BOUNDS) -> Con
     """
     rate = max(bounds.first, bounds.floor) if bounds.first < bounds.ceiling else None
     limits = _limits(_Turn(now, shape, bounds, None), rate)
-    decision = LimitDecision(limits, Why.STARTED, "an update is about to be staged", changed=True)
+    decision = LimitDecision(limits, Why.STARTED, "an update is about to be staged")
     patience = bounds.patience if bounds.disk is None else bounds.wary
     return ControllerState(now, now, decision, rate, patience, now, now, strained_at=bounds.disk)
 
@@ -138,7 +137,7 @@ def step(
     turn = _Turn(now, shape, bounds, writing)
     # Each change needs time to have an effect. Faster decisions would react to the past.
     if now - state.changed < bounds.interval:
-        return _unchanged(state)
+        return state
     # After the deadline the update matters more than latency, so nothing is limited any more.
     if now - state.started >= bounds.deadline:
         because = f"not finished after {bounds.deadline:.0f} s: nothing is limited any more"
@@ -224,21 +223,17 @@ def _in_time(state: ControllerState, turn: _Turn, why: Why | None = None, becaus
         rate = due * _UP if due > bounds.floor else due
         late = replace(state, rate=rate if rate < bounds.ceiling else None)
         return _decided(late, turn, Why.PROGRESS, f"{due / 1e6:.1f} MB/s are needed to be done in time")
-    return _unchanged(state) if why is None else _decided(state, turn, why, because)
+    return state if why is None else _decided(state, turn, why, because)
 
 
 def _decided(state: ControllerState, turn: _Turn, why: Why, because: str) -> ControllerState:
     limits = IoLimits() if why is Why.DEADLINE else _limits(turn, state.rate)
     if _differs(limits, state.decision.limits):
-        return replace(state, changed=turn.now, decision=LimitDecision(limits, why, because, changed=True))
+        return replace(state, changed=turn.now, decision=LimitDecision(limits, why, because))
     if why in _BAD:
-        return replace(state, decision=LimitDecision(state.decision.limits, why, because, changed=False))
+        return replace(state, decision=LimitDecision(state.decision.limits, why, because))
     # The previous cause is still the one of the current limits.
-    return _unchanged(state)
-
-
-def _unchanged(state: ControllerState) -> ControllerState:
-    return replace(state, decision=replace(state.decision, changed=False))
+    return state
 
 
 def _differs(new: IoLimits, old: IoLimits) -> bool:

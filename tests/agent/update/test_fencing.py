@@ -20,7 +20,7 @@ from nodeagent.errors import Retryable
 from nodeagent.fence.fence import ActiveFence, FenceOptions
 from nodeagent.fence.host_fence import HostFence
 from nodeagent.fence.policy.bounds import Idle
-from nodeagent.fence.restore_log import FileRestoreLog
+from nodeagent.fence.restore_log import RestoreLog
 from nodeagent.fence.sensors.protected import Protected
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.dbus.client import Bus
@@ -168,7 +168,7 @@ async def test_a_fence_that_is_not_installed_any_more_fails_nothing(replaced: No
 async def test_a_failed_recovery_is_reported(
     replaced: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await FileRestoreLog(tmp_path / "notes").save("unit-rpm-ostreed.service", "{}")
+    await RestoreLog(tmp_path / "notes").save("unit-rpm-ostreed.service", "{}")
     await host_fence(tmp_path).recover()
     assert "FenceNotRecovered" in capsys.readouterr().err
 
@@ -214,7 +214,7 @@ async def test_recovering_without_a_bus_says_so(tmp_path: Path, capsys: pytest.C
     fence = host_fence(tmp_path)
     await fence.recover()
     assert capsys.readouterr().err == ""
-    await FileRestoreLog(tmp_path / "notes").save("unit-rpm-ostreed.service", "{}")
+    await RestoreLog(tmp_path / "notes").save("unit-rpm-ostreed.service", "{}")
     await fence.recover()
     assert "are still set" in capsys.readouterr().err
 

@@ -16,7 +16,7 @@ from nodeagent.errors import AgentError
 from nodeagent.fence.actuators.block_queue import Queue, SysfsQueue, recover
 from nodeagent.fence.policy.disks import BlockNode, DeviceNumber
 from nodeagent.fence.policy.shape import Shape
-from nodeagent.fence.restore_log import FileRestoreLog
+from nodeagent.fence.restore_log import RestoreLog
 from tests.fence.actuators.simulated_queue import SimulatedQueue
 
 DISK = BlockNode(DeviceNumber(254, 0), "/dev/vda")
@@ -24,8 +24,8 @@ TIGHT = Shape(32, 1, "mq-deadline", priorities=True, wbt=False)
 GENTLE = Shape(128, 16, "mq-deadline", priorities=True)
 
 
-class Notes:
-    """An ``RestoreLog`` in memory, which a killed agent leaves behind."""
+class Notes(RestoreLog):
+    """A log in memory, which a killed agent leaves behind."""
 
     def __init__(self) -> None:
         self.notes: dict[str, str] = {}
@@ -235,12 +235,12 @@ async def test_facts(make: Callable[[], SimulatedQueue]) -> None:
 
 
 async def test_notes_outlive_the_process(tmp_path: Path) -> None:
-    notes = FileRestoreLog(tmp_path / "run" / "fence")
+    notes = RestoreLog(tmp_path / "run" / "fence")
     assert await notes.load() == {}
     await notes.save("queue-8:0", "one")
     await notes.save("queue-8:0", "two")
     await notes.save("unit-a@b.service", "three")
-    assert await FileRestoreLog(tmp_path / "run" / "fence").load() == {"queue-8:0": "two", "unit-a@b.service": "three"}
+    assert await RestoreLog(tmp_path / "run" / "fence").load() == {"queue-8:0": "two", "unit-a@b.service": "three"}
     await notes.clear("queue-8:0")
     await notes.clear("queue-8:0")
     assert list(await notes.load()) == ["unit-a@b.service"]
@@ -284,7 +284,7 @@ async def test_a_real_queue(loop_device: str, tmp_path: Path) -> None:
     for scheduler in ("none", "mq-deadline"):
         (directory / "scheduler").write_text(scheduler)
         before, depth = state(), depth_of(loop_device)
-        notes = FileRestoreLog(tmp_path / "notes")
+        notes = RestoreLog(tmp_path / "notes")
         major, _, minor = loop_device.partition(":")
         queue = Queue(BlockNode(DeviceNumber(int(major), int(minor)), "/dev/loop"), notes, real)
         await queue.apply(Shape(32, 1))

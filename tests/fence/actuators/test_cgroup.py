@@ -11,7 +11,7 @@ import pytest
 from nodeagent.errors import AgentError
 from nodeagent.fence.actuators import cgroup
 from nodeagent.fence.actuators.cgroup import UnitIo, parse_io_max, recover
-from nodeagent.fence.restore_log import FileRestoreLog
+from nodeagent.fence.restore_log import RestoreLog
 from nodeagent.host.dbus.client import Bus
 from tests.fence.fake_limits import CGROUP, DISK, INFINITY, KEYS, UNIT, Manager
 from tests.support.fixtures import PrivateBus
@@ -34,12 +34,12 @@ async def manager(private_bus: PrivateBus, cgroups: Path) -> AsyncIterator[Manag
 
 
 @pytest.fixture
-def restore_log(tmp_path: Path) -> FileRestoreLog:
-    return FileRestoreLog(tmp_path / "restore_log")
+def restore_log(tmp_path: Path) -> RestoreLog:
+    return RestoreLog(tmp_path / "restore_log")
 
 
 async def test_limits_are_held_and_taken_back(
-    bus: Bus, manager: Manager, restore_log: FileRestoreLog, cgroups: Path
+    bus: Bus, manager: Manager, restore_log: RestoreLog, cgroups: Path
 ) -> None:
     unit = UnitIo(bus, restore_log, UNIT, cgroups)
     await unit.begin()
@@ -60,9 +60,7 @@ async def test_limits_are_held_and_taken_back(
     assert manager.sent[-1][2] == [("IOWriteBandwidthMax", [])], "what is as it was found is not written again"
 
 
-async def test_what_an_admin_set_comes_back(
-    bus: Bus, manager: Manager, restore_log: FileRestoreLog, cgroups: Path
-) -> None:
+async def test_what_an_admin_set_comes_back(bus: Bus, manager: Manager, restore_log: RestoreLog, cgroups: Path) -> None:
     manager.lists["IOWriteBandwidthMax"] = {"/dev/sdb": 5_000_000}
     unit = UnitIo(bus, restore_log, UNIT, cgroups)
     await unit.begin()
@@ -71,7 +69,7 @@ async def test_what_an_admin_set_comes_back(
     assert manager.lists == {"IOWriteBandwidthMax": {"/dev/sdb": 5_000_000}, "IOWriteIOPSMax": {}}
 
 
-async def test_after_a_kill(bus: Bus, manager: Manager, restore_log: FileRestoreLog, cgroups: Path) -> None:
+async def test_after_a_kill(bus: Bus, manager: Manager, restore_log: RestoreLog, cgroups: Path) -> None:
     killed = UnitIo(bus, restore_log, UNIT, cgroups)
     await killed.begin()
     await killed.hold(DISK, None, 120)
@@ -83,14 +81,14 @@ async def test_after_a_kill(bus: Bus, manager: Manager, restore_log: FileRestore
 
 
 async def test_killed_before_anything_was_changed(
-    bus: Bus, manager: Manager, restore_log: FileRestoreLog, cgroups: Path
+    bus: Bus, manager: Manager, restore_log: RestoreLog, cgroups: Path
 ) -> None:
     await UnitIo(bus, restore_log, UNIT, cgroups).begin()
     await recover(bus, restore_log, cgroups)
     assert manager.sent == []
 
 
-async def test_a_unit_that_does_not_run(bus: Bus, manager: Manager, restore_log: FileRestoreLog, cgroups: Path) -> None:
+async def test_a_unit_that_does_not_run(bus: Bus, manager: Manager, restore_log: RestoreLog, cgroups: Path) -> None:
     manager.running = False
     unit = UnitIo(bus, restore_log, UNIT, cgroups)
     await unit.begin()
@@ -101,7 +99,7 @@ async def test_a_unit_that_does_not_run(bus: Bus, manager: Manager, restore_log:
 
 
 async def test_a_limit_that_the_kernel_does_not_hold(
-    bus: Bus, manager: Manager, restore_log: FileRestoreLog, cgroups: Path, monkeypatch: pytest.MonkeyPatch
+    bus: Bus, manager: Manager, restore_log: RestoreLog, cgroups: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cgroup, "_AGREES_WITHIN", 0.1)
     manager.stubborn = True
@@ -118,9 +116,7 @@ async def test_a_limit_that_the_kernel_does_not_hold(
 
 
 @pytest.mark.parametrize("controllers", [None, "cpu memory pids\n"])
-async def test_without_io_control(
-    bus: Bus, restore_log: FileRestoreLog, cgroups: Path, controllers: str | None
-) -> None:
+async def test_without_io_control(bus: Bus, restore_log: RestoreLog, cgroups: Path, controllers: str | None) -> None:
     file = cgroups / "cgroup.controllers"
     file.unlink() if controllers is None else file.write_text(controllers)
     with pytest.raises(AgentError) as caught:
@@ -131,7 +127,7 @@ async def test_without_io_control(
 
 @pytest.mark.parametrize("note", ["{", "[]", "{}", json.dumps({"IOWriteBandwidthMax": 7})])
 async def test_a_note_that_cannot_be_read(
-    bus: Bus, manager: Manager, restore_log: FileRestoreLog, cgroups: Path, note: str
+    bus: Bus, manager: Manager, restore_log: RestoreLog, cgroups: Path, note: str
 ) -> None:
     await restore_log.save(f"unit-{UNIT}", note)
     with pytest.raises(AgentError) as caught:

@@ -10,7 +10,7 @@ from dbus_next import Variant
 
 from nodeagent.errors import AgentError, Retryable
 from nodeagent.fence.actuators.object_fsync import ObjectFsync, units_left
-from nodeagent.fence.restore_log import FileRestoreLog
+from nodeagent.fence.restore_log import RestoreLog
 from nodeagent.host.dbus.client import Bus
 from tests.host.fake_systemd import FakeSystemd
 from tests.support.fake_peer import FakePeer
@@ -28,7 +28,7 @@ class Host:
         self.config.write_text(REPO)
         self.copy = directory / "run/copy"
         self.units = directory / "units"
-        self.restore_log = FileRestoreLog(directory / "restore_log")
+        self.restore_log = RestoreLog(directory / "restore_log")
         self.jobs: list[str] = []
         self.reloads = 0
         systemd.files[UNIT] = "static"

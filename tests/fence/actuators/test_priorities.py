@@ -12,7 +12,7 @@ import pytest
 
 from nodeagent.errors import AgentError
 from nodeagent.fence.actuators.priorities import IDLE, KEY, Priorities, SystemIoPriority
-from nodeagent.fence.restore_log import FileRestoreLog
+from nodeagent.fence.restore_log import RestoreLog
 
 THREADS = "import threading\nfor _ in range(3): threading.Thread(target=input).start()"
 
@@ -33,7 +33,7 @@ def priorities(pid: int) -> set[int]:
 
 
 async def test_all_threads_and_back(process: int, tmp_path: Path) -> None:
-    restore_log = FileRestoreLog(tmp_path / "restore_log")
+    restore_log = RestoreLog(tmp_path / "restore_log")
     before = priorities(process)
     held = Priorities(restore_log)
     await held.hold([process], [])
@@ -46,7 +46,7 @@ async def test_all_threads_and_back(process: int, tmp_path: Path) -> None:
 
 
 async def test_a_process_that_has_ended(process: int, tmp_path: Path) -> None:
-    restore_log = FileRestoreLog(tmp_path / "restore_log")
+    restore_log = RestoreLog(tmp_path / "restore_log")
     held = Priorities(restore_log)
     await held.hold([process], [])
     psutil.Process(process).kill()
@@ -58,7 +58,7 @@ async def test_a_process_that_has_ended(process: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("note", ["{", "[]", '{"x": {}}', '{"1": 2}'])
 async def test_a_note_that_cannot_be_read(tmp_path: Path, note: str) -> None:
-    restore_log = FileRestoreLog(tmp_path / "restore_log")
+    restore_log = RestoreLog(tmp_path / "restore_log")
     await restore_log.save(KEY, note)
     with pytest.raises(AgentError, match="cannot be read"):
         await Priorities(restore_log).restore()

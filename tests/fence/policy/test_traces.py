@@ -65,7 +65,7 @@ def staged(shape: Shape, bounds: Bounds) -> tuple[list[IoLimits], list[Why], flo
         now += 1.0
         state = step(state, now, felt(now, limits), shape, bounds)
         held.append(state.decision.limits)
-        reasons += [state.decision.why] if state.decision.changed else []
+        reasons += [state.decision.why] if state.changed == now else []
     return held, reasons, now
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from nodeagent.core.update.fence_view import FenceView, fence_to_dict
 from nodeagent.fence.fence import FenceOptions, fenced
 from nodeagent.fence.policy.bounds import Bounds
-from nodeagent.fence.restore_log import FileRestoreLog
+from nodeagent.fence.restore_log import RestoreLog
 from nodeagent.fence.sensors.protected import Protected, etcd_metrics
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.etcd.options import Options
@@ -47,7 +47,7 @@ async def main(unit: str, log: str, chosen: dict[str, Any], command: Sequence[st
 
     async with Bus() as bus:
         victim = Protected(Path("/var/bench/etcd"), await etcd_metrics(METRICS), victims)
-        restore_log = FileRestoreLog(UNDO)
+        restore_log = RestoreLog(UNDO)
         async with fenced(unit, victim, bus=bus, restore_log=restore_log, options=options, emit=emit) as fence:
             begun, worked = time.monotonic(), time.process_time()
             started = await asyncio.create_subprocess_exec(*command)
