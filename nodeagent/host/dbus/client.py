@@ -288,7 +288,9 @@ class Bus:
                 if loop.time() + delay > until:
                     why = str(error) or "no answer"
                     message = f"cannot reach {self._address}: {why}"
-                    raise BusUnreachable(message, reason=Reason.BUS_UNREACHABLE, service=BUS_SERVICE) from error
+                    unreachable = BusUnreachable(message, reason=Reason.BUS_UNREACHABLE, service=BUS_SERVICE)
+                    unreachable.denied = isinstance(error, BusUnreachable) and error.denied
+                    raise unreachable from error
             await asyncio.sleep(delay)
             pause = min(pause * 2, _LAST_PAUSE)
         raise connection_lost("closed by this side")

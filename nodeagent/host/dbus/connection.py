@@ -345,7 +345,9 @@ async def _connect(address: str) -> socket.socket:
         except BaseException:
             sock.close()
             raise
-    raise BusUnreachable(f"cannot connect to {address}: {failure}", reason=Reason.BUS_UNREACHABLE) from failure
+    unreachable = BusUnreachable(f"cannot connect to {address}: {failure}", reason=Reason.BUS_UNREACHABLE)
+    unreachable.denied = isinstance(failure, PermissionError)
+    raise unreachable from failure
 
 
 def _close_all(fds: deque[int] | tuple[int, ...]) -> None:

@@ -61,7 +61,9 @@ class BusFault(AgentError):
 
 
 class BusUnreachable(BusFault, ServiceUnavailable, Unreachable):
-    pass
+    """``denied``: the socket is there, and the kernel refused the connection (SELinux, mode of the path)."""
+
+    denied: bool = False
 
 
 class BusRetryable(BusFault, ServiceUnavailable, Retryable):

@@ -30,7 +30,7 @@ from typing import Any
 from nodeagent.core.plan.deployment import StageProgress
 from nodeagent.errors import AgentError
 from nodeagent.host.dbus.client import Bus
-from nodeagent.host.dbus.errors import LOST, BusFault, BusUnreachable
+from nodeagent.host.dbus.errors import LOST, BusFault, BusTerminal, BusUnreachable
 from nodeagent.host.dbus.signals import Match, Signals
 from nodeagent.reasons import Reason
 
@@ -189,7 +189,7 @@ class TransactionResult:
 async def follow(address: str, timing: Timing, on_progress: Callable[[StageProgress], None]) -> TransactionResult:
     """Start the transaction, or join it, and wait for its end. Cancelling this task cancels the transaction.
 
-    Raises ``BusFault`` only if ``Start`` is refused.
+    Raises ``BusFault`` only if ``Start`` or the connection is refused.
     """
     try:
         async with _peer(address, timing) as signals:
@@ -198,7 +198,10 @@ async def follow(address: str, timing: Timing, on_progress: Callable[[StageProgr
             except asyncio.CancelledError:
                 await _cancel(signals, timing, timing.leave)
                 raise
-    except BusUnreachable:
+    except BusUnreachable as error:
+        # A transaction that was not followed has not ended, and the next one would be denied as well.
+        if error.denied:
+            raise BusTerminal(error.message, reason=Reason.PERMISSION_DENIED) from error
         # The socket of an ended transaction remains without a listener.
         return TransactionResult(End.LOST)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
@@ -10,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from nodeagent.errors import Terminal
+from nodeagent.host.dbus.errors import BusFault
 from nodeagent.host.rpmostree.transaction import End, TransactionResult, cancel, describe, follow
+from nodeagent.reasons import Reason
 from tests.host.rpmostree.adapters import QUICK, ProgressList
 from tests.host.rpmostree.fake_transaction import FakeTransaction
 
@@ -97,6 +102,22 @@ async def test_a_socket_without_a_listener(tmp_path: Path) -> None:
         stale.bind(str(path))
     assert path.exists()
     assert await follow(f"unix:path={path}", QUICK, ignore) == LOST
+
+
+async def test_a_connection_that_the_kernel_denies(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SELinux denies it to root as well. It is an error: a lost transaction would be requested again."""
+    transaction = await make(succeed)
+
+    class Denied(socket.socket):
+        def connect(self, _address: object) -> None:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr("nodeagent.host.dbus.connection.socket.socket", Denied)
+    with pytest.raises(BusFault, match="Permission denied") as caught:
+        await follow(transaction.address, QUICK, ignore)
+    assert isinstance(caught.value, Terminal)
+    assert caught.value.reason == Reason.PERMISSION_DENIED
+    assert transaction.calls == []
 
 
 async def test_no_socket_at_all(tmp_path: Path) -> None:
