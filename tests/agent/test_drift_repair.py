@@ -161,6 +161,13 @@ def test_the_pace() -> None:
     assert pace.due(["a"], 100000.0) == {"a"}, "forgotten"
 
 
+def test_the_pause_of_a_repair_that_fails_for_weeks() -> None:
+    pace = RepairPace()
+    for _ in range(2000):
+        pace.tried(["a"], [], 0.0)
+    assert pace.wait(["a"], 0.0) == LONGEST_PAUSE
+
+
 async def test_the_static_pod_of_an_operator_is_left() -> None:
     path = "/etc/kubernetes/manifests/etcd-pod.yaml"
     first, second = (

@@ -61,6 +61,7 @@ def entries_by_path(config: MachineConfig) -> dict[str, str]:
     owners: dict[str, str] = dict.fromkeys(expand(MachineConfig("", users=config.users)), f"sshkey:{CORE_USER}")
     for unit in config.units.values():
         owners.update(dict.fromkeys(expand(MachineConfig("", units={unit.name: unit})), f"unit:{unit.name}"))
+    # Last, but never over another entry: the parser rejects two entries for one path.
     owners.update({path: f"file:{path}" for path in config.files})
     return owners
 
@@ -227,4 +228,5 @@ class RepairPace:
         if entry not in self._attempts:
             return float("-inf")
         known = self._attempts[entry]
-        return float(known.last + min(FIRST_PAUSE * 2 ** (known.count - 1), LONGEST_PAUSE))
+        # The exponent is bounded, because a float cannot hold two to the number of attempts of some weeks.
+        return float(known.last + min(FIRST_PAUSE * 2 ** min(known.count - 1, 10), LONGEST_PAUSE))
