@@ -6,7 +6,6 @@ The user and the group of the certificate are what packaging/kubernetes/nodeagen
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import re
 from collections.abc import Mapping
@@ -100,7 +99,7 @@ def issued(name: str, answer: Mapping[str, Any]) -> bytes | None:
         return None
     try:
         decoded = base64.b64decode(str(text)[: 2 * MAX_CERTIFICATE], validate=True).decode("ascii")
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:
         decoded = ""
     # A signer may put comments between the certificates of a chain.
     found = "".join(each if each.endswith("\n") else each + "\n" for each in _CERTIFICATE.findall(decoded))

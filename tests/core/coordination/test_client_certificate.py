@@ -55,6 +55,7 @@ def test_a_chain_without_its_comments() -> None:
         ({"status": {"conditions": [{"type": "Denied", "message": "not ours"}]}}, "CertificateDenied"),
         ({"status": {"conditions": ["x", {"type": "Failed"}]}}, "CertificateFailed"),
         ({"status": {"certificate": "%%%"}}, "CertificateFailed"),
+        ({"status": {"certificate": "Zürich"}}, "CertificateFailed"),
         (certificate("no certificate"), "CertificateFailed"),
         (certificate(PEM * 3000), "CertificateFailed"),
     ],
