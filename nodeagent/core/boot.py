@@ -18,6 +18,7 @@ class RebootKind(StrEnum):
 
 def identity(boot_id: str, soft_reboots: int) -> str:
     """``boot_id`` is the kernel's."""
+    # A boot id is a UUID, which has no plus sign.
     return f"{boot_id}+{soft_reboots}" if soft_reboots else boot_id
 
 

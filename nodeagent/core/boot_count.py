@@ -132,11 +132,14 @@ def edited_environment(block: bytes, values: Mapping[str, str], unset: Iterable[
     Raises ``ValueError`` for anything but a block, and if the variables do not fit into one.
     """
     parse_environment(block)
+    # Every line ends in a line break, so this removes the padding only, also where the last value ends in "#".
     text = block.rstrip(b"#")
     lines = _LINE.findall(text)
     if b"".join(lines) != text:
         raise ValueError("the environment block of GRUB has a line without an end")
     gone = {name.encode() for name in (*values, *unset)}
+    # The lines of the comment and of variables that other programs keep here (kernelopts, saved_entry) must survive:
+    # GRUB boots with them.
     kept = [line for line in lines if line.startswith(b"#") or line.partition(b"=")[0] not in gone]
     edited = b"".join([*kept, *(f"{name}={_escaped(value)}\n".encode() for name, value in values.items())])
     if len(edited) > ENVIRONMENT_SIZE:

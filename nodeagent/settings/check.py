@@ -135,6 +135,7 @@ def _settings(values: Mapping[str, Any]) -> Settings:
     for key, value in values.items():
         group, _, name = key.rpartition(".")
         (tree.setdefault(group, {}) if group else tree)[name] = value
+    # Each value was converted alone before, so this cannot fail. An error of the whole would name no file and no line.
     return msgspec.convert(tree, Settings)
 
 
@@ -144,7 +145,7 @@ def _unknown(key: str) -> str:
     # Only for a misspelt key: the daemon and each command check settings at their start.
     import difflib
 
-    near = difflib.get_close_matches(key, [*KEYS, *sorted(GROUPS)], n=1, cutoff=0.6)
+    near = difflib.get_close_matches(key, [*KEYS, *sorted(GROUPS)], n=1)
     if not near:
         # The right key in the wrong group, or outside of any group.
         near = [known for known in KEYS if known.rpartition(".")[2] == key.rpartition(".")[2]]
@@ -158,6 +159,7 @@ def _expected(kind: Any) -> str:
         return "must be one of " + ", ".join(get_args(kind))
     if get_origin(kind) is tuple:
         return f"must be a list, each {get_args(get_args(kind)[0])[1].description}"
+    # The bounds come from the annotation that msgspec checks, so the message cannot differ from the check.
     base, meta = get_args(kind)
     if base is float:
         return f"must be a number of seconds from {meta.ge} to {meta.le}"
@@ -208,6 +210,7 @@ def load_zone(name: str, localtime: Path = Path("/etc/localtime")) -> ZoneInfo:
             return ZoneInfo(name)
         try:
             with localtime.open("rb") as file:
+                # Not by its name: the link may lead to a file outside of the database.
                 return ZoneInfo.from_file(file, HOST_ZONE)
         except FileNotFoundError:
             return ZoneInfo("UTC")

@@ -13,9 +13,11 @@ from nodeagent.core.coordination.drain_order import SELECTOR
 
 __all__ = ["AlertSettings", "ClusterSettings", "DrainSettings", "EtcdSettings", "SlotSettings", "WindowSettings"]
 
+# NUL ends a path for the kernel, and a line break could forge a line of the journal.
 PATH = r"^(/[^\x00-\x1f]*)?$"
 DAY = "(mon|tue|wed|thu|fri|sat|sun)"
 OptionalPath = Annotated[str, Meta(pattern=PATH, max_length=4096)]
+# A label of RFC 1123, as the API server requires it.
 Namespace = Annotated[
     str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63, description="the name of a namespace")
 ]
@@ -34,13 +36,16 @@ PoolName = Annotated[
         description="a pool's name, as in nodeagent fleet status",
     ),
 ]
+# The pattern is that of the FleetLock protocol; a server refuses other groups.
 Group = Annotated[
     str, Meta(pattern=r"^[a-zA-Z0-9.-]+$", max_length=128, description="a group: letters, digits, . and -")
 ]
+# No user and no query, where passwords and tokens are put: addresses are in messages and in the status.
 Url = Annotated[
     str,
     Meta(pattern=r"^(https?://[^\s@?#]+)?$", max_length=2048, description='an address as in https://host/path, or ""'),
 ]
+# The largest number of minutes, 9999, is just less than a week, after which the same window opens again.
 WindowText = Annotated[
     str,
     Meta(

@@ -39,6 +39,7 @@ class EtcdMemberSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     config: Annotated[str, Meta(pattern=r"^/[^\x00-\x1f]+$", max_length=4096)]
+    # Far above the seven members that etcd advises at most.
     endpoints: Annotated[tuple[Url, ...], Meta(min_length=1, max_length=32)]
     unit: Unit = "etcd.service"
     static_pod: OptionalPath = ""
@@ -55,6 +56,7 @@ def parse_etcd_member(text: bytes) -> EtcdMemberSettings:
         raise
     except msgspec.ValidationError as error:
         raise InvalidInput(f"{ETCD_MEMBER_FILE}: {error}", reason=Reason.ETCD_CONFIG_INVALID) from error
+    # The pattern of an address allows the empty text, which means "none" in other settings.
     if not all(found.endpoints):
         raise InvalidInput(f"{ETCD_MEMBER_FILE}: an endpoint is empty", reason=Reason.ETCD_CONFIG_INVALID)
     return found

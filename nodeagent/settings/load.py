@@ -80,6 +80,7 @@ def read(path: str | Path) -> Fragment:
             text = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise _unreadable(str(path), error) from error
+    # None: a pipe into which no writer has written yet.
     return parse_fragment(str(path), text or b"")
 
 
@@ -153,6 +154,7 @@ def load(directories: Sequence[str | Path] = DIRECTORIES) -> Loaded:
         raise invalid([*problems, *error.problems]) from None
     if problems:
         raise invalid(problems)
+    # The kubelet registers its Node under the host name in lower case, too.
     if not settings.node_name:
         settings = msgspec.structs.replace(settings, node_name=os.uname().nodename.lower())
     origins = {key: value.where for key, value in merged.items()}

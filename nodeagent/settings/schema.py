@@ -64,6 +64,7 @@ class Actions(Struct, frozen=True, forbid_unknown_fields=True):
     config fails in the first seconds; a longer time only slows down each restart.
     """
 
+    # One action may take as long as the whole phase Acting, see ``core.update.phase``.
     timeout: Annotated[float, Meta(ge=1, le=3600)] = 120
     settle: Annotated[float, Meta(ge=0, le=300)] = 10
 
@@ -118,6 +119,7 @@ class Verify(Struct, frozen=True, forbid_unknown_fields=True):
     """``timeout``: seconds that units may take to become healthy before the new config counts as bad. 300: a kubelet
     needs two to three minutes after a boot."""
 
+    # At most the deadline of the phase Verifying, see ``core.update.phase``.
     timeout: Annotated[float, Meta(ge=1, le=900)] = 300
 
 
@@ -244,8 +246,6 @@ def _keys(struct: type[Struct] = Settings, prefix: str = "") -> dict[str, Any]:
     """Dotted key to type, for every leaf."""
     out: dict[str, Any] = {}
     for name, kind in get_type_hints(struct, include_extras=True).items():
-        if name.startswith("__"):
-            continue
         if isinstance(kind, type) and issubclass(kind, Struct):
             out |= _keys(kind, f"{prefix}{name}.")
         else:

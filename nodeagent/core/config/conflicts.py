@@ -28,11 +28,15 @@ class PathConflicts:
 
     def check(self, files: Mapping[str, FileEntry], items: Sequence[schema.File], where: Location) -> None:
         """Report all conflicts of ``files``, which were read from ``items`` at ``where``."""
+        # A set has no order. It does not matter here, because the problems are sorted when they are reported.
         for path in self._claims.keys() & files.keys():
             self._claims[path].bad("", f"{shown(path)} has two entries, the other is in {where.path}")
+        # A declared directory may have entries below it. Nothing else may: the later write would find a file in its
+        # way, or replace it, depending on the order.
         solid = (self._claims.keys() - self._directories) | files.keys()
         parents = {path.rpartition("/")[0] for path in (*self._claims, *files)}
         above = {path for start in parents for path in _upwards(start) if path in solid}
+        # Thousands of files have no conflict, and need no index of their places.
         indexes = {item.path: index for index, item in enumerate(items)} if above else {}
         for path in sorted(above):
             claim = self._claims[path] if path in self._claims else where.item(indexes[path]).child("path")

@@ -66,5 +66,6 @@ class Fields(Location):
 
     def finish(self) -> None:
         """Report the keys that were not read. Call this after the last read."""
+        # A key that the object already has is not the one that a misspelt key was meant to be.
         for key in self._data.keys() - self._known:
             self.bad("", f"unknown key {shown(key)}{similar(key, self._known - self._data.keys())}")

@@ -53,6 +53,8 @@ def _entries(config: MachineConfig) -> Iterator[tuple[str, FileTreeEntry]]:
     for file in config.files.values():
         yield file.path, RegularFile(file.content, file.mode, file.user, file.group)
     for unit in config.units.values():
+        # Both would be at the same path, and the mask wins, as in the machine-config-daemon. Its drop-ins are written
+        # all the same: systemd reads them again as soon as the mask is gone.
         if unit.mask:
             yield unit_path(unit.name), SymbolicLink(DEV_NULL)
         elif unit.contents is not None:

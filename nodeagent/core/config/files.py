@@ -21,6 +21,7 @@ MAX_UNPACKED_BYTES: Final = 64 * 1024 * 1024
 
 _HASH = re.compile(r"(sha256|sha512)-([0-9a-fA-F]+)")
 _DIGEST_CHARS: Final = {"sha256": 64, "sha512": 128}
+# A dollar sign at the end is the convention of Samba for accounts of machines, and useradd accepts it.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,254}\$?")
 
 
@@ -48,6 +49,7 @@ class FileReader:
             where.bad("mode", too_high if file.mode > 0 else "is negative")
         user, group = _owner(file.user, "user", where), _owner(file.group, "group", where)
         content = b"" if file.contents is None else self._content(file.contents, where)
+        # Owner, mode and contents are checked under an invalid path too, so that the author gets all problems at once.
         if problem is not None:
             return
         if path in self.files or path in self._appended:
@@ -60,6 +62,7 @@ class FileReader:
             headers = None if file.contents is None else file.contents.http_headers
             if headers:
                 self._unsupported.record(f"storage.files[{path}].contents.httpHeaders", headers)
+            # The default of Ignition, whatever the umask.
             mode = 0o644 if file.mode is None else file.mode
             self.files[path] = FileEntry(path, content, mode, user, group, file.overwrite is not False)
 

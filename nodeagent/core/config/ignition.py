@@ -65,6 +65,7 @@ def _record_storage(
     storage: schema.Storage, unsupported: UnsupportedSections, conflicts: PathConflicts, where: Location
 ) -> None:
     """Record the sections that are not applied, and claim the paths in them."""
+    # The keys by which Ignition merges two configs: no value of one can occur twice in a merged config.
     lists = {
         "directories": (storage.directories, "path"),
         "disks": (storage.disks, "device"),
@@ -145,7 +146,9 @@ def _keys(texts: Iterable[str], where: Location) -> tuple[str, ...]:
     """Return each key once, sorted: sshd tries all of them, so their order has no meaning."""
     keys: set[str] = set()
     for index, text in enumerate(texts):
+        # Ignition joins the entries with line breaks, so an entry of several lines is several keys to sshd.
         lines = [line.strip() for line in text.split("\n")]
+        # A tab is a separator in authorized_keys(5), as a space is.
         if any(has_control(line.replace("\t", " ")) for line in lines):
             where.item(index).bad("", "must not hold control characters")
         keys.update(line for line in lines if line)

@@ -83,6 +83,8 @@ def parse_image(text: str) -> OsImage:
         raise _not_pinned(text, "@sha256:...")
     if not _DIGEST.fullmatch(digest):
         raise InvalidInput(f"osImageURL: {digest!r} is not a sha256 digest", reason=Reason.IMAGE_INVALID)
+    # rpm-ostree accepts no reference without a transport. The machine-config-daemon rebases to this one as well: the
+    # digest already fixes the content.
     return ContainerImage(UNVERIFIED if scheme in ("", "docker://") else scheme, _without_tag(name), digest)
 
 
@@ -94,6 +96,8 @@ def _split_scheme(text: str) -> tuple[str, str]:
         if text.startswith(scheme):
             remote, colon, rest = text[len(scheme) :].partition(":")
             rest = rest.removeprefix("docker://") if scheme == "ostree-remote-image:" else rest
+            # ostree-remote-image takes any transport after its remote, ostree-remote-registry only registries. One
+            # image must have one refspec, or a booted deployment would differ from the config that asked for it.
             docker = "docker://" if scheme == "ostree-remote-image:" else ""
             if colon and _REMOTE.fullmatch(remote):
                 return f"{scheme}{remote}:{docker}", rest
@@ -107,6 +111,8 @@ def _split_scheme(text: str) -> tuple[str, str]:
 
 
 def _without_tag(name: str) -> str:
+    # containers/image refuses a reference with both a tag and a digest. A colon before the last slash is that of a
+    # port.
     head, slash, last = name.rpartition("/")
     return f"{head}{slash}{last.partition(':')[0]}"
 

@@ -56,6 +56,8 @@ def merged(existing: Sequence[str], wanted: Sequence[str], without: Sequence[str
         values = [token for token in wanted if _key(token) == key]
         if not _appendable(values, [token for token in kept if token in values]):
             kept = [token for token in kept if token not in values]
+    # Counted, not a set: an argument may be wanted twice, and then both count to the kernel (console=, module
+    # parameters).
     have = Counter(kept)
     missing = []
     for token in wanted:

@@ -55,6 +55,8 @@ def parse(text: bytes, what: str = "the MachineConfig") -> MachineConfig:
         # The second pass over so many files would only add time.
         _check_count(document, what)
         try:
+            # The decoder has checked all other values against a type, except the sections that are only compared,
+            # which ``UnsupportedSections`` inspects.
             inspect([document.metadata, document.status], what)
             return _config(document, Problems(), what)
         except InvalidInput:

@@ -38,6 +38,8 @@ def partial_text(old: bytes, new: bytes, waiting: Collection[str]) -> bytes:
         passwd = _object(config.get("passwd"))
         passwd["users"] = _users(passwd.get("users"), _object(was_config.get("passwd")).get("users"))
         config["passwd"] = passwd
+    # A new config of kernel arguments alone has no Ignition section. With entries of the old one it must name the
+    # version of the specification, or the composed text would be invalid.
     if config and not config.get("ignition"):
         config["ignition"] = was_config.get("ignition")
     for key in _OS_KEYS:
@@ -61,6 +63,7 @@ def _replaced(now: object, was: object, identity: str, wanted: Collection[str]) 
     had = _named(was, identity)
     kept = {name: entry for name, entry in _named(now, identity).items() if name not in wanted}
     taken = {name: had[name] for name in wanted if name in had}
+    # Sorted, because ``wanted`` is a set: a failed text is recognised by its digest, after a restart of the agent too.
     return [entry for _, entry in sorted({**kept, **taken}.items())]
 
 

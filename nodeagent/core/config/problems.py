@@ -83,6 +83,7 @@ def _order(problem: Problem) -> tuple[str, str]:
 
 def _few(shape: tuple[str, str], group: list[Problem]) -> list[Problem]:
     more = len(group) - MAX_ALIKE
+    # A note in place of a single problem would save no line.
     if more <= 1:
         return group
     path, message = shape
@@ -120,7 +121,7 @@ class Problems:
             shape = patterns.setdefault(pattern, pattern), problem.message
             groups.setdefault(shape, []).append(Problem(problem.path, named))
         kept = sorted(
-            (_order(group[min(number, MAX_ALIKE)]), problem)
+            (_order(group[number]), problem)
             for shape, group in groups.items()
             for number, problem in enumerate(_few(shape, group))
         )

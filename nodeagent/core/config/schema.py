@@ -109,6 +109,7 @@ class Metadata(msgspec.Struct):
 
 class Spec(_Object):
     config: Config | None = None
+    # The renaming to camel case would give baseOsExtensionsContainerImage and osImageUrl.
     base_os_extensions_container_image: str | None = msgspec.field(default=None, name="baseOSExtensionsContainerImage")
     extensions: list[str] | None = None
     fips: bool | None = None
@@ -122,6 +123,8 @@ class Document(_Object):
 
     api_version: str | None = None
     kind: str | None = None
+    # Not ``Metadata``: labels and annotations are dropped only after they were checked for values that JSON cannot
+    # hold.
     metadata: dict[str, Any] | None = None
     spec: Spec | None = None
     status: Any = None

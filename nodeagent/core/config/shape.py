@@ -59,6 +59,7 @@ def _field(value: object, wanted: Any, where: Location) -> object:
     for kind in kinds:
         if issubclass(get_origin(kind) or kind, msgspec.Struct):
             return shaped(value, kind, where)
+        # An exact comparison: true is an int to ``isinstance``, and the JSON decoder takes neither for the other.
         if type(value) is not (get_origin(kind) or kind):
             continue
         return _items(value, get_args(kind)[0], where) if isinstance(value, list) else value

@@ -14,6 +14,7 @@ from nodeagent.core.config.unit_names import dropin_name_problem, unit_name_prob
 
 __all__ = ["OWN_UNIT", "read_units"]
 
+# A config that stops the agent could be undone by no later config, because no agent would read it.
 OWN_UNIT: Final = "nodeagent.service"
 
 
@@ -33,6 +34,7 @@ def read_units(units: Sequence[schema.Unit], conflicts: PathConflicts, where: Lo
             at.bad("name", f"{shown(name)} has two entries")
             continue
         entries[name] = entry
+        # An entry that only enables a unit, or adds drop-ins to it, leaves the file to the OS.
         if entry.mask or entry.contents is not None:
             conflicts.claim(unit_path(name), at.child("name"))
     return entries
@@ -59,6 +61,7 @@ def _dropins(unit_name: str, unit: schema.Unit, conflicts: PathConflicts, where:
             dropins[name] = contents
             conflicts.claim(dropin_path(unit_name, name), at.child("name"))
         seen.add(name)
+    # systemd applies drop-ins in the order of their names, so the order in the config must not be a change.
     return dict(sorted(dropins.items()))
 
 

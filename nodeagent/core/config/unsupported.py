@@ -70,5 +70,6 @@ def _prune(value: object) -> object:
         kept = {key: plain for key, item in value.items() if (plain := _prune(item)) is not None}
         return kept or None
     if isinstance(value, list):
+        # An empty item is kept: the place of a partition in its list can be its number.
         return [_prune(item) for item in value] or None
     return None if value == "" else value

@@ -148,10 +148,12 @@ def _inspect(value: object, what: str, trail: list[str | int], problems: Problem
         if not -MAX_INT - 1 <= value <= MAX_INT:
             problems.add(place(trail), "the integer does not fit into 64 bits")
     elif isinstance(value, float):
+        # True of infinity and NaN, which Python's decoder accepts and JSON does not have.
         if value - value != 0:
             problems.add(place(trail), "the number is not finite or too long")
     elif isinstance(value, dict | list):
         if len(trail) >= MAX_DEPTH:
+            # Raised at once instead of collected: to go on would let the input choose the depth of this recursion.
             raise InvalidInput(f"{what} is nested deeper than {MAX_DEPTH} levels")
         if isinstance(value, _Repeated):
             problems.add(place(trail), f"the key {shown(value.key)} is there twice")

@@ -27,6 +27,7 @@ MAX_DIGITS: Final = 80
 _Loader: Any = getattr(yaml, "CSafeLoader", None)
 
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
+# The words of YAML 1.1 that PyYAML resolves, without the single letters y and n of the specification.
 _TRUES: Final = frozenset({"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"})
 _FALSES: Final = frozenset({"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"})
 _INTEGER = re.compile(r"[-+]?(?:0b[01_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)")
@@ -151,6 +152,7 @@ class _Builder:
         if self._open and isinstance(parent := self._open[-1], dict) and self._keys[-1] is None:
             if plain and not isinstance(_resolve(event.value), str):
                 self._refuse(event, f"the key {shown(event.value)} must be a string: put it in quotes")
+            # Quoted, it is an ordinary key. As a merge key it would copy another mapping, which needs an alias.
             if plain and event.value == "<<":
                 self._refuse(event, "merge keys are not read")
             if event.value in parent:
@@ -178,6 +180,7 @@ def _resolve(text: str) -> object:
     """Return the value of a plain scalar."""
     if text in _NULLS:
         return None
+    # The empty text is one of the nulls.
     if text[0] in _NUMBER_START:
         return _number(text)
     if text in _TRUES:
