@@ -94,6 +94,7 @@ class BootloaderDecision:
 
 def judge(chain: BootChain, state: BootloaderState) -> tuple[KernelTrust, KernelTrust]:
     """Return whether the installed bootloader starts the next kernel, and whether that of the deployment does."""
+    # Without Secure Boot no signature is checked, by the firmware, shim or GRUB.
     if chain.secure_boot is False:
         return KernelTrust.ACCEPTED, KernelTrust.ACCEPTED
     unknown = KernelTrust.UNKNOWN
@@ -119,11 +120,13 @@ def decide(check: BootloaderCheck, update: BootloaderUpdate, *, bios: bool) -> B
     possible = older and not check.unfit and (bios or check.component == EFI)
     if update is BootloaderUpdate.NEVER:
         return BootloaderDecision()
+    # An update after the boot would come too late: the host would not reach it.
     if check.kernel is KernelTrust.REFUSED:
         if possible and update is BootloaderUpdate.BEFORE_REBOOT and check.updated is not KernelTrust.REFUSED:
             return BootloaderDecision(BootloaderStep.UPDATE, phrase(check), Reason.BOOTLOADER_TOO_OLD)
         message = f"with Secure Boot, the installed bootloader refuses the kernel of the new OS ({phrase(check)})"
         return BootloaderDecision(BootloaderStep.REFUSE, message, Reason.BOOTLOADER_TOO_OLD)
+    # Installed, it would replace one that works by one that the firmware refuses.
     if older and check.unfit:
         message = f"the bootloader of the new OS is not installed: {check.unfit}"
         return BootloaderDecision(BootloaderStep.WARN, message, Reason.BOOTLOADER_UNFIT)

@@ -106,6 +106,7 @@ def target_between(old: MachineConfig, new: MachineConfig) -> OsTarget | None:
     same_kargs = old.kernel_arguments == new.kernel_arguments
     if old.os_image_url == new.os_image_url and same_kargs and was == now and swapped == swaps:
         return None
+    # Without packages to layer, the image of the extensions would be pulled for nothing.
     extensions = parse_image(new.extensions_image) if new.extensions_image and now else None
     image = parse_image(new.os_image_url) if new.os_image_url and new.os_image_url != old.os_image_url else None
     return OsTarget(
@@ -132,6 +133,7 @@ def unmet(target: OsTarget, deployment: Deployment) -> Mapping[str, str]:
     left = [f"still has {name}" for name in sorted(target.without_packages & deployment.packages)]
     if missing or left:
         wrong["extensions"] = ", ".join([*missing, *left])
+    # An image that never had such a package has nothing to remove.
     if not target.removed - NOT_IN_EACH_IMAGE <= deployment.removed or target.without_removed & deployment.removed:
         wrong["kernelType"] = "has another kernel"
     return wrong

@@ -69,6 +69,7 @@ def _values(old: MachineConfig, new: MachineConfig) -> Iterator[Change]:
         before, after = getattr(old, attribute), getattr(new, attribute)
         if before == after:
             continue
+        # False is a value of ``fips``, and not the absence of one.
         if not before and not isinstance(before, bool):
             yield Change(name, name, ChangeKind.ADDED)
         elif not after and not isinstance(after, bool):

@@ -162,6 +162,8 @@ class Domain:
 
     def actions(self, change: Change, sides: Sides) -> Verdict:
         """Decide about a change of an entry that is ``ByContent``: by default, by the keys that it brings."""
+        # All entries of a domain share one comparison: its documents are merged from many files, and each entry is
+        # asked about.
         if self.name not in sides.kept:
             sides.kept[self.name] = tuple(self.changes(sides))
         return verdict_of([key for key in sides.kept[self.name] if key.document == change.key])
@@ -208,6 +210,7 @@ def verdict_of(keys: Sequence[KeyChange]) -> Verdict:
     for action in (action for key in keys for action in key.actions if action != NONE):
         merged.setdefault((action.type, action.unit), set()).update(action.paths)
     found = [Action(*key, paths=tuple(sorted(paths))) for key, paths in merged.items()]
+    # A reboot ends all pods of the node, so it has the drain that the built-in policy gives it.
     if REBOOT in found and DRAIN not in found:
         found.append(DRAIN)
     found.sort(key=lambda action: ORDER.index(action.type) if action.type in ORDER else len(ORDER))

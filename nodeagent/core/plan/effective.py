@@ -166,6 +166,8 @@ def _kernel_arguments(candidates: Sequence[MachineConfig], deployment: Deploymen
 def _kernel_type(candidates: Sequence[MachineConfig], new: MachineConfig, deployment: Deployment) -> str:
     for kind in dict.fromkeys(config.kernel_type for config in candidates):
         packages = frozenset(KERNELS.get(kind, ()))
+        # The default kernel needs no package and removes none, so it would match every deployment. It counts only on
+        # one where no other kernel has replaced that of the image.
         removed = replaced_of(replace(new, kernel_type=kind)) - NOT_IN_EACH_IMAGE
         if packages <= deployment.packages and removed <= deployment.removed and (removed or not _swapped(deployment)):
             return kind
@@ -183,7 +185,4 @@ def _extensions(candidates: Sequence[MachineConfig], new: MachineConfig, deploym
         # An extension to remove exists while one of its packages does, one to add when all of them do.
         if packages <= deployment.packages or (name not in new.extensions and packages & deployment.packages):
             there.add(name)
-    for config in candidates:
-        if set(config.extensions) == there:
-            return config.extensions
     return tuple(sorted(there))

@@ -97,10 +97,12 @@ def _merge(
 
 
 def _leaves(value: Any, key: Key) -> Iterator[tuple[Key, str]]:
+    # An empty table is a value, because a program may tell it from a missing one. Only the whole document has no key.
     if isinstance(value, Mapping) and (value or not key):
         for name in value:
             yield from _leaves(value[name], (*key, name))
     else:
+        # TOML has dates and times, and JSON has not.
         yield key, json.dumps(value, default=str, sort_keys=True)
 
 

@@ -75,6 +75,7 @@ def _key_to_dict(key: KeyChange) -> dict[str, Any]:
 
 
 def _detail_to_dict(detail: Detail) -> dict[str, Any]:
+    # A count of 0 lines stays: it was counted.
     return {key: value for key, value in asdict(detail).items() if value not in ("", None)}
 
 
@@ -128,6 +129,8 @@ WITH_UNIT: Final = (*WITH_PATHS, ActionType.STOP, ActionType.RELOAD, ActionType.
 
 
 def _action(data: Mapping[str, Any]) -> Action:
+    # The text is checked although an agent wrote it: the steps of a resumed update are computed from it, and run as
+    # root.
     verb = ActionType(_text(data, "type"))
     unit = data.get("unit", "")
     because, paths = data.get("because", []), data.get("paths", [])

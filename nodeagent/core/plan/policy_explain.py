@@ -138,6 +138,8 @@ def _suggestion(found: Disruptive, recommended: Policy) -> Suggestion:
     change = found.change
     if change.domain not in ("file", "unit", *USER_DOMAINS):
         return Suggestion(change, None, "it belongs to the OS deployment, for which a policy cannot have an entry")
+    # The recommended policy is consulted for unlisted changes only: a drain or a reboot that an entry requests was
+    # chosen.
     if found.source is PolicySource.USER:
         return Suggestion(change, None, "an entry of your policy requests it")
     if found.source is PolicySource.DEFAULT:

@@ -30,6 +30,7 @@ MAX_PATH: Final = 4096
 API_VERSIONS: Final = ("operator.openshift.io/v1",)
 KIND: Final = "MachineConfiguration"
 
+# systemd 228 removed snapshots, which the CRD still accepts.
 UNIT_NAME: Final = re.compile(
     r"[a-zA-Z0-9:._\\-]+"
     r"\.(?:service|socket|device|mount|automount|swap|target|path|timer|snapshot|slice|scope)"

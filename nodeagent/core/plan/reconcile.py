@@ -30,6 +30,7 @@ def check_reconcilable(old: MachineConfig, new: MachineConfig) -> tuple[Problem,
     if old.fips != new.fips:
         was = "on to off" if old.fips else "off to on"
         problems.append(Problem("spec.fips", f"changes from {was}: FIPS mode cannot change on an installed host"))
+    # An unchanged user is as the host has it already, so it must not keep other changes away.
     core = new.users.get(CORE_USER)
     if core is not None and core != old.users.get(CORE_USER) and not _has_access(core):
         message = f"{CORE_USER} must have at least one SSH key or a password hash, or it is locked out"

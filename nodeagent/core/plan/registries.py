@@ -37,6 +37,7 @@ def unsafe_reason(old: bytes, new: bytes) -> str:
         was, now = _read(old), _read(new)
     except _Unreadable as error:
         return str(error)
+    # An image without a registry is searched in this order, so an entry behind the others changes no pull that works.
     if now.search[: len(was.search)] != was.search:
         return "unqualified-search-registries lost an entry or their order"
     for scope, registry in was.registries.items():

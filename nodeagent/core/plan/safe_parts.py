@@ -46,6 +46,7 @@ def divide(plan: Plan, group_of: Callable[[Change], str], left: Collection[str] 
     for planned in plan.changes:
         if why := _obstacle(planned, left):
             held.setdefault(group_of(planned.change), planned.change.id)
+    # A second pass, because a later change of the plan may keep back the group of an earlier one.
     safe, waits = [], {}
     for planned in plan.changes:
         change = planned.change

@@ -124,6 +124,7 @@ def signatures_of(image: Image) -> tuple[Signature, ...]:
             raise ValueError("a signature is cut off")
         if kind == _PKCS_SIGNED_DATA:
             found += _signers(image[at + 8 : at + length])
+        # Each signature begins at a multiple of 8 bytes.
         at += -(-length // 8) * 8
     return tuple(found)
 
@@ -164,6 +165,7 @@ def parse_sbat(data: bytes) -> Mapping[str, int]:
 
 def revoked(program: Mapping[str, int], level: Mapping[str, int]) -> str:
     """Return the first component of a program whose generation is below ``level``, "" for none."""
+    # ``sbat`` is the version of the format. A component that the program does not have cannot be revoked in it.
     return next((name for name, least in level.items() if name != "sbat" and program.get(name, least) < least), "")
 
 
@@ -185,6 +187,7 @@ def _headers(image: Image) -> tuple[int, int, int, int]:
 
 def _certificate_table(image: Image) -> tuple[int, int]:
     directories, count, _, _ = _headers(image)
+    # The fifth directory is the table of certificates; an image may have fewer.
     if count < 5:
         return 0, 0
     # Unlike the others, this one is a position in the file.
@@ -202,6 +205,7 @@ def _section(image: Image, name: bytes) -> bytes:
         if _section_name(image, header) not in (name, name[:8]):
             continue
         virtual, size, start = (_number(image, header + field, 4) for field in (8, 16, 20))
+        # The size in the file is rounded up to its alignment, and the padding is no content.
         size = min(size, virtual) if virtual else size
         if size > MAX_SECTION:
             raise ValueError(f"{name.decode()} is too large")
@@ -217,6 +221,7 @@ def _section_name(image: Image, header: int) -> bytes:
         return name
     start = _number(image, 0x3C, 4)
     symbols, count = _number(image, start + 12, 4), _number(image, start + 16, 4)
+    # The table of long names follows the symbols, which take 18 bytes each (COFF).
     at = symbols + 18 * count + int(name[1:])
     return image[at : at + 64].partition(b"\0")[0]
 

@@ -38,6 +38,7 @@ class Sides:
     @cached_property
     def before(self) -> Mapping[str, bytes]:
         """Path to content before the update, with the files that no config manages. A masked unit is empty."""
+        # The config counts before the disk: a managed file that differs is drift, and no part of this update.
         return {**self.host.files, **self._managed_before}
 
     @cached_property

@@ -34,6 +34,7 @@ __all__ = [
     "owner_of",
 ]
 
+# That of kubeadm and of the machine-config-operator. The kubelet itself has no default for staticPodPath.
 DEFAULT_DIRECTORY: Final = "/etc/kubernetes/manifests"
 
 # Where the installer of OpenShift's static pods puts their files (library-go:pkg/operator/staticpod).
@@ -122,6 +123,7 @@ def _named(was: object, now: object) -> tuple[Mapping[str, Any], Mapping[str, An
 
 
 def _named_differences(place: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Difference]:
+    # The order alone is a difference: init containers run in it, and a variable may refer to those above it.
     if list(old) != list(new) and set(old) == set(new):
         yield place, list(old), list(new)
     for name in sorted({*old, *new}):
@@ -167,6 +169,7 @@ def data_directory(pod: StaticPod) -> str:
         inside = _option(words, "data-dir") or _variable(container, "ETCD_DATA_DIR")
         volumes = {v["name"]: (v.get("hostPath") or {}).get("path") for v in pod.document["spec"].get("volumes") or ()}
         mounts = {m["mountPath"].rstrip("/"): volumes.get(m["name"]) for m in container.get("volumeMounts") or ()}
+        # Of nested mounts the deepest one holds the path.
         for mount in sorted(mounts, key=len, reverse=True):
             if f"{inside}/".startswith(f"{mount}/"):
                 return f"{mounts[mount]}{inside[len(mount) :]}".rstrip("/")

@@ -292,6 +292,8 @@ def write_steps(old: MachineConfig, new: MachineConfig) -> tuple[WriteStep, ...]
     # Entries that are equal in both configs are not written.
     ours = wants.keys() - owned_manifests(new).keys()
     writes = [WritePath(path) for path in sorted(ours) if had.get(path) != wants[path]]
+    # Links are removed while the old unit file still names them, and made when the new one is there: systemctl reads
+    # them from [Install].
     return (*before, *removals, *writes, *after, *_user_steps(old, new))
 
 

@@ -31,6 +31,7 @@ def merge_orders(sequences: Iterable[Sequence[str]]) -> tuple[str, ...]:
     left = sorted(after)
     while left:
         done = set(ordered)
+        # There always is one: only a cycle could leave none, and the names of a cycle do not wait for each other.
         name = next(name for name in left if earlier[name] <= done)
         ordered.append(name)
         left.remove(name)

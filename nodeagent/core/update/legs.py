@@ -150,4 +150,5 @@ def revert_of(leg: Written, reason: str, *, undo_actions: bool, fallback: str) -
 
 
 def _progress(leg: Written) -> dict[str, Any]:
+    # ``dataclasses.replace`` keeps the class, and another leg is another class.
     return {one.name: getattr(leg, one.name) for one in fields(Written)}

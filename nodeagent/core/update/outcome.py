@@ -61,13 +61,11 @@ def exit_code(outcome: str, reason: str = "") -> int:
             return 0
         case UpdateOutcome.SUPERSEDED | UpdateOutcome.WITHDRAWN | UpdateOutcome.CANCELLED:
             return 4
-        case UpdateOutcome.REFUSED:
-            return kind.exit_code if (kind := Reason(reason).kind) in (Kind.INPUT, Kind.UNRECONCILABLE) else 4
-        case UpdateOutcome.POSTPONED:
-            return (
-                kind.exit_code
-                if (kind := Reason(reason).kind) in (Kind.INPUT, Kind.UNRECONCILABLE, Kind.REFUSED)
-                else 1
-            )
+        case UpdateOutcome.REFUSED | UpdateOutcome.POSTPONED:
+            kind = Reason(reason).kind
+            if kind in (Kind.INPUT, Kind.UNRECONCILABLE, Kind.REFUSED):
+                return kind.exit_code
+            # A refused update ended for good, a postponed one is tried again: that is a failure for a command only.
+            return 4 if outcome == UpdateOutcome.REFUSED else 1
         case _:
             return 1

@@ -177,11 +177,8 @@ def _sampled(fence: FenceTrail | None, view: FenceView, boot: int, now: Moment) 
     seconds = _round(now.mono - fence.mono)
     p99 = None if view.p99 is None else round(view.p99 * 1000, 1)
     sample: Sample = (seconds, view.write_bps if view.active else None, p99)
-    samples, every = fence.samples, fence.every
-    if samples and int(seconds / every) == int(samples[-1][0] / every):
-        samples = (*samples[:-1], _merged(samples[-1], sample))
-    else:
-        samples = (*samples, sample)
+    every = fence.every
+    samples = _thinned((*fence.samples, sample), every)
     while len(samples) > MAX_SAMPLES:
         every *= 2
         samples = _thinned(samples, every)
@@ -207,6 +204,7 @@ def _thinned(samples: tuple[Sample, ...], every: float) -> tuple[Sample, ...]:
 
 
 def _merged(one: Sample, other: Sample) -> Sample:
+    # The tightest cap and the worst latency of an interval explain an update; their mean would hide both.
     caps = [cap for cap in (one[1], other[1]) if cap is not None]
     delays = [delay for delay in (one[2], other[2]) if delay is not None]
     return one[0], min(caps, default=None), max(delays, default=None)

@@ -128,6 +128,7 @@ def first_hop(graph: UpdateGraph, start: int, end: int) -> int | None:
                 queue.append(origin)
     if start not in distance:
         return None
+    # As Zincati does, which takes the newest release that the graph offers.
     hops = [each for each in graph.edges.get(start, ()) if distance.get(each, -1) == distance[start] - 1]
     return max(hops, key=lambda each: version_key(graph.releases[each].version), default=None)
 

@@ -130,6 +130,8 @@ def applicable(jump: Jump, declared: UpdatePath, os_id: str) -> tuple[Requiremen
     """Return the requirements of a jump. Without the version of the new image, none is known to apply."""
     if not (jump.target.version and goes_up(jump)):
         return ()
+    # From an unknown version all requirements up to the new one are checked: one too many is an answer to read, one
+    # too few a host that does not boot.
     before, after = jump.booted.version, version_key(jump.target.version)
     return tuple(
         each
@@ -182,5 +184,6 @@ def matches(pattern: str, path: str) -> bool:
 
 
 def _has_line(content: bytes, line: str) -> bool:
+    # TOML and shell-like files allow any blanks around the equals sign.
     wanted = "".join(line.split())
     return any("".join(each.split()) == wanted for each in content.decode(errors="replace").splitlines())

@@ -18,6 +18,7 @@ __all__ = ["VERSION", "Jump", "JumpAnswer", "Release", "VersionKey", "goes_up", 
 VERSION: Final = r"^[A-Za-z0-9][A-Za-z0-9._~+-]{0,127}$"
 
 _PART = re.compile(r"[0-9]+|[A-Za-z]+")
+# Between words (0) and numbers (2): a word after it makes a version older, and a number newer.
 _END: Final = (1, 0, "")
 
 VersionKey = tuple[tuple[int, int, str], ...]
@@ -25,6 +26,7 @@ VersionKey = tuple[tuple[int, int, str], ...]
 
 def version_key(text: str) -> VersionKey:
     """Return a key to compare versions with."""
+    # Build metadata of Semantic Versioning, which has no precedence.
     parts = _PART.findall(text.partition("+")[0])
     return (*((2, int(part), "") if part.isdigit() else (0, 0, part.lower()) for part in parts), _END)
 
