@@ -32,6 +32,7 @@ def firing(answer: Mapping[str, Any]) -> str:
         raise ValueError(f"the query returns a {str(kind)[:MAX_TEXT]}, and not a vector")
     if not result:
         return ""
+    # One alert may fire for many series. Its name is listed once.
     names = dict.fromkeys(map(_name, result))
     return f"{len(result)} firing: {enumerated(names, MAX_NAMED)}"
 

@@ -57,6 +57,7 @@ def requested_node(pem: bytes) -> str:
         raise ValueError("its key is not one of the curve P-256")
     if attributes:
         raise ValueError("it requests extensions, for example subject alternative names")
+    # The first byte of a bit string counts the unused bits of its last byte.
     if algorithm != _ECDSA_SHA256 or not signature.startswith(b"\x00"):
         raise ValueError("it is not signed with ECDSA and SHA-256")
     return node

@@ -110,6 +110,7 @@ def daemon_set_of(pod: Object) -> tuple[str, str] | None:
     """Return namespace and name of the DaemonSet that keeps the pod on the node, None for other pods."""
     meta, status = pod.get("metadata") or {}, pod.get("status") or {}
     controller = _controller(meta)
+    # As in kubectl drain: a finished pod goes, whatever controls it.
     if status.get("phase") in FINISHED or controller is None or controller.get("kind") != "DaemonSet":
         return None
     return str(meta.get("namespace", "")), str(controller.get("name", ""))

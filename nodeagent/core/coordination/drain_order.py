@@ -52,6 +52,7 @@ class DrainOrder:
 
     def step(self, pod: Mapping[str, Any]) -> DrainStep:
         labels = (pod.get("metadata") or {}).get("labels") or {}
+        # Storage that other pods need must outlast them, whatever else its labels match.
         if any(matches(selector, labels) for selector in self.last):
             return DrainStep.LAST
         return DrainStep.FIRST if any(matches(selector, labels) for selector in self.first) else DrainStep.USUAL

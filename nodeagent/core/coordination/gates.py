@@ -56,6 +56,8 @@ def node_gates(node: Object, *, controls_node: bool) -> Sequence[Gate]:
             found.append(Gate(Reason.MACHINE_CONFIG_OPERATOR, f"the machine-config-operator works on {drain}"))
         current, desired = notes.get(MCO + "currentConfig"), notes.get(MCO + "desiredConfig")
         state = notes.get(MCO + "state", "Done")
+        # The state counts beside the configs: they are equal on a node that the daemon calls degraded because of
+        # drift.
         if desired and (desired != current or state != "Done"):
             message = f"the machine-config-daemon updates the node to {desired} (state {state})"
             found.append(Gate(Reason.MACHINE_CONFIG_OPERATOR, message))

@@ -67,6 +67,7 @@ def parse_start(text: str, now: datetime, zone: tzinfo) -> tuple[str, str]:
     words = text.split()
     if not words or len(text) > 100:
         raise ValueError("the time is empty" if not words else "the time is too long")
+    # A window ends in its minutes, behind a time of day. No point in time ends like that.
     if words[-1].isascii() and words[-1].isdigit() and len(words) > 1 and ":" in words[-2]:
         parse_windows([text])
         return "", " ".join(words)
@@ -89,6 +90,7 @@ def _moment(words: list[str], now: datetime) -> datetime:
         case ["tomorrow", time]:
             return _at(now, time, 1)
         case [day, time] if day[:1].isalpha():
+            # The parser of the windows reads days and times, so that both accept the same ones.
             ahead = (weekly([day], time, 1)[0].day - now.weekday()) % 7
             at = _at(now, time, ahead)
             return at if at > now else _at(now, time, ahead + 7)

@@ -37,6 +37,7 @@ def released(slot: Slot, node: str, latest: float) -> Object:
 
     The owner is removed: the pause must outlast the Node.
     """
+    # In a merge patch (RFC 7396), null removes a key.
     notes = {**{PREFIX + key: None for key in NOTES}, PREFIX + RELEASED: f"{micro_time(latest)} {node}"}
     meta = {"resourceVersion": slot.lease.version, "annotations": notes, "ownerReferences": None}
     return {"metadata": meta, "spec": {"holderIdentity": None}}
@@ -60,6 +61,7 @@ def pool_pause(
 def _of(slot: Slot, pause: float, earliest: float, latest: float, seen: Callable[[Slot], float]) -> PoolPause:
     time, _, node = slot.lease.notes.get(RELEASED, "").partition(" ")
     at = parse_time(time)
+    # No agent writes a time ahead of the server's, so one of those would keep the pool paused for no cause.
     if at is None or at > latest + SLACK:
         return PoolPause(pause - seen(slot))
     return PoolPause(at + pause - earliest, node, seconds_time(at), seconds_time(at + pause))

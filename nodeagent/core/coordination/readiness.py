@@ -54,6 +54,7 @@ def unready(
     begin, present = parse_time(since), parse_time(now)
     if begin is None or present is None or present < begin:
         return ""
+    # The times of a condition have whole seconds; those of a lease have microseconds.
     if _time(ready, "lastHeartbeatTime") >= floor(begin):
         return ""
     if lease is not None and _time(lease.get("spec") or {}, "renewTime") < begin:

@@ -35,6 +35,7 @@ Object = dict[str, Any]
 # Annotations of a slot: those of its holder, and the time and the node of its last release (``pool_pause``).
 NOTES: Final = ("requester", "operation", "reason", "instance")
 RELEASED: Final = "released"
+# Part of the name of a Lease, and the value of a label, which has 63 characters at most.
 POOL = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 
 
@@ -94,6 +95,7 @@ def read_slots(pool: SlotPool, items: Sequence[Mapping[str, Any]]) -> Sequence[S
         meta = item.get("metadata") or {}
         name = str(meta.get("name") or "")
         number = name.removeprefix(pool.lease(0)[:-1])
+        # The whole name is compared, so that ``-01`` is no second slot 1.
         if not (number.isascii() and number.isdigit() and pool.lease(int(number)) == name):
             continue
         owners = [each.get("uid") for each in meta.get("ownerReferences") or () if each.get("kind") == "Node"]

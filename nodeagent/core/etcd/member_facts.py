@@ -75,12 +75,14 @@ def member_here(facts: MemberFacts) -> Member | None:
     """Return the member of this host: that of its data, or else that with its peer address."""
     if facts.survey is None:
         return None
+    # The write-ahead log names its member. An address may belong to another host by now.
     by_data = next((member for member in facts.survey.members if has_data_of(facts, member)), None)
     return by_data or next((member for member in facts.survey.members if has_address(facts, member)), None)
 
 
 def has_data_of(facts: MemberFacts, member: Member) -> bool:
     found = facts.data.identity
+    # An id says nothing in another cluster.
     return found is not None and found.member == member.id and facts.cluster in ("", found.cluster)
 
 

@@ -83,4 +83,5 @@ def _known(kind: type[MemberNote | MemberOperation], text: str) -> Mapping[str, 
 
 
 def _is_id(value: object) -> bool:
+    # Python counts digits of other scripts as decimal, too.
     return isinstance(value, str) and (not value or (value.isdecimal() and value.isascii()))

@@ -66,6 +66,8 @@ def _initial_cluster(facts: MemberFacts, survey: EtcdSurvey, here: Member) -> st
     """Return the members, which must be exactly those of the cluster, also such that never started."""
     pairs = []
     for member in survey.members:
+        # etcd compares the addresses with those of the cluster, and no names (ValidateClusterAndAssignIDs). The names
+        # only have to differ.
         name = facts.name if member.id == here.id else member.name or f"unstarted-{int(member.id):x}"
         pairs += [f"{name}={peer}" for peer in member.peers]
     return ",".join(pairs)

@@ -174,6 +174,7 @@ def begin(operation: MemberOperation, facts: MemberFacts, member: str = "") -> M
         return facts.unreachable
     if operation.kind is OperationKind.JOIN:
         return operation
+    # etcdctl prints ids in hexadecimal, and the JSON of etcd has them in decimal.
     named = [each for each in facts.survey.members if member in (each.name, each.id, f"{int(each.id):x}")]
     found = (named[0] if len(named) == 1 else None) if member else member_here(facts)
     if found is None:
@@ -205,6 +206,7 @@ def unattended_kind(facts: MemberFacts, *, left: bool) -> OperationKind | Refusa
         return OperationKind.JOIN
     if note != Identity(member.id, facts.cluster):
         return data_lost(member)
+    # A learner has no vote that it could have forgotten, so its own operation removes and adds it.
     return OperationKind.JOIN if member.learner else OperationKind.REPLACE
 
 
@@ -262,6 +264,8 @@ def _join(operation: MemberOperation, facts: MemberFacts, survey: EtcdSurvey) ->
     if member.name and not member.learner:
         return data_lost(member)
     if facts.data.present:
+        # etcd reads its id from existing data and ignores ``initial-cluster``, so it would start as the earlier
+        # member.
         if facts.running and facts.data.identity is None:
             return Refusal(Reason.ETCD_STARTING, f"{member.title} is starting")
         return StopMember() if facts.running else ArchiveData()

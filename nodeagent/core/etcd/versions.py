@@ -18,6 +18,7 @@ def parse_version(text: str) -> tuple[int, ...]:
 
 def image_version(image: str) -> str:
     """Return the version in the tag of an image, "" if it has none: the tag may be a name, or only a digest."""
+    # A colon before the last slash is that of the port of a registry.
     tag = image.partition("@")[0].rpartition("/")[2].partition(":")[2]
     return ".".join(map(str, parse_version(tag)))
 

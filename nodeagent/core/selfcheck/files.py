@@ -141,6 +141,7 @@ def _private(name: str, path: str, found: Found, kind: str, mode: int, *, runnin
         return failed(name, f"{path} is a {found.kind}, not a {kind}", "move it away, then restart nodeagent")
     if (found.uid, found.gid) != (0, 0):
         return failed(name, f"{path} belongs to {found.uid}:{found.gid}, not to root", f"chown root:root {path}")
+    # Fewer permissions are no fault: root needs none.
     if found.mode & ~mode:
         return failed(name, f"{path} has mode {found.mode:04o}: it is for root only", f"chmod {mode:04o} {path}")
     return ok(name, f"{path} is for root only")

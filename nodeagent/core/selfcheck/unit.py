@@ -93,6 +93,7 @@ def _active(unit: UnitFacts) -> SelfCheck:
         return skipped(name, "systemd does not run here, as in the build of an image", "run it on the booted host")
     if unit.running:
         return ok(name, f"it runs as process {unit.pid}" if unit.pid else "it runs")
+    # systemd shows a unit that waits for its next automatic restart as activating, too.
     if unit.active == "activating":
         return failed(name, f"{UNIT} is still starting, or starts again and again", f"journalctl -u {UNIT}")
     remedy = f"systemctl start {UNIT}" if unit.active == "inactive" else f"journalctl -u {UNIT}"

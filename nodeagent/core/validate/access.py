@@ -23,6 +23,7 @@ _EMPTY: Final = UserEntry(CORE_USER)
 
 _CHARS: Final = "[./0-9A-Za-z]"
 # yescrypt and gost-yescrypt, scrypt, bcrypt, sha512crypt, sha256crypt, sha1crypt, SunMD5, md5crypt.
+# No salt has a colon or a line break, which end a field and a line of the shadow file.
 _METHODS: Final = (
     rf"\$g?y\${_CHARS}+\${_CHARS}{{0,86}}\${_CHARS}{{43}}",
     rf"\$7\${_CHARS}{{11,97}}\${_CHARS}{{43}}",

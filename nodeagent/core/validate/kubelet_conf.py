@@ -57,6 +57,7 @@ def _top(content: bytes) -> dict[str, str] | None:
 
     found: dict[str, str] = {}
     depth, top, key = 0, None, ""
+    # Events expand no alias, so a small text cannot take all memory.
     for event in yaml.parse(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
         if isinstance(event, yaml.CollectionEndEvent):
             depth -= 1

@@ -7,7 +7,6 @@ the typical mistakes of pasted and templated bundles. Validity, expiry and signa
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Iterator
 from typing import Final
@@ -79,7 +78,7 @@ def _block_problem(label: str, body: list[bytes]) -> str:
         return ""
     try:
         der = base64.b64decode(b"".join(body), validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         return "the certificate is not base64"
     # In a trusted certificate, OpenSSL's own attributes follow the certificate.
     return _certificate_problem(der, more=label.startswith("TRUSTED"))

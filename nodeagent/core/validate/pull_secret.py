@@ -7,7 +7,6 @@ Problems name the registry and never the content of its entry.
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterator
 
 from nodeagent.core.config.problems import kind_of, shown
@@ -57,12 +56,14 @@ def _entry_problem(entry: object, *, helped: bool) -> str:
 
 def _auth_problem(auth: str) -> str:
     try:
+        # base64 of coreutils breaks its lines, and the decoder of Go skips line breaks.
         decoded = base64.b64decode("".join(auth.split("\n")), validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         return "auth is not base64"
     user, colon, password = decoded.partition(b":")
     if not colon:
         return "auth does not decode to user:password"
+    # containers/image strips NUL from a password before it uses it.
     if not user or not password.strip(b"\0"):
         return "auth has an empty user or password"
     return ""

@@ -81,6 +81,7 @@ def _version_2(data: Mapping[str, Any]) -> Iterator[str]:
             yield f"{key} must be a string"
             return
     for name in data.get(LISTS[0], []):
+        # containers/image removes a slash at the end before it looks at a location.
         if not HOST.fullmatch(name.rstrip("/")):
             yield f"unqualified-search-registries: {shown(name)} is not a host name with an optional port"
     if data.get("short-name-mode", "") not in SHORT_NAME_MODES:
@@ -119,6 +120,7 @@ def _registry(table: Mapping[str, Any]) -> Iterator[str]:
     for key in ("prefix", "location"):
         if _has_scheme(table.get(key, "")):
             yield f"{key} must not have a scheme (http://, https://)"
+    # Behind a wildcard the location may be missing: then containers/image uses the reference as it is.
     if not location and not prefix.startswith("*."):
         yield "location is missing" if prefix else "prefix and location are missing"
     if prefix.startswith("*.") and any(c in prefix for c in "/@:"):

@@ -26,10 +26,12 @@ __all__ = ["MAX_BYTES", "StaticPod", "check", "is_visible", "load", "problems_of
 MAX_BYTES: Final = 10 << 20
 
 NAMESPACE: Final = "default"
+# RFC 1123, as the API server has it: a label for containers and volumes, a subdomain for pods.
 _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"(?=.{1,253}\Z)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 
 _TEXT_FIELDS: Final = ("image", "imagePullPolicy", "workingDir", "terminationMessagePath")
+# A static pod must start without an API server, so it cannot refer to other objects of it.
 _API_VOLUMES: Final[Mapping[str, str]] = {
     "secret": "a Secret",
     "configMap": "a ConfigMap",
