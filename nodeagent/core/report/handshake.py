@@ -191,6 +191,7 @@ def drain_request(request: ControllerRequest, config: str) -> str | None:
     request is repeated with one more dash for a node that was uncordoned after the drain.
     """
     wish = f"drain-{config}"
+    # No name of an object ends in a dash, so all dashes at the end are repetitions.
     if request.drain.rstrip("-") != wish:
         return wish
     if request.drained != request.drain:

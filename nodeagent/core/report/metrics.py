@@ -219,9 +219,9 @@ SLOW_FSYNCS = Family(
     "Fsyncs of etcd over 100 ms during a fenced staging.",
 )
 
-# In the order of the page.
 # Metrics that continue after a restart of the daemon.
 HISTORY = (UPDATES, DURATION, ENDED, REBOOTS, AVOIDED, FALLBACKS, SOFT_REBOOTS)
+# In the order of the page.
 FAMILIES = (
     *(INFO, PHASE, PHASE_START, REASON, CONFIG, IN_SYNC, DRIFTED, DRIFT_START, WAITING, WAITING_START, DEPLOYMENT),
     *(BOOTLOADER, BOOTLOADER_REFUSES),
@@ -259,6 +259,7 @@ def _standing(status: Status, version: str) -> Iterator[Sample]:
     yield CONFIG.at(1, status.current, status.desired)
     yield IN_SYNC.at(_in_sync(status))
     yield DRIFTED.at(bool(status.drift) or status.reason == Reason.DRIFTED)
+    # Times of RFC 3339 in UTC sort as text.
     if (since := parse_time(min((each.since for each in status.drift), default=""))) is not None:
         yield DRIFT_START.at(since)
     if status.partial is not None:
@@ -305,6 +306,8 @@ def _fence(status: Status) -> Iterator[Sample]:
 
 
 def _history(counters: Counters) -> Iterator[Sample]:
+    # Outcomes that never occurred are zero, and not absent: increase() of PromQL does not see a series begin, so the
+    # first failure of a host would not count.
     for outcome in sorted({*map(str, IN_HISTORY), *counters.updates}):
         yield UPDATES.at(counters.updates[outcome], outcome)
     below = 0

@@ -16,6 +16,7 @@ def motd(status: Status) -> str:
             lines = ["this host needs a reboot: a staged deployment takes effect with it"]
         case Phase.IDLE:
             return ""
+        # A host that went back to its previous config serves, so it is not called degraded here.
         case Phase.DEGRADED if status.reason == Reason.REVERTED:
             lines = [f"since {status.since}: {status.message}", f"what now: {hint(status.reason)}"]
         case Phase.DEGRADED:

@@ -122,6 +122,7 @@ class NodeEventSource:
             case events.HostDegraded(message=message, reason=reason):
                 word = "UpdateReverted" if reason == Reason.REVERTED else "UpdateDegraded"
                 yield NodeEvent(word, "Update", f"{reason}: {message}", warning=True)
+            # Every other end has an Event of its own.
             case events.UpdateFinished(entry=entry) if entry.outcome in ENDED_UNCHANGED:
                 yield NodeEvent("UpdateEnded", "Update", f"{entry.reason}: {entry.message}")
             case events.ConfigRefused(message=message, reason=reason, repeated=False):

@@ -68,6 +68,7 @@ def _compare(path: str, before: FileTreeEntry | None, after: FileTreeEntry | Non
     if max(len(was), len(now)) > MAX_BYTES or max(was.count(b"\n"), now.count(b"\n")) > MAX_LINES:
         return f"{head}too large for a diff: {len(was)} bytes, then {len(now)}\n"
     first, second = (redact(side.decode(errors="replace")).splitlines() for side in (was, now))
+    # The first two lines are headers without names. One line more than the bound shows that there is a rest.
     shown = [*islice(unified_diff(first, second, lineterm=""), 2, MAX_SHOWN + 3)]
     text = "".join(_lines(shown[:MAX_SHOWN]))
     if len(shown) > MAX_SHOWN:
@@ -75,6 +76,7 @@ def _compare(path: str, before: FileTreeEntry | None, after: FileTreeEntry | Non
     if not text:
         return f"{head}only hidden values or line endings differ\n"
     added = (Counter(now.splitlines()) - Counter(was.splitlines())).total()
+    # Lines that differ in hidden text only are equal after the redaction, so no line of the diff stands for them.
     hidden = added > sum(line.startswith("+") for line in shown)
     return head + text + ("hidden values differ, too\n" if hidden else "")
 

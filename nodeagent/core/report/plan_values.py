@@ -26,7 +26,7 @@ Disk = Mapping[str, FileTreeEntry]
 
 # Details of one change: a user can have many keys, a config many kernel arguments.
 MAX_DETAILS: Final = 50
-# Bytes of a file that decide whether it is text.
+# Bytes of a file that decide whether it is text, as in git.
 SNIFFED: Final = 8000
 READ_BY_OTHERS: Final = 0o004
 DEFAULT_MODE: Final = 0o644
@@ -136,6 +136,8 @@ def _content(what: str, was: bytes | None, now: bytes | None, *, counted: bool =
     if binary(before) or binary(after):
         sizes = ["" if side is None else f"binary, {len(side)} bytes" for side in (was, now)]
         return Detail(what, sizes[0], sizes[1])
+    # Counting takes linear time. The shortest diff takes quadratic time in the worst case, and the daemon makes this
+    # for each plan.
     lines, others = Counter(before.splitlines()), Counter(after.splitlines())
     added, removed = (others - lines).total(), (lines - others).total()
     if not added and not removed:

@@ -20,6 +20,7 @@ SCHEMA: Final = "nodeagent/machineconfig/v1"
 
 _FILES: Final = "spec.config.storage.files["
 _OTHERS_READ: Final = 0o004
+# A public key looks like a credential to ``redact``, as does a long path.
 _PUBLIC: Final = frozenset({"sshAuthorizedKeys", "path", "name"})
 # A source is a URL with content. kubectl keeps a copy of the whole object in an annotation.
 _HIDDEN: Final = frozenset(

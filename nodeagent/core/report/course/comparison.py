@@ -64,6 +64,7 @@ def comparison_of(timeline: Timeline, other: MeasuredReboot | None = None) -> Co
         usual.append(Part("drain", spent[Phase.DRAINING], True, "measured in this update"))
     else:
         missing.append("the drain")
+    # An update of files alone pulls nothing, in the usual way either.
     if spent[Phase.STAGING]:
         usual.append(Part("pull and stage", spent[Phase.STAGING], True, "measured in this update"))
     writing = spent[Phase.WRITING]

@@ -88,6 +88,7 @@ class _Canvas:
 def draw(timeline: Timeline, look: Look, summary: str, part: tuple[float, float] | None = None) -> str:
     """Return an SVG element. ``summary`` describes it in words; ``part`` are the first and the last second."""
     begin, end = part or (0.0, timeline.total)
+    # An update may have no length, and the scale divides by it.
     canvas = _Canvas(look, begin, max(end, begin + 0.001))
     _phases(canvas, timeline.phases)
     _host(canvas, timeline)
@@ -112,13 +113,18 @@ def _phases(canvas: _Canvas, phases: Sequence[Bar]) -> None:
             canvas.marks.append(text(x + width / 2, top + 15.5, bar.name, f"in {bar.kind}", "middle"))
         else:
             names.append((bar.name, x + min(width, 2) / 2, width_of(bar.name, SIZE)))
+    canvas.y = top + 34 + _hang(canvas, names, top + 22)
+
+
+def _hang(canvas: _Canvas, names: Sequence[tuple[str, float, float]], edge: float) -> float:
+    """Draw names below a lane, whose lower edge is ``edge``. Return the height of their rows."""
     labels = hanging(names[:MAX_HANGING], canvas.right)
     for label in labels:
-        y = top + 36 + 15 * label.row
-        canvas.marks.append(line(label.x, top + 22, label.x, y + 2, "leader"))
+        y = edge + 14 + 15 * label.row
+        canvas.marks.append(line(label.x, edge, label.x, y + 2, "leader"))
         place, anchor = (label.x - 4, "end") if label.flipped else (label.x + 4, "start")
         canvas.marks.append(text(place, y, label.words, "", anchor))
-    canvas.y = top + 34 + 15 * max((label.row + 1 for label in labels), default=0)
+    return 15 * max((label.row + 1 for label in labels), default=0)
 
 
 def _host(canvas: _Canvas, timeline: Timeline) -> None:
@@ -137,20 +143,14 @@ def _host(canvas: _Canvas, timeline: Timeline) -> None:
         words += f", {length(down.booted)} of it booting" if down.booted else ""
         canvas.marks.append(rect(x, top + 2, width, 16, "bar down", words))
         names.append((words, x + width / 2, width_of(words, SIZE)))
-    labels = hanging(names[:MAX_HANGING], canvas.right)
-    for label in labels:
-        y = top + 32 + 15 * label.row
-        canvas.marks.append(line(label.x, top + 18, label.x, y + 2, "leader"))
-        place, anchor = (label.x - 4, "end") if label.flipped else (label.x + 4, "start")
-        canvas.marks.append(text(place, y, label.words, "", anchor))
-    rows = max((label.row + 1 for label in labels), default=0)
+    height = _hang(canvas, names, top + 18)
     for at, seconds in timeline.clock_steps:
         if canvas.begin <= at <= canvas.end:
             x = canvas.x(at)
             title = f"the wall clock was set by {seconds:+.1f} s"
             mark = f'<path class="clock" d="M{x:.1f} {top + 2:.1f}l-5 -8h10z"><title>{escape(title)}</title></path>'
             canvas.marks.append(mark)
-    canvas.y = top + 30 + 15 * rows
+    canvas.y = top + 30 + height
 
 
 def _rows(canvas: _Canvas, name: str, bars: Sequence[Bar]) -> None:
@@ -244,6 +244,7 @@ def _band(canvas: _Canvas, timeline: Timeline) -> list[str]:
         return []
     x, width = canvas.x(outage.start), canvas.x(outage.end) - canvas.x(outage.start)
     words = f"{'out of service' if outage.whole else 'units restarted'} {length(outage.seconds)}"
+    # The width is an estimate, because the font is that of the reader.
     half = width_of(words, SIZE) / 2 * 1.1
     middle = min(max(x + width / 2, canvas.left + half), canvas.right - half)
     return [rect(x, 18, width, canvas.y - 18, "band", words), text(middle, 12, words, "warn", "middle")]

@@ -56,6 +56,7 @@ def page(update: Mapping[str, Any], *, host: str, version: str, other: MeasuredR
         parts += [_pictures(timeline), _enlarged(timeline), _comparison(comparison_of(timeline, other), timeline)]
         parts += [_phases(timeline), _steps(timeline), _waits(timeline)]
     parts += [_plan(update.get("plan") or {}), _foot(timeline, version)]
+    # All texts are escaped. The policy is the second barrier: no script runs, and nothing is loaded.
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     head = (
         f'<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -120,6 +121,7 @@ def _pictures(timeline: Timeline) -> str:
     shown |= ({"down"} if timeline.downs else set()) | ({"clock"} if timeline.clock_steps else set())
     key = "".join(f'<li><span class="k-{kind}"></span>{words}</li>' for kind, words in _KEY if kind in shown)
     words = "The whole update, to scale: " + _spoken(timeline.phases)
+    # Without a script, the style sheet shows the drawing that fits the screen.
     drawn = "".join(draw(timeline, look, words) for look in (DESK, PHONE))
     return f'<section><h2>The whole update</h2>\n{_HATCH}{drawn}<ul class="key">{key}</ul></section>'
 

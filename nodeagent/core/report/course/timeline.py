@@ -198,6 +198,7 @@ def _outage(axis: _Axis, phases: tuple[Bar, ...], steps: tuple[Bar, ...], *, dra
     With a drain, it is from the cordon to the release, which uncordons. With a reboot only, it is from the first action
     or the accepted reboot to the end of the last verification. Otherwise it is from the first action to the last one.
     """
+    # A daemon-reload stops no unit.
     acts = [step for step in steps if step.kind in (PartKind.DISRUPT, PartKind.FAILED) and step.name != "daemon-reload"]
     begins = [step.start for step in acts]
     if drained:
