@@ -153,4 +153,5 @@ def _escaped(value: str) -> str:
 
 def counts_boots(config: str) -> bool:
     """Return whether GRUB counts boots with this grub.cfg."""
+    # A configuration that counts and never goes back, or never saves the count, would be worse than none.
     return all(line.search(config) for line in _LINES)

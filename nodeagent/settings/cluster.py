@@ -21,6 +21,7 @@ OptionalPath = Annotated[str, Meta(pattern=PATH, max_length=4096)]
 Namespace = Annotated[
     str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63, description="the name of a namespace")
 ]
+# The name becomes part of the names of Leases, see ``core.coordination.slots``.
 Pool = Annotated[
     str,
     Meta(
@@ -54,6 +55,7 @@ WindowText = Annotated[
         "precede it",
     ),
 ]
+# Without dots: the name is a path below the database of time zones, and must not lead out of it.
 ZoneName = Annotated[
     str, Meta(pattern=r"^[A-Za-z0-9_+/-]+$", max_length=128, description="a time zone as in Europe/Prague")
 ]

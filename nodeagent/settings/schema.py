@@ -66,6 +66,8 @@ class Actions(Struct, frozen=True, forbid_unknown_fields=True):
 
     # One action may take as long as the whole phase Acting, see ``core.update.phase``.
     timeout: Annotated[float, Meta(ge=1, le=3600)] = 120
+    # Some programs report READY=1 and exit a moment later: a kubelet does so whose reservations exceed the capacity of
+    # the host. So the end of the job proves nothing.
     settle: Annotated[float, Meta(ge=0, le=300)] = 10
 
 
@@ -93,6 +95,7 @@ class RebootSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     allow: bool = True
+    # A week at most: a larger number was meant in another unit.
     inhibitor_wait: Annotated[float, Meta(ge=0, le=7 * 86400)] = 3600
     inhibitor_override: bool = True
     warn_users: Annotated[float, Meta(ge=0, le=3600)] = 60

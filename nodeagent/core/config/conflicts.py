@@ -44,7 +44,8 @@ class PathConflicts:
 
 
 def _upwards(path: str) -> Iterator[str]:
-    """``path`` and the directories above it, without the root. A generator, because together they can be long."""
+    """Yield ``path`` and the directories above it, without the root."""
+    # A generator, because together the paths can be long.
     while path:
         yield path
         path = path.rpartition("/")[0]

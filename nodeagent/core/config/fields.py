@@ -40,6 +40,7 @@ class Fields(Location):
         return None
 
     def child(self, key: str) -> Fields:
+        # An absent object reads as an empty one, so that a reader needs no second case.
         return Fields(self.raw(key), self.at(key), self.problems)
 
     def items(self, key: str) -> list[object]:

@@ -46,6 +46,7 @@ FileTreeEntry = RegularFile | SymbolicLink
 
 def _keys_file(user: UserEntry) -> RegularFile:
     content = "".join(f"{key.rstrip()}\n" for key in user.ssh_keys).encode()
+    # Modes and owner are those of Ignition and of the machine-config-daemon.
     return RegularFile(content, 0o600, user.name, user.name, dir_mode=0o700, dir_owner=user.name)
 
 

@@ -18,6 +18,7 @@ from nodeagent.core.config.unsupported import UnsupportedSections
 
 __all__ = ["VERSIONS", "Ignition", "read_ignition"]
 
+# Those that the machine-config-operator reads.
 VERSIONS: Final = ("3.0.0", "3.1.0", "3.2.0", "3.3.0", "3.4.0", "3.5.0")
 
 
@@ -143,7 +144,8 @@ def _core(entry: dict[str, Any], unsupported: UnsupportedSections, where: Locati
 
 
 def _keys(texts: Iterable[str], where: Location) -> tuple[str, ...]:
-    """Return each key once, sorted: sshd tries all of them, so their order has no meaning."""
+    """Return each key once, sorted."""
+    # sshd tries all keys, so an order must not be a change.
     keys: set[str] = set()
     for index, text in enumerate(texts):
         # Ignition joins the entries with line breaks, so an entry of several lines is several keys to sshd.

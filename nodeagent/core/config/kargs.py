@@ -50,6 +50,8 @@ def merged(existing: Sequence[str], wanted: Sequence[str], without: Sequence[str
     another order than ``wanted``, all of them move to the end. The function is idempotent. ``ostree=`` is left out,
     because libostree writes it.
     """
+    # The machine-config-daemon deletes and appends all of its arguments with each change. That moves them behind those
+    # of the host, and may change which value of a repeated key counts.
     gone = set(without) - set(wanted)
     kept = [token for token in existing if token not in gone and _key(token) != "ostree"]
     for key in dict.fromkeys(map(_key, wanted)):

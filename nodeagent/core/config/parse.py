@@ -190,7 +190,7 @@ def _extensions(names: Sequence[str], where: Location) -> tuple[str, ...]:
 
 
 def _kernel_type(name: str, where: Location) -> str:
-    """The machine-config-operator takes an unknown type for ``default``; a typing error must not swap the kernel."""
+    # The machine-config-operator takes an unknown type for ``default``. Here a typing error must not swap the kernel.
     if name not in KERNEL_TYPES:
         where.bad("kernelType", f"unknown kernel type {shown(name)}, must be one of {', '.join(KERNEL_TYPES)}")
     return name

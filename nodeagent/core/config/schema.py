@@ -14,7 +14,7 @@ Entries = list[dict[str, Any]]
 
 
 class _Object(msgspec.Struct, forbid_unknown_fields=True, rename="camel", gc=False):
-    """JSON has no cycles, so the garbage collector need not track the thousands of objects of a config."""
+    """An object without other keys. JSON has no cycles, so the garbage collector tracks none of the thousands."""
 
 
 class Owner(_Object):

@@ -66,7 +66,8 @@ def _dropins(unit_name: str, unit: schema.Unit, conflicts: PathConflicts, where:
 
 
 def _contents(text: str | None, where: Location) -> str | None:
-    """Empty contents count as absent: the drop-in does not exist, or the unit is the one of the OS."""
+    # Empty contents count as absent, as for the machine-config-daemon: the drop-in does not exist, or the unit is that
+    # of the OS.
     if text and "\0" in text:
         where.bad("contents", "must not hold a NUL character")
     return text or None

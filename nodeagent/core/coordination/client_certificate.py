@@ -31,6 +31,7 @@ __all__ = [
 GROUP: Final = "nodeagent"
 # The only signer of Kubernetes for clients that are no kubelets. No controller approves its requests.
 SIGNER: Final = "kubernetes.io/kube-apiserver-client"
+# Without key encipherment, which only RSA keys need.
 USAGES: Final = ("digital signature", "client auth")
 # A certificate is renewed in the last third of its life: a cluster without an approver for weeks does not lose nodes.
 RENEW_AT: Final = 2 / 3

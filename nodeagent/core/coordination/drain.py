@@ -117,6 +117,7 @@ def daemon_set_of(pod: Object) -> tuple[str, str] | None:
 
 
 def _controller(meta: Object) -> Object | None:
+    # A controller of any kind counts, as for kubectl, although some replace no pod.
     return next((o for o in meta.get("ownerReferences") or () if o.get("controller")), None)
 
 
@@ -139,6 +140,7 @@ def classify(pod: Object, policy: DrainPolicy, *, orphaned: bool = False) -> Evi
         return EvictionClass.GOES
     if (controller is None or orphaned) and not policy.unmanaged:
         return EvictionClass.UNMANAGED
+    # As kubectl: one in memory counts, and a volume on a path of the host does not.
     if not policy.local_data and any("emptyDir" in volume for volume in spec.get("volumes") or ()):
         return EvictionClass.LOCAL_DATA
     return EvictionClass.GOES
@@ -154,6 +156,7 @@ def eviction(pod: Object) -> dict[str, Any]:
         "apiVersion": "policy/v1",
         "kind": "Eviction",
         "metadata": {"name": meta["name"], "namespace": meta["namespace"]},
+        # No gracePeriodSeconds: the pod's own applies. A 0 would kill it at once.
         "deleteOptions": {"preconditions": {"uid": meta["uid"]}},
     }
 
@@ -176,6 +179,7 @@ def cause_of(status: int, detail: Object) -> tuple[Cause, str]:
         # The text decides, because a webhook chooses the status of its refusal itself.
         case _ if "admission webhook" in message:
             return Cause.WEBHOOK, message
+        # API Priority and Fairness answers with the same status as a disruption budget.
         case 429:
             return Cause.BUSY, ""
         case 403 if "NamespaceTerminating" in reasons:
@@ -190,6 +194,7 @@ def cause_of(status: int, detail: Object) -> tuple[Cause, str]:
 
 def pause_after(tries: int, retry_after: float | None) -> float:
     """Return the seconds until the next attempt to evict a pod, after ``tries`` failures."""
+    # The API server names a time only while the status of a budget is out of date, not while a budget is used up.
     usual: float = min(FIRST_PAUSE * 2 ** min(tries - 1, 10), LAST_PAUSE)
     return max(usual, retry_after or 0.0)
 

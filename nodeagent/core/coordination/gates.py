@@ -48,9 +48,11 @@ def node_gates(node: Object, *, controls_node: bool) -> Sequence[Gate]:
         found.append(Gate(Reason.NODE_LEAVING, "the Node is being deleted"))
     keys = [taint.get("key") for taint in spec.get("taints") or ()]
     found += [Gate(*TAINTS[key]) for key in keys if key in TAINTS]
+    # The node-maintenance-operator sets the label before it cordons the node.
     if str(labels.get(EXCLUDED, "")).lower() == "true":
         found.append(Gate(Reason.UNDER_MAINTENANCE, f"the node is excluded from remediation (label {EXCLUDED})"))
     if not controls_node:
+        # The controller copies the request when it has served it.
         drain, drained = notes.get(MCO + "desiredDrain"), notes.get(MCO + "lastAppliedDrain")
         if drain and drain != drained:
             found.append(Gate(Reason.MACHINE_CONFIG_OPERATOR, f"the machine-config-operator works on {drain}"))
@@ -67,6 +69,8 @@ def node_gates(node: Object, *, controls_node: bool) -> Sequence[Gate]:
 def maintenance_gates(node: str, maintenances: Sequence[Object]) -> Sequence[Gate]:
     found = []
     for each in maintenances:
+        # The object counts beside the lease: its operator renews the lease only when something else wakes it, and may
+        # hold the node after the lease has expired.
         spec = each.get("spec") or {}
         if spec.get("nodeName") == node:
             reason = f" ({spec['reason']})" if spec.get("reason") else ""

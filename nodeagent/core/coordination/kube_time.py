@@ -53,6 +53,7 @@ def parse_time(text: str) -> float | None:
 def http_date(header: str) -> float | None:
     """Return the seconds since the epoch of a ``Date`` header (RFC 9110, 5.6.7); None for another text."""
     try:
+        # The names of days and months are those of the C locale, because the agent sets no other.
         return datetime.strptime(header, "%a, %d %b %Y %H:%M:%S GMT").replace(tzinfo=UTC).timestamp()
     except ValueError:
         return None

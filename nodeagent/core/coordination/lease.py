@@ -215,6 +215,7 @@ def renewal(lease: NodeLease, duration: float, now: float) -> Object:
 
 
 def _times(duration: float, now: float) -> Object:
+    # The API server refuses a duration of 0.
     return {"leaseDurationSeconds": max(1, round(duration)) + round(BEHIND), "renewTime": micro_time(now - BEHIND)}
 
 

@@ -43,6 +43,7 @@ def unready(
     ready = next((each for each in conditions if each.get("type") == "Ready"), None)
     if ready is None:
         return "its kubelet has not reported yet"
+    # Unknown counts, too: the node controller sets it when the kubelet has not renewed its lease.
     if ready.get("status") != "True":
         return str(ready.get("message") or ready.get("reason") or "its kubelet does not report")
     capacity = (node.get("status") or {}).get("capacity") or {}

@@ -142,6 +142,7 @@ def taken(slot: Slot, claim: Claim, node: str, node_uid: str, now: float | None)
 
 
 def _spec(claim: Claim, node: str, now: float | None) -> Object:
+    # No leaseDurationSeconds: a slot does not expire.
     times = {} if now is None else {"acquireTime": micro_time(now), "renewTime": micro_time(now)}
     return {"holderIdentity": f"{node}/{claim.operation}", **times}
 

@@ -52,6 +52,7 @@ def decide_start(facts: MemberFacts) -> MemberStart | Refusal:
         return Refusal(Reason.ETCD_NOT_MEMBER, f"no member of the cluster has the address {', '.join(facts.peers)}")
     if member is None and data.identity is not None and data.identity.cluster == facts.cluster:
         return Refusal(Reason.ETCD_REMOVED, f"member {int(data.identity.member):x} was removed from its cluster")
+    # etcd would take it back under its old id, although it has forgotten its votes and what it had acknowledged.
     if member is not None and member.name and not member.learner:
         return data_lost(member)
     if data.present:

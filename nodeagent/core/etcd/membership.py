@@ -140,6 +140,7 @@ class Finished:
 
 
 # A request to a voter.
+# A learner answers its status, serializable reads and snapshots, and no change of the membership.
 ClusterStep: TypeAlias = AddLearner | Promote | MoveLeader | RemoveMember | UpdateAddress
 
 Step: TypeAlias = ArchiveData | StartMember | StopMember | ClusterStep | Finished
@@ -286,6 +287,7 @@ def _add(facts: MemberFacts, survey: EtcdSurvey) -> Step | Refusal:
     if (problem := facts.problem or same_name(facts, survey)) is not None:
         return problem
     wrong = troubles(survey)
+    # etcd refuses most of these itself, as ``unhealthy cluster``, without the name of a member.
     for alarm in survey.alarms:
         return Refusal(Reason.ETCD_ALARM, f"alarm {alarm.kind} of {survey.title(alarm.member)}")
     for member in survey.members:

@@ -145,6 +145,7 @@ def _trouble(member: Member, state: MemberState | None, last: int) -> str:
 
 
 def _alarms(survey: EtcdSurvey) -> Iterable[Refusal]:
+    # With NOSPACE the cluster takes no writes, and with CORRUPT members have different data. A restart mends neither.
     for alarm in survey.alarms:
         yield Refusal(Reason.ETCD_ALARM, f"alarm {alarm.kind} of {survey.title(alarm.member)}")
 
@@ -153,6 +154,7 @@ def _changes(survey: EtcdSurvey) -> Iterable[Refusal]:
     if survey.us not in {member.id for member in survey.members}:
         yield Refusal(Reason.ETCD_NOT_MEMBER, "the member on this host is not one of its cluster")
     for member in survey.members:
+        # What a quorum is changes with the end of a join or a leave, so none may be under way.
         if member.learner:
             yield Refusal(Reason.ETCD_LEARNER, f"{member.title} is a learner: the membership is being changed")
         elif not member.name:
@@ -194,6 +196,7 @@ def _successor(survey: EtcdSurvey) -> str:
         return ""
     wrong = troubles(survey)
     fit = [m.id for m in survey.members if m.id != survey.us and not m.learner and not wrong[m.id]]
+    # The id breaks ties, so that each survey names the same member.
     return max(fit, key=lambda member: (survey.states[member].applied, member), default="")
 
 

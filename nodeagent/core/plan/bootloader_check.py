@@ -132,6 +132,7 @@ def decide(check: BootloaderCheck, update: BootloaderUpdate, *, bios: bool) -> B
         return BootloaderDecision(BootloaderStep.WARN, message, Reason.BOOTLOADER_UNFIT)
     if older and update is BootloaderUpdate.BEFORE_REBOOT and possible:
         return BootloaderDecision(BootloaderStep.UPDATE, phrase(check))
+    # It is updated when the new OS is verified, so a warning would be early.
     if older and not (update is BootloaderUpdate.AFTER_BOOT and possible):
         message = f"the installed bootloader is older than that of the new OS ({phrase(check)})"
         return BootloaderDecision(BootloaderStep.WARN, message)

@@ -23,6 +23,7 @@ def pattern_problem(path: str) -> str:
 
 def specificity(pattern: str) -> int:
     """Return the number of characters that a path must have literally. Among patterns, the highest wins."""
+    # As among directories, where the longest one wins.
     return len(pattern) - pattern.count("*")
 
 

@@ -102,6 +102,7 @@ class Entry:
     source: PolicySource = PolicySource.DEFAULT
     rule: Rule | None = None
     summary: str = ""
+    # Entries are equal whatever file they come from.
     origin: str = field(default="", compare=False)
 
     def decide(self, change: Change, sides: Sides) -> Verdict:
@@ -194,6 +195,7 @@ def merge(weaker: Policy, user: Policy) -> Policy:
     hidden += [weaker.units[key] for key in user.units if key in weaker.units]
     if user.sshkey and weaker.sshkey:
         hidden.append(weaker.sshkey)
+    # An entry of the user that another one replaces was never built in.
     built_in = [entry for entry in hidden if entry.source is PolicySource.DEFAULT]
     patterns = {key: entry for key, entry in weaker.patterns.items() if key not in user.patterns}
     return replace(

@@ -72,6 +72,7 @@ def _never(domain: str, key: str) -> str:
 
 def _alone(entry: Entry) -> tuple[Action, ...]:
     """Return the combined actions, without ``because``."""
+    # As a plan would have them: a reboot brings its drain, and a restart takes the place of a reload.
     return tuple(replace(action, because=()) for action in combine([("", widen(entry.actions))]))
 
 

@@ -161,6 +161,7 @@ def _actions(owner: Fields, *, required: bool) -> tuple[Action, ...]:
         owner.bad("actions", f"has {len(items)} actions; at most {MAX_ACTIONS} are allowed")
         return ()
     actions = [action for item in owner.children("actions") if (action := _action(item)) is not None]
+    # A rule of the CRD: a reboot includes all other actions, and None excludes them.
     for alone in ALONE:
         if len(items) > 1 and any(action.type is alone for action in actions):
             owner.bad("actions", f"{alone} can only stand alone")

@@ -56,6 +56,7 @@ _PATHS: Final = {
     "/etc/tuned": "kernel settings",
     "/etc/sysfs.conf": "kernel settings",
     "/etc/sysfs.d": "kernel settings",
+    # ``auditctl -e 2`` locks the rules until the kernel starts again.
     "/etc/audit": "audit rules, which the kernel may have locked",
     "/etc/nftables": "packet filters of the kernel",
     "/etc/nftables.conf": "packet filters of the kernel",

@@ -313,6 +313,7 @@ def _element(der: bytes, at: int) -> tuple[int, bytes, int]:
     tag, length, start = der[at], der[at + 1], at + 2
     if length >= 0x80:
         size = length & 0x7F
+        # Without a size the length is indefinite, which DER does not have. Four bytes are enough for any image.
         _expect(1 <= size <= 4 and start + size <= len(der))
         length, start = int.from_bytes(der[start : start + size], "big"), start + size
     _expect(start + length <= len(der))

@@ -159,6 +159,7 @@ def step_id(step: Step) -> str:
     """Return an identity by content, which recognizes a completed step in a recomputed list."""
     # The id depends on the content only, so a restarted agent finds the completed steps again.
     parts = [type(step).__name__, *(str(getattr(step, f.name)) for f in fields(step))]
+    # 64 bits are enough to tell the steps of one update apart.
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
@@ -273,6 +274,7 @@ def _user_steps(old: MachineConfig, new: MachineConfig) -> list[WriteStep]:
         if was is None or was.password_hash != now.password_hash:
             return [SetPassword(CORE_USER)]
     elif was is not None and was.password_hash is not None:
+        # The machine-config-daemon sets an empty hash here, with which PAM may allow a login without a password.
         return [LockUser(CORE_USER)]
     return []
 

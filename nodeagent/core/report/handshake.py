@@ -134,6 +134,7 @@ def source_of(found: Object) -> ConfigSource:
     extra = {key: value for key, value in found.items() if key not in ("metadata", "status")}
     name = str((found.get("metadata") or {}).get("name", ""))
     document = {**extra, "apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}}
+    # The digest is of the text, and the API server does not promise an order of keys.
     text = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
     return ConfigSource(name, hashlib.sha256(text).hexdigest(), text)
 
@@ -161,6 +162,7 @@ def annotations_for(status: Status) -> NodeAnnotations | None:
         return NodeAnnotations(state, why, status.current, verified=False)
     if status.phase is not Phase.IDLE:
         return NodeAnnotations(DaemonState.WORKING, why, status.current, verified=False)
+    # The machine-config-daemon clears the reason when it is done. A controller would show one that stays.
     return NodeAnnotations(DaemonState.DONE, "", status.current, verified=True) if status.current else None
 
 

@@ -159,6 +159,7 @@ def find_update(entries: Sequence[HistoryEntry], update_id: str) -> HistoryEntry
 
     Raises ``InvalidInput`` (``NoSuchUpdate``) if there is none, or more than one.
     """
+    # As for a commit of git, the beginning of an id is enough where it is unique.
     found = [entry for entry in entries if entry.update_id.startswith(update_id)]
     exact = [entry for entry in found if entry.update_id == update_id] or (found if update_id else found[:1])
     if len(exact) == 1:

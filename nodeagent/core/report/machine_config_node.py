@@ -139,8 +139,8 @@ def _states(progress: UpdateProgress, before: Mapping[str, Mapping[str, Any]]) -
 
 
 def _versions(progress: UpdateProgress, there: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The names of local configs need not be names of objects; those are left out."""
     versions = dict(there)
+    # The names of local configs need not be names of objects. Those are left out, or the API server would refuse all.
     if is_name(progress.desired):
         versions["desired"] = progress.desired
     # The schema requires the desired config beside the current one.
@@ -152,6 +152,7 @@ def _versions(progress: UpdateProgress, there: Mapping[str, Any]) -> Mapping[str
 def _reason(progress: UpdateProgress, kind: str, state: str) -> str:
     if kind == DEGRADED and state == DONE:
         return progress.reason or "Degraded"
+    # The schema of a condition requires a reason, also for what has not happened.
     return "NotYetOccurred" if state == NOT_REACHED else str(progress.phase)
 
 

@@ -91,11 +91,14 @@ def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(value)
 
 
+# An info metric carries its facts in labels, by which PromQL joins it with others.
 INFO = Family("nodeagent_info", MetricKind.GAUGE, "The daemon is up; its version. Always 1.", ("version",))
+# One series for each phase, so that a query for any phase has an answer.
 PHASE = Family(
     "nodeagent_phase", MetricKind.GAUGE, "1 for the phase that the agent is in, 0 for the others.", ("phase",)
 )
 PHASE_START = Family("nodeagent_phase_start_timestamp_seconds", MetricKind.GAUGE, "Start of this phase.")
+# To PromQL a label with an empty value is no label, so there is no sample without a reason.
 REASON = Family(
     "nodeagent_reason",
     MetricKind.GAUGE,
@@ -204,6 +207,7 @@ WAITS = Family(
     "Waits, by phase and reason. LeaseHeld in Releasing: another holder took the node during a reboot.",
     ("phase", "reason"),
 )
+# The current phase is left out, so that the page changes with events, and not with the time.
 PHASE_SECONDS = Family(
     "nodeagent_phase_seconds_total",
     MetricKind.COUNTER,

@@ -103,6 +103,7 @@ def _on_host(files: Mapping[str, FileEntry], path: str, disk: Disk) -> RegularFi
 
 def _file(was: FileTreeEntry | None, entry: FileEntry | None, *, private: bool) -> Iterator[Detail]:
     now = None if entry is None else RegularFile(entry.content, entry.mode, entry.user, entry.group)
+    # A file takes the place of the link. Nothing is written through it.
     if isinstance(was, SymbolicLink):
         yield Detail("type", f"link to {was.target}", "file")
         was = None
@@ -112,6 +113,7 @@ def _file(was: FileTreeEntry | None, entry: FileEntry | None, *, private: bool) 
         yield _content("content", contents[0], contents[1], counted=shown)
     if now is None:
         return
+    # Of a new file, only what is unusual is worth a line.
     mode, owner = (was.mode, _owner(was)) if was else (DEFAULT_MODE, "0:0")
     if now.mode != mode:
         yield Detail("mode", f"{mode:04o}" if was else "", f"{now.mode:04o}")
@@ -124,7 +126,8 @@ def _owner(entry: RegularFile) -> str:
 
 
 def _comparable(was: RegularFile, now: RegularFile) -> bool:
-    """Return whether owners are of one form: only the host knows the number of a name."""
+    """Return whether owners are of one form."""
+    # Only the host knows the number of a name, and this plan may be made elsewhere.
     pairs = ((was.user, now.user), (was.group, now.group))
     return all(a == b or type(a) is type(b) for a, b in pairs)
 
@@ -181,6 +184,7 @@ def _ssh_keys(old: MachineConfig, new: MachineConfig, disk: Disk) -> Iterator[De
     path = ssh_keys_path(CORE_USER)
     for config in (old, new):
         core = config.users.get(CORE_USER)
+        # By way of the file that is written, because the side of the host is such a file.
         entry = expand(MachineConfig("", users={CORE_USER: core})).get(path) if core else None
         sides.append(entry.content if isinstance(entry, RegularFile) else b"")
     if isinstance(there := disk.get(path), RegularFile):

@@ -18,6 +18,7 @@ class TypedProperty(NamedTuple):
     about: str
 
 
+# Every binding of D-Bus reads such properties and their changes, without the JSON of the whole status.
 PROPERTIES: Final[Mapping[str, TypedProperty]] = {
     "Phase": TypedProperty("s", "a phase of `nodeagent status`"),
     "Reason": TypedProperty("s", "the reason of a wait or a failure, or empty"),

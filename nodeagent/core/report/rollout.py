@@ -242,6 +242,7 @@ def _group(node: Object) -> str:
     if named := labels.get(POOL_LABEL):
         return named
     roles = sorted(key.removeprefix(ROLE) for key in labels if key.startswith(ROLE) and key != ROLE)
+    # A node of a compact cluster has both roles, and is updated with the control plane.
     if any(role in CONTROL_PLANE for role in roles):
         return CONTROL_PLANE[0]
     return next((role for role in roles if role != "worker"), "worker")

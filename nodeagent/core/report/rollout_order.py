@@ -70,6 +70,7 @@ def _state(member: NodeRollout) -> str:
 
 def _incomplete(pool: PoolRollout | None) -> str | None:
     if pool is None:
+        # A misspelt name must not let the rollout pass by.
         return "no node is in it"
     if pool.complete:
         return None

@@ -99,6 +99,7 @@ def _name(found: NameFacts, unit: UnitFacts | NotRead) -> SelfCheck:
         return skipped(name, "the daemon does not run", f"systemctl start {UNIT}")
     if found.uid != 0:
         return failed(name, f"process {found.pid} of user {found.uid} has the name {BUS_NAME}", "stop that process")
+    # systemd reports 0 as long as it knows no main process.
     if isinstance(unit, UnitFacts) and unit.running and unit.pid not in (0, found.pid):
         return failed(name, f"process {found.pid}, not {UNIT}, has the name {BUS_NAME}", "stop that process")
     if not found.version:

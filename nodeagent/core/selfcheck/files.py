@@ -44,6 +44,7 @@ LABELLED: Final = (
 DOMAIN: Final = "nodeagent_t"
 PROGRAM_TYPE: Final = "nodeagent_exec_t"
 
+# The group counts as well: the package has no group whose members are as trusted as root.
 _WRITABLE_BY_OTHERS: Final = 0o022
 _TMPFILES: Final = "systemd-tmpfiles --create"
 

@@ -49,6 +49,7 @@ def _package(found: VersionFacts) -> SelfCheck:
     name = "versions.package"
     if isinstance(found.listed, NotRead):
         return unread(name, found.listed)
+    # A package that was copied over an older one leaves modules of both.
     for component, version in found.loaded.items():
         if (expected := found.listed.get(component, "")) != version:
             message = f"{component} is {version}, and the package lists {expected or 'none'}: files of two packages"

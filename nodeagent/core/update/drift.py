@@ -32,6 +32,7 @@ __all__ = [
     "watched_paths",
 ]
 
+# It has the passwords of all users, so a change of it need not be drift.
 SHADOW: Final = "/etc/shadow"
 # Entries in a message; the status has all of them.
 SHOWN: Final = 5

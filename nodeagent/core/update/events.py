@@ -157,6 +157,7 @@ class StepFailed(StepEvent):
 
 @dataclass(frozen=True, slots=True)
 class StagingAdvanced(StepEvent):
+    # rpm-ostree reports bytes of a pull from an ostree remote only. Of a registry it reports layers.
     fetched_bytes: int | None
     routine: bool = False
 
@@ -355,6 +356,7 @@ class UpdateFinished:
     tried_again: bool = False
 
 
+# A union, so that the type checker finds a reader that leaves one out (``assert_never``).
 UpdateEvent = (
     UpdateStarted
     | UpdateResumed

@@ -98,6 +98,7 @@ class _Stored:
     trail: Any = None
     rejected: str = ""
     rejected_why: str = ""
+    # None in a record of 0.1.0, which has no list.
     rejections: tuple[Rejection, ...] | None = None
     avoided: str = ""
     avoided_meaning: str = ""

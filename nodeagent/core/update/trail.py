@@ -46,6 +46,7 @@ class Boot:
     many seconds.
     """
 
+    # CLOCK_MONOTONIC, the steady clock of Python, stops while a host is suspended.
     id: str
     seen: float
     last: float

@@ -40,6 +40,7 @@ def fold(trail: Trail, event: UpdateEvent, now: Moment) -> Trail:
         case events.PhaseEntered(about=about, message=message, reason=reason):
             last = trail.phases[-1] if trail.phases else None
             if last is None or last.name != about.phase or last.boot != len(trail.boots) - 1:
+                # A staging reports the begin of each task, and no end of the last one.
                 if about.phase in (Phase.LEASING, Phase.REBOOTING) and _phase(trail) == Phase.STAGING:
                     trail = _tasks_done(trail)
                 return _entered(closed(trail, now), about.phase, reason, message, now)

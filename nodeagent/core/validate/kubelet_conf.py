@@ -21,6 +21,7 @@ MAX_BYTES: Final = 1024 * 1024
 
 
 def check(content: bytes) -> Iterator[str]:
+    # Only a config with this file pays for the import.
     import yaml
 
     if len(content) > MAX_BYTES:

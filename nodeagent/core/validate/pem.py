@@ -109,6 +109,7 @@ def _value(der: bytes, at: int) -> tuple[int, int] | None:
     if length < 0x80:
         return at + 2, at + 2 + length
     size = length & 0x7F
+    # Without a size the length is indefinite, which DER does not have. Four bytes are enough for any file.
     if not 1 <= size <= 4 or at + 2 + size > len(der):
         return None
     start = at + 2 + size

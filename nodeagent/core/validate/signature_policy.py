@@ -16,6 +16,7 @@ from nodeagent.core.config.text.document import load_strict
 
 __all__ = ["check"]
 
+# containers/image parses all of these, and implements the first one only: the others reject every image.
 KEY_TYPES: Final = ("GPGKeys", "signedByGPGKeys", "X509Certificates", "signedByX509CAs")
 SIGNED_BY_KEYS: Final = ("keyPath", "keyPaths", "keyData")
 SIGSTORE_KEYS: Final = ("keyPath", "keyPaths", "keyData", "keyDatas", "fulcio", "pki")
@@ -35,6 +36,7 @@ def check(content: bytes) -> Iterator[str]:
         return
     found = Problems()
     root = Fields(data, "", found)
+    # The key is mandatory, even if each transport has requirements of its own.
     _requirements(root, "default")
     transports = root.raw("transports")
     if isinstance(transports, dict):

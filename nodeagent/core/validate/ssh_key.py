@@ -57,6 +57,7 @@ def is_key(line: str) -> bool:
 def fingerprint(line: str) -> str:
     """Return ``SHA256:... (type)``, as ssh-keygen and the log of sshd name a key; "" for a line without one."""
     words = line[:MAX_LINE].replace("\t", " ").split(" ")
+    # Options may precede the type, and a comment may follow the key.
     for kind, blob in pairwise(words):
         if kind not in _TYPES:
             continue
@@ -171,6 +172,7 @@ def _split_options(line: str) -> tuple[str | None, str]:
     quoted = False
     index = 0
     while index < len(line) and (quoted or line[index] not in " \t"):
+        # sshd knows no other escape in its options than that of a quote.
         if line[index : index + 2] == '\\"':
             index += 2
             continue

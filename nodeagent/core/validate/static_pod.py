@@ -30,6 +30,7 @@ NAMESPACE: Final = "default"
 _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"(?=.{1,253}\Z)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 
+# The kubelet decodes a manifest into types: one value of a wrong type makes all of it unusable.
 _TEXT_FIELDS: Final = ("image", "imagePullPolicy", "workingDir", "terminationMessagePath")
 # A static pod must start without an API server, so it cannot refer to other objects of it.
 _API_VOLUMES: Final[Mapping[str, str]] = {
@@ -87,11 +88,13 @@ class StaticPod:
     def grace_period(self) -> float:
         """Seconds that the kubelet gives the containers to end."""
         seconds = self.document["spec"].get("terminationGracePeriodSeconds")
+        # The default of the API, which the kubelet gives to a manifest as well.
         return 30.0 if seconds is None else float(max(1, seconds))
 
 
 def is_visible(name: str) -> bool:
     """Return whether the kubelet reads a file of this name, whatever its suffix."""
+    # The kubelet lists ``[^.]*`` and looks at no suffix, so a backup beside a manifest is a pod.
     return not name.startswith(".")
 
 
@@ -229,6 +232,7 @@ def _source(where: str, volume: Mapping[str, object]) -> Iterator[str]:
     host = volume.get("hostPath")
     if host is not None:
         path = host.get("path") if isinstance(host, dict) else None
+        # The validation of the kubelet refuses steps back in the path of a volume.
         if not isinstance(path, str) or not path.startswith("/") or ".." in path.split("/"):
             yield f"{where}.hostPath.path must be an absolute path"
     projected = volume.get("projected")
@@ -275,6 +279,7 @@ def _environment(where: str, container: Mapping[str, object]) -> Iterator[str]:
             yield variable
             continue
         name, value = variable.get("name"), variable.get("value")
+        # Newer kubelets accept every printable character but this one.
         if not isinstance(name, str) or not name or "=" in name:
             yield f"{place}.name must be the name of a variable"
         if not isinstance(value, str | None):

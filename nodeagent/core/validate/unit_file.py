@@ -49,6 +49,7 @@ def assignments(text: str) -> Iterator[tuple[str, str, str]]:
     """Yield section, key and value of each assignment, in order. Other lines are left out."""
     section = ""
     for _, line in _logical_lines(text.removeprefix("\ufeff")):
+        # As systemd, which leaves out a malformed line and reads on.
         if line.startswith("[") and line.endswith("]"):
             section = line[1:-1]
         elif "=" in line:

@@ -93,7 +93,8 @@ def _commas(text: bytes, start: int = 0, end: int | None = None) -> int:
 
 
 def _values(text: bytes) -> int:
-    """The same without strings. Slow, so it stops at the limit and runs only for the rare text that may exceed it."""
+    """Return the same without strings."""
+    # Slow, so it stops at the limit, and runs only for the rare text that may exceed it.
     total = end = 0
     for string in _JSON_STRING.finditer(text):
         total += _commas(text, end, string.start())

@@ -81,13 +81,14 @@ def _mark(mark: Any) -> str:
 
 
 class _Builder:
-    """A stack of open collections. With recursion, the input would choose the depth of the interpreter's stack."""
+    """Builds the document from events, with a stack of open collections."""
 
     def __init__(self, what: str) -> None:
         self.root: object = None
         self.documents = 0
         self.problems = Problems()
         self._what = what
+        # With recursion, the input would choose the depth of the interpreter's stack.
         self._open: list[dict[str, object] | list[object]] = []
         # For each open mapping, the key that has no value yet.
         self._keys: list[str | None] = []

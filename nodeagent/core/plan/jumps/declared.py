@@ -128,6 +128,7 @@ BUILT_IN: Final = (
         os=_EL,
         to="10",
         must="have",
+        # The level v3 of the x86-64 psABI, as the kernel names its flags: abm has LZCNT, and OSXSAVE is part of xsave.
         cpu_flags=("avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"),
         then="stay below version 10: RHEL 10 does not run on this processor",
     ),

@@ -116,6 +116,7 @@ def _check_edges(jump: Jump, graph: UpdateGraph) -> None:
             raise Refused(f"the update graph has no release {release.name}", reason=Reason.NO_UPDATE_PATH)
         ends.append(index)
     start, end = ends
+    # The same release from another place: no edge leads to itself.
     if start == end:
         return
     hop = first_hop(graph, start, end)

@@ -63,6 +63,7 @@ def comparison_of(timeline: Timeline, other: MeasuredReboot | None = None) -> Co
     if spent[Phase.DRAINING]:
         usual.append(Part("drain", spent[Phase.DRAINING], True, "measured in this update"))
     else:
+        # A guess would favour this update.
         missing.append("the drain")
     # An update of files alone pulls nothing, in the usual way either.
     if spent[Phase.STAGING]:

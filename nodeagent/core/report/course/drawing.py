@@ -44,6 +44,7 @@ class Look:
 
 
 DESK = Look("desk", 1000.0, 92.0, 9)
+# No room for names beside the lanes.
 PHONE = Look("phone", 360.0, 0.0, 4)
 
 
@@ -161,6 +162,7 @@ def _rows(canvas: _Canvas, name: str, bars: Sequence[Bar]) -> None:
     places: list[tuple[Bar, float, float, str, str]] = []
     for bar in shown:
         x, width = canvas.x(bar.start), max(2.0, canvas.x(bar.end) - canvas.x(bar.start))
+        # A shorter step is a mark of two pixels, and its length says nothing.
         words = bar.name if bar.seconds < 0.05 else f"{bar.name} {length(bar.seconds)}"
         rooms = {"in": width - 8, "after": canvas.right - x - width - 4, "before": x - canvas.left - 4}
         # The first place where it fits, or else the largest one, where it is cut.
@@ -226,6 +228,7 @@ def _strip(
         canvas.marks.append(line(canvas.left, y(mark), canvas.right, y(mark), "limit"))
         canvas.marks.append(text(canvas.right, y(mark) - 3, shown(mark), "warn", "end"))
     course: list[tuple[float, float]] = []
+    # A cap holds until the next one. A latency is a sample, and a line connects two of them.
     for at, value in values:
         if stepped and course:
             course.append((canvas.x(at), course[-1][1]))

@@ -35,6 +35,7 @@ def length(seconds: float) -> str:
 def ticks(total: float, most: int) -> list[float]:
     """Return up to ``most`` round times from 0 to ``total``."""
     step = next((step for step in _STEPS if total / step <= most), total or 1.0)
+    # A quotient of floats may be a little less than a whole number.
     return [index * step for index in range(int(total / step + 1e-9) + 1)]
 
 

@@ -73,6 +73,7 @@ def page(update: Mapping[str, Any], *, host: str, version: str, other: MeasuredR
 def _head(update: Mapping[str, Any], timeline: Timeline | None, title: str, host: str) -> str:
     outcome = str(update["outcome"])
     took = length(timeline.total if timeline else float(update["seconds"]))
+    # A newer agent may know other outcomes.
     sentence = _SENTENCES.get(outcome, "Ended after {took}").format(
         took=took, before=update["from_name"] or "its own files"
     )
@@ -224,6 +225,7 @@ def _clock(bar: Bar) -> str:
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     classes = {"Took": "n", "Takes": "n", "From (UTC)": "at", "Change": "n"}
     kinds = [classes.get(head, "long") for head in heads]
+    # A screen reader names row and column of a cell by these scopes.
     top = "".join(f'<th scope="col" class="{kind}">{head}</th>' for head, kind in zip(heads, kinds, strict=True))
     body = []
     for first, *rest in rows:

@@ -143,6 +143,7 @@ class _Axis:
         downs: list[Down] = []
         at = 0.0
         for index, boot in enumerate(trail.boots):
+            # The agent may have lived for weeks in this boot before the update began.
             seen = max(boot.seen, first.mono) if index == first.boot else boot.seen
             if index:
                 gap = gap_before(trail, index)
@@ -215,5 +216,6 @@ def measured_reboot(timeline: Timeline) -> float | None:
     """Return the seconds from a requested reboot until the host was verified, None if the update has no such reboot."""
     if not timeline.downs or timeline.downs[-1].seconds is None:
         return None
+    # Of several reboots, the last one led to the host that was verified.
     verified = [phase.end for phase in timeline.phases if phase.name == Phase.VERIFYING and phase.boot]
     return max(verified) - timeline.downs[-1].start if verified else None

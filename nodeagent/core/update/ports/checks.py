@@ -38,6 +38,7 @@ class AdminCheck:
 class AdminChecks(Protocol):
     """The checks of this host. A check may run again after a kill, so it must be repeatable."""
 
+    # As in the directories of greenboot, whose wanted checks are reported only.
     async def found(self, stage: CheckStage) -> Sequence[AdminCheck]:
         """Return the checks in the order in which they run: the required ones first.
 

@@ -30,6 +30,8 @@ class Lease(Protocol):
         """Acquire the lease. Raises ``Refused`` (``LeaseHeld``) that names the holder if another operation holds it."""
         ...
 
+    # ``offline`` is for a host past its point of no return: a half-updated host is worse than one update without an
+    # answer of the cluster.
     async def check(self, operation: str, *, need: float = 0.0, offline: bool = False) -> None:
         """Check the lease before a step that cannot be undone, which takes at most ``need`` seconds.
 
@@ -39,6 +41,7 @@ class Lease(Protocol):
         """
         ...
 
+    # No client renews the lease while the host is down, and the firmware of a server alone may take ten minutes.
     async def before_reboot(self, operation: str, cover: float) -> None:
         """Extend the lease to ``cover`` seconds from now, also while the host is down. Raises like ``check``."""
         ...
@@ -66,6 +69,7 @@ class NodeDrainer(Protocol):
         """Uncordon the node if this operation cordoned it."""
         ...
 
+    # A machine-config-controller counts a cordoned node as unavailable, and gives it no other config.
     async def advice(self) -> str:
         """Return what an admin must do before a cordoned node can get another config, or "". Raises no errors."""
         ...
@@ -112,6 +116,7 @@ class Gates(Protocol):
         """Raise ``Refused`` that names the actor and its work."""
         ...
 
+    # A hook is the supported way to let a Machine wait before its drain: its controller takes no lease.
     async def hold_machine(self) -> None:
         """Protect the Machine of this node from deletion until ``free_machine``. Raises ``Refused``."""
         ...
@@ -126,6 +131,8 @@ class EtcdQuorum(Protocol):
         """Raise ``Refused`` if the cluster would lose its quorum without this host. A host without a member passes."""
         ...
 
+    # A leader that just stops costs the clients of etcd an election, about a second; a leadership that was moved costs
+    # nothing that they notice.
     async def move_leader(self) -> None:
         """Check, and move the leadership to another member."""
         ...

@@ -179,6 +179,7 @@ class HealthChecks(Protocol):
         """Return whether the problem of a unit that runs stays until its next start."""
         ...
 
+    # The job of a unit whose ExecReload= only sends a signal succeeds before the program has read anything (CRI-O).
     async def reload_problem(self, unit: str, since: str, keys: Sequence[KeyChange] = ()) -> str | None:
         """Return why the program of ``unit`` rejected its configuration at the reload after ``since`` (RFC 3339).
 
@@ -209,6 +210,7 @@ class Users(Protocol):
 class Culprits(Protocol):
     """Programs that changed paths of this host."""
 
+    # inotify names no process, so the answer comes from the audit log or the table of processes, and may be missing.
     async def of(self, paths: Collection[str]) -> Mapping[str, str]:
         """Return a description of the program that changed each path just now, as far as it is known."""
         ...
@@ -225,6 +227,7 @@ class PathChanges(Protocol):
         """Return when a path may have changed."""
         ...
 
+    # inotify drops events when its queue is full. Then any path may have changed.
     def changed(self) -> Collection[str] | None:
         """Return the paths that may have changed since the last call; None if any may have: then ``watch`` again."""
         ...

@@ -27,10 +27,13 @@ class StaticPodState:
 class StaticPods(Protocol):
     """Static pods, by the path of their manifest."""
 
+    # While the manifest is away the kubelet runs no such pod, so a kill in that time must not be the end of it.
     async def recover(self) -> str:
         """Put back the manifest that a killed agent took away. Returns its path, "" if there is none."""
         ...
 
+    # A new manifest that is renamed over the old one waits in the back-off of the kubelet for the pod of the same
+    # name, 10 to 15 s. If the old pod has ended first, the new one starts at once.
     async def replace(self, path: str, node: FileTreeEntry | None, operation: str) -> None:
         """Replace the pod: take the manifest away, wait for the end of the pod, put ``node`` (None: nothing).
 
@@ -48,6 +51,7 @@ class StaticPods(Protocol):
         """Save a snapshot of the member of etcd on this host, unit or pod. One that does not answer is left out."""
         ...
 
+    # The mirror pod is ready for seconds after the pod has ended, and the API server may need this very pod.
     async def state(self, path: str) -> StaticPodState:
         """Return the state of the pod as the host has it, and that of a member of etcd; no API server is queried."""
         ...

@@ -131,6 +131,8 @@ class Deployments(Protocol):
         """Fetch the packages of the extensions image of ``target``, for ``stage``. Raises what ``stage`` does."""
         ...
 
+    # The staging is locked, because any shutdown in the meantime, also by another program, would finalize it without
+    # the files that belong to it.
     async def stage(
         self, target: OsTarget, *, credentials: bytes | None, replace: str, on_progress: Callable[[StageProgress], None]
     ) -> Deployment:
@@ -146,6 +148,7 @@ class Deployments(Protocol):
         """
         ...
 
+    # FinalizeDeployment of rpm-ostree unlocks and reboots in one call, so that the adapter has to unlock by libostree.
     async def unlock(self, deployment: str) -> None:
         """Unlock the staged deployment, so that the next shutdown finalizes it. Does nothing if it is unlocked.
 
@@ -183,6 +186,8 @@ class Deployments(Protocol):
         """
         ...
 
+    # Of a locked deployment the shutdown leaves out the merge of /etc, and the soft reboot would enter it all the
+    # same.
     async def prepare_soft_reboot(self, deployment: str) -> None:
         """Prepare a soft reboot into the staged and unlocked deployment, and check the result.
 
@@ -198,6 +203,7 @@ class Deployments(Protocol):
         """
         ...
 
+    # libostree finalizes while the host shuts down, so a failure is known in the next boot at the earliest.
     async def finalize_failure(self) -> str:
         """Return why the last shutdown did not finalize, "" if it did."""
         ...
@@ -225,6 +231,8 @@ class BootCounter(Protocol):
         """Count no more. Raises as ``begin``."""
         ...
 
+    # systemd-boot keeps the number in the name of the entry's file, so no environment block has it (Automatic Boot
+    # Assessment).
     async def tries_left(self, deployment: str) -> int | None:
         """Return how often systemd-boot still tries an entry; None if it is not counted."""
         ...
@@ -259,6 +267,7 @@ class FencedUnit(StrEnum):
 class Fence(Protocol):
     """The limits on disk I/O while a deployment is staged."""
 
+    # rpm-ostreed writes in a process of its own, which outlives its client. Limits on the agent would have no effect.
     def around(self, emit: Callable[[FenceEvent], None], unit: FencedUnit) -> AbstractAsyncContextManager[None]:
         """Apply the limits to ``unit`` inside the context and remove them afterwards.
 
