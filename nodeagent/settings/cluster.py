@@ -67,6 +67,7 @@ LabelSelector = Annotated[
         description="a label selector, as in app=db or app=db,tier!=test (=, !=, KEY and !KEY; no spaces)",
     ),
 ]
+# Twice the 5,000 nodes for which Kubernetes is built.
 Nodes = Annotated[int, Meta(ge=1, le=10000, description="a whole number of nodes")]
 NodesOrNone = Annotated[int, Meta(ge=0, le=10000, description="a whole number of nodes")]
 
@@ -209,6 +210,7 @@ class AlertSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     url: Url = ""
+    # One line, because messages quote it.
     query: Annotated[
         str, Meta(pattern=r"^[^\x00-\x1f]+$", max_length=2048, description="a query in PromQL, on one line")
     ] = 'ALERTS{alertstate="firing", severity="critical"}'

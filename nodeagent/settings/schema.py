@@ -49,6 +49,7 @@ class FenceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: Literal["auto", "always", "never"] = "auto"
 
 
+# A relative path would depend on the working directory of the daemon and of each command.
 AbsolutePath = Annotated[str, Meta(pattern=r"^/[^\x00-\x1f]*$", max_length=4096)]
 # RFC 1123: the name becomes part of the name of a Lease object.
 NodeName = Annotated[str, Meta(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", max_length=253)]
@@ -147,6 +148,7 @@ class OsSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 # With a query, because servers of update graphs need the stream and the architecture.
+# Only https: the answer decides which versions may be skipped.
 GraphUrl = Annotated[
     str,
     Meta(

@@ -27,6 +27,7 @@ __all__ = [
     "present_step",
 ]
 
+# 63 characters for a name or a value, 253 for a prefix, as the API server has it.
 _NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _KEY: Final = rf"([a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_NAME}"
 _TERM: Final = rf"(!{_KEY}|{_KEY}(!?=({_NAME})?)?)"

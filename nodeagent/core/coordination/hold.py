@@ -82,6 +82,7 @@ def parse_start(text: str, now: datetime, zone: tzinfo) -> tuple[str, str]:
 def _moment(words: list[str], now: datetime) -> datetime:
     """Return the time that ``words`` name, in the zone of ``now``."""
     match [word.lower() for word in words]:
+        # Anything longer has a date.
         case [time] if len(time) <= 5:
             at = _at(now, time, 0)
             return at if at > now else _at(now, time, 1)

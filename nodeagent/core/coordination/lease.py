@@ -67,6 +67,7 @@ class Claim:
 
     @property
     def identity(self) -> str:
+        # medik8s compares the whole text, so that each operation is a holder of its own to it.
         return f"{self.holder}/{self.operation}"
 
 

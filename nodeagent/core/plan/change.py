@@ -161,6 +161,7 @@ class Plan:
     @property
     def stops_etcd(self) -> bool:
         """Whether the unit of etcd ends for a while. A static pod may be etcd as well."""
+        # A reload leaves the process running.
         stopping = (ActionType.RESTART, ActionType.STOP, ActionType.CLEAR_STATE)
         return any(a.unit == ETCD_UNIT and a.type in stopping for a in self.actions)
 

@@ -207,6 +207,7 @@ def verdict_of(keys: Sequence[KeyChange]) -> Verdict:
     if not keys:
         return Verdict((NONE,), "no key changes")
     merged: dict[tuple[ActionType, str], set[str]] = {}
+    # None beside another action would be a contradiction.
     for action in (action for key in keys for action in key.actions if action != NONE):
         merged.setdefault((action.type, action.unit), set()).update(action.paths)
     found = [Action(*key, paths=tuple(sorted(paths))) for key, paths in merged.items()]

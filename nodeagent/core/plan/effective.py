@@ -135,6 +135,7 @@ def os_in_force(
 def _image(url: str) -> OsImage | None:
     try:
         return parse_image(url) if url else None
+    # A stored config may have a reference that an earlier version accepted.
     except InvalidInput:
         return None
 

@@ -58,6 +58,8 @@ class OsChanges:
     same_selinux_policy: bool | None = None
     arguments_added: Sequence[str] = ()
     arguments_removed: Sequence[str] = ()
+    # The merge keeps a file that differs from the old default. One that is equal to it becomes the new default, even
+    # if a config put it there.
     merged: Sequence[str] | None = None
     fetched: int | None = None
 

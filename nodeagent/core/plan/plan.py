@@ -88,6 +88,7 @@ def plan_changes(changes: Iterable[Change], sides: Sides, policy: Policy, from_n
 def _planned(change: Change, sides: Sides, policy: Policy) -> PlannedChange:
     found = match(policy, change)
     if found is None:
+        # A file of the host may name the directory of this one, which no built-in path covers.
         for rule in policy.unlisted if change.domain == "file" else ():
             if (verdict := rule(change, sides)).actions != UNLISTED:
                 return PlannedChange(change, PolicySource.DEFAULT, verdict.actions, verdict.why, keys=verdict.keys)
@@ -114,6 +115,7 @@ def leaving_unit(change: Change, old: MachineConfig, new: MachineConfig) -> str:
         directory, _, unit = change.key.rpartition("/")
         return unit if directory == UNIT_DIR and unit_name_problem(unit) is None and unit != OWN_UNIT else ""
     was, now = old.units.get(change.key), new.units.get(change.key)
+    # A mask, or a drop-in alone, is no file of the unit.
     if change.domain != "unit" or was is None or was.mask or was.contents is None or change.key == OWN_UNIT:
         return ""
     return change.key if now is None or (now.contents is None and not now.mask) else ""

@@ -153,6 +153,7 @@ def match(policy: Policy, change: Change) -> PolicyMatch | None:
     if change.domain == "file":
         return _match_path(policy.files, policy.patterns, change.key)
     if change.domain == "unit":
+        # By the exact name, as in the machine-config-operator.
         entry = policy.units.get(change.key)
     elif change.domain in USER_DOMAINS:
         entry = policy.sshkey
@@ -168,6 +169,7 @@ def _match_path(files: Mapping[str, Entry], patterns: Mapping[str, Entry], path:
         # ``max`` returns the first of equals, and the last entry is the strongest.
         return PolicyMatch(max(reversed(found), key=lambda each: specificity(each.key)), MatchKind.PATTERN)
     above = path
+    # Up to the root, for which no policy may have an entry.
     while (end := above.rfind("/")) > 0:
         above = above[:end]
         if (entry := files.get(above)) is not None:

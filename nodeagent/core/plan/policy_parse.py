@@ -73,6 +73,7 @@ def _body(root: Fields) -> Fields:
         return root.child("nodeDisruptionPolicy")
     if api not in API_VERSIONS:
         root.bad("apiVersion", f"must be {API_VERSIONS[0]}")
+    # Any other object would read as an empty policy.
     if kind != KIND:
         root.bad("kind", f"must be {KIND}")
     return root.child("spec").child("nodeDisruptionPolicy")
@@ -96,6 +97,7 @@ def _entries(body: Fields, section: str, key_name: str, origin: str) -> dict[str
     entries: dict[str, Entry] = {}
     items = body.items(section)
     if len(items) > MAX_ENTRIES:
+        # The entries are not read, so a hostile policy of any length costs nothing.
         body.bad(section, f"has {len(items)} entries; at most {MAX_ENTRIES} are allowed")
         return entries
     for item in body.children(section):

@@ -40,6 +40,7 @@ DEFAULT_DIRECTORY: Final = "/etc/kubernetes/manifests"
 # Where the installer of OpenShift's static pods puts their files (library-go:pkg/operator/staticpod).
 OPERATOR_RESOURCES: Final = "/etc/kubernetes/static-pod-resources"
 OPERATOR_NAMESPACES: Final = "openshift-"
+# Label with the number of the revision that an operator has installed (library-go).
 REVISION: Final = "revision"
 KUBEADM: Final = "kubeadm.kubernetes.io/"
 

@@ -117,6 +117,7 @@ def _detail(detail: Detail) -> dict[str, Any]:
 
 
 def _action(action: Action) -> str:
+    # Names come from configs, and a history is read in terminals.
     return f"{action.type} {text(action.unit, MAX_TEXT)}".strip()
 
 
@@ -165,4 +166,5 @@ def find_update(entries: Sequence[HistoryEntry], update_id: str) -> HistoryEntry
     if len(exact) == 1:
         return exact[0]
     what = "is ambiguous" if exact else "is not in the history" if update_id else "does not exist yet"
+    # Without an id, two blanks would follow each other.
     raise InvalidInput(f"the update {update_id} {what}".replace("  ", " "), reason=Reason.NO_SUCH_UPDATE)

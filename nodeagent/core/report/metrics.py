@@ -42,6 +42,7 @@ class Family:
 
     def at(self, value: float, *labels: str, suffix: str = "", le: float | None = None) -> Sample:
         """Return one sample. ``labels`` are in the order of ``self.labels``; the rest is for histograms."""
+        # Prometheus refuses a whole page for one sample that is wrong.
         if len(labels) != len(self.labels):
             raise ValueError(f"{self.name} has the labels {self.labels}, not {len(labels)}")
         pairs = list(zip(self.labels, labels, strict=True))
@@ -113,6 +114,7 @@ CONFIG = Family(
 )
 IN_SYNC = Family("nodeagent_config_in_sync", MetricKind.GAUGE, "1 if the current config is the desired one.")
 DRIFTED = Family("nodeagent_drifted", MetricKind.GAUGE, "1 if managed files or units differ from the current config.")
+# The oldest one, because an alert is about how long a host has differed.
 DRIFT_START = Family(
     "nodeagent_drift_start_timestamp_seconds",
     MetricKind.GAUGE,
@@ -180,6 +182,7 @@ FENCE_P99 = Family(
     "p99 of etcd's recent fsyncs during a fenced staging. Absent if unknown.",
 )
 UPDATES = Family("nodeagent_updates_total", MetricKind.COUNTER, "Ended updates, by outcome.", ("outcome",))
+# A histogram, because the quantiles of a fleet follow from the buckets of its hosts, and not from their quantiles.
 DURATION = Family(
     "nodeagent_update_duration_seconds",
     MetricKind.HISTOGRAM,

@@ -140,9 +140,11 @@ class NodeEventSource:
 
     def _entered(self, event: events.PhaseEntered, status: Status) -> Iterator[NodeEvent]:
         before, self._phase = self._phase, event.about.phase
+        # A phase is entered again when its reason changes.
         if self._phase is before:
             return
         if self._phase is Phase.DRAINING:
+            # A pod that was blocked in an earlier drain has its time again.
             self._blocked.clear()
             yield NodeEvent("DrainRequested", "Drain", f"{OWN_NAME}: update to {status.goal}")
         elif before is Phase.DRAINING and status.drained:
@@ -154,6 +156,7 @@ class NodeEventSource:
         stuck = {(pod.namespace, pod.name): pod for pod in status.remaining or () if is_blocked(pod)}
         self._blocked = {key: self._blocked.get(key, now) for key in stuck}
         late = [key for key, since in self._blocked.items() if now - since >= BLOCKED_FOR]
+        # With each report of the drain: the writer makes one series of them.
         for key in sorted(late)[:SHOWN]:
             yield _blocked(stuck[key])
 
@@ -162,6 +165,7 @@ class NodeEventSource:
         state = note.state(status.boot_id) if note is not None else None
         self._maintenance = (note, state)
         if note is None:
+            # One that never began had no Event of a start.
             if before is not None and before.began:
                 yield NodeEvent("MaintenanceEnded", "Maintain", f"{before.words} ({before.ended or 'over'})")
             return

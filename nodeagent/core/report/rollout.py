@@ -178,6 +178,7 @@ def _troubles(pool: Object, images: Mapping[str, str]) -> Sequence[str]:
     found = []
     if not _target(pool):
         found.append("no config has been rendered for it yet")
+    # Until then its target may be the config of before.
     if int(status.get("observedGeneration") or 0) < int(meta.get("generation") or 0):
         found.append("its controller has not observed its newest version yet")
     if images.get(_name(pool)) == "":
@@ -245,6 +246,7 @@ def _group(node: Object) -> str:
     # A node of a compact cluster has both roles, and is updated with the control plane.
     if any(role in CONTROL_PLANE for role in roles):
         return CONTROL_PLANE[0]
+    # A node of a custom pool has the role of its pool beside that of a worker.
     return next((role for role in roles if role != "worker"), "worker")
 
 
@@ -266,6 +268,8 @@ def _pool_member(node: Object, pool: str, target: str, objects: ClusterObjects) 
     """Return a node of a MachineConfigPool: the image counts too, and a missing desired config is a flag."""
     member, request = _member(node, target, objects), read_request(node)
     if (
+        # In image mode a pool builds its image again without a new config, so the name of the config alone proves
+        # nothing.
         member.progress is NodeProgress.UPDATED
         and objects.images is not None
         and request.image != objects.images.get(pool, "")
@@ -293,6 +297,7 @@ _CORDONED: Final = Gate(
 
 
 def _progress(request: ControllerRequest, target: str) -> NodeProgress:
+    # The state comes first: the configs of a node that is degraded by drift are equal.
     if request.state in (DaemonState.DEGRADED, DaemonState.UNRECONCILABLE):
         return NodeProgress.DEGRADED
     if (
@@ -308,6 +313,7 @@ def _progress(request: ControllerRequest, target: str) -> NodeProgress:
 def _flags(node: Object, request: ControllerRequest, objects: ClusterObjects) -> Sequence[Gate]:
     """Return the actors that block a disruption of this node, without the update itself."""
     name = _name(node)
+    # The annotations of its controller are the update itself, and no other actor.
     found = [*node_gates(node, controls_node=True), *maintenance_gates(name, objects.maintenances)]
     notes = (node.get("metadata") or {}).get("annotations") or {}
     if request.cordoned and CORDONED_BY not in notes and not request.drain.startswith("drain-"):

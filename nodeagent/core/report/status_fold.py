@@ -113,6 +113,7 @@ def _entered(status: Status, event: UpdateEvent, reason: str, message: str) -> S
         update_id=about.update_id,
         target=_target(status, about),
         step=status.step if same and about.phase in (Phase.WRITING, Phase.ACTING) else None,
+        # The pods of an earlier drain say nothing about this one.
         remaining=status.remaining if same and about.phase is Phase.DRAINING else None,
         failed_unit=about.failed_unit if reason else None,
         drained=_drained(status, about.phase),

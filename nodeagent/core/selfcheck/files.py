@@ -116,6 +116,7 @@ def _package(listed: Mapping[str, PathFacts | None]) -> SelfCheck:
 
 def _directories(found: Mapping[str, Found], *, booted: bool) -> SelfCheck:
     name = "files.directories"
+    # systemd-tmpfiles makes those in memory at boot, so the build of an image has none.
     needed = {path: each for path, each in found.items() if booted or not path.startswith("/run/")}
     if faults := [each for each in needed.values() if isinstance(each, NotRead)]:
         return unread(name, faults[0])

@@ -284,10 +284,12 @@ def _ended(record: Record, phase: Phase) -> Record:
         case Abort() if phase is Phase.IDLE:
             return at_rest(record)
         case Abort():
+            # A degraded host names the config that it could not take.
             return replace(at_rest(record), to_name=record.to_name)
         case Revert() if phase is Phase.IDLE:
             return at_rest(record)
         case Apply() | Fallback() if phase is Phase.IDLE:
+            # A deployment that was staged for a plan outlives an update that leaves the OS as it is.
             kept = record.os.leftover if record.os.kept is not None else OsProgress()
             return Record(lasting=_without_hold(record), os=kept)
         case _:

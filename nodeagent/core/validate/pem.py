@@ -30,6 +30,7 @@ def check(content: bytes) -> Iterator[str]:
     """
     if not content.strip() or content.lstrip().startswith(P11_KIT):
         return
+    # The tag of a sequence is also the character 0, so a text may begin with it.
     if content[0] == SEQUENCE and DASHES not in content:
         if problem := _certificate_problem(content):
             yield f"is not a DER certificate: {problem}"

@@ -108,6 +108,7 @@ def _aliases(aliases: object) -> Iterator[str]:
     for name, value in aliases.items():
         if not isinstance(value, str):
             yield f"aliases: {shown(name)} must be a string"
+        # The tag is that of the short name, so an alias with one could not be combined with it.
         elif value and ("/" not in value or "@" in value or ":" in value.rpartition("/")[2]):
             yield f"aliases: {shown(name)} must be a registry and repository without tag or digest"
 

@@ -50,6 +50,7 @@ def check(content: bytes) -> Iterator[str]:
 
 
 def _scopes(fields: Fields, scopes: object) -> None:
+    # The form of a scope is up to its transport.
     if isinstance(scopes, dict):
         for scope in scopes:
             _requirements(fields, scope)
@@ -94,6 +95,8 @@ def _sigstore(item: Fields) -> None:
             if not fulcio.text(key):
                 fulcio.bad(key, "is required")
         fulcio.finish()
+        # A certificate of Fulcio lives for minutes, so only an entry of Rekor proves that the signature was made in
+        # that time.
         if not rekor:
             item.problems.add(item.path, f"fulcio needs one of {', '.join(REKOR_KEYS)}")
     if source == "pki":

@@ -184,6 +184,7 @@ def _split_options(line: str) -> tuple[str | None, str]:
 def _options_problem(options: str) -> str:
     for option in _each(options):
         name, equals, value = option.partition("=")
+        # sshd compares the names of options without regard to case.
         name = name.lower()
         if name in _WITH_VALUE:
             if not equals or not (value.startswith('"') and value.endswith('"') and len(value) > 1):

@@ -179,6 +179,7 @@ def _metadata(metadata: object) -> Iterator[str]:
 
 def _spec(spec: Mapping[str, object]) -> Iterator[str]:
     volumes = yield from _volumes(spec.get("volumes"))
+    # Containers and init containers share their names.
     names: set[str] = set()
     if not spec.get("containers"):
         yield "spec.containers must have at least one container"
@@ -188,6 +189,7 @@ def _spec(spec: Mapping[str, object]) -> Iterator[str]:
                 yield container
                 continue
             yield from _container(where, container, volumes, names)
+    # Only the API adds them, to a pod that runs.
     if spec.get("ephemeralContainers"):
         yield "spec.ephemeralContainers must not be set in a manifest"
     if spec.get("serviceAccountName") or spec.get("serviceAccount"):
@@ -197,6 +199,7 @@ def _spec(spec: Mapping[str, object]) -> Iterator[str]:
     if spec.get("imagePullSecrets"):
         yield "spec.imagePullSecrets: a static pod must not refer to a Secret"
     grace = spec.get("terminationGracePeriodSeconds")
+    # A boolean is an integer in Python.
     if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool) or grace < 0):
         yield "spec.terminationGracePeriodSeconds must be a number of seconds"
     for key in ("hostNetwork", "hostPID", "hostIPC"):
@@ -282,6 +285,7 @@ def _environment(where: str, container: Mapping[str, object]) -> Iterator[str]:
         # Newer kubelets accept every printable character but this one.
         if not isinstance(name, str) or not name or "=" in name:
             yield f"{place}.name must be the name of a variable"
+        # YAML reads 1 and true as a number and a boolean, which the decoder of the kubelet does not convert.
         if not isinstance(value, str | None):
             yield f"{place}.value must be a string: put numbers and booleans in quotes"
         yield from _references(f"{place}.valueFrom", variable.get("valueFrom"))
@@ -309,6 +313,7 @@ def _mounts(where: str, value: object, volumes: set[str]) -> Iterator[str]:
             yield f"{place}.name must be the name of a volume of this pod"
         if not isinstance(path, str) or not path:
             yield f"{place}.mountPath must be a path"
+        # One would be mounted over the other.
         elif path in paths:
             yield f"{place}.mountPath: {shown(path)} is there twice"
         else:

@@ -68,6 +68,7 @@ class _Canvas:
 
     def x(self, seconds: float) -> float:
         """Return the place of a time, within the edges."""
+        # A bar may begin before the part that is drawn, or end behind it.
         part = (seconds - self.begin) / (self.end - self.begin)
         return self.left + (self.right - self.left) * min(1.0, max(0.0, part))
 
@@ -100,6 +101,7 @@ def draw(timeline: Timeline, look: Look, summary: str, part: tuple[float, float]
     scale = _scale(canvas)
     height = canvas.y + 22
     shape = f'viewBox="0 0 {look.width:.0f} {height:.0f}" width="{look.width:.0f}" height="{height:.0f}"'
+    # SVG paints in this order, so the grid and the band are below the bars.
     body = "\n".join((*scale, *band, *canvas.marks))
     return f'<svg class="{look.name}" role="img" aria-label="{escape(summary)}" {shape}>\n{body}\n</svg>'
 
@@ -259,6 +261,7 @@ def _scale(canvas: _Canvas) -> list[str]:
     for at in found:
         x = canvas.x(canvas.begin + at)
         marks.append(line(x, 18, x, canvas.y + 4, "grid"))
+        # Centred, the labels of the first and the last tick would leave the picture.
         anchor = "start" if at == 0 else "end" if x > canvas.right - 20 else "middle"
         marks.append(text(x, canvas.y + 17, length(at) if at else "0", "soft", anchor))
     return marks

@@ -135,6 +135,7 @@ def _enlarged(timeline: Timeline) -> str:
     outage = timeline.outage
     if outage is None or outage.seconds > ENLARGE_BELOW * timeline.total:
         return ""
+    # A little of both sides shows what it follows and what follows it.
     margin = max(outage.seconds * 0.06, 0.05)
     part = max(0.0, outage.start - margin), min(timeline.total, outage.end + margin)
     title = "While it was out of service" if outage.whole else "While units were restarted"
@@ -163,6 +164,7 @@ def _comparison(found: Comparison | None, timeline: Timeline) -> str:
 
 
 def _bars(found: Comparison, look: Look, words: str) -> str:
+    # One scale for both bars, or they could not be compared.
     whole = max(sum(part.seconds for part in parts) for parts in (found.this, found.usual)) or 1.0
     left, right, y, marks = 4.0, look.width - 4, 4.0, []
     for name, parts in (("This update", found.this), ("Drain, pull, stage, reboot", found.usual)):

@@ -118,6 +118,7 @@ def timeline_of(update: Mapping[str, Any]) -> Timeline | None:
         total=axis.total,
         phases=phases,
         steps=steps,
+        # A wait without a length was over with the event that reported it.
         waits=tuple(wait for wait in waits if wait.seconds > 0),
         boots=axis.boots,
         downs=axis.downs,
