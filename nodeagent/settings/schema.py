@@ -229,6 +229,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     on_failure: Literal["revert", "degraded"] = "revert"
     on_drift: Literal["report", "refuse", "repair"] = "report"
     on_blocked: Literal["hold", "apply-safe-parts"] = "hold"
+    # A frozen struct can be shared by all instances as their default.
     actions: Actions = Actions()
     reboot: RebootSettings = RebootSettings()
     bootloader: BootloaderSettings = BootloaderSettings()

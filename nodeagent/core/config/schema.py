@@ -36,10 +36,12 @@ class Contents(_Object):
 class File(_Object):
     path: str | None = None
     contents: Contents | None = None
+    # JSON has no octal numbers: 420 is 0644.
     mode: int | None = None
     overwrite: bool | None = None
     user: Owner | None = None
     group: Owner | None = None
+    # Compared only, as the headers are: nothing is fetched, and what is appended twice would be there twice.
     append: list[Any] | None = None
 
 

@@ -81,6 +81,7 @@ def _items(values: list[object], kind: Any, where: Location) -> list[object]:
                 at.bad("", f"must be a string, is {kind_of(value)}")
         elif issubclass(get_origin(kind) or kind, dict):
             items.append(value if isinstance(value, dict) else {})
+            # Null is an empty object here, as absent is.
             if not isinstance(value, dict | None):
                 at.bad("", f"must be an object, is {kind_of(value)}")
         else:
@@ -95,6 +96,7 @@ def _name_of(value: object) -> str:
 
 def _octal(value: object, where: Location) -> str:
     """The remedy for a mode that is quoted."""
+    # Elsewhere, digits in quotes are just a text.
     if not (where.path.endswith(".mode") and isinstance(value, str) and _OCTAL.fullmatch(value)):
         return ""
     number = int(value.removeprefix("0o"), 8)

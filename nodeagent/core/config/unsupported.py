@@ -39,6 +39,7 @@ _WHY: Final[Mapping[str, str]] = {
 def why(section: str) -> str:
     """Return the reason for a key of ``MachineConfig.unapplied``, such as ``storage.links[/etc/x]``."""
     name = section.partition("[")[0]
+    # All keys below ``ignition`` share one reason.
     return _WHY.get(name) or _WHY[name.partition(".")[0]]
 
 

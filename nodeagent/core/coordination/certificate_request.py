@@ -24,6 +24,7 @@ MAX_REQUEST: Final = 4096
 _PEM: Final = re.compile(
     rb"-----BEGIN CERTIFICATE REQUEST-----\n((?:[A-Za-z0-9+/=]+\n)+)-----END CERTIFICATE REQUEST-----\n?"
 )
+# The name of a Node: RFC 1123, in lower case.
 _NODE: Final = re.compile(r"[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?")
 
 _INTEGER: Final = 0x02
@@ -49,6 +50,7 @@ def requested_node(pem: bytes) -> str:
     """Return the node that the subject names. Raises ``ValueError`` with what is wrong with the request."""
     info, algorithm, signature = _parts(_only(_decoded(pem), _SEQUENCE), _SEQUENCE, _SEQUENCE, _BIT_STRING)
     version, subject, key, attributes = _parts(info, _INTEGER, _SEQUENCE, _SEQUENCE, _ATTRIBUTES)
+    # Version 1 has the number 0 (RFC 2986).
     if version != b"\x00":
         raise ValueError("its version is not 1")
     node = _node(subject)

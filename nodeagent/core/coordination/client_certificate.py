@@ -99,6 +99,7 @@ def issued(name: str, answer: Mapping[str, Any]) -> bytes | None:
     if not text:
         return None
     try:
+        # base64 takes a third more than what it encodes.
         decoded = base64.b64decode(str(text)[: 2 * MAX_CERTIFICATE], validate=True).decode("ascii")
     except ValueError:
         decoded = ""

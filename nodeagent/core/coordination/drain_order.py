@@ -86,6 +86,7 @@ def present_step(order: DrainOrder, pods: Sequence[Mapping[str, Any]]) -> DrainS
 def lead_note(operation: str, latest: float, lead_time: float) -> str:
     """Return the annotation for evictions that begin ``lead_time`` seconds after ``latest``, an upper bound of the
     server's time."""
+    # Rounded up, so that the lead time is never shorter than requested.
     return f"{seconds_time(ceil(latest + lead_time))} {operation}"
 
 

@@ -101,6 +101,7 @@ def _moment(words: list[str], now: datetime) -> datetime:
         found = datetime.fromisoformat(" ".join(words))
     except ValueError:
         raise ValueError(f"{' '.join(words)!r} is neither a time nor a window") from None
+    # An operator who gives no offset means the clock of the host.
     return found if found.tzinfo is not None else found.replace(tzinfo=now.tzinfo)
 
 

@@ -71,6 +71,7 @@ def _not_kept_back(
     huge = sum(size for resource, size in sizes.items() if resource.startswith("hugepages-"))
     for resource, amount in kept_back.items():
         reported = parse_quantity(str(allocatable.get(resource, "")))
+        # What the Node does not report proves nothing.
         if resource not in sizes or reported is None:
             continue
         expected = max(Decimal(0), sizes[resource] - amount - (huge if resource == "memory" else 0))

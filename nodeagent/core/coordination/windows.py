@@ -80,6 +80,7 @@ def named_windows(texts: Iterable[str]) -> Mapping[str, str]:
 def _day(name: str) -> int:
     short = name.strip().lower()[:3]
     full = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+    # The whole word is compared, or three letters would make any word a day.
     if short not in DAYS or name.strip().lower() not in (short, full[DAYS.index(short)]):
         raise ValueError(f"{name!r} is not a day of the week")
     return DAYS.index(short)

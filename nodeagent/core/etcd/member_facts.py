@@ -59,6 +59,7 @@ class MemberFacts:
     survey: EtcdSurvey | None = None
     unreachable: Refusal = UNREACHABLE
     data: DataDirectory = DataDirectory()
+    # In the store, because a lost disk takes the data directory with it.
     note: Identity | None = None
     running: bool = False
     permitted: bool = False
@@ -87,6 +88,7 @@ def has_data_of(facts: MemberFacts, member: Member) -> bool:
 
 
 def has_address(facts: MemberFacts, member: Member) -> bool:
+    # A member may have several addresses, of which one is enough.
     return not set(facts.peers).isdisjoint(member.peers)
 
 

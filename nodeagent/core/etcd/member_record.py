@@ -68,6 +68,7 @@ def operation_from_text(text: str) -> MemberOperation | None:
         raise TypeError("the operation of the etcd member has a wrong type")
     if not all(_is_id(data.get(key, "")) for key in ("remove", "added")):
         raise ValueError("the operation of the etcd member has no valid id")
+    # An unknown kind is an error: this agent could not end what a newer one began.
     operation = MemberOperation(**{**data, "kind": OperationKind(data.get("kind", ""))})
     if datetime.fromisoformat(operation.since).tzinfo is None:
         raise ValueError("the time of the operation has no zone")

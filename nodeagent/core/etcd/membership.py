@@ -95,6 +95,7 @@ class ArchiveData:
 
 @dataclass(frozen=True, slots=True)
 class AddLearner:
+    # A voter that never starts would count against the quorum. A learner does not.
     peers: Sequence[str]
 
 
@@ -201,6 +202,7 @@ def unattended_kind(facts: MemberFacts, *, left: bool) -> OperationKind | Refusa
             return Refusal(Reason.ETCD_DATA_FOREIGN, "the data are those of a member of another cluster")
         return OperationKind.JOIN
     if has_data_of(facts, member):
+        # A member with its data that does not run is joined, too: the operation starts it.
         done = facts.running and not member.learner
         return None if done else OperationKind.JOIN
     if not member.name:

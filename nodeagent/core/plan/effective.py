@@ -172,6 +172,7 @@ def _kernel_type(candidates: Sequence[MachineConfig], new: MachineConfig, deploy
         removed = replaced_of(replace(new, kernel_type=kind)) - NOT_IN_EACH_IMAGE
         if packages <= deployment.packages and removed <= deployment.removed and (removed or not _swapped(deployment)):
             return kind
+    # None matches: any type but the new one makes the change visible.
     return next((config.kernel_type for config in candidates if config.kernel_type != new.kernel_type), "default")
 
 

@@ -156,6 +156,7 @@ def not_taken_over(running: bytes, keys: Sequence[KeyChange]) -> str | None:
 
 def is_leftover(path: str) -> bool:
     """Return whether a file of a drop-in directory is probably there by accident."""
+    # CRI-O reads every file of its directory, whatever the ending, so a backup there is configuration.
     name = path.rpartition("/")[2]
     return name.startswith(".") or name.endswith(LEFTOVERS)
 

@@ -54,6 +54,7 @@ class OsChanges:
     packages: Sequence[PackageChange] | None = None
     files: FileCounts | None = None
     kernel: tuple[str, str] | None = None
+    # A soft reboot needs the same kernel, initramfs, arguments and policy.
     same_initramfs: bool | None = None
     same_selinux_policy: bool | None = None
     arguments_added: Sequence[str] = ()

@@ -48,6 +48,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
             for planned in plan.changes
         ],
         "actions": [{**action_to_dict(action), "because": list(action.because)} for action in plan.actions],
+        # For readers. The agent itself computes both from the actions again.
         "drain": plan.drain,
         "disruption": disruption(plan),
     }
@@ -95,6 +96,7 @@ def _planned(data: Mapping[str, Any]) -> PlannedChange:
     change = Change(_text(data, "domain"), _text(data, "key"), ChangeKind(_text(data, "change")))
     actions = tuple(_action(item) for item in _objects(data, "actions"))
     avoids = data.get("avoids_reboot") is True
+    # A list without items is left out when a plan is written.
     keys = tuple(_key(item) for item in _objects(data, "keys")) if "keys" in data else ()
     details = tuple(_detail(item) for item in _objects(data, "details")) if "details" in data else ()
     source = PolicySource(_text(data, "policy"))

@@ -40,6 +40,7 @@ class Explanation:
 
 
 def explain(policy: Policy, domain: str, key: str) -> Explanation:
+    # No policy allows what a running host cannot do.
     if reason := _never(domain, key):
         return Explanation(domain, key, PolicySource.NONE, None, "none", (), None, (), reason)
     found = match(policy, Change(domain, key, ChangeKind.MODIFIED))
@@ -48,6 +49,7 @@ def explain(policy: Policy, domain: str, key: str) -> Explanation:
         return Explanation(domain, key, PolicySource.NONE, None, "none", UNLISTED, None, (), reason)
     entry = found.entry
     replaced = next((e for e in policy.replaced if e.key == entry.key and entry.source is PolicySource.USER), None)
+    # Only paths have patterns and directories.
     shadowed = _shadowed(policy, key, entry) if domain == "file" else ()
     return Explanation(
         domain,

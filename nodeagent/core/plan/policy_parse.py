@@ -128,6 +128,7 @@ def _rival(entries: dict[str, Entry], key: str, actions: tuple[Action, ...]) -> 
 def _key(item: Fields, name: str) -> str | None:
     key = item.text(name)
     if key is None:
+        # ``text`` has reported a value of another type.
         if item.raw(name) is None:
             item.bad(name, "is required")
         return None

@@ -54,6 +54,7 @@ def _remedy_of(path: str) -> str:
 def _has_access(user: UserEntry) -> bool:
     if any(ssh_key.is_key(key) for key in user.ssh_keys):
         return True
+    # A locked hash lets no login in, at the console either.
     return user.password_hash is not None and not access.is_locked(user.password_hash)
 
 

@@ -71,6 +71,7 @@ class _Registries:
     registries: Mapping[str, _Registry]
 
 
+# Each of them decides which image a reference means, or whether it is pulled at all.
 FIXED: Final = ("prefix", "location", "blocked", "insecure")
 
 
@@ -79,6 +80,7 @@ def _kept(scope: str, was: _Registry, now: _Registry) -> str:
         if before != after:
             return f"{name} of registry {scope} changes"
     for location in was.mirrors:
+        # A pod that is created again may find its image only there.
         if location not in now.mirrors:
             return f"mirror {location} of registry {scope} is removed"
     for location, pull in now.mirrors.items():

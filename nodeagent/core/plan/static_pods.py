@@ -86,6 +86,7 @@ def directory_problems(files: Mapping[str, bytes], changed: Sequence[str]) -> It
                 continue
             if pod.title == pods[path].title:
                 yield Problem(path, f"is the same pod as {other}, {pod.title}: the kubelet runs one of them")
+            # etcd locks its database, so the second one waits for the first without end.
             elif (data := data_directory(pod)) and data == data_directory(pods[path]):
                 yield Problem(path, f"has the data directory of etcd of {other}, {data}: only one of them starts")
 

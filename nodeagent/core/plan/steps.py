@@ -70,6 +70,7 @@ class EnableUnit:
 
 @dataclass(frozen=True, slots=True)
 class PresetUnit:
+    # The presets of the host decide, as for a unit that comes with a package (systemd.preset(5)).
     unit: str
 
 
@@ -82,6 +83,7 @@ class RestoreUnit:
 
 @dataclass(frozen=True, slots=True)
 class SetPassword:
+    # The hash stays in the config: steps are printed, and stored in the record.
     user: str
 
 
@@ -245,6 +247,7 @@ def decides_enablement(unit: UnitEntry) -> bool:
 def _disables_first(was: UnitEntry | None, now: UnitEntry | None) -> bool:
     """Return whether to disable first, while the old unit file names the links. The result of a preset is unknown."""
     if now is not None and now.mask:
+        # The links of [Install] stay beside a mask, and would start the unit again as soon as it is gone.
         return was is None or not was.mask
     if was is None or was.mask or was.enabled is False or not decides_enablement(was):
         return False

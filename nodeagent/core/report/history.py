@@ -52,6 +52,7 @@ def entry_of(
 
     A reboot was avoided if an entry of the user policy replaced a reboot, and the update was verified without one.
     """
+    # After a fallback reboot nothing was avoided.
     avoided = outcome == "done" and record.written.reboots == 0 and plan.avoids_reboot
     return HistoryEntry(
         update_id=record.update_id,

@@ -70,6 +70,7 @@ def render(samples: Iterable[Sample]) -> str:
             lines.append(f"# TYPE {family.name} {family.kind}")
             before = family
         lines.append(f"{family.name}{sample.suffix}{_braces(sample.labels)} {_number(sample.value)}")
+    # The format requires a line break behind the last line.
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -106,6 +107,7 @@ REASON = Family(
     "Why the agent is degraded, or what it waits for. Absent without a reason.",
     ("reason",),
 )
+# Names come and go with the configs, but each host has only two of them at a time.
 CONFIG = Family(
     "nodeagent_config_info",
     MetricKind.GAUGE,
@@ -203,6 +205,7 @@ SOFT_REBOOTS = Family(
     MetricKind.COUNTER,
     "Boots during an update that started all services and no kernel; they are among nodeagent_reboots_total.",
 )
+# Reasons are a closed list, so the number of series is bounded.
 REFUSED = Family("nodeagent_refused_total", MetricKind.COUNTER, "Refused desired configs, by reason.", ("reason",))
 WAITS = Family(
     "nodeagent_waits_total",

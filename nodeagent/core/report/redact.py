@@ -63,6 +63,7 @@ MAX_NAME = 40
 def _token(match: re.Match[str]) -> str:
     """Replace long words that look like base64: keys, certificates or credentials."""
     word = match.group()
+    # Forty characters of base64 have an upper case letter almost for certain, and names of rendered configs have none.
     if HEX.fullmatch(word) or not any(c.isupper() for c in word):
         return word
     if KNOWN_ROOT.match(word) and all(len(part) < MAX_NAME for part in word.split("/")):

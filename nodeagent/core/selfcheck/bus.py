@@ -97,6 +97,7 @@ def _name(found: NameFacts, unit: UnitFacts | NotRead) -> SelfCheck:
             remedy = f"systemctl reload dbus && systemctl restart {UNIT}"
             return failed(name, f"the daemon runs without the name {BUS_NAME}: the bus has not read its policy", remedy)
         return skipped(name, "the daemon does not run", f"systemctl start {UNIT}")
+    # Only the policy of the bus keeps other users from the name.
     if found.uid != 0:
         return failed(name, f"process {found.pid} of user {found.uid} has the name {BUS_NAME}", "stop that process")
     # systemd reports 0 as long as it knows no main process.

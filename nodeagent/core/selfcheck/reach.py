@@ -56,6 +56,7 @@ def is_redirected(registry: str, documents: Iterable[Mapping[str, Any]]) -> bool
     for document in documents:
         entries = document.get("registry")
         for entry in entries if isinstance(entries, list) else ():
+            # A registry without a prefix is known by its location.
             scope = str(entry.get("prefix") or entry.get("location") or "") if isinstance(entry, dict) else ""
             wildcard = scope.startswith("*.") and registry.endswith(scope.partition("/")[0][1:])
             if scope and (wildcard or scope.partition("/")[0] == registry):

@@ -79,6 +79,7 @@ def _daemon(program: str, running: RunningFacts) -> SelfCheck:
     name, restart = "versions.daemon", f"systemctl restart {UNIT}; an update under way is resumed"
     if running.version != program:
         return failed(name, f"the running daemon is {running.version}, and {program} is installed", restart)
+    # The process would import its next module from the other version.
     if running.replaced:
         return failed(name, f"the running daemon uses a file that was replaced: {running.replaced}", restart)
     return ok(name, f"the running daemon is {program}")

@@ -50,6 +50,7 @@ def _check(content: bytes, *, version_1: bool) -> Iterator[str]:
         yield f"is not TOML: {_KEYS.sub('a key', str(error))}" if toml else "is nested too deeply"
         return
     if "registries" in data:
+        # containers/image compares what is in the tables, so an empty one is no mixture.
         if any(data.get(key) for key in VERSION_2):
             yield "mixes tables of version 1 (registries.search, .insecure, .block) and version 2 (registry)"
         elif not version_1:

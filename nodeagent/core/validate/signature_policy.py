@@ -141,6 +141,7 @@ def _source(item: Fields, key: str) -> bool:
 
 def _is_base64(text: str) -> bool:
     try:
+        # Empty data are no key.
         return bool(base64.b64decode(text, validate=True))
     except ValueError:
         return False

@@ -23,6 +23,7 @@ RSA_BITS: Final = (1024, 16384)
 
 # The fields of a key after the name of its type: s a string, m a number, 4 and 8 that many bytes; "s32" a string of 32
 # bytes. sshd(8) lists the types, PROTOCOL.certkeys and PROTOCOL.u2f of OpenSSH the fields.
+# An uncompressed point: one byte, and two coordinates.
 _POINT: Final = {"nistp256": "s65", "nistp384": "s97", "nistp521": "s133"}
 _PLAIN: Final[dict[str, tuple[str, ...]]] = {
     "ssh-ed25519": ("s32",),

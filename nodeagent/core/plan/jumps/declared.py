@@ -19,6 +19,7 @@ UPDATE_PATH: Final = "/etc/nodeagent/update-path.yaml"
 
 Version = Annotated[str, Meta(pattern=VERSION)]
 Why = Annotated[str, Meta(pattern=r"^[^\x00-\x1f]*$", max_length=500)]
+# The digest of a container image, or the checksum of a commit.
 Content = Annotated[str, Meta(pattern=r"^(sha256:)?[0-9a-f]{64}$")]
 Argument = Annotated[str, Meta(pattern=r"^[^\s\x00-\x1f]{1,500}$")]
 # Wildcards are allowed in the last part only, so that a pattern lists one directory.
@@ -79,6 +80,7 @@ class UpdatePath(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _EL: Final = ("rhel", "rhcos", "centos")
+# All words that systemd reads as false.
 _V1: Final = tuple(f"systemd.unified_cgroup_hierarchy={value}" for value in ("0", "no", "n", "false", "f", "off"))
 
 # The facts: systemd 256, of Fedora 41, stops the boot with these arguments (its change 9ab93761c1002559dca515bcbc8a8c96

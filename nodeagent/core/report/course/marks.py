@@ -22,6 +22,7 @@ def length(seconds: float) -> str:
     """Return a length with at most two units: 77 ms, 0.4 s, 58.3 s, 2 min 37 s, 5 h 2 min."""
     if seconds < 0.1:
         return f"{seconds * 1000:.0f} ms"
+    # From here on, one decimal would round up to 60 s.
     if seconds < 59.95:
         return f"{seconds:.1f}".removesuffix(".0") + " s"
     whole = round(seconds)

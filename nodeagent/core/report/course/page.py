@@ -121,6 +121,7 @@ def _pictures(timeline: Timeline) -> str:
     shown = {bar.kind for bar in timeline.phases} | ({"band"} if timeline.outage else set())
     shown |= ({"down"} if timeline.downs else set()) | ({"clock"} if timeline.clock_steps else set())
     key = "".join(f'<li><span class="k-{kind}"></span>{words}</li>' for kind, words in _KEY if kind in shown)
+    # To a screen reader, these words are the picture.
     words = "The whole update, to scale: " + _spoken(timeline.phases)
     # Without a script, the style sheet shows the drawing that fits the screen.
     drawn = "".join(draw(timeline, look, words) for look in (DESK, PHONE))
@@ -147,6 +148,7 @@ def _comparison(found: Comparison | None, timeline: Timeline) -> str:
     title = "<h2>Beside “drain, pull, stage, reboot”</h2>"
     if found is None:
         why = "No reboot of this host has been measured yet, so there is nothing to compare with."
+        # An update that disrupted nothing needs no comparison.
         return f"<section>{title}<p>{why}</p></section>" if timeline.outage else ""
     here, there = found.out
     least, why = ("at least ", f": {' and '.join(found.missing)} was not measured here") if found.missing else ("", "")

@@ -208,6 +208,7 @@ def _outage(axis: _Axis, phases: tuple[Bar, ...], steps: tuple[Bar, ...], *, dra
         return ServiceOutage(min(starts), phases[-1].end, whole=True)
     if axis.downs:
         verified = [phase.end for phase in phases if phase.name == Phase.VERIFYING and phase.boot]
+        # A host that lost its power has no reboot that logind accepted.
         begins += axis.accepted() or [axis.downs[0].start]
         return ServiceOutage(min(begins), max(verified, default=axis.total), whole=True)
     return ServiceOutage(min(begins), max(step.end for step in acts), whole=False) if acts else None

@@ -46,6 +46,7 @@ class AdminChecks(Protocol):
         """
         ...
 
+    # The node may be out of service while a check runs, so none may hang.
     async def run(self, check: AdminCheck, config: str) -> str:
         """Return why the check failed, with the end of its output, or "" if it passed.
 

@@ -64,6 +64,7 @@ class Swept:
 class Files(Protocol):
     """Paths of this host. Symlinks that other users can change are never followed."""
 
+    # Numbers, because the name of an owner may be gone when the entry is restored.
     async def capture(self, path: str) -> FileTreeEntry | None:
         """Return the current entry with numeric owners, None if it is missing.
 
@@ -133,6 +134,7 @@ class Units(Protocol):
         """Return how often the connection to systemd was lost. Units that use the bus may fail with it."""
         ...
 
+    # Until then a unit may be inactive because its turn has not come.
     async def boot_finished(self) -> bool:
         """Return whether all start jobs of this boot have ended, with any result."""
         ...
@@ -149,6 +151,8 @@ class Units(Protocol):
         """
         ...
 
+    # ``Requires=`` passes a restart on: where the kubelet requires CRI-O, a restart of both would start the kubelet
+    # twice.
     async def restarts_with(self, unit: str) -> Collection[str]:
         """Return the units that systemd restarts in one transaction with ``unit`` if they run, as they require it."""
         ...

@@ -66,6 +66,7 @@ class Power(Protocol):
         """Return the inhibitors of other programs that block a shutdown."""
         ...
 
+    # A shutdown between two writes would boot parts of two configs.
     def inhibit(self, why: str) -> AbstractAsyncContextManager[None]:
         """Keep other programs from shutting this host down. Without logind it only warns."""
         ...
@@ -92,6 +93,7 @@ class Power(Protocol):
         """
         ...
 
+    # systemd enters /run/nextroot if any program has prepared a system there.
     async def check_soft_reboot(self, *, same_system: bool = True) -> None:
         """Raise ``Refused`` if a soft reboot is not possible, or would start another system.
 
@@ -100,6 +102,7 @@ class Power(Protocol):
         """
         ...
 
+    # Firmware and loader are known where the loader reports its times to systemd, as systemd-boot does.
     async def kernel_start_seconds(self) -> float | None:
         """Return how long firmware, boot loader, kernel and initramfs took at the last start of the kernel.
 
