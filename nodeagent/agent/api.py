@@ -101,9 +101,8 @@ class Api:
         """
         self._refuse_in_cluster()
         desired = await self._parse(text.encode())
-        # The limit is checked against a plan, and a plan needs a known start.
+        # The limit is checked against a plan, which needs to know from what the update starts.
         if max_disruption:
-            # During an update it is not known from what the next one starts.
             self._refuse_during_update()
         # During an update, the state from which the next one begins is not known yet. The config is checked at its
         # turn.
@@ -131,6 +130,7 @@ class Api:
             if phase not in (Phase.IDLE, Phase.DEGRADED):
                 raise Refused(f"an update is under way ({phase})", reason=Reason.UPDATE_UNDER_WAY)
         present, digest = await self._ports.store.current(), await self._ports.store.previous()
+        # From the applied parts of a blocked config, the way back leads to the current one.
         if record.lasting.partial is not None:
             present, digest = record.lasting.partial.desired, present
         if half_way(record):

@@ -28,6 +28,7 @@ class ClusterConfigSource:
 
     async def run(self, status: Status) -> None:
         """Report ``status``, then what the sink receives."""
+        # The annotations of the Node may still be those of the previous process.
         self._handshake.report(status)
         await self._handshake.run()
 

@@ -163,6 +163,7 @@ class Adapters:
         from nodeagent.host.etcd.member_config import read_member_config
         from nodeagent.host.etcd.member_host import MemberHost
 
+        # Read at each call, so that other settings of the member need no restart of the daemon.
         config = await read_member_config()
         if config is None:
             return None

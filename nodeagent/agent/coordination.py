@@ -112,6 +112,7 @@ class Coordination:
                 await self._slot.acquire(operation.holder, operation.id, operation.reason)
             await self._acquire_lease(operation)
             if operation.queued:
+                # An actor that respects the lease stays away from here on. One that began before shows now.
                 await self.check_others(stops_node=operation.stops_node)
             # Machine controllers delete machines without a lease.
             if self._gates is not None:

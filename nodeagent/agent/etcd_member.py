@@ -234,6 +234,7 @@ class MemberManager:
 
     async def _adopt(self, facts: MemberFacts) -> None:
         """Take the note of a member that was started without this agent, once its data are those of a listed member."""
+        # A join has nothing to do only where the data are those of a listed member that runs.
         found = next_step(MemberOperation("", OperationKind.JOIN, "", ""), facts)
         if isinstance(found, Finished) and found.identity is not None:
             await self._keep_note(MemberNote(found.identity.member, found.identity.cluster))
@@ -255,6 +256,7 @@ class MemberManager:
         if not repeated:
             self._progressed = self._clock.monotonic()
             self._emit(operation, describe(step))
+        # From here on a refusal releases nothing: the step may have its effect without an answer.
         operation = replace(operation, begun=True)
         await self._keep(operation)
         # The note comes before the start: `etcd prepare` starts no member whose data the note does not know while no

@@ -60,7 +60,8 @@ async def choose(found: FoundSettings, notes: SettingsStore, report: Report) -> 
     kept = await _kept(notes)
     if kept is None:
         raise found.error
-    report.problem("settings", _with("the last valid settings are used", found.error))
+    words = f"the last valid settings are used: {found.error.message}"
+    report.problem("settings", InvalidInput(words, reason=found.error.reason, problems=found.error.problems))
     return kept
 
 
@@ -88,7 +89,3 @@ async def _kept(notes: SettingsStore) -> Settings | None:
     except (ValueError, AttributeError, InvalidInput):
         return None
     return settings
-
-
-def _with(words: str, error: InvalidInput) -> InvalidInput:
-    return InvalidInput(f"{words}: {error.message}", reason=error.reason, problems=error.problems)

@@ -91,6 +91,7 @@ def _name(where: str) -> str:
 
 def _fragments(config: MachineConfig) -> dict[str, bytes]:
     """Return the settings files of a config by name."""
+    # The same names as in ``settings.load.find``: other files of the directory are no settings.
     within = f"{SETTINGS}/"
     return {
         path[len(within) :]: node.content

@@ -86,6 +86,7 @@ async def _check_notes(ports: Ports, update: Update) -> list[str]:
 async def _kind_of_planned(ports: Ports, policy: UpdatePolicy, update: Update, deployment: str) -> ChosenKind:
     try:
         return await kind_of_planned(ports, policy, update, deployment)
+    # A plan is an answer to an operator, so it names the doubt instead of waiting for the service.
     except ServiceUnavailable as error:
         return ChosenKind(None, error.message, error.reason)
 
@@ -105,6 +106,7 @@ async def _replaced(ports: Ports, basis: Basis, new: MachineConfig) -> dict[str,
     owners = entries_by_path(basis.config)
     drifted = {path for path, entry in owners.items() if entry in basis.drift}
     for path in (expand(new).keys() - owners.keys()) | drifted:
+        # An entry that cannot be read has no values to show. The pre-flight has judged it.
         with suppress(AgentError):
             if (entry := await ports.files.capture(path)) is not None:
                 found[path] = entry

@@ -60,6 +60,7 @@ class HostPolicy:
             usable = {name: layer for name, layer in kept.items() if name == each or name.startswith(f"{each}/")}
             if not usable and each not in old.files:
                 raise failure
+            # A file that can be read is newer than its kept copy.
             layers = {**usable, **layers}
         return layered(default_policy(), (layers[each] for each in merge_order(path, layers)))
 

@@ -27,6 +27,7 @@ async def sweep(
 ) -> None:
     try:
         async with asyncio.timeout(SWEEP_FOR):
+            # ``Api.apply`` writes the desired config in the same way as a managed file.
             swept = await files.sweep(sorted({*await _paths(store, load), desired_path}))
     except TimeoutError:
         report.problem("sweep", Terminal(f"not done within {SWEEP_FOR:g} s", reason=Reason.SWEEP_INCOMPLETE))

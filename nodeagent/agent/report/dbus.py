@@ -184,25 +184,12 @@ class _Manager:
         return ()
 
     def interface(self) -> Interface:
+        with_config = partial(Method, max_size=MAX_APPLY, max_size_for_root=MAX_APPLY_OF_ROOT)
         return Interface(
             MANAGER,
             methods={
-                "Apply": Method(
-                    self.apply,
-                    "sa{sv}",
-                    "s",
-                    ("config", "options", "digest"),
-                    max_size=MAX_APPLY,
-                    max_size_for_root=MAX_APPLY_OF_ROOT,
-                ),
-                "Plan": Method(
-                    self.plan,
-                    "sa{sv}",
-                    "s",
-                    ("config", "options", "plan"),
-                    max_size=MAX_APPLY,
-                    max_size_for_root=MAX_APPLY_OF_ROOT,
-                ),
+                "Apply": with_config(self.apply, "sa{sv}", "s", ("config", "options", "digest")),
+                "Plan": with_config(self.plan, "sa{sv}", "s", ("config", "options", "plan")),
                 "Rollback": Method(self.rollback, "a{sv}", "s", ("options", "config")),
                 "Cancel": Method(self.cancel, "a{sv}", "s", ("options", "answer")),
                 "Reboot": Method(self.reboot, "a{sv}", "s", ("options", "answer")),

@@ -32,6 +32,7 @@ async def first_status(ports: Ports, report: Report, *, clustered: bool) -> None
     faults: list[AgentError] = []
     record = await _read(ports.store.load, degraded_record(), faults)
     if faults:
+        # The unreadable record is the state of the host, so it is not listed as a problem as well.
         fault = faults.pop()
         record = degraded_record(fault.reason, str(fault))
     digest = await _read(ports.store.current, "", faults)

@@ -105,11 +105,13 @@ def _priority(event: Event) -> int | None:
     """Return the priority of the entry if it differs from the default of its kind."""
     match event:
         case events.StagingAdvanced() | events.FenceChanged() | events.DrainAdvanced():
+            # The status has every sample, and the journal each change.
             return log.DEBUG if event.routine else None
         case events.ConfigRefused(repeated=True) | events.LeaseChanged(renewed=True):
             return log.DEBUG
         case events.MaintenanceChanged(message=""):
             return log.DEBUG
+        # Their kind has the priority of a warning, which the end of a problem does not deserve.
         case events.ProblemSolved() | events.DriftChanged(drift=()):
             return log.NOTICE
         case events.UpdateFinished(entry=entry) if entry.outcome not in ENDED_UNCHANGED:

@@ -72,6 +72,7 @@ class MotdFile:
     def _write(self, text: str) -> None:
         if text:
             _make_readable(Path(self._file.path).parent)
+            # pam_motd shows the file as it is.
             self._file.write(with_times(text, _local))
         else:
             self._file.clear()

@@ -259,26 +259,22 @@ async def states_before(ports: Ports, update: Update) -> dict[str, str]:
 
 async def _nothing_to_do(ports: Ports, step: ActStep) -> str | None:
     """Why this step has nothing to act on: the built-in policy names units that many hosts do not have."""
+    if not (unit := step_unit(step)):
+        return None
+    state = await ports.units.state(unit)
     match step:
-        case ReloadUnit(unit):
-            state = await ports.units.state(unit)
-            if state.load == "not-found":
-                return f"{unit} is not on this host"
-            if state.active not in ("active", "reloading", "refreshing"):
-                return f"{unit} is {state.active}; it reads its configuration when it starts"
-        case StopUnit(unit):
-            state = await ports.units.state(unit)
+        case StopUnit():
             if state.file:
                 return f"{unit} has a unit file of this host"
             # A template never runs itself, and its state says nothing about its instances.
             if state.active in NOT_RUNNING and not is_template(unit):
                 return f"{unit} does not run"
-        case RestartUnit(unit) | ClearState(unit, _):
-            state = await ports.units.state(unit)
-            if state.load == "not-found":
-                return f"{unit} is not on this host"
-            if state.load == "masked":
-                return f"{unit} is masked"
+        case _ if state.load == "not-found":
+            return f"{unit} is not on this host"
+        case ReloadUnit() if state.active not in ("active", "reloading", "refreshing"):
+            return f"{unit} is {state.active}; it reads its configuration when it starts"
+        case RestartUnit() | ClearState() if state.load == "masked":
+            return f"{unit} is masked"
         case _:
             pass
     return None
@@ -345,6 +341,7 @@ async def _check_reload(run: Run, step: ReloadUnit, began: str) -> None:
     wanted = reload(step.unit)
     keys = [key for key in keys_of(run.update) if wanted in key.actions]
     if run.record.reverting:
+        # A revert reloads the values from before the update.
         keys = [replace(key, before=key.after, after=key.before) for key in keys]
     problem = await run.ports.health.reload_problem(step.unit, began, keys)
     if problem is None:

@@ -94,6 +94,7 @@ async def verify(run: Run, progress: Progress) -> None:
                 if run.record.reverting or not check.required:
                     report(run, check.id, why, Reason.CHECK_FAILED)
                     break
+                # After the config took effect, a check has the time of a slow service before it is a verdict.
                 if clock() >= deadline:
                     raise CheckFailed(check, why)
                 progress(f"{why}; it is repeated", deadline)

@@ -81,6 +81,7 @@ async def watch_boot(run: Run, progress: Progress) -> None:
     deadline, good_since = clock() + run.policy.verify_timeout, None
     while True:
         bad, waiting = await _check(run, units)
+        # A unit that waits for its turn in the boot is inactive, like one that no unit starts.
         waiting = waiting or not await run.ports.units.boot_finished()
         now = clock()
         if bad or waiting:

@@ -68,6 +68,7 @@ async def request_cancellation(
         update.cancelled = cancelled_by(who)
     try:
         async with desired.recorded(ApplyRequest(digest, cancel=True, name=name, requester=who), None):
+            # The request is in the store by now, and the file follows: a kill in between leaves the config cancelled.
             await put_back(digest)
     except BaseException:
         if update is not None:

@@ -61,6 +61,7 @@ class DesiredReader:
         """
         async with self._recording:
             store = self._ports.store
+            # A request and its config are written under this lock, so that both are read from before or after it.
             request = await store.request()
             try:
                 desired = await self.read()

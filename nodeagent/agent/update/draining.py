@@ -41,6 +41,7 @@ async def drain_before_writing(run: Run) -> str:
         try:
             await run.ports.coordination.check_quorum()
         except Refused as error:
+            # The drain goes on while etcd does not allow the reboot, and its pods may still leave.
             run.narrate(UpdateWaiting, error.message, reason=error.reason)
         else:
             break

@@ -121,6 +121,7 @@ class Executor:
                     if (to := await self._unless_bug(update, self._one(update))) is None:
                         return RunResult.REBOOTING
                     await self.enter(update, to)
+                    # The end was reported just now. The loop goes on with the release, with longer pauses.
                     if phase is update.record.phase is Phase.RELEASING and update.ended and not reported:
                         return RunResult.UNRELEASED
 

@@ -47,6 +47,7 @@ async def watch(run: Run, progress: Progress) -> None:
 
 async def rolled_back(run: Run, order: Sequence[str], staged: str, booted: str) -> str:
     """Return that greenboot put ``booted`` before ``staged`` in the boot order, "" if it did not."""
+    # greenboot changes the boot order, which a choice at the boot menu leaves as it is.
     if await _state(run) is None or booted not in order or order.index(booted) > order.index(staged):
         return ""
     return "greenboot rolled back"

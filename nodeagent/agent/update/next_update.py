@@ -105,6 +105,7 @@ class NextUpdate:
         desired, request = await self._desired.with_request()
         self.wanted = desired
         current = await self._ports.store.current()
+        # Taken once: without safe parts, the next turn tries the whole config again.
         blocked, self._safe.blocked = self._safe.blocked, None
         if request is not None and request.cancel:
             meaning = desired.meaning if desired and desired.source.digest == request.digest else ""
@@ -186,6 +187,7 @@ def lasting_of(record: Record, desired: Desired, request: ApplyRequest | None) -
         kept = replace(kept, rolled_back_digest=request.avoid, rolled_back_meaning=request.avoid_meaning)
     if request is not None:
         kept = replace(kept, hold=request.hold)
+    # A config with another name and the same meaning would undo the rollback as well.
     if kept.rolled_back_digest == desired.source.digest or kept.rolled_back_meaning == desired.meaning:
         if request is None:
             name = desired.config.name

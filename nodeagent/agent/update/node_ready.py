@@ -48,6 +48,7 @@ async def wait(run: Run, readiness: NodeReadiness, progress: Progress) -> None:
     while True:
         away: AgentError | None = None
         try:
+            # A heartbeat from before this phase is one of the kubelet before its restart.
             why = await readiness.unready(run.record.since, outdated, kept_back)
         except (Unreachable, Retryable) as error:
             away, why = error, error.message

@@ -66,6 +66,7 @@ async def failed(run: Run, message: str, reason: str, *, curable: bool) -> Trans
     """Return the transition after a failure. ``curable`` as in ``core.update.failure``."""
     if isinstance(run.record.leg, Prepare):
         return await _failed_before_writing(run, message, reason)
+    # The right to disrupt the node was taken away, so neither a reboot nor a revert may follow.
     if reason in LOST:
         return degraded(run, message, reason)
     # The rest of the config may wait for exactly that reboot.
@@ -101,6 +102,7 @@ async def _failed_before_writing(run: Run, message: str, reason: str) -> Transit
     # waits for its turn.
     if reason == Reason.LEASE_LOST:
         canceled = not await run.ports.coordination.lease_was_stolen(run.record.operation)
+    # Without the rejection, the next turn would begin the update again that an operator has just stopped.
     if canceled:
         run.update.record = reject(run.record, message, run.ports.clock.now())
     return abort(reason, message)

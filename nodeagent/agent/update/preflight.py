@@ -139,6 +139,7 @@ class Preflight:
         self, new: MachineConfig, known: Sequence[MachineConfig], *, dirty: bool, first: bool
     ) -> tuple[Basis, frozenset[str]]:
         """Return what is in force, as far as this update goes, and the drifted entries that it leaves as they are."""
+        # Without a known config nothing is managed yet, and the fields of the OS are compared with the booted one.
         base = known[0] if known else replace(new, files={}, units={}, users={})
         # The next revision of an operator is drift that no update overwrites, and that blocks none.
         owned = unchanged([f"file:{path}" for path in owned_manifests(base)], base, new)

@@ -230,6 +230,7 @@ class Update:
         self.digest = self.record.to_digest
         self.writes = tuple(step_from_pair(*pair) for pair in self.record.writes)
         steps = [step for step in act_steps(self.plan) if not isinstance(step, Drain)]
+        # A restart of the agent within its update would end the process before the record has it as done.
         self.acts = tuple(step for step in steps if step_unit(step) != OWN_UNIT)
         own = [step for step in steps if step_unit(step) == OWN_UNIT]
         self.own = own[0] if own else None

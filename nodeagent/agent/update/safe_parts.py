@@ -160,8 +160,10 @@ class SafeUpdates:
             target = current
         if target is not current and matching(record.lasting.rejections, target.source.digest, target.meaning):
             return None
+        # The host has the current config already.
         if target is current and record.lasting.partial is None:
             return None
+        # Drift must not hold back a credential, and the OS changes with a reboot only.
         alone = replace(preflight, on_drift="report", leaves_os=True)
         update = await alone.prepare(target, [base], dirty=False, first=False, from_name=current.config.name)
         if not is_safe(update.plan):
