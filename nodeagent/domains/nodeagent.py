@@ -48,6 +48,7 @@ ESSENTIAL: Final = frozenset(
 )
 
 _BUS_DIRS: Final = ("/etc/dbus-1/system.d/", "/etc/dbus-1/system.conf", "/etc/dbus-1/system-local.conf")
+# A drop-in in service.d applies to every service: systemd.unit(5).
 _DROPIN_DIRS: Final = (f"{UNIT_DIR}/{OWN_UNIT}.d/", f"{UNIT_DIR}/service.d/")
 _COMMAND: Final = "nodeagent daemon"
 

@@ -85,6 +85,7 @@ class StaticPodDomain(Domain):
 def directory(files: Mapping[str, bytes]) -> str:
     """Return the directory in which a kubelet with these files reads manifests."""
     path = KubeletConfig(files).keys.get("staticPodPath")
+    # The paths of a config have no slash at the end and no dots.
     return posixpath.normpath(path) if isinstance(path, str) and path.startswith("/") else DEFAULT_DIRECTORY
 
 

@@ -17,5 +17,6 @@ DOMAIN: Final = Domain(
     name="units",
     title="systemd units",
     contents=dict.fromkeys(PATHS, unit_file.check),
+    # Only the installed systemd knows which directives it has.
     checkers=dict.fromkeys(PATHS, Checker.SYSTEMD_ANALYZE),
 )

@@ -45,6 +45,7 @@ def setup(level: str = "info", *, journal: str | None = None) -> None:
     _install(Journal(journal) if journal is not None else Lines(), threshold)
     # A library, or an earlier call, may have installed handlers, which would log each entry twice.
     logging.basicConfig(handlers=[_Foreign()], level=STDLIB[threshold], force=True)
+    # Warnings of Python would go to stderr, without fields and without the redaction of secrets.
     logging.captureWarnings(True)
 
 

@@ -99,6 +99,7 @@ def _caller() -> FrameType | None:
 
 
 def add_origin(_logger: Any, _method: str, entry: EventDict) -> EventDict:
+    # An entry of the standard logging brings its own origin.
     if "CODE_FILE" not in entry and (frame := _caller()) is not None:
         code = frame.f_code
         entry.update(CODE_FILE=code.co_filename, CODE_LINE=frame.f_lineno, CODE_FUNC=code.co_qualname)

@@ -34,6 +34,7 @@ __all__ = ["DOMAIN"]
 HEALTHZ_PORT: Final = 10248
 EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104 - an address to ask on loopback, not one to listen on
 HIDDEN: Final = "(not shown)"
+# Characters of a key or a value in a plan.
 MAX_SHOWN: Final = 200
 BY_KEY: Final = ByContent("By the keys that change: Restart kubelet.service at least, Drain and Reboot at most")
 # Results of systemd for a program that ended on its own: it does the same after a boot.
@@ -42,6 +43,7 @@ ENDED: Final = ("exit-code", "protocol", "start-limit-hit", "success")
 RESERVING: Final = ("systemReserved", "kubeReserved", "evictionHard", "reservedSystemCPUs")
 # Directives of the unit that describe it.
 DESCRIPTIVE: Final = ("[Unit] Description", "[Unit] Documentation")
+# The drop-in of kubeadm reads one of them: the first in Debian packages, the second in RPMs.
 ENVIRONMENT_FILES: Final = ("/etc/default/kubelet", "/etc/sysconfig/kubelet")
 
 
@@ -188,6 +190,7 @@ def _unit_paths(sides: Sides) -> dict[str, str]:
     """Return the paths of the unit to the name under which a config changes them."""
     found: dict[str, str] = {}
     for config in (sides.old, sides.new):
+        # A plan lists what changes in a unit under its name, and not under the paths of its file and drop-ins.
         if (unit := config.units.get(KUBELET)) is not None:
             found |= dict.fromkeys(expand(MachineConfig("", units={KUBELET: unit})), KUBELET)
     return found

@@ -218,6 +218,7 @@ def _patched(target: Mapping[str, Any], patch: Mapping[str, Any], depth: int = 0
 def _flag_keys(flag: str, value: str) -> Iterator[tuple[str, Any]]:
     name = RENAMED.get(flag) or _camel_case(flag)
     if flag in MAPS or flag in THRESHOLDS:
+        # A threshold has the form memory.available<100Mi.
         parts = [_divided(part, "=<" if flag in THRESHOLDS else "=") for part in value.split(",")]
         pairs = [(f"{name}.{key}", _scalar(item)) for key, sign, item in parts if sign]
         yield from pairs or [(name, {})]

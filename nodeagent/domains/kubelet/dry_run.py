@@ -80,6 +80,7 @@ def _check(
     tree: Mapping[str, bytes],
     judged: Callable[[ProgramResult], Iterator[Problem]],
 ) -> ProgramCheck:
+    # Flags win over the files, so a dry run without those of the unit would validate another configuration.
     flags = [f"--{flag}={value}" for flag, value in config.unit.flags.items() if flag not in REPLACED]
     own = [f"--cert-dir={SCRATCH}", "--exit-on-lock-contention"]
     return ProgramCheck(config.unit.program or PROGRAM, (*flags, *arguments, *own), tree, judged, DEADLINE)

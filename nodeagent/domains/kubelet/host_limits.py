@@ -95,6 +95,7 @@ def _made(config: KubeletConfig, group: str) -> bool:
     """Whether a unit below /etc may make the cgroup: a slice, or a service that names one."""
     name = group.rpartition("/")[2]
     units = (path for path in config.files if path.startswith(f"{UNIT_DIR}/"))
+    # Slice= of any unit makes the slice too, so its name in a text is enough.
     return any(path.endswith(f"/{name}") or name.encode() in config.files[path] for path in units)
 
 

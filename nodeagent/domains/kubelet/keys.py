@@ -22,6 +22,7 @@ RESTARTED: Final = (RESTART,)
 DRAINED: Final = (DRAIN, RESTART)
 REBOOTED: Final = (DRAIN, REBOOT)
 ROOT_DIR: Final = "/var/lib/kubelet"
+# The checkpoints of both managers, below the root directory.
 CPU_STATE: Final = "cpu_manager_state"
 MEMORY_STATE: Final = "memory_manager_state"
 # The default of the kubelet for maxPods.

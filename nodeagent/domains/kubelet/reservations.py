@@ -183,6 +183,7 @@ def _cpu_set(text: str) -> set[int] | None:
     found: set[int] = set()
     for part in text.strip().split(",") if text.strip() else ():
         first, dash, last = (word.strip() for word in part.partition("-"))
+        # int() takes long for a long text, and no range of CPUs needs more than eight digits.
         if not first.isdecimal() or (dash and not last.isdecimal()) or len(first + last) > 8:
             return None
         low, high = int(first), int(last) if dash else int(first)

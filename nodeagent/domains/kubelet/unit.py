@@ -21,6 +21,7 @@ KUBELET: Final = "kubelet.service"
 UNIT_DIRS: Final = ("/lib/systemd/system", "/usr/lib/systemd/system", "/run/systemd/system", UNIT_DIR)
 VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 WHOLE_WORD: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
+# Characters before a command that change how systemd runs it: systemd.service(5).
 PREFIXES: Final = "-@:+!|"
 
 
@@ -74,6 +75,7 @@ def read_unit(files: Mapping[str, bytes], unit: str = KUBELET, program: str = "k
     }
     for command in commands:
         words = _words(command.lstrip(PREFIXES))
+        # Another program may start it, such as env, or kubenswrapper of OpenShift.
         place = next((index for index, word in enumerate(words) if word.rpartition("/")[2] == program), None)
         if place is None:
             directives["[Service] ExecStart"] = (*directives.get("[Service] ExecStart", ()), command)
@@ -126,6 +128,7 @@ def _flags(words: Sequence[str]) -> dict[str, str]:
     for word in words:
         if word.startswith("-"):
             name, equals, value = word.lstrip("-").partition("=")
+            # The kubelet accepts underscores in the names of flags (WordSepNormalizeFunc).
             name = name.replace("_", "-")
             if equals and found.get(name):
                 value = f"{found[name]},{value}"
