@@ -133,6 +133,7 @@ def _with_source(fault: Unauthorized, source: Path) -> AgentError:
 
 
 def _waiting(name: str) -> None:
+    # Flushed, because an operator reads it in the journal while the command waits.
     print(f"waiting for the approval: nodeagent fleet approve {printable(name)}", flush=True)
 
 

@@ -186,6 +186,7 @@ class Client:
         """
         import asyncio
 
+        # An empty status differs from every other one, so the first is reported too.
         last: dict[str, Any] | None = {}
         gone = 0.0
         while True:
@@ -227,6 +228,7 @@ class Client:
     async def owner(self) -> str:
         """Return the unique name of the daemon on the bus, which changes when it restarts; "" if it does not run."""
         try:
+            # Without an owner the bus answers with the error NameHasNoOwner.
             return str((await self._bus.call(BUS, BUS_PATH, BUS, "GetNameOwner", "s", (NAME,), timeout=QUICK))[0])
         except AgentError:
             return ""

@@ -45,6 +45,7 @@ def change(args: argparse.Namespace) -> int:
 
 
 async def _change(client: Client, args: argparse.Namespace) -> dict[str, Any]:
+    # Only replace has the option.
     status = await client.change_etcd_member(args.etcd_command, getattr(args, "member", ""))
     found = _progress(status)
     if found is None or args.no_wait:
@@ -53,6 +54,7 @@ async def _change(client: Client, args: argparse.Namespace) -> dict[str, Any]:
     async with aclosing(client.follow(ABSENCE)) as statuses:
         async for changed in statuses:
             if changed is None:
+                # The daemon restarts, and then continues the operation.
                 continue
             latest = _progress(changed)
             if latest is None or latest["id"] != found["id"]:

@@ -59,6 +59,7 @@ def lines(*, idle: bool = True) -> Show:
         now_at = progress_line(status and {**status, "step": None})
         if text == last or (now_at == stage and time.monotonic() - at < STEP_EVERY):
             return
+        # A request that waits for its update begins at rest, which is no progress.
         if idle or text != "Idle":
             now = local_now()
             print(f"{clock(now.isoformat(), now)}  {local_times(text, now)}", flush=True)
@@ -115,6 +116,7 @@ async def events(
         return event
 
     loop = asyncio.get_running_loop()
+    # The signals share the queue, so that a wait ends between two events and never within one.
     for number in stops:
         loop.add_signal_handler(number, queue.put_nowait, number)
     tasks = [asyncio.create_task(forward(source)) for source in sources]
@@ -215,6 +217,7 @@ async def _wait(
         if requested and missed and status:
             with suppress(Unreachable):
                 history = await client.history(RECENT)
+                # The update that ran at the request is its answer only for a cancellation.
                 known = known if requested.cancels else {*known, requested.running}
                 if result := ending_without_signal(requested.name, requested.digest, status, history, known):
                     return requested.name, requested.digest, result

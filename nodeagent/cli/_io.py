@@ -66,6 +66,7 @@ def read(path: str) -> bytes:
 
 def add_max_disruption(parser: ArgumentParser) -> None:
     """Add the option of the commands that plan an update. The words are ``core.plan.plan.DISRUPTION_WORDS``."""
+    # They are written out, because the module of the plan takes longer to import than the whole parser.
     words = ("none", "reload", "restart", "drain", "reboot")
     help_text = f"refuse (exit status 4) what disrupts more: {', '.join(words[:-1])} or {words[-1]}"
     parser.add_argument("--max-disruption", metavar="WORD", choices=words, help=help_text)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nodeagent.core.etcd.member_facts import Identity
     from nodeagent.host.store.database import Reader
 
-__all__ = ["config", "etcd_note", "history", "lease", "plan", "status", "update"]
+__all__ = ["config", "etcd_note", "history", "plan", "status", "update"]
 
 NEITHER = "nodeagent plan --from A --to B needs neither the daemon nor root"
 
@@ -61,6 +61,7 @@ def status(why: Unreachable) -> dict[str, Any]:
             desired=record.to_name or current,
             current_digest=store.current(),
             target=record.to_name if record.phase not in (Phase.IDLE, Phase.DEGRADED) else "",
+            # The boot in which the record was written: the present one may be later.
             boot_id=record.boot_id,
             update_id=record.update_id,
             lease=store.lease(),
@@ -85,6 +86,7 @@ def config(why: Unreachable, which: str, name: str, *, secrets: bool) -> dict[st
 
 
 def _source(which: str, name: str) -> ConfigSource:
+    # The file comes first: it can be read without a store.
     if which == "desired" and (source := _desired()) is not None:
         return source
     with _store() as store:
@@ -140,11 +142,6 @@ def update(why: Unreachable, update_id: str) -> dict[str, Any]:
     with _store_or(why) as store:
         entries = store.history(HISTORY_LIMIT)
     return update_to_dict(find_update(entries, update_id))
-
-
-def lease(why: Unreachable) -> dict[str, Any] | None:
-    found: dict[str, Any] | None = status(why)["lease"]
-    return found
 
 
 def plan(why: Unreachable, text: str, *, diff: bool) -> dict[str, Any]:

@@ -55,6 +55,7 @@ ESCAPE: Final = "\x1b["
 
 
 def on_terminal() -> bool:
+    # TERM is dumb where escapes would be shown as text: a shell in Emacs, many CI systems.
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 

@@ -83,6 +83,7 @@ async def survey() -> Sequence[SelfCheck]:
         # The SELinux domain is read from the process of the daemon.
         pid = own_unit.pid if isinstance(own_unit, UnitFacts) else 0
         domain = await _bounded(asyncio.to_thread(files.read_domain, pid))
+        # The servers come last, because a name server that does not answer may take the whole deadline.
         reached = await _reach(bus, settings, booted=booted)
     return [
         checked,

@@ -142,6 +142,7 @@ def read_config(path: str) -> tuple[str, str]:
 async def _request(
     client: Client, name: str, text: str, options: Options, *, wait: bool, silent: bool
 ) -> tuple[str, Ending, dict[str, Any]]:
+    # A maintenance, which an operator may have forgotten, delays the update without a limit.
     before = await client.status()
     if flag(before) and not silent:
         warn(f"{flag(before)}; the update begins after it")

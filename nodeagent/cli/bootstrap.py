@@ -12,6 +12,7 @@ SOURCE = "/etc/nodeagent/bootstrap-kubeconfig"
 def _seconds(text: str) -> float:
     value = float(text)
     if not 0 <= value <= 86400:
+        # argparse reports it as an error of usage.
         raise ValueError
     return value
 
@@ -24,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"kubeconfig for the first request ({SOURCE})",
     )
+    # The unit allows 15 minutes for a run (TimeoutStartSec=), which includes the requests.
     parser.add_argument(
         "--wait", type=_seconds, default=600.0, metavar="SECONDS", help="longest wait for the approval (600)"
     )

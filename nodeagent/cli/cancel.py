@@ -58,6 +58,7 @@ async def _cancel(client: Client, *, silent: bool) -> tuple[dict[str, Any], Endi
     async def send() -> tuple[str, str]:
         answer.update(await client.cancel())
         if answer["effect"] == Cancellation.STAGING:
+            # No update follows, so no signal would end the wait.
             raise _StagingEnded
         return answer["config"], answer["digest"]
 

@@ -12,6 +12,7 @@ def add_arguments(_parser: argparse.ArgumentParser) -> None:
 
 
 def run(_args: argparse.Namespace) -> int:
+    # It imports all of the daemon, which no other command may pay for.
     from nodeagent.agent.daemon import main
 
     return main()

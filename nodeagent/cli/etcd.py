@@ -97,11 +97,9 @@ def _snapshot(args: argparse.Namespace) -> int:
     if args.json:
         emit({"schema": SNAPSHOT_SCHEMA, **asdict(saved)})
     else:
-        print(
-            printable(
-                f"{saved.path}: {saved.size} bytes, SHA-256 {saved.sha256}, for etcd {saved.storage_version or '3.5'}"
-            )
-        )
+        # Before 3.6, etcd writes no version into its keyspace.
+        version = saved.storage_version or "3.5"
+        print(printable(f"{saved.path}: {saved.size} bytes, SHA-256 {saved.sha256}, for etcd {version}"))
     return 0
 
 

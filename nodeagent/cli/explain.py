@@ -104,6 +104,7 @@ def _target(text: str) -> tuple[str, str]:
     from nodeagent.core.config.unit_names import unit_name_problem
 
     if text.startswith("/"):
+        # A policy names a directory without the slash at its end.
         path = text.rstrip("/")
         if problem := path_problem(path):
             raise InvalidInput(f"the path {problem}", reason=Reason.USAGE)

@@ -79,6 +79,7 @@ def _status(args: argparse.Namespace) -> int:
         _describe(fleet, unknown)
     if fleet.complete:
         return 0
+    # A script waits for nodes that only need time, and calls an operator for a degraded one.
     return DEGRADED if fleet.degraded else WAITING
 
 

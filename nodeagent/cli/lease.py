@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         lease: dict[str, Any] | None = ask(Client.status)["lease"]
     except Unreachable as why:
-        lease = _offline.lease(why)
+        lease = _offline.status(why)["lease"]
     if args.json:
         emit({"schema": "nodeagent/lease/v1", "lease": lease})
     elif lease is None:

@@ -207,6 +207,7 @@ def _options(parser: argparse.ArgumentParser) -> set[str]:
 
 def _fail(error: AgentError, words: Sequence[str]) -> int:
     try:
+        # The words decide, because the error may be one of the parser.
         _io.print_error(error, as_json="--json" in words)
     except OSError:
         # Without a reader of stderr, the exit status is all that is left.

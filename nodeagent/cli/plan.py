@@ -73,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
     ``Refused`` for more disruption than ``--max-disruption`` allows, after the plan was shown.
     """
     offline = [args.old, args.new, args.policy]
+    # --stage without a file means the desired config, which only the daemon of this host knows.
     here = args.file is not None or (args.stage and offline == [None, None, None])
     if not here and (args.old is None or args.new is None):
         hint = "nodeagent plan FILE plans for this host, nodeagent plan --from A --to B for no host"
@@ -117,6 +118,7 @@ def plan_here(path: str | None, *, as_json: bool, diff: bool = False, stage: boo
         problems = [f"{each['reason']}: {each['message']}" for each in answer.get("problems", [])]
     except (TypeError, ValueError, KeyError) as error:
         raise Terminal(f"unexpected reply from the daemon: {error}", reason=Reason.UNEXPECTED_REPLY) from error
+    # They come with a plan without the daemon, when no status shows them.
     for problem in problems:
         _io.warn(problem)
     if as_json:
@@ -306,7 +308,8 @@ def _show(
         print()
     width = max(len(_action_text(action)) for action in plan.actions)
     for number, action in enumerate(plan.actions, 1):
-        print(f"{number}. {_action_text(action).ljust(width)}  {paint(_because(action), DIM)}")
+        because = printable(f"for {enumerated(map(_name, action.because), MAX_BECAUSE)}")
+        print(f"{number}. {_action_text(action).ljust(width)}  {paint(because, DIM)}")
     word = disruption(plan)
     print(f"\ndisruption: {paint(word, STYLE[word])} ({SENTENCE[word]})")
     _show_avoidable(plan)
@@ -363,6 +366,7 @@ def _row(planned: PlannedChange) -> tuple[str, str, str, str]:
 
 def _key_row(key: KeyChange, plan: Plan) -> tuple[str, str, str, str]:
     actions = actions_text(key.actions) + (f" ({key.why})" if key.why else "")
+    # Nothing of this plan starts the program, so the key waits for another start.
     if key.next_start and not _starts(plan, key.next_start):
         actions += f", from the next start of {key.next_start}"
     before, after = printable(key.before or UNSET), printable(key.after or UNSET)
@@ -377,7 +381,3 @@ def _name(change: str) -> str:
     """Return ``file:/etc/x`` as it is, and ``fips`` for ``fips:fips``."""
     domain, _, key = change.partition(":")
     return domain if domain == key else change
-
-
-def _because(action: Action) -> str:
-    return printable(f"for {enumerated(map(_name, action.because), MAX_BECAUSE)}")

@@ -177,6 +177,7 @@ def _units_of_host() -> set[str]:
     from pathlib import Path
 
     known: set[str] = set()
+    # The directories are read, because a build of an image checks its settings without systemd.
     for place in UNIT_PLACES:
         with suppress(OSError):
             known.update(path.name for path in Path(place).iterdir())

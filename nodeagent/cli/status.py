@@ -269,7 +269,7 @@ def last_lines(failed: dict[str, Any] | None) -> list[str]:
 
     command = ["journalctl", f"--unit={failed['name']}", f"--lines={LINES}", "--output=cat", "--no-pager", "--quiet"]
     if failed["at"]:
-        # What came later is about the previous config.
+        # What came later is about the previous config. The second is for the rounding.
         command.append(f"--until=@{datetime.fromisoformat(failed['at']).timestamp() + 1:.0f}")
     try:
         done = subprocess.run(command, capture_output=True, timeout=TIMEOUT, check=False)
