@@ -7,8 +7,9 @@ that is a mistake in the settings, which an admin would not notice otherwise.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from nodeagent.core.coordination.alerts import firing, incomplete, rejection
@@ -19,17 +20,12 @@ from nodeagent.host.fs.read_inside import read_regular
 from nodeagent.reasons import Reason
 from nodeagent.settings.cluster import AlertSettings
 
-if TYPE_CHECKING:
-    from nodeagent.host.http import Answer
-
 __all__ = ["PrometheusAlerts"]
 
 # Seconds for the whole request. A query of alerts takes milliseconds.
 TIMEOUT: Final = 15.0
 
 MAX_TOKEN: Final = 16 * 1024
-
-TOO_MANY_REQUESTS: Final = 429
 
 
 @dataclass(slots=True)
@@ -50,31 +46,32 @@ class PrometheusAlerts:
         if not self.settings.url:
             return ""
         try:
-            self._judge(await self._ask())
+            self._judge(await self._answer())
         except Unreachable as error:
             if self.settings.on_unreachable == "hold":
                 raise
             return error.message
         return ""
 
-    async def _ask(self) -> Answer:
+    async def _answer(self) -> Mapping[str, Any]:
         # Most hosts have no such server, and the modules for HTTP and TLS are large.
-        from nodeagent.host.http import HttpFault, request, tls_context
+        from nodeagent.host.http import fetch_json
 
-        url = self.settings.url.rstrip("/")
         try:
-            # Certificates and tokens are rotated, so they are read for each request.
+            # Tokens are rotated, so they are read for each request.
             token = await asyncio.to_thread(self._token)
-            tls = await asyncio.to_thread(tls_context, self.settings.ca) if url.startswith("https:") else None
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
-            raise self._rejected(f"the token or the authority cannot be used: {why}") from error
-        headers = {"Authorization": f"Bearer {token}"} if token else None
-        target = f"{url}/api/v1/query?{urlencode({'query': self.settings.query})}"
-        try:
-            return await request("GET", target, headers=headers, tls=tls, timeout=self.timeout)
-        except HttpFault as fault:
-            raise self._unreachable(str(fault)) from fault
+            raise self._rejected(f"the token cannot be used: {why}") from error
+        return await fetch_json(
+            f"{self.settings.url.rstrip('/')}/api/v1/query?{urlencode({'query': self.settings.query})}",
+            ca=self.settings.ca,
+            headers={"Authorization": f"Bearer {token}"} if token else None,
+            timeout=self.timeout,
+            error_of=rejection,
+            unreachable=self._unreachable,
+            rejected=self._rejected,
+        )
 
     def _token(self) -> str:
         """Return the token, "" for none. Raises ``OSError`` and ``ValueError``, without the content."""
@@ -86,16 +83,8 @@ class PrometheusAlerts:
             raise ValueError(f"{self.settings.token_file} has no token")
         return token.decode("ascii")
 
-    def _judge(self, answer: Answer) -> None:
+    def _judge(self, body: Mapping[str, Any]) -> None:
         """Raise ``Refused`` (``AlertsFiring``, ``AlertsRejected``) or ``Unreachable`` (``AlertsUnreachable``)."""
-        status, body = answer.status, answer.json()
-        if status != 200:
-            why = f"status {status}" + (f", {rejection(body)}" if rejection(body) else "")
-            if status >= 500 or status == TOO_MANY_REQUESTS:
-                raise self._unreachable(why)
-            raise self._rejected(why)
-        if not body:
-            raise self._unreachable("the answer is no JSON object")
         try:
             found = firing(body)
         except ValueError as error:

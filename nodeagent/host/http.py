@@ -24,14 +24,17 @@ from urllib.parse import urlsplit
 
 from nodeagent import __version__
 from nodeagent.core.config.text import plain_json
+from nodeagent.errors import AgentError
 from nodeagent.host.eventloop import in_daemon_thread
 
-__all__ = ["Answer", "HttpFault", "exchange", "no_password", "request", "tls_context"]
+__all__ = ["Answer", "HttpFault", "exchange", "fetch_json", "no_password", "request", "tls_context"]
 
 MAX_ANSWER: Final = 4 * 1024 * 1024
 
 # Seconds. A connection attempt cannot be interrupted.
 CONNECT_TIMEOUT: Final = 10.0
+
+TOO_MANY_REQUESTS: Final = 429
 
 
 T = TypeVar("T")
@@ -114,6 +117,42 @@ async def exchange(
         # The numbers of resolver errors are not those of errno.
         known = number in errno.errorcode
         raise HttpFault(os.strerror(number) if known else str(error) or type(error).__name__) from error
+
+
+async def fetch_json(
+    url: str,
+    *,
+    ca: str,
+    headers: Mapping[str, str] | None = None,
+    timeout: float,
+    error_of: Callable[[Mapping[str, Any]], str],
+    unreachable: Callable[[str], AgentError],
+    rejected: Callable[[str], AgentError],
+) -> dict[str, Any]:
+    """Return the JSON object that a configured server answers.
+
+    ``error_of`` returns the words of an answer with an error. What may pass raises ``unreachable`` with the cause, what
+    an admin has to correct raises ``rejected``.
+    """
+    try:
+        # Certificates are rotated, so they are read for each request.
+        tls = await asyncio.to_thread(tls_context, ca) if url.startswith("https:") else None
+    except OSError as error:
+        raise rejected(f"the authority cannot be used: {error.strerror or error}") from error
+    try:
+        answer = await request("GET", url, headers=headers, tls=tls, timeout=timeout)
+    except HttpFault as fault:
+        raise unreachable(str(fault)) from fault
+    # In a thread: an update graph has some hundred kilobytes.
+    body = await asyncio.to_thread(answer.json)
+    if answer.status != 200:
+        passing = answer.status >= 500 or answer.status == TOO_MANY_REQUESTS
+        raise (unreachable if passing else rejected)(
+            ", ".join(filter(None, (f"status {answer.status}", error_of(body))))
+        )
+    if not body:
+        raise unreachable("the answer is no JSON object")
+    return body
 
 
 def _whole(response: HTTPResponse) -> Answer:

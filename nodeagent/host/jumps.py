@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from nodeagent.core.plan.jumps.declared import UPDATE_PATH, Requirement, UpdatePath, parse_update_path
 from nodeagent.core.plan.jumps.graph import UpdateGraph, parse_graph, rejection_of
@@ -31,9 +31,6 @@ from nodeagent.host.fs.read_inside import read_regular
 from nodeagent.reasons import Reason
 from nodeagent.settings.schema import GraphSettings
 
-if TYPE_CHECKING:
-    from nodeagent.host.http import Answer
-
 __all__ = ["HostJumps", "fetch_graph", "read_update_path"]
 
 # Seconds for the whole request. A graph has some hundred kilobytes.
@@ -43,8 +40,6 @@ MAX_FILE: Final = 1 << 20
 # Bytes of one file of the host in which a line is looked for, and entries of one directory.
 MAX_CONTENT: Final = 1 << 20
 MAX_ENTRIES: Final = 10_000
-
-TOO_MANY_REQUESTS: Final = 429
 
 
 @dataclass(slots=True)
@@ -96,41 +91,26 @@ def read_update_path(path: str = UPDATE_PATH) -> UpdatePath:
 async def fetch_graph(settings: GraphSettings, timeout: float = TIMEOUT) -> UpdateGraph:
     """Raises ``Unreachable`` (``GraphUnreachable``) and ``Refused`` (``GraphRejected``)."""
     # Most hosts have no such server, and the modules for HTTP and TLS are large.
-    from nodeagent.host.http import HttpFault, request, tls_context
+    from nodeagent.host.http import fetch_json
 
-    try:
-        # Certificates are rotated, so they are read for each request.
-        tls = await asyncio.to_thread(tls_context, settings.ca)
-    except OSError as error:
-        raise _rejected(settings, f"the authority cannot be used: {error.strerror or error}") from error
-    try:
-        answer = await request("GET", settings.url, tls=tls, timeout=timeout)
-    except HttpFault as fault:
-        raise _unreachable(settings, str(fault)) from fault
-    return await asyncio.to_thread(_graph, settings, answer)
+    def unreachable(why: str) -> Unreachable:
+        return Unreachable(text(f"{settings.url}: {why}"), reason=Reason.GRAPH_UNREACHABLE)
 
+    def rejected(why: str) -> Refused:
+        return Refused(text(f"{settings.url}: {why}"), reason=Reason.GRAPH_REJECTED)
 
-def _graph(settings: GraphSettings, answer: Answer) -> UpdateGraph:
-    body = answer.json()
-    if answer.status != 200:
-        why = f"status {answer.status}" + (f", {rejection_of(body)}" if rejection_of(body) else "")
-        if answer.status >= 500 or answer.status == TOO_MANY_REQUESTS:
-            raise _unreachable(settings, why)
-        raise _rejected(settings, why)
-    if not body:
-        raise _unreachable(settings, "the answer is no JSON object")
+    body = await fetch_json(
+        settings.url,
+        ca=settings.ca,
+        timeout=timeout,
+        error_of=rejection_of,
+        unreachable=unreachable,
+        rejected=rejected,
+    )
     try:
-        return parse_graph(body)
+        return await asyncio.to_thread(parse_graph, body)
     except ValueError as error:
-        raise _rejected(settings, str(error)) from error
-
-
-def _rejected(settings: GraphSettings, why: str) -> Refused:
-    return Refused(text(f"{settings.url}: {why}"), reason=Reason.GRAPH_REJECTED)
-
-
-def _unreachable(settings: GraphSettings, why: str) -> Unreachable:
-    return Unreachable(text(f"{settings.url}: {why}"), reason=Reason.GRAPH_UNREACHABLE)
+        raise rejected(str(error)) from error
 
 
 def _os_id(root: Path) -> str:

@@ -49,8 +49,7 @@ class LocalLease:
 
     async def extend(self, operation: str, seconds: float | None) -> None:
         await self.check(operation)
-        has = await self._store.lease()
-        if has is not None:
+        if (has := await self._store.lease()) is not None:
             expires = add_seconds(self._clock.now(), seconds) if seconds is not None else ""
             await self._store.write_lease(replace(has, expires=expires))
 

@@ -21,7 +21,7 @@ from nodeagent.errors import Retryable, Terminal
 from nodeagent.fence import control_loop, teardown
 from nodeagent.fence import fence as module
 from nodeagent.fence.actuators.block_queue import Queue
-from nodeagent.fence.actuators.priorities import IDLE, REALTIME
+from nodeagent.fence.actuators.priorities import IDLE, REALTIME, IoPriority
 from nodeagent.fence.actuators.recovery import SystemPaths, recover
 from nodeagent.fence.blockdev.find import SYSROOT
 from nodeagent.fence.fence import ActiveFence, FenceOptions, fenced
@@ -44,7 +44,7 @@ UPDATER, VICTIM = 501, 502
 PRIORITIES = {UPDATER: 0, VICTIM: 2 << 13 | 4}
 
 
-class Threads:
+class Threads(IoPriority):
     """Their priorities; ``denied`` as without CAP_SYS_NICE."""
 
     def __init__(self) -> None:

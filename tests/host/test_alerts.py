@@ -216,7 +216,7 @@ async def test_a_file_without_a_token_holds_and_is_not_quoted(
     if content is not None:
         (tmp_path / "token").write_text(content)
     found, server = await asked(vector(), pair, token_file=str(tmp_path / "token"), on_unreachable="go")
-    assert found.startswith("AlertsRejected: URL: the token or the authority cannot be used: ")
+    assert found.startswith("AlertsRejected: URL: the token cannot be used: ")
     assert server.requests == []
     assert not content or content not in found
 
@@ -224,18 +224,18 @@ async def test_a_file_without_a_token_holds_and_is_not_quoted(
 async def test_a_token_file_that_is_a_pipe_is_not_waited_for(pair: tuple[str, str], tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "token")
     found, _ = await asked(vector(), pair, token_file=str(tmp_path / "token"))
-    assert found == "AlertsRejected: URL: the token or the authority cannot be used: it is no regular file"
+    assert found == "AlertsRejected: URL: the token cannot be used: it is no regular file"
 
 
 async def test_an_authority_that_is_a_pipe_is_not_waited_for(pair: tuple[str, str], tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "ca.pem")
     found, _ = await asked(vector(), pair, ca=str(tmp_path / "ca.pem"))
-    assert found == "AlertsRejected: URL: the token or the authority cannot be used: it is no regular file"
+    assert found == "AlertsRejected: URL: the authority cannot be used: it is no regular file"
 
 
 async def test_a_missing_authority_holds(pair: tuple[str, str]) -> None:
     found, _ = await asked(vector(), pair, ca="/nonexistent/ca.pem", on_unreachable="go")
-    assert found == "AlertsRejected: URL: the token or the authority cannot be used: No such file or directory"
+    assert found == "AlertsRejected: URL: the authority cannot be used: No such file or directory"
 
 
 async def test_a_server_that_is_down() -> None:

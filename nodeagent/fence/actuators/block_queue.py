@@ -24,7 +24,6 @@ from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
 from nodeagent.core.config.text import plain_json
 from nodeagent.errors import AgentError, Retryable, Terminal
@@ -34,7 +33,7 @@ from nodeagent.fence.restore_log import RestoreLog
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.reasons import Reason
 
-__all__ = ["Attributes", "Queue", "SysfsQueue", "recover"]
+__all__ = ["Queue", "SysfsQueue", "recover"]
 
 _KEY = "queue-"
 _NONE = "none"
@@ -45,27 +44,14 @@ _LEAST_DEPTH = 4
 _SYSFS = Path("/sys/dev/block")
 
 
-class Attributes(Protocol):
+class SysfsQueue:
     """The attributes of one queue; blocking. ``OSError`` of the kernel; FileNotFoundError if the disk was removed."""
 
-    def identity(self) -> str:
-        """Return an id that differs for each disk that gets the same number in one boot; "" if the kernel has none."""
-        ...
-
-    def read(self, name: str) -> str: ...
-
-    def write(self, name: str, value: str) -> None: ...
-
-    def names(self, directory: str) -> list[str]:
-        """Return the attributes in a directory, such as iosched; none if there is no such directory."""
-        ...
-
-
-class SysfsQueue:
     def __init__(self, number: str, root: Path = _SYSFS) -> None:
         self._disk = root / number
 
     def identity(self) -> str:
+        """Return an id that differs for each disk that gets the same number in one boot; "" if the kernel has none."""
         self.read(_SIZE)
         try:
             return (self._disk / "diskseq").read_text().strip()
@@ -80,6 +66,7 @@ class SysfsQueue:
         (self._disk / "queue" / name).write_text(value)
 
     def names(self, directory: str) -> list[str]:
+        """Return the attributes in a directory, such as iosched; none if there is no such directory."""
         try:
             return sorted(path.name for path in (self._disk / "queue" / directory).iterdir())
         except FileNotFoundError:
@@ -103,7 +90,7 @@ class _Found:
 class Queue:
     """The queue of one disk. Errors are those of ``os_errors``: ``Terminal`` (``ReadOnly``) if /sys is read-only."""
 
-    def __init__(self, disk: BlockNode, restore_log: RestoreLog, attributes: Attributes | None = None) -> None:
+    def __init__(self, disk: BlockNode, restore_log: RestoreLog, attributes: SysfsQueue | None = None) -> None:
         self._path = disk.path
         self._nvme = disk.path.startswith("/dev/nvme")
         self._paths = disk.nvme_multipath

@@ -16,7 +16,7 @@ import os
 import platform
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from nodeagent.core.config.text import plain_json
 from nodeagent.errors import Terminal
@@ -25,7 +25,7 @@ from nodeagent.host.c_library import c_library
 from nodeagent.host.fs.os_errors import fault
 from nodeagent.reasons import Reason
 
-__all__ = ["IDLE", "REALTIME", "IoPriority", "Priorities", "SystemIoPriority"]
+__all__ = ["IDLE", "REALTIME", "IoPriority", "Priorities"]
 
 KEY = "ioprio"
 _CLASS_SHIFT = 13
@@ -46,15 +46,9 @@ _NUMBERS = {
 _START = 22 - 3
 
 
-class IoPriority(Protocol):
+class IoPriority:
     """The I/O priority of one thread; blocking. ``OSError`` of the kernel: ESRCH for a thread that ended."""
 
-    def get(self, thread: int) -> int: ...
-
-    def set(self, thread: int, value: int) -> None: ...
-
-
-class SystemIoPriority:
     def get(self, thread: int) -> int:
         return _call(0, _WHO_THREAD, thread)
 
@@ -67,7 +61,7 @@ class Priorities:
 
     def __init__(self, restore_log: RestoreLog, kernel: IoPriority | None = None, proc: Path = Path("/proc")) -> None:
         self._restore_log = restore_log
-        self._kernel = kernel or SystemIoPriority()
+        self._kernel = kernel or IoPriority()
         self._proc = proc
         self._note: dict[str, Any] | None = None
 

@@ -55,17 +55,6 @@ class Interface:
     properties: Mapping[str, Property] = field(default_factory=dict)
     signals: Mapping[str, Signal] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        for method in self.methods.values():
-            count = len(complete_types(method.takes)) + len(complete_types(method.gives))
-            if len(method.arguments) not in (0, count):
-                raise ValueError(f"{self.name}: {count} arguments, but the names {method.arguments}")
-        for prop in self.properties.values():
-            complete_types(prop.signature)
-        for signal in self.signals.values():
-            if len(signal.arguments) not in (0, len(complete_types(signal.signature))):
-                raise ValueError(f"{self.name}: the names {signal.arguments} for {signal.signature}")
-
 
 _DOCTYPE = (
     '<!DOCTYPE node PUBLIC "-//freedesktop//DTD D-BUS Object Introspection 1.0//EN" '

@@ -23,7 +23,7 @@ from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable,
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import BusUnreachable
 from nodeagent.host.rpmostree.changes import compare
-from nodeagent.host.rpmostree.client import SERVICE, BusyWait, Local, Session, SysrootState, connect, start_transaction
+from nodeagent.host.rpmostree.client import SERVICE, BusyWait, Local, Session, SysrootState, start_transaction
 from nodeagent.host.rpmostree.credentials import Credentials
 from nodeagent.host.rpmostree.deployments import BootEntries, has_superusers
 from nodeagent.host.rpmostree.extensions import ExtensionsRepository
@@ -223,8 +223,8 @@ class RpmOstree:
         await self._guards.refuse_bootc()
         await self._soft_reboot.completed()
         try:
-            async with connect(self._make_bus, self._timing, self._local, self._start) as session:
-                yield session
+            async with self._make_bus() as bus:
+                yield Session(bus, self._timing, self._local, self._start)
         except BusUnreachable as error:
             # The bus reports the same error for a daemon that is not installed and for one that does not start.
             if error.reason == Reason.SERVICE_UNKNOWN and (absent := await self._guards.absent()):

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,7 @@ from nodeagent.host.rpmostree.staging import Lock
 from nodeagent.host.rpmostree.transaction import Timing, cancel, describe
 from nodeagent.reasons import Reason
 
-__all__ = ["SERVICE", "BusyWait", "Local", "Session", "SysrootState", "connect", "start_transaction"]
+__all__ = ["SERVICE", "BusyWait", "Local", "Session", "SysrootState", "start_transaction"]
 
 SERVICE = "rpm-ostreed.service"
 _NAME = "org.projectatomic.rpmostree1"
@@ -96,7 +96,10 @@ class SysrootState:
 
 
 class Session:
-    """A session, made by ``connect``."""
+    """A session. ``bus`` is its own connection, which the caller closes at the end.
+
+    ``read_local`` reads small files and runs in a thread; ``start`` starts the daemon if it can.
+    """
 
     def __init__(
         self,
@@ -130,7 +133,7 @@ class Session:
 
     async def _read(self) -> SysrootState:
         # The daemon caches the deployments, and ostree may have changed them without it.
-        await self._sysroot("Reload")
+        await self.call(_SYSROOT_PATH, _SYSROOT, "Reload")
         path = str(await self.property("Booted"))
         # "/" is the null object of this interface.
         if path == "/":
@@ -143,10 +146,6 @@ class Session:
             raise Unreconcilable("none of the deployments is the booted one", reason=Reason.NO_DEPLOYMENTS)
         return SysrootState(path, deployments, booted, first, local.entries)
 
-    async def active_address(self) -> str:
-        """Return the address of the transaction under way, "" if there is none."""
-        return str(await self.property("ActiveTransactionPath"))
-
     async def property(self, name: str) -> Any:
         body = (_SYSROOT, name)
         return (await self.call(_SYSROOT_PATH, "org.freedesktop.DBus.Properties", "Get", "ss", body))[0]
@@ -158,9 +157,6 @@ class Session:
     async def package_diff(self, os_path: str, before: str, after: str) -> list[Any]:
         """Return the packages that differ between two deployments, a(sua{sv})."""
         return list((await self.call(os_path, _OS, "GetDeploymentsRpmDiff", "ss", (before, after)))[0])
-
-    async def _sysroot(self, member: str) -> None:
-        await self.call(_SYSROOT_PATH, _SYSROOT, member)
 
     async def call(
         self, path: str, interface: str, member: str, signature: str = "", body: Sequence[Any] = ()
@@ -199,18 +195,6 @@ class Session:
             if error.reason != Reason.SERVICE_UNKNOWN:
                 raise
             return ""
-
-
-@asynccontextmanager
-async def connect(
-    make_bus: Callable[[], Bus],
-    timing: Timing,
-    read_local: Callable[[], Local],
-    start: Callable[[], Awaitable[None]],
-) -> AsyncIterator[Session]:
-    """Open a session. ``read_local`` reads small files and runs in a thread; ``start`` starts the daemon if it can."""
-    async with make_bus() as bus:
-        yield Session(bus, timing, read_local, start)
 
 
 _BUSY_CODE = ".Code26"
@@ -266,7 +250,8 @@ def _is_busy(error: BusFault) -> bool:
 async def _active_client(session: Session, text: str, timing: Timing) -> str:
     if text.startswith("System transaction"):
         return "another program that holds the lock of the system (ostree admin, bootc)"
-    address = await session.active_address()
+    # "" if it has ended in the meantime.
+    address = str(await session.property("ActiveTransactionPath"))
     title, client = await describe(address, timing) if address else ("", "")
     # A killed agent may have left its own transaction, which nothing else would end.
     if title.startswith(f"{TITLE} "):

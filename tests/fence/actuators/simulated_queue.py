@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from nodeagent.fence.actuators.block_queue import SysfsQueue
+
 DEFAULTS = {"read_expire": "500", "writes_starved": "2"}
 TAGS = 128  # BLKDEV_DEFAULT_RQ
 
 
-class SimulatedQueue:
+class SimulatedQueue(SysfsQueue):
     """``depth`` is the hidden depth of the disk; ``asked`` the one that its driver requested."""
 
     def __init__(self, scheduler: str = "none", asked: int = 256) -> None:

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from nodeagent.errors import AgentError
-from nodeagent.fence.actuators.priorities import IDLE, KEY, Priorities, SystemIoPriority
+from nodeagent.fence.actuators.priorities import IDLE, KEY, IoPriority, Priorities
 from nodeagent.fence.restore_log import RestoreLog
 
 THREADS = "import threading\nfor _ in range(3): threading.Thread(target=input).start()"
@@ -29,7 +29,7 @@ def process() -> Iterator[int]:
 def priorities(pid: int) -> set[int]:
     threads = [int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()]
     assert len(threads) == 4
-    return {SystemIoPriority().get(thread) for thread in threads}
+    return {IoPriority().get(thread) for thread in threads}
 
 
 async def test_all_threads_and_back(process: int, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from xml.etree import ElementTree as Xml
 
 import pytest
-from dbus_next import InvalidSignatureError, Variant
+from dbus_next import Variant
 from dbus_next.introspection import Node
 
 from nodeagent.errors import AgentError, InvalidInput, Problem, Refused, Retryable, Terminal, Unreachable
@@ -265,18 +265,6 @@ async def test_a_declared_signal(client: Bus, service: Exporter) -> None:
 
 async def test_ping(stranger: FakePeer) -> None:
     assert (await stranger.call(NAME, "/anything", "org.freedesktop.DBus.Peer", "Ping")).body == []
-
-
-def test_declarations_are_checked() -> None:
-    async def nothing(_message: Message) -> Sequence[Any]:
-        return ()
-
-    with pytest.raises(InvalidSignatureError):
-        Interface(FACE, {"X": Method(nothing, "a")})
-    with pytest.raises(ValueError, match="the names"):
-        Interface(FACE, signals={"X": Signal("si", ("one",))})
-    with pytest.raises(ValueError, match="2 arguments"):
-        Interface(FACE, {"X": Method(nothing, "sa{sv}", "", ("one",))})
 
 
 # -- the name ---------------------------------------------------------------------------------------------------------
