@@ -33,7 +33,7 @@ from nodeagent.core.coordination.client_certificate import request_name, request
 from nodeagent.errors import AgentError
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube import certificate
-from nodeagent.kube.approval import approve
+from nodeagent.kube.certificate import approve
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
 from nodeagent.kube.errors import Conflict

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         )
 
     async def approve_all(client: KubeClient) -> int:
-        from nodeagent.kube.approval import approve, pending_requests
+        from nodeagent.kube.certificate import approve, pending_requests
         from nodeagent.kube.errors import Conflict
 
         status = 0

@@ -12,9 +12,10 @@ from typing import Final
 from nodeagent import domains
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.sides import NO_CONFIG, HostView, Sides
+from nodeagent.domains import kubelet, static_pods
 from nodeagent.host.fs.read_inside import read_regular
 
-__all__ = ["read_files", "read_view"]
+__all__ = ["host_directory", "read_files", "read_view"]
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,11 @@ def read_files(
                     files[found] = content
         view = HostView(dict(files))
     return files
+
+
+def host_directory(root: Path) -> str:
+    """Return the directory of static pods, by the file, drop-ins and flags of the kubelet of this host. Blocks."""
+    return static_pods.directory(read_files(kubelet.DOMAIN.reads, root=root))
 
 
 def _below(root: Path, directory: str, depth: int = 0) -> Iterator[str]:

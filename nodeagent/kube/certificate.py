@@ -1,4 +1,4 @@
-"""Request the client certificate of the agent from the cluster, and check that the API server accepts it."""
+"""Client certificates of agents: request one and check that the API server accepts it, or approve those of others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from nodeagent.core.coordination.certificate_approval import Applicant, is_pending
 from nodeagent.core.coordination.client_certificate import (
+    SIGNER,
     check_identity,
     issued,
     request_name,
@@ -17,7 +19,7 @@ from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.errors import AlreadyExists, NoAnswer, NotFound, ServerFault, Throttled, Unauthorized
 from nodeagent.reasons import Reason
 
-__all__ = ["obtain", "verify"]
+__all__ = ["approve", "obtain", "pending_requests", "verify"]
 
 REQUESTS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -91,3 +93,28 @@ async def _read_or_create(client: KubeClient, name: str, request: bytes) -> Obje
     except AlreadyExists:
         # An earlier creation without an answer was carried out.
         return await client.get(f"{REQUESTS}/{name}")
+
+
+async def pending_requests(client: KubeClient) -> list[Object]:
+    """Raises ``KubeFault``."""
+    found = await client.items(REQUESTS, fieldSelector=f"spec.signerName={SIGNER}")
+    return [request for request in found if is_pending(request)]
+
+
+async def approve(client: KubeClient, request: Object, applicant: Applicant) -> None:
+    """Approve the object as it was read. Raises ``Conflict`` if it has changed since, ``KubeFault``.
+
+    A repetition after an uncertain answer does no harm: the object that was read is approved, or there is a conflict.
+    """
+    about = request["metadata"]
+    condition = {
+        "type": "Approved",
+        "status": "True",
+        "reason": "NodeagentRenewal" if applicant.renewal else "NodeagentJoin",
+        "message": f"checked by nodeagent fleet approve: the agent of node {applicant.node}",
+    }
+    # The name alone could be that of another object by now.
+    same = {"uid": about["uid"], "resourceVersion": about["resourceVersion"]}
+    await client.patch(
+        f"{REQUESTS}/{about['name']}/approval", {"metadata": same, "status": {"conditions": [condition]}}
+    )

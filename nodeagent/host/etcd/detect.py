@@ -19,7 +19,7 @@ from nodeagent.core.validate.static_pod import MAX_BYTES, is_visible
 from nodeagent.host.etcd.options import PATHS, Options, from_argv, from_config, from_environment, from_pod
 from nodeagent.host.etcd.processes import Process, processes, strings
 from nodeagent.host.fs.read_inside import read_regular
-from nodeagent.host.static_pods.directory import host_directory
+from nodeagent.host.view import host_directory
 
 __all__ = ["Found", "detect", "manifest_directories"]
 

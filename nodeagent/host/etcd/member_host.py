@@ -6,6 +6,7 @@ A step is tried once. The facts after it show what it did, also if its answer wa
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -29,7 +30,8 @@ from nodeagent.core.etcd.membership import (
 )
 from nodeagent.core.etcd.quorum import EtcdSurvey, Refusal, troubles
 from nodeagent.core.update.ports.host import Clock, UnitState
-from nodeagent.errors import Refused
+from nodeagent.errors import InvalidInput, Refused
+from nodeagent.host.checkers.job import CheckerLate, run_program
 from nodeagent.host.etcd.access import EtcdAccess, endpoints_of, open_client
 from nodeagent.host.etcd.client import EtcdClient, EtcdFault
 from nodeagent.host.etcd.data_directory import archive, read_data_directory
@@ -42,15 +44,17 @@ from nodeagent.host.etcd.member_config import (
     write_member_file,
 )
 from nodeagent.host.etcd.options import Endpoints
-from nodeagent.host.etcd.program_version import program_version
 from nodeagent.host.etcd.quorum import gateways, survey_cluster
 from nodeagent.reasons import Reason
 
-__all__ = ["MemberHost", "UnitStarter", "prepare"]
+__all__ = ["MemberHost", "UnitStarter", "prepare", "program_version"]
 
 START_TIMEOUT: Final = 120.0
 # Seconds, longer than systemd's own 90 s, so that systemd reports its timeout first.
 STOP_TIMEOUT: Final = 120.0
+
+VERSION_TIMEOUT: Final = 10.0
+VERSION: Final = re.compile(r"etcd Version: (\d{1,4}\.\d{1,4}\.\d{1,4}\S{0,40})")
 
 RUNNING: Final = ("active", "activating", "reloading", "deactivating")
 
@@ -184,3 +188,17 @@ def _voters(survey: EtcdSurvey | None, port: int | None) -> Sequence[str]:
     fit = [member for member in survey.members if not member.learner and not wrong[member.id]]
     fit.sort(key=lambda member: member.id not in leaders)
     return [url for member in fit for url in gateways(member, port)]
+
+
+async def program_version(program: str) -> str:
+    """Run ``etcd --version``. Raises ``InvalidInput`` (``EtcdConfigInvalid``) if that is no etcd."""
+    try:
+        _, lines = await run_program(program, ["--version"], Path("/"), VERSION_TIMEOUT)
+    except OSError as error:
+        raise InvalidInput(f"{program}: {error.strerror}", reason=Reason.ETCD_CONFIG_INVALID) from error
+    except CheckerLate:
+        lines = ()
+    found = next(filter(None, map(VERSION.fullmatch, lines)), None)
+    if found is None:
+        raise InvalidInput(f"{program} --version names no version of etcd", reason=Reason.ETCD_CONFIG_INVALID)
+    return found[1]

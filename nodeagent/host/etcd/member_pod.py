@@ -18,8 +18,8 @@ from nodeagent.core.validate.static_pod import StaticPod, check, load
 from nodeagent.errors import InvalidInput
 from nodeagent.host import config_file
 from nodeagent.host.etcd.member_config import MEMBER_FILE, MemberConfig
-from nodeagent.host.static_pods.directory import host_directory
 from nodeagent.host.static_pods.replacement import KubeletStaticPods
+from nodeagent.host.view import host_directory
 from nodeagent.reasons import Reason
 
 __all__ = ["MemberPod", "manifest_problem"]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nodeagent.errors import InvalidInput
-from nodeagent.host.etcd import program_version as module
-from nodeagent.host.etcd.program_version import program_version
+from nodeagent.host.etcd import member_host as module
+from nodeagent.host.etcd.member_host import program_version
 
 
 def program(tmp_path: Path, text: str) -> str:
@@ -29,7 +29,7 @@ async def test_the_program_is_reaped_once(tmp_path: Path, caplog: pytest.LogCapt
 
 @pytest.mark.parametrize("text", ["echo Version: 3.6.8", "exit 1", "sleep 60"])
 async def test_what_is_no_etcd(tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "DEADLINE", 0.3)
+    monkeypatch.setattr(module, "VERSION_TIMEOUT", 0.3)
     with pytest.raises(InvalidInput):
         await program_version(program(tmp_path, text))
     with pytest.raises(InvalidInput):

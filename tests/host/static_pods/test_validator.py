@@ -14,9 +14,9 @@ from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
 from nodeagent.errors import Problem, Refused, Unreconcilable
 from nodeagent.host.etcd.detect import manifest_directories
 from nodeagent.host.etcd.proof import MemberProof
-from nodeagent.host.static_pods.directory import host_directory
 from nodeagent.host.static_pods.replacement import MEMBER
 from nodeagent.host.static_pods.validator import StaticPodValidator
+from nodeagent.host.view import host_directory
 from nodeagent.reasons import Reason
 
 DIRECTORY = "/etc/kubernetes/manifests"
