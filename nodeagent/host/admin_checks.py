@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import os
 import re
-import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +26,6 @@ from nodeagent.reasons import Reason
 __all__ = ["CHECKS", "HostAdminChecks"]
 
 CHECKS: Final = Path("/etc/nodeagent/checks")
-SEARCH_PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 # Required checks run first.
 FOLDERS: Final = (("required.d", True), ("wanted.d", False))
@@ -53,12 +51,11 @@ STOP_CALL: Final = 15.0
 class HostAdminChecks:
     """Implements ``ports.AdminChecks``. ``timeout`` is the longest time for one check, in seconds.
 
-    ``root`` is the directory of the stages, whose owner must be root or this user. ``search_path`` has systemd-run.
+    ``root`` is the directory of the stages, whose owner must be root or this user.
     """
 
     timeout: float
     root: Path = CHECKS
-    search_path: str = SEARCH_PATH
 
     def use(self, timeout: float) -> None:
         self.timeout = timeout
@@ -68,20 +65,19 @@ class HostAdminChecks:
 
     async def run(self, check: AdminCheck, config: str) -> str:
         about = f"the check {check.id}"
-        systemd_run = await asyncio.to_thread(shutil.which, "systemd-run", path=self.search_path)
-        if systemd_run is None:
-            return f"{about} cannot run: this host has no systemd-run"
         unit = f"nodeagent-check-{check.stage}-{check.name}.service"
         # A check that runs again after a kill of the agent must not run beside itself.
         await self._stop(unit)
         ended = False
         try:
             status, lines = await run_program(
-                systemd_run, self._arguments(check, unit, config), Path("/"), self.timeout
+                "systemd-run", self._arguments(check, unit, config), Path("/"), self.timeout
             )
             ended = True
         except CheckerLate:
             return f"{about} did not end within {self.timeout:g} s"
+        except FileNotFoundError:
+            return f"{about} cannot run: this host has no systemd-run"
         except OSError as error:
             return f"{about} cannot run: {error.strerror or error}"
         finally:
@@ -109,10 +105,8 @@ class HostAdminChecks:
 
     async def _stop(self, unit: str) -> None:
         """End the processes of a check. A unit that is not loaded is no error: systemctl reports it, with a status."""
-        systemctl = await asyncio.to_thread(shutil.which, "systemctl", path=self.search_path)
-        if systemctl is not None:
-            with contextlib.suppress(OSError, CheckerLate):
-                await run_program(systemctl, ("stop", "--quiet", unit), Path("/"), STOP_CALL)
+        with contextlib.suppress(OSError, CheckerLate):
+            await run_program("systemctl", ("stop", "--quiet", unit), Path("/"), STOP_CALL)
 
 
 def _shown(lines: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from nodeagent.core.coordination.kube_time import parse_time
 from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.domain import Health, HttpHealth, MemberHealth, PluginHealth, ReloadProof, SocketHealth
 from nodeagent.core.plan.layers import not_taken_over
-from nodeagent.host.checkers.job import ENVIRONMENT, CheckerLate, run_program
+from nodeagent.host.checkers.job import CheckerLate, run_program
 
 __all__ = ["HostHealth", "plugin_problems", "read_result", "reload_problem", "running_problem"]
 
@@ -163,21 +163,18 @@ async def _close(writer: asyncio.StreamWriter) -> None:
         await writer.wait_closed()
 
 
-async def reload_problem(proof: ReloadProof, since: float, program: str | None = None) -> str | None:
+async def reload_problem(proof: ReloadProof, since: float, program: str = "journalctl") -> str | None:
     """Return the program's error, "" if it took the configuration over, None if it logged neither.
 
     ``since`` is in seconds since the epoch. A program may log errors only, so None is no failure.
     """
-    journalctl = program or await asyncio.to_thread(shutil.which, "journalctl", path=ENVIRONMENT["PATH"])
-    if journalctl is None:
-        return None
     unit = f"_SYSTEMD_UNIT={proof.unit}"
     arguments = ("--quiet", "--no-pager", "--boot", "--output=cat", f"--since=@{since:.3f}", unit)
     clock = asyncio.get_running_loop().time
     until = clock() + PATIENCE
     while True:
         try:
-            status, lines = await run_program(journalctl, arguments, Path("/"), PATIENCE)
+            status, lines = await run_program(program, arguments, Path("/"), PATIENCE)
         except (OSError, CheckerLate) as error:
             log.warning("the journal of %s could not be read: %s", proof.unit, error)
             return None

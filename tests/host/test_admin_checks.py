@@ -14,6 +14,7 @@ import pytest
 from nodeagent.core.update.ports.checks import AdminCheck, CheckStage
 from nodeagent.errors import Refused
 from nodeagent.host.admin_checks import MAX_CHECKS, MAX_SHOWN, HostAdminChecks
+from nodeagent.host.checkers import job
 from nodeagent.reasons import Reason
 
 SYSTEMD_RUN = """#!/bin/sh
@@ -42,7 +43,7 @@ class Checks:
 
     @property
     def port(self) -> HostAdminChecks:
-        return HostAdminChecks(self.timeout, self.root, str(self.tmp / "bin"))
+        return HostAdminChecks(self.timeout, self.root)
 
     def add(self, name: str, script: str = "", *, mode: int = 0o755, folder: str = "required.d") -> Path:
         path = self.root / f"{STAGE}.d" / folder / name
@@ -71,7 +72,8 @@ class Checks:
 
 
 @pytest.fixture
-def checks(tmp_path: Path) -> Checks:
+def checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checks:
+    monkeypatch.setitem(job.ENVIRONMENT, "PATH", f"{tmp_path}/bin:{job.ENVIRONMENT['PATH']}")
     (tmp_path / "bin").mkdir()
     for name, script in (("systemd-run", SYSTEMD_RUN), ("systemctl", SYSTEMCTL)):
         (tmp_path / "bin" / name).write_text(script)
@@ -186,7 +188,7 @@ async def test_a_cancelled_check_is_ended(checks: Checks, tmp_path: Path) -> Non
     assert [call.split()[0] for call in checks.calls()] == ["systemctl", "run", "systemctl"]
 
 
-async def test_a_host_without_systemd_run_has_failing_checks(checks: Checks) -> None:
-    (checks.tmp / "bin/systemd-run").unlink()
+async def test_a_host_without_systemd_run_has_failing_checks(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(job.ENVIRONMENT, "PATH", str(checks.tmp))
     check = AdminCheck(STAGE, "a", True, "/bin/true")
     assert await checks.port.run(check, "x") == "the check before-drain/a cannot run: this host has no systemd-run"
