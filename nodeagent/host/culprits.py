@@ -71,6 +71,7 @@ class HostCulprits:
                 continue
             with suppress(OSError), (Path(entry.path) / "cmdline").open("rb") as file:
                 for word in file.read(MAX_COMMAND).split(b"\0"):
+                    # Also --output=/etc/x.
                     path = wanted.get(word) or wanted.get(word.partition(b"=")[2])
                     if path is not None:
                         yield path, self._process(Path(entry.path))

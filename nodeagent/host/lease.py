@@ -36,6 +36,7 @@ class LocalLease:
 
     async def acquire(self, holder: str, operation: str, reason: str) -> None:
         """Take the lease. A holder that acquires it again keeps the first ``since`` and reason."""
+        # The store gives a free lease and reads a held one in one transaction, so of two operations one gets it.
         has = await self._store.take_lease(Holder(holder, operation, reason, self._clock.now()))
         if (has.name, has.operation) != (holder, operation):
             raise Refused(_describe(has), reason=Reason.LEASE_HELD)
@@ -44,6 +45,7 @@ class LocalLease:
         has = await self._store.lease()
         if has is None:
             raise Refused("the lease on this host was released by another client", reason=Reason.LEASE_LOST)
+        # By the operation, not by the name: an update and a maintenance of the same agent are two holders.
         if has.operation != operation:
             raise Refused(_describe(has), reason=Reason.LEASE_LOST)
 

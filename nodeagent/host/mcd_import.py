@@ -61,6 +61,7 @@ def originals(root: str = "/") -> list[Snapshot]:
     """
     disk = DiskFiles(root)
     found: dict[str, Snapshot] = {}
+    # The stamps come second, so that they replace a backup of the same path.
     for path in _below(root, f"{_HOME}/orig", _ORIG):
         node = disk.capture(f"{_HOME}/orig{path}{_ORIG}") if Path(f"{root}/usr{path}").exists() else None
         found[path] = Snapshot(f"path:{path}", node=node)
@@ -81,6 +82,7 @@ def _below(root: str, folder: str, suffix: str) -> list[str]:
 
 
 def _fail(error: OSError) -> None:
+    # os.walk would skip a directory that cannot be read, and its paths would count as files of an admin.
     if not isinstance(error, FileNotFoundError):
         raise error
 

@@ -42,6 +42,7 @@ async def obtain(
     end = loop.time() + wait
     reported = False
     while True:
+        # Read before the request: the last attempt begins after the time is over, so that even wait=0 asks once.
         late = loop.time() >= end
         try:
             certificate = issued(name, await _read_or_create(client, name, request))

@@ -58,6 +58,7 @@ class Cluster:
         self._host = HostIdentity(name, instance)
         self.client = KubeClient(access, clock)
         self.lease = KubeLease(self.client, self._host, tokens, clock, namespace=about.lease_namespace)
+        # A machine-config-controller makes the MachineConfigNodes, so without one there are none.
         conditions = ControlledNodeConditions if controls_node else NodeConditions
         self.conditions = conditions(self.client, name, clock)
         self.events = NodeEvents(self.client, name)
@@ -79,6 +80,7 @@ class Cluster:
         order = RolloutOrder(slots.order, slots.halt_degraded)
         turn = KubeTurn(self.client, name, order) if order.given else None
         self.slot = self._slots(slots, SlotKind.DISRUPT, slots.max_unavailable, slots.pause, turn)
+        # No pause and no order: a pull disturbs no workload.
         self.staging_slot = self._slots(slots, SlotKind.STAGE, slots.max_staging)
 
     @property

@@ -95,6 +95,7 @@ _KINDS: Mapping[int, type[KubeFault]] = {
     401: Unauthorized,
     403: Forbidden,
     404: NotFound,
+    # The server gave up on a request that it may have begun.
     408: ServerFault,
     409: Conflict,
     410: Gone,
@@ -105,11 +106,13 @@ _KINDS: Mapping[int, type[KubeFault]] = {
 def from_answer(status: int, detail: Mapping[str, Any], what: str, retry_after: str = "") -> KubeFault:
     """``what`` is the request, as ``PATCH /path``; ``detail`` is the decoded body, {} if it was no object."""
     kind = _KINDS.get(status, ServerFault if status >= 500 else Rejected)
+    # Both are a 409, and only the reason tells a lost race from a name that is taken.
     if kind is Conflict and detail.get("reason") == "AlreadyExists":
         kind = AlreadyExists
     message = detail.get("message")
     error = kind(f"{what}: {message if isinstance(message, str) and message else f'status {status}'}")
     error.status, error.detail = status, detail
+    # The header may also be a date, which API servers do not send; it counts as none.
     if retry_after.isascii() and retry_after.isdigit():
         error.retry_after = float(retry_after)
     return error

@@ -74,6 +74,7 @@ class Gates:
             hooks = None if machine is None else wanted(machine)
             if machine is None or hooks is None:
                 return
+            # A hook that is added to a Machine under deletion would hold a deletion that was decided already.
             if refuse and (gone := machine_gates(machine)):
                 raise Refused(gone[0].message, reason=gone[0].reason)
             meta = machine["metadata"]

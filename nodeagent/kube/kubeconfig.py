@@ -25,6 +25,7 @@ def cluster_of(path: Path) -> Mapping[str, str]:
     cluster = {key: str(found[key]) for key in ADDRESS if found.get(key)}
     if "server" not in cluster:
         raise _invalid(path, "the cluster of the current context has no server")
+    # A relative path in a kubeconfig is relative to it, and the new one is in another directory.
     if "certificate-authority" in cluster:
         cluster["certificate-authority"] = str(path.parent / cluster["certificate-authority"])
     return cluster

@@ -38,6 +38,7 @@ async def read_objects(client: KubeClient, clock: Clock, *, namespace: str) -> t
     maintenances = await _list_if_allowed(client, MAINTENANCES, unknown)
     before = len(unknown)
     layered = await _list_if_allowed(client, OS_CONFIGS, unknown) if pools else []
+    # None is not "no images": without the permission it is unknown which image a pool should have.
     images = _images(layered) if len(unknown) == before else None
     try:
         now = client.server_clock.earliest(clock.monotonic())

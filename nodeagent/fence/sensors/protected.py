@@ -86,6 +86,7 @@ async def etcd_metrics(options: Options) -> Scrape:
     if any(url.startswith("https:") for url in urls):
         tls = await asyncio.to_thread(client_tls, options)
     last: Retryable | None = None
+    # Which address has the metrics depends on two options and the version, so each one is tried.
     for url in urls:
         try:
             await _page(url, tls)

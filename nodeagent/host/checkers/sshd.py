@@ -63,10 +63,12 @@ def _assemble(root: Path, old: MachineConfig, new: MachineConfig) -> dict[str, b
     """Return the content of the main file and its drop-ins after the update, by path on the host."""
     host = {MAIN, *(f"{DROPINS}/{path.name}" for path in _conf_files(root / DROPINS.removeprefix("/")))}
     files: dict[str, bytes] = {}
+    # A file of the old config that the new one lacks is removed by this update, so it must not count.
     for path in sorted(host - set(old.files)):
         if (content := _read(root / path.removeprefix("/"))) is not None:
             files[path] = content
     files |= {path: entry.content for path, entry in new.files.items() if path == MAIN or _is_dropin(path)}
+    # sshd would use its defaults, and read no drop-in at all.
     files.setdefault(MAIN, f"Include {DROPINS}/*.conf\n".encode())
     return files
 

@@ -68,6 +68,7 @@ def _identity(wal: Path) -> Identity | None:
         segments = sorted(entry.name for entry in wal.iterdir() if entry.name.endswith(".wal"))
     except (FileNotFoundError, NotADirectoryError):
         return None
+    # Each segment has the metadata at its beginning, so the oldest one is as good as any.
     for name in segments[:1]:
         fd = os.open(wal / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as file:
@@ -78,6 +79,7 @@ def _identity(wal: Path) -> Identity | None:
 def _of_frames(data: bytes) -> Identity | None:
     try:
         at = 0
+        # The checksum comes before the metadata.
         for _ in range(2):
             length = int.from_bytes(data[at : at + 8], "little") & (1 << 56) - 1
             if not 0 < length <= MAX_RECORD:

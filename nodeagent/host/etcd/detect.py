@@ -48,6 +48,7 @@ def detect(root: Path = Path("/")) -> Found | None:
     """Return None if there is no member. Blocks: it reads files."""
     running = [(f"process {process.pid}", *_flags(root, process)) for process in processes(root)]
     others = [*_pods(root), *_data(root), *_units(root)]
+    # One sign is enough, because a member that is missed would be stopped without a check.
     if not running and not others:
         return None
     best = [flags for _, flags, whole in running if whole]

@@ -33,6 +33,7 @@ async def certificate_problem(config: MemberConfig, others: Sequence[str], now: 
 
 
 def _own(config: MemberConfig, clients: Sequence[str], peers: Sequence[str], now: float) -> str:
+    # etcd compares the names in a certificate with the address that it connects to, so each one is tried.
     for what, files, hosts in (("client", config.client_tls, clients), ("peer", config.peer_tls, peers)):
         for host in hosts:
             if problem := _handshake(files, host, now):
@@ -46,6 +47,7 @@ def _handshake(files: TlsFiles, host: str, now: float) -> str:
         client = tls_context(files.ca, files.certificate, files.key)
         server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         server.load_cert_chain(files.certificate, files.key or None, password=no_password)
+        # With client-cert-auth, etcd demands a certificate of each client and peer.
         server.verify_mode = ssl.CERT_REQUIRED
         server.load_verify_locations(files.ca)
         ends = _ends(client, server, host)
@@ -83,6 +85,7 @@ async def _accepted(files: TlsFiles, others: Sequence[str]) -> str:
     for url in others:
         try:
             tls = await asyncio.to_thread(tls_context, files.ca, files.certificate, files.key)
+            # The peer port has this path as well, and it needs no rights in etcd.
             await request("GET", f"{url.rstrip('/')}/version", tls=tls, timeout=TIMEOUT)
         except HttpFault as fault:
             problem = f"{url}: {fault}"

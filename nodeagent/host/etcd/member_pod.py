@@ -42,6 +42,7 @@ class MemberPod:
     async def state(self, unit: str) -> UnitState:
         """Active: containers run, or the kubelet may start them."""
         path, pod, _ = await self._read()
+        # With manifest and permission the kubelet may start the pod at any moment, so it counts as running.
         allowed = await asyncio.to_thread(
             lambda: (self._root / path.lstrip("/")).exists() and self._member_file.exists()
         )
@@ -55,6 +56,7 @@ class MemberPod:
     async def stop(self, unit: str, deadline: float) -> None:  # noqa: ARG002
         path, pod, _ = await self._read()
         await self._pods.replace(path, None, OPERATION)
+        # Its data may only be archived when no process writes them any more.
         await self._pods.ended(path, pod)
 
     async def _read(self) -> tuple[str, StaticPod, bytes]:
@@ -83,10 +85,12 @@ def manifest_problem(pod: StaticPod, data: Path, member_file: Path) -> str:
         gate = mounts.get(str(member_file), {})
         if f"--config-file={member_file}" not in words:
             return f"its etcd must run with --config-file={member_file}"
+        # Without this type, the kubelet would create the path or start the container without the file.
         if (gate.get("path"), gate.get("type")) != (str(member_file), "File"):
             return f"it must mount {member_file} at the same path, with the type File"
         if not any(data.is_relative_to(path) and source.get("path") == path for path, source in mounts.items() if path):
             return f"it must mount {data} at the same path"
+        # The addresses in etcd's config are those of the host.
         if pod.document["spec"].get("hostNetwork") is not True:
             return "it must have hostNetwork: true"
         return ""

@@ -46,6 +46,7 @@ class MemberProof:
         """Return what is wrong with the member, "" if nothing is. ``expected`` as in ``member_trouble``."""
         try:
             client, where, name = await self._open()
+            # A member that does not serve is a trouble even if the survey of all finds none.
             if why := await _unready(client, where):
                 return why
             from nodeagent.host.etcd.quorum import survey_cluster

@@ -112,6 +112,7 @@ def _save(response: HTTPResponse, url: str, path: Path, max_bytes: int) -> EtcdS
                     raise _invalid(f"{url}: the snapshot has more than {max_bytes} bytes")
                 write(piece)
                 last += piece
+                # Which bytes are the trailer is known at the end only, so the last ones are always held back.
                 digest.update(last[:-TRAILER])
                 last = last[-TRAILER:]
             if size <= TRAILER or digest.digest() != last:

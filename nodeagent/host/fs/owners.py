@@ -94,6 +94,7 @@ class Owners:
         return entry.gid if entry is not None else -1
 
     def _lines(self, name: str, least: int) -> Iterator[list[str]]:
+        # An admin's entry in /etc hides the one of the OS, as in nsswitch.conf of these hosts ("files altfiles").
         for folder in ("etc", "usr/lib"):
             for fields in colon_fields(self._root / folder / name):
                 # NIS lines ("+user::") are no accounts of this host.

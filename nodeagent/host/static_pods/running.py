@@ -121,6 +121,7 @@ class Crictl:
             log.debug("crictl does not answer; the images of static pods are not checked")
             return
         for image, policy in images.items():
+            # inspecti fails for an image that the runtime does not have.
             if policy != "Always" and not (await self._run("inspecti", "--quiet", image))[0]:
                 continue
             why = "it is not on this host, and its policy is Never"

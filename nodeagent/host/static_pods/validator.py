@@ -79,6 +79,7 @@ class StaticPodValidator:
 
     def _problems(self, changed: _Changed, new: MachineConfig) -> Iterator[Problem]:
         self._check_owner(changed)
+        # Manifests that no config manages stay beside the new ones.
         kept = {path: content for path, content in changed.on_host.items() if path not in changed.had}
         added = [path for path in changed.paths if path in changed.wants]
         yield from directory_problems({**kept, **changed.wants}, added)

@@ -56,6 +56,7 @@ class SqliteStore:
 
     async def open(self) -> None:
         """Raises what ``opening.open_database`` does."""
+        # One thread: it owns the connection, and keeps the calls in order.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         try:
             self._database = await self._in_thread(self._stack.enter_context, self._open(self._path))
