@@ -106,7 +106,7 @@ _KINDS: Mapping[int, type[KubeFault]] = {
 def from_answer(status: int, detail: Mapping[str, Any], what: str, retry_after: str = "") -> KubeFault:
     """``what`` is the request, as ``PATCH /path``; ``detail`` is the decoded body, {} if it was no object."""
     kind = _KINDS.get(status, ServerFault if status >= 500 else Rejected)
-    # Both are a 409, and only the reason tells a lost race from a name that is taken.
+    # Both are a 409, and only the reason distinguishes a lost race from a taken name.
     if kind is Conflict and detail.get("reason") == "AlreadyExists":
         kind = AlreadyExists
     message = detail.get("message")
