@@ -53,6 +53,7 @@ def check_values(merged: Mapping[str, Value]) -> Settings:
     problems: list[Problem] = []
     good: dict[str, Any] = {}
     for key, value in merged.items():
+        # ``find_obsolete`` returns a warning for these.
         if key in IGNORED:
             continue
         if key not in KEYS:
@@ -91,6 +92,7 @@ def check_consistency(settings: Settings) -> None:
     Raises ``InvalidInput`` (``SettingsInvalid``, ``TimeZoneUnknown``).
     """
     cluster, slots = settings.cluster, settings.slots
+    # Which of two identities the agent has must not depend on an order in the code.
     if cluster.kubeconfig and cluster.service_account:
         raise _contradiction("set cluster.kubeconfig or cluster.service_account, not both")
     if cluster.source == "cluster" and not cluster.configured:
@@ -105,6 +107,7 @@ def check_consistency(settings: Settings) -> None:
             raise _contradiction("slots.order and slots.halt_degraded need slots.pool and cluster.source: cluster")
         if slots.halt_degraded and not slots.pause:
             raise _contradiction("slots.halt_degraded needs slots.pause: a node may report after it released its slot")
+    # Two counts of the same nodes could each wait for the other.
     if slots.fleetlock and cluster.configured:
         raise _contradiction("slots.fleetlock is for hosts without a cluster; in one there is slots.pool")
     drain = settings.drain

@@ -215,6 +215,7 @@ class AlertSettings(Struct, frozen=True, forbid_unknown_fields=True):
         str, Meta(pattern=r"^[^\x00-\x1f]+$", max_length=2048, description="a query in PromQL, on one line")
     ] = 'ALERTS{alertstate="firing", severity="critical"}'
     ca: OptionalPath = ""
+    # Short-lived tokens are replaced in place, so none is kept in memory.
     token_file: OptionalPath = ""
     on_unreachable: Literal["hold", "go"] = "hold"
 

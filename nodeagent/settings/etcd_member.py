@@ -51,6 +51,7 @@ def parse_etcd_member(text: bytes) -> EtcdMemberSettings:
     """Raises ``InvalidInput`` (``EtcdConfigInvalid``)."""
     try:
         found = msgspec.convert(document.load(text, ETCD_MEMBER_FILE), EtcdMemberSettings)
+    # The reason names the file: that of a document that is not valid would say nothing about etcd.
     except InvalidInput as error:
         error.reason = Reason.ETCD_CONFIG_INVALID
         raise

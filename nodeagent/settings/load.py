@@ -60,6 +60,7 @@ def find(directories: Sequence[str | Path] = DIRECTORIES) -> list[Path]:
             continue
         except OSError as error:
             raise _unreadable(str(directory), error) from error
+        # Editors keep their unsaved copies as hidden files beside the original.
         chosen |= {name: Path(directory, name) for name in names if name.endswith(".yaml") and name[0] != "."}
     return [path for _, path in sorted(chosen.items()) if not _masked(path)]
 
@@ -146,6 +147,7 @@ def load(directories: Sequence[str | Path] = DIRECTORIES) -> Loaded:
         try:
             fragments.append(read(path))
         except InvalidInput as error:
+            # The other files are read on, so that an admin gets the problems of all of them at once.
             problems += error.problems
     merged = merge(fragments)
     try:
@@ -165,6 +167,7 @@ def salvage(directories: Sequence[str | Path] = DIRECTORIES) -> Settings:
     """Return the valid values of files that ``load`` rejected; see ``valid_values``."""
     fragments: list[Fragment] = []
     for directory in directories:
+        # Each directory and each file alone, so that one that cannot be read does not cost the others.
         with contextlib.suppress(InvalidInput):
             for path in find([directory]):
                 with contextlib.suppress(InvalidInput):

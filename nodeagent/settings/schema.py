@@ -225,6 +225,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     desired_config: AbsolutePath = "/etc/nodeagent/machineconfig.yaml"
     policy: OptionalPath = "/etc/nodeagent/policy.yaml"
     recommended_policy: bool = False
+    # All deployments of an image-based OS share /var, so the store outlives an update and its rollback.
     state_dir: AbsolutePath = "/var/lib/nodeagent"
     on_failure: Literal["revert", "degraded"] = "revert"
     on_drift: Literal["report", "refuse", "repair"] = "report"
