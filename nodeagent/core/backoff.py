@@ -16,6 +16,6 @@ def delays(first: float, cap: float) -> Iterator[float]:
 
 
 def jittered(delay: float, random: float) -> float:
-    """``delay`` plus up to a fifth of it. ``random`` is a number from 0 to 1: a fleet that failed together must
-    not come back together."""
+    """Return ``delay`` plus up to a fifth of it. ``random`` is a number from 0 to 1."""
+    # A fleet that failed together must not come back together.
     return delay * (1 + 0.2 * random)

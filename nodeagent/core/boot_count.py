@@ -108,7 +108,8 @@ class BootCount:
 
 
 def boot_count(environment: Mapping[str, str]) -> BootCount:
-    """Return what an environment block says. A counter that is no number does not count, as in GRUB's script."""
+    """Return what an environment block says."""
+    # A counter that is no number does not count, as in the script of GRUB.
     counter = environment.get("boot_counter", "")
     return BootCount(
         tries=int(counter) if re.fullmatch(r"-?\d{1,4}", counter, re.ASCII) else None,

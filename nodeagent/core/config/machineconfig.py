@@ -30,11 +30,9 @@ MAX_MODE: Final = 0o777
 MAX_ID: Final = 2**32 - 2
 
 
+# A struct, because a config has thousands of files, and creating a frozen dataclass takes five times as long.
 class FileEntry(msgspec.Struct, frozen=True, gc=False):
-    """A regular file. ``content`` is decoded (base64, percent, gzip); ``mode`` is 0 to 0o777.
-
-    A struct, because a config has thousands of files, and creating a frozen dataclass takes five times as long.
-    """
+    """A regular file. ``content`` is decoded (base64, percent, gzip); ``mode`` is 0 to 0o777."""
 
     path: str
     content: bytes

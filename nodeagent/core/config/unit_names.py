@@ -58,6 +58,7 @@ def dropin_name_problem(name: str) -> str | None:
     """Return why systemd does not read a drop-in of this name; None if it does."""
     if not name:
         return "must not be empty"
+    # The name is a part of a path.
     if "/" in name or has_control(name):
         return "must not hold slashes or control characters"
     if name.startswith("."):

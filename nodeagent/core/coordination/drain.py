@@ -147,11 +147,9 @@ def classify(pod: Object, policy: DrainPolicy, *, orphaned: bool = False) -> Evi
 
 
 def eviction(pod: Object) -> dict[str, Any]:
-    """Return the body of an eviction request.
-
-    The uid is a precondition: a pod that a StatefulSet created again elsewhere has the same name and must stay.
-    """
+    """Return the body of an eviction request."""
     meta = pod["metadata"]
+    # The uid is a precondition: a pod that a StatefulSet created again elsewhere has the same name and must stay.
     return {
         "apiVersion": "policy/v1",
         "kind": "Eviction",

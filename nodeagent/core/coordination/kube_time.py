@@ -79,6 +79,7 @@ class ServerClock:
 
     def updated(self, date: float, sent: float, received: float) -> ServerClock:
         """``date`` is cut to whole seconds and was read between ``sent`` and ``received`` on the steady clock."""
+        # The header was cut to the second below, so the time was up to a second later than it says.
         low, high = date - received, date + 1.0 - sent
         if self.at is not None and received - self.at <= MAX_AGE:
             narrow = max(low, self.low), min(high, self.high)

@@ -119,6 +119,7 @@ def read_lease(data: Mapping[str, Any]) -> NodeLease:
         transitions=transitions if isinstance(transitions, int) else 0,
         elected=bool(spec.get("strategy")),
         deleting=bool(meta.get("deletionTimestamp")),
+        # Annotations of other programs are not read, and a patch leaves them as they are.
         notes={key.removeprefix(PREFIX): _text(annotations[key]) for key in annotations if key.startswith(PREFIX)},
     )
 
@@ -239,11 +240,9 @@ DELETED = "it was deleted"
 
 
 def reason_lost(token: LeaseToken, why: str) -> Reason:
-    """Return the reason for ``why``, which is from ``why_lost``.
-
-    A holder of medik8s that releases a lease which it no longer has deletes it, whichever client holds it by then. So
-    the deletion of a lease that was taken over is not necessarily a request to cancel this operation.
-    """
+    """Return the reason for ``why``, which is from ``why_lost``."""
+    # A holder of medik8s that releases a lease which it no longer has deletes it, whichever client holds it by then. So
+    # the deletion of a lease that was taken over is not necessarily a request to cancel this operation.
     return Reason.LEASE_GIVEN_BACK if why == DELETED and token.transitions else Reason.LEASE_LOST
 
 

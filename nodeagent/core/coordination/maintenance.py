@@ -95,7 +95,8 @@ class Maintenance:
         return f"{self.requester}: {self.reason}"
 
     def goes_off(self, boot_id: str) -> bool:
-        """Return whether the power-off is still to come. A soft reboot is not the way back up: the host was not off."""
+        """Return whether the power-off is still to come."""
+        # A soft reboot is not the way back up: the host was not off.
         requested = kernel_boot(self.off_boot)
         return self.power_off and not self.problem and requested in ("", kernel_boot(boot_id))
 
@@ -193,6 +194,7 @@ def from_dict(data: Mapping[str, Any]) -> Maintenance:
     for name, value in asdict(made).items():
         if type(value) is not type(getattr(example, name)):
             raise ValueError(f"{name} of a maintenance has the wrong type")
+    # Python raises an error when a time without a zone is compared with one that has a zone.
     for time in (made.since, made.until, made.began, made.drained, made.drain_by):
         if time and datetime.fromisoformat(time).tzinfo is None:
             raise ValueError("a time of a maintenance has no zone")

@@ -33,12 +33,10 @@ class PoolPause:
 
 
 def released(slot: Slot, node: str, latest: float) -> Object:
-    """Return a merge patch that releases a slot. ``latest`` is an upper bound of the server's time.
-
-    The owner is removed: the pause must outlast the Node.
-    """
+    """Return a merge patch that releases a slot. ``latest`` is an upper bound of the server's time."""
     # In a merge patch (RFC 7396), null removes a key.
     notes = {**{PREFIX + key: None for key in NOTES}, PREFIX + RELEASED: f"{micro_time(latest)} {node}"}
+    # The owner is removed: the pause must outlast the Node.
     meta = {"resourceVersion": slot.lease.version, "annotations": notes, "ownerReferences": None}
     return {"metadata": meta, "spec": {"holderIdentity": None}}
 

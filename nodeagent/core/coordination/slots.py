@@ -118,6 +118,7 @@ def free_indices(pool: SlotPool, slots: Sequence[Slot], first: int) -> Sequence[
     # The lowest slots that fit beside those held above them: all nodes of the pool compute the same ones.
     usable = next(m for m in range(pool.count, -1, -1) if m == 0 or m + sum(i >= m for i in held) <= pool.count)
     free = [index for index in range(usable) if index not in held]
+    # Nodes that all tried the lowest slot would conflict, and all but one of them would try again.
     turn = first % len(free) if free else 0
     return [*free[turn:], *free[:turn]]
 

@@ -98,10 +98,8 @@ def moved(member: Member) -> Refusal:
 
 
 def same_name(facts: MemberFacts, survey: EtcdSurvey, here: str = "") -> Refusal | None:
-    """Return why no member of this name may be added. ``here`` is the id of the member of this host.
-
-    etcd takes the addresses of both for those of one member, and does not start (etcd#5244).
-    """
+    """Return why no member of this name may be added. ``here`` is the id of the member of this host."""
+    # etcd takes the addresses of both for those of one member, and does not start (etcd#5244).
     others = [member for member in survey.members if member.name == facts.name and member.id != here]
     return Refusal(Reason.ETCD_CONFIG_INVALID, f"{others[0].title} has the same name as this host") if others else None
 

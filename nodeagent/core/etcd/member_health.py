@@ -22,6 +22,7 @@ def member_trouble(survey: EtcdSurvey, expected: str = "") -> str:
     (member,) = ours
     if expected and member.id != expected:
         return f"it is another member than before: {int(member.id):x}, not {int(expected):x}"
+    # A learner has no vote, and ``/health`` of it is true.
     if member.learner:
         return f"{member.title} is a learner"
     trouble = troubles(survey)[member.id]

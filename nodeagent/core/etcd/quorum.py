@@ -106,16 +106,14 @@ class QuorumVerdict:
 
 
 def judge(survey: EtcdSurvey, *, single: bool = False) -> QuorumVerdict:
-    """Return the verdict. ``single`` allows the disruption of a single-member cluster.
-
-    Two members are never enough: without either of them there is no quorum.
-    """
+    """Return the verdict. ``single`` allows the disruption of a single-member cluster."""
     refusals = [
         *_alarms(survey),
         *_changes(survey),
         *_quorum(survey, single=single),
         *_leadership(survey),
     ]
+    # Last, because a reason that is known is more useful than one that is missing.
     if survey.unknown:
         refusals.append(Refusal(Reason.ETCD_UNREACHABLE, survey.unknown))
     if refusals:
@@ -167,7 +165,7 @@ def _quorum(survey: EtcdSurvey, *, single: bool) -> Iterable[Refusal]:
     # The admin has allowed that etcd is down during the disruption.
     if len(voters) == 1 and single:
         return
-    # Even if all others are healthy, the cluster would stop.
+    # Even if all others are healthy, the cluster would stop. Two members are never enough.
     if len(voters) - 1 < quorum:
         what = "its only voter" if len(voters) == 1 else f"one of {len(voters)} voters, all of which it needs"
         yield Refusal(Reason.ETCD_NOT_REDUNDANT, f"etcd would lose {what}")

@@ -24,10 +24,8 @@ def image_version(image: str) -> str:
 
 
 def change_problem(cluster: str, new: str) -> str:
-    """Return why a member must not run ``new`` in a cluster of the version ``cluster``; "" for an unknown version.
-
-    The version of a cluster is that of its oldest member, so a way back is open until the last member is changed.
-    """
+    """Return why a member must not run ``new`` in a cluster of the version ``cluster``; "" for an unknown version."""
+    # The version of a cluster is that of its oldest member, so a way back is open until the last member is changed.
     ours, theirs = parse_version(new), parse_version(cluster)
     if not ours or not theirs or ours[:2] == theirs[:2]:
         return ""

@@ -99,10 +99,7 @@ class StageProgress:
 
 
 def target_between(old: MachineConfig, new: MachineConfig) -> OsTarget | None:
-    """Return the target of a change from ``old`` to ``new``, None if it needs no deployment.
-
-    Unchanged kernel arguments are part of the target, because their order matters and none may be lost.
-    """
+    """Return the target of a change from ``old`` to ``new``, None if it needs no deployment."""
     was, now = packages_of(old), packages_of(new)
     swapped, swaps = replaced_of(old), replaced_of(new)
     same_kargs = old.kernel_arguments == new.kernel_arguments
@@ -113,6 +110,7 @@ def target_between(old: MachineConfig, new: MachineConfig) -> OsTarget | None:
     image = parse_image(new.os_image_url) if new.os_image_url and new.os_image_url != old.os_image_url else None
     return OsTarget(
         image=image,
+        # Unchanged ones are part of the target, because their order matters and none may be lost.
         kernel_arguments=new.kernel_arguments,
         without_kernel_arguments=tuple(k for k in dict.fromkeys(old.kernel_arguments) if k not in new.kernel_arguments),
         packages=now,

@@ -91,6 +91,7 @@ def _merge(
             _merge(table, value, key, whole, append=append)
             onto[name] = table
         elif append and isinstance(value, list) and isinstance(known, list):
+            # containerd appends lists of its imports, where CRI-O replaces them.
             onto[name] = [*known, *value]
         elif not (append and known is not None and not value and not isinstance(value, Mapping)):
             onto[name] = value

@@ -95,6 +95,7 @@ def summary(found: OsChanges) -> str:
 
 
 def _phrases(found: OsChanges) -> Iterator[str]:
+    # Without a package database, the number of files is all that is known.
     if found.packages is not None:
         counts = [f"{count} {kind}" for kind, count in _counts(found.packages).items() if count]
         yield f"packages {', '.join(counts)}" if counts else "packages same"

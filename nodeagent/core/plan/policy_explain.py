@@ -48,6 +48,7 @@ def explain(policy: Policy, domain: str, key: str) -> Explanation:
         reason = f"{_unlisted(domain)}; unlisted changes drain and reboot"
         return Explanation(domain, key, PolicySource.NONE, None, "none", UNLISTED, None, (), reason)
     entry = found.entry
+    # An admin who sees an unexpected entry wants to know what it took the place of.
     replaced = next((e for e in policy.replaced if e.key == entry.key and entry.source is PolicySource.USER), None)
     # Only paths have patterns and directories.
     shadowed = _shadowed(policy, key, entry) if domain == "file" else ()

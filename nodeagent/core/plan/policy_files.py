@@ -38,7 +38,8 @@ def drop_in_directory(policy: str) -> str:
 
 
 def is_drop_in(name: str) -> bool:
-    """Return whether a file of this name in the directory counts. Editors leave hidden files and other endings."""
+    """Return whether a file of this name in the directory counts."""
+    # Editors and package managers leave hidden files and files with other endings.
     return name.endswith(".yaml") and not name.startswith(".")
 
 

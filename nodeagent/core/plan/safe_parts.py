@@ -63,6 +63,7 @@ def _obstacle(planned: PlannedChange, left: Collection[str]) -> str:
         return "was changed by another program"
     if any(action.type not in SAFE for action in planned.actions):
         return ", ".join(f"{action.type} {action.unit}".strip() for action in planned.actions)
+    # A change of the OS without an action of its own still needs a deployment.
     return "" if planned.change.domain in _ENTRIES else "the next change of the OS"
 
 

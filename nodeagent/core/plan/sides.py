@@ -44,6 +44,7 @@ class Sides:
     @cached_property
     def after(self) -> Mapping[str, bytes]:
         """Path to content after the update. A path that leaves the config counts as removed."""
+        # A file that leaves the config is removed, or replaced by that of the OS, which is not known here.
         kept = {path: content for path, content in self.host.files.items() if path not in self._managed_before}
         return {**kept, **_contents(self.new)}
 

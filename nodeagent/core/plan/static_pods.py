@@ -194,10 +194,8 @@ def _variable(container: Mapping[str, Any], name: str) -> str:
 
 
 def owner_of(pod: StaticPod) -> str:
-    """Return the sign that an operator of OpenShift writes this manifest, "" if there is none.
-
-    The operator writes its next revision over every change.
-    """
+    """Return the sign that an operator of OpenShift writes this manifest, "" if there is none."""
+    # The operator writes its next revision over every change, so there is no point in writing one.
     below = [path for path in pod.host_paths if f"{path}/".startswith(f"{OPERATOR_RESOURCES}/")]
     if below:
         return f"it mounts {below[0]}"

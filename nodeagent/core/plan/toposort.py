@@ -20,6 +20,7 @@ def merge_orders(sequences: Iterable[Sequence[str]]) -> tuple[str, ...]:
         names = tuple(dict.fromkeys(sequence))
         for index, name in enumerate(names):
             after.setdefault(name, set()).update(names[index + 1 :])
+    # Orders are transitive: a list may put a unit before one that another list puts before a third.
     later = {name: _reachable(after, name) - {name} for name in after}
     earlier: dict[str, set[str]] = {name: set() for name in after}
     for name, others in later.items():

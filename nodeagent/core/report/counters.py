@@ -83,16 +83,14 @@ class Counters:
                 pass
 
     def load_history(self, entries: Sequence[HistoryEntry], limit: int) -> None:
-        """Count the new entries of the history, which is newest first and has at most ``limit`` entries.
-
-        If it is full at the start, older entries are unknown, so counting starts at zero: Prometheus takes a counter
-        that decreased for one that restarted, and counts all of its value again.
-        """
+        """Count the new entries of the history, which is newest first and has at most ``limit`` entries."""
         fresh: list[HistoryEntry] = []
         for entry in entries:
             if entry == self._newest:
                 break
             fresh.append(entry)
+        # If the history is full at the start, older entries are unknown, so counting starts at zero: Prometheus takes a
+        # counter that decreased for one that restarted, and counts all of its value again.
         if self._read or len(entries) < limit:
             for entry in reversed(fresh):
                 self._count(entry)

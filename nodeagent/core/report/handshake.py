@@ -167,13 +167,11 @@ def annotations_for(status: Status) -> NodeAnnotations | None:
 
 
 def differing(wanted: NodeAnnotations, request: ControllerRequest) -> dict[str, str]:
-    """Return the annotations to write.
-
-    ``currentConfig`` is written after the verification. A Node without one, which was created again, gets the config in
-    force at once: otherwise no controller would manage it.
-    """
+    """Return the annotations to write. ``currentConfig`` is written after the verification."""
     there = {STATE: request.state, REASON: request.reason, CURRENT: request.current}
     want = {STATE: str(wanted.state), REASON: wanted.reason}
+    # A Node without one, which was created again, gets the config in force at once: otherwise no controller would
+    # manage it.
     if wanted.current and (wanted.verified or not request.current):
         want[CURRENT] = wanted.current
     return {key: value for key, value in want.items() if there[key] != value}
@@ -187,11 +185,9 @@ def clean(text: str) -> str:
 
 
 def drain_request(request: ControllerRequest, config: str) -> str | None:
-    """Return the value of ``desiredDrain`` that requests a drain for ``config``; None if the node is drained for it.
-
-    A controller acts on values that it has not answered yet, and reads only the word before the first dash. So the
-    request is repeated with one more dash for a node that was uncordoned after the drain.
-    """
+    """Return the value of ``desiredDrain`` that requests a drain for ``config``; None if the node is drained for it."""
+    # A controller acts on values that it has not answered yet, and reads only the word before the first dash. So the
+    # request is repeated with one more dash for a node that was uncordoned after the drain.
     wish = f"drain-{config}"
     # No name of an object ends in a dash, so all dashes at the end are repetitions.
     if request.drain.rstrip("-") != wish:

@@ -37,6 +37,7 @@ def diffs(plan: Plan, old: MachineConfig, new: MachineConfig, disk: Disk | None 
     total = 0
     for change in (planned.change for planned in plan.changes):
         before, after = _part(old, change), _part(new, change)
+        # The old side is what the host has: where it differs from the old config, that is what the update replaces.
         before = {**before, **{path: disk[path] for path in {*before, *after} if disk and path in disk}}
         if total >= MAX_TOTAL and (before or after):
             found[change.id] = "the diff is not shown: those before it are too long\n"

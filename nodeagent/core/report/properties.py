@@ -53,6 +53,7 @@ def properties_of(status: Status) -> dict[str, Any]:
         "Target": status.target,
         "UpdateId": status.update_id,
         "Step": step.name if step is not None else "",
+        # D-Bus has no null, so a missing value is 0 or empty.
         "Percent": step.percent if step is not None else 0,
         "RebootRequired": status.reboot_required,
         "LeaseHolder": status.lease.name if status.lease is not None else "",

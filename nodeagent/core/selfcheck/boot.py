@@ -15,7 +15,7 @@ _REMEDY: Final = "install greenboot, or let the boot loader count in another way
 
 
 def boot_check(found: BootCounting | NotRead) -> SelfCheck:
-    """A host that does not count is installed correctly, so nothing here fails."""
+    # A host that does not count is installed correctly, so nothing here fails.
     if isinstance(found, NotRead):
         return unread(BOOT_CHECK, found)
     text = f"the boots of a new OS are {phrase(found)}"

@@ -150,7 +150,8 @@ def _private(name: str, path: str, found: Found, kind: str, mode: int, *, runnin
 
 
 def label_check(paths: Sequence[PathFacts] | NotRead) -> SelfCheck:
-    """Compare the types only: user, role and range differ between policies, and a relabelling leaves them."""
+    """Compare the types of the labels only."""
+    # User, role and range differ between policies, and a relabelling leaves them.
     name = "selinux.labels"
     if isinstance(paths, NotRead):
         return unread(name, paths)

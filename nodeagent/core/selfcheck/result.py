@@ -47,4 +47,5 @@ def skipped(name: str, why: str, remedy: str = "") -> SelfCheck:
 
 
 def unread(name: str, fact: NotRead) -> SelfCheck:
+    # What is not for this user, or not on this host, must not fail the check of an installation.
     return SelfCheck(name, CheckResult.FAILED if fact.fault else CheckResult.SKIPPED, fact.why, fact.remedy)

@@ -71,6 +71,7 @@ def _host(found: Mapping[str, str]) -> SelfCheck:
 
 def _numbers(version: str) -> tuple[int, ...]:
     """Return the leading numbers of a version such as ``257 (257.7-1)`` or ``2.36``."""
+    # Distributions add the version of their package, and systemd adds words.
     leading = re.match(r"[0-9]+(\.[0-9]+)*", version)
     return tuple(map(int, leading[0].split("."))) if leading else ()
 

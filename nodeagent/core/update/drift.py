@@ -152,10 +152,8 @@ class Repair:
 
 
 def plan_repair(config: MachineConfig, drifted: Collection[str], policy: Policy) -> Repair:
-    """Return what can be put back without an action other than a daemon-reload.
-
-    The actions are those of the policy for entries that are new: what was on the disk instead does not decide.
-    """
+    """Return what can be put back without an action other than a daemon-reload."""
+    # The actions are those of the policy for entries that are new: what was on the disk instead does not decide.
     plan = make_plan(_without(config, drifted), config, policy)
     actions = {found.change.id: [action.type for action in found.actions] for found in plan.changes}
     # A plan has no entry for what is no change of a config, such as the enablement of a unit without a file.

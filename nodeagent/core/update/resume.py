@@ -52,6 +52,7 @@ class Decision(StrEnum):
 def resume(record: Record, boot_id: str) -> Decision:
     """``boot_id`` is the identity of this boot, see ``core.boot``."""
     rebooted = record.boot_id != boot_id
+    # The identity changes with a soft reboot as well, which is not the boot that such an update waits for.
     if kernel_boot(record.boot_id) == kernel_boot(boot_id) and needs_kernel_boot(record):
         rebooted = False
     match record.leg, record.phase:

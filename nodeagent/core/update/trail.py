@@ -119,9 +119,9 @@ def trail_from_dict(data: object) -> Trail:
 def gap_before(trail: Trail, boot: int) -> float | None:
     """Return the seconds from the last sign of life in the previous boot to the first one in ``boot``.
 
-    Only the wall clock spans two boots. A change that was noticed later in ``boot`` is taken into account. None: the
-    clock went back further than that, so the length is not known.
+    None: the wall clock went back further than that, so the length is not known.
     """
+    # Only the wall clock spans two boots. A change that was noticed later in ``boot`` is part of its offset.
     before, after = trail.boots[boot - 1], trail.boots[boot]
     seconds = after.offset + after.seen - before.offset - before.last
     return round(seconds, 3) if seconds >= 0 else None

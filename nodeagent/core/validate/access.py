@@ -42,6 +42,7 @@ _LOCKED: Final = re.compile(r"!{0,2}\*?")
 def check(old: MachineConfig, new: MachineConfig) -> Iterator[Problem]:
     """Yield the problems of keys and of a hash that are not in ``old``."""
     was, now = old.users.get(CORE_USER, _EMPTY), new.users.get(CORE_USER, _EMPTY)
+    # Keys that the host has already are not judged again by the rules of a newer agent.
     for key in now.ssh_keys:
         if key not in was.ssh_keys and (problem := ssh_key.check(key)):
             yield Problem(f"{PATH}.sshAuthorizedKeys", problem)

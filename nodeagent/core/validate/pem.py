@@ -24,10 +24,8 @@ CERTIFICATE_PARTS: Final = (SEQUENCE, SEQUENCE, BIT_STRING)
 
 
 def check(content: bytes) -> Iterator[str]:
-    """Check an anchor of the system trust store: a PEM bundle, a DER certificate, or the format of p11-kit.
-
-    An empty file is accepted: it is the result of a template without certificates.
-    """
+    """Check an anchor of the system trust store: a PEM bundle, a DER certificate, or the format of p11-kit."""
+    # An empty file is the result of a template without certificates.
     if not content.strip() or content.lstrip().startswith(P11_KIT):
         return
     # The tag of a sequence is also the character 0, so a text may begin with it.

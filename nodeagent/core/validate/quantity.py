@@ -38,4 +38,5 @@ def parse_quantity(text: str) -> Decimal | None:
     if found is None:
         return None
     number, exponent, suffix = found.groups()
+    # A decimal, because a float rounds: 0.1 of a processor would differ from 100m.
     return Decimal(number + (exponent or "")) * SUFFIXES[suffix or ""]

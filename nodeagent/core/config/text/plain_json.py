@@ -12,10 +12,10 @@ __all__ = ["loads"]
 def loads(data: str | bytes, *, on_object: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """Decode one JSON document; ``on_object`` makes an object from its pairs. The caller bounds the size.
 
-    Raises ``ValueError`` for every fault. ``json.loads`` raises ``RecursionError`` for deep nesting, which callers do
-    not expect: one odd answer of a server would end the daemon.
+    Raises ``ValueError`` for every fault.
     """
     try:
         return json.loads(data, object_pairs_hook=on_object)
+    # Callers do not expect this error for deep nesting, and one odd answer of a server would end the daemon.
     except RecursionError:
         raise ValueError("nested too deep") from None

@@ -56,6 +56,7 @@ def comparison_of(timeline: Timeline, other: MeasuredReboot | None = None) -> Co
     reboot, source = measured_reboot(timeline), "measured in this update, until the host was verified"
     if reboot is None and other is not None:
         reboot, source = other.seconds, f"measured in the update to {other.update}, until the host was verified"
+    # Without it, the largest part of the usual way would be missing.
     if reboot is None:
         return None
     usual: list[Part] = []

@@ -5,6 +5,8 @@ from __future__ import annotations
 __all__ = ["STYLE"]
 
 # Down time is hatched, because a colour is lost on paper and on some readers.
+# The colours of text on a bar (``--on-...``) are chosen for each bar, because one colour is not readable on all of
+# them.
 STYLE = """
 :root{color-scheme:light dark;--page:#fff;--ink:#1b1d22;--soft:#565b66;--rule:#d9dce2;--card:#f6f7f9;
 --quiet:#9cc4ee;--on-quiet:#0c2a4a;--wait:#c9ccd4;--on-wait:#22252c;--disrupt:#f0a63c;--on-disrupt:#3a2300;

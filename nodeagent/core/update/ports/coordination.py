@@ -18,6 +18,7 @@ class Holder:
     operation: str
     reason: str
     since: str
+    # A local lease has an end only if a maintenance gives it one.
     expires: str = ""
 
 
@@ -46,6 +47,7 @@ class Lease(Protocol):
         """Extend the lease to ``cover`` seconds from now, also while the host is down. Raises like ``check``."""
         ...
 
+    # While the host is off for a maintenance, no client can renew the lease.
     async def extend(self, operation: str, seconds: float | None) -> None:
         """Extend the lease of this operation, also while the host is off; None means until it is released.
 
