@@ -6,6 +6,7 @@ their sizes are bounded nevertheless, because the tree of a deployment is not th
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -53,6 +54,9 @@ MAX_PROGRAM: Final = 64 << 20
 MAX_KERNEL: Final = 512 << 20
 MAX_ENTRIES: Final = 256
 
+# Variables of one list of shim.
+MAX_PARTS: Final = 32
+
 
 def has_efi(root: Path) -> bool:
     return (root / _EFI.lstrip("/")).is_dir()
@@ -96,17 +100,28 @@ def _secure_boot(root: Path) -> bool | None:
 
 
 def _keys(root: Path) -> TrustedKeys:
-    keys = signature_lists(_variable(root, "db", _KEYS))
-    try:
-        # The kernel shows what shim published here whole, also where a variable is too small for it.
-        mine = read_inside(root, f"{_EFI}/mok-variables/MokListRT", MAX_VARIABLE)
-    except FileNotFoundError:
+    return signature_lists(_variable(root, "db", _KEYS)) | _shim_keys(root)
+
+
+def _shim_keys(root: Path) -> TrustedKeys:
+    """Return the keys within the running shim with those that the owner enrolled; none without a shim."""
+    whole: bytes | None = None
+    with contextlib.suppress(FileNotFoundError):
+        # Whole, also where a variable is too small. Without CAP_SYS_ADMIN, as in the daemon, the kernel shows it empty.
+        whole = read_inside(root, f"{_EFI}/mok-variables/MokListRT", MAX_VARIABLE)
+    if whole:
+        return signature_lists(whole)
+    keys = TrustedKeys()
+    for number in range(MAX_PARTS):
         try:
-            mine = _variable(root, "MokListRT", _SHIM)
+            # shim goes on in MokListRT1 where the first variable is too small.
+            keys = keys | signature_lists(_variable(root, f"MokListRT{number or ''}", _SHIM))
         except FileNotFoundError:
-            # A kernel that the firmware verifies itself.
+            if whole is not None and number == 0:
+                raise ValueError("shim has keys, and no variable shows them") from None
+            # Without the first one, the firmware verifies the kernel itself.
             return keys
-    return keys | signature_lists(mine)
+    raise ValueError("shim has too many keys")
 
 
 def _level(root: Path) -> Mapping[str, int] | None:

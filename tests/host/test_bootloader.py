@@ -18,6 +18,7 @@ from nodeagent.core.plan.bootloader_check import BootloaderCheck, BootloaderUpda
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.update.ports.system import Bootloader
 from nodeagent.errors import ServiceUnavailable, Terminal
+from nodeagent.host.boot_chain import MAX_PARTS
 from nodeagent.host.bootloader import UNIT, BootupdBootloader, BootupdTiming
 from nodeagent.host.dbus.client import Bus
 from tests.core.plan.test_bootloader import NEW, OLD, PRINTED
@@ -32,10 +33,16 @@ EFI = "sys/firmware/efi"
 SECURE_BOOT = f"{EFI}/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 DB = f"{EFI}/efivars/db-d719b2cb-3d3a-4596-a3bc-dad00e67656f"
 MOK = f"{EFI}/efivars/MokListRT-605dab50-e046-4300-abb6-3dd810dd8b23"
+MOK_WHOLE = f"{EFI}/mok-variables/MokListRT"
 MOK_STATE = f"{EFI}/efivars/MokSBStateRT-605dab50-e046-4300-abb6-3dd810dd8b23"
 SBAT = f"{EFI}/efivars/SbatLevelRT-605dab50-e046-4300-abb6-3dd810dd8b23"
 SHIM = "usr/lib/efi/shim/16.1-3/EFI/vendor/shimx64.efi"
 OLD_CA, NEW_CA = certificate("Old CA"), certificate("New CA")
+
+
+def mok(number: int) -> str:
+    """The variable with a further part of a list that is too large for one."""
+    return MOK.replace("MokListRT", f"MokListRT{number}")
 
 
 class HostRoot:
@@ -194,7 +201,14 @@ FIFO = object()
         ({DB: variable(b"nonsense")}, (True, "unknown")),
         ({MOK: None}, (True, "unknown")),
         ({MOK: variable(signature_list(OLD_CA, NEW_CA))}, (True, "accepted")),
-        ({f"{EFI}/mok-variables/MokListRT": signature_list(OLD_CA, NEW_CA)}, (True, "accepted")),
+        ({MOK_WHOLE: signature_list(OLD_CA, NEW_CA)}, (True, "accepted")),
+        # As the kernel shows it to a program without CAP_SYS_ADMIN.
+        ({MOK_WHOLE: b""}, (True, "refused")),
+        ({MOK_WHOLE: b"", MOK: variable(signature_list(OLD_CA, NEW_CA))}, (True, "accepted")),
+        ({MOK_WHOLE: b"", mok(1): variable(signature_list(NEW_CA))}, (True, "accepted")),
+        ({MOK_WHOLE: b"", mok(2): variable(signature_list(NEW_CA))}, (True, "refused")),
+        ({MOK_WHOLE: b"", MOK: None}, (True, "unknown")),
+        ({mok(number): variable(signature_list(NEW_CA)) for number in range(1, MAX_PARTS)}, (True, "unknown")),
         ({"ostree/deploy/os/deploy/abc.1/usr/lib/modules/2/vmlinuz": b"no PE"}, (True, "unknown")),
         ({"ostree/deploy/os/deploy/abc.1/usr/lib/modules/2/vmlinuz": b""}, (True, "unknown")),
         ({"ostree/deploy/os/deploy/abc.1/usr/lib/modules/2/vmlinuz": FIFO}, (True, "unknown")),
