@@ -70,6 +70,7 @@ def bootstrap(settings: Settings, source: Path, *, wait: float, renew: bool) -> 
         with TemporaryDirectory(prefix="nodeagent-") as private:
             certificate = asyncio.run(_obtain(sources, node, folder.request(), wait, private))
             new = folder.store(certificate)
+            # The new certificate is tried with a kubeconfig of its own, because the daemon uses the other one.
             trial = Path(private) / "kubeconfig"
             trial.write_bytes(kubeconfig(cluster, folder.candidate))
             asyncio.run(_verify(trial, node, private))

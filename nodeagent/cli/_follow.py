@@ -125,6 +125,7 @@ async def events(
     finally:
         for task in tasks:
             task.cancel()
+        # The sources end their subscriptions before the connection is closed.
         await asyncio.gather(*tasks, return_exceptions=True)
         for number in stops:
             loop.remove_signal_handler(number)

@@ -192,6 +192,7 @@ def discard_stderr() -> None:
 def _discard(stream: TextIO | None) -> None:
     try:
         if stream is not None:
+            # The descriptor is replaced and not the stream, because the interpreter flushes the stream at its exit.
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, stream.fileno())
             os.close(null)

@@ -61,9 +61,11 @@ async def survey() -> Sequence[SelfCheck]:
     """Return the results in the order of the documentation."""
     settings, checked = await asyncio.to_thread(_settings)
     booted = await asyncio.to_thread(unit.is_booted)
+    # A missing bus is a finding, so the command does not wait for one.
     async with Bus(connect_for=0.0, patience=PATIENCE) as bus:
         owner: Awaitable[NameFacts | NotRead] = bus_facts.read_name(bus) if booted else _known(NO_SYSTEMD)
         own_unit, name, polkit, systemd, counting = await asyncio.gather(
+            # Without systemd, as in the build of an image, only the unit files can be checked.
             _bounded(unit.read_unit(bus) if booted else asyncio.to_thread(unit.read_unit_files)),
             _bounded(owner),
             _bounded(bus_facts.read_polkit(bus) if booted else _known(NO_SYSTEMD)),

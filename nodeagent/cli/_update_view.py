@@ -113,6 +113,7 @@ def _course(trail: Trail, now: datetime) -> Iterator[str]:
     yield ""
     boot = 0
     for index, phase in enumerate(trail.phases):
+        # After power cuts, a boot may have no phase of its own.
         while boot < phase.boot:
             boot += 1
             gap = gap_before(trail, boot)

@@ -132,6 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _io.discard_stdout()
         return PIPE_CLOSED
     except OSError as error:
+        # On a full disk, the rest of the output would fail once more at the exit.
         _io.discard_stdout()
         return _fail(
             AgentError(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")), words

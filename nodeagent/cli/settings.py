@@ -92,6 +92,7 @@ def _checked_files() -> list[dict[str, Any]]:
     try:
         loaded = load()
     except InvalidInput as error:
+        # Without valid settings, the paths of the other files are unknown.
         return [_result("settings", error.problems)]
     values = loaded.settings
     files = [_result("settings", _consistency(values), notes=loaded.warnings)]

@@ -232,6 +232,7 @@ def _drain(drain: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
     shown: set[str] = set()
     for pod in pods[:SHOWN]:
         yield "waits for", printable(f"{pod['namespace']}/{pod['name']}: {pod['why']}")
+        # Many pods wait for the same, so each hint is shown once.
         if (way := pod.get("hint")) and way not in shown:
             shown.add(way)
             yield "what now", paint(printable(way), STRONG)

@@ -85,6 +85,7 @@ def _layers(files: Mapping[str, bytes]) -> list[Layer]:
 def _imports(layer: Layer) -> list[str]:
     imports = (layer.data or {}).get("imports", ())
     texts = [name for name in imports if isinstance(name, str)] if isinstance(imports, list) else []
+    # A relative import starts at the directory of the file that has it.
     return [posixpath.normpath(posixpath.join(posixpath.dirname(layer.path), name)) for name in texts]
 
 

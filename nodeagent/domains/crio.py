@@ -90,6 +90,7 @@ def _at_start(key: str) -> bool:
 
 
 def _layers(files: Mapping[str, bytes]) -> list[Layer]:
+    # CRI-O walks the directory: subdirectories count, and the order is that of the paths.
     drop_ins = sorted(path for path in files if path.startswith(f"{DROPINS}/"))
     return [Layer(path, parse_toml(files[path])[0]) for path in (MAIN, *drop_ins) if path in files]
 
