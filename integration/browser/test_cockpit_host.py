@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,6 +85,66 @@ async def test_an_administrator_stops_and_starts_the_daemon(
     agent.wait_daemon(host)
     await page.hides("#stopped")
     assert await page.faults() == []
+
+
+async def call(page: CockpitPage, method: str, *arguments: Any) -> list[str]:
+    """Call a method with the rights of the session, past the buttons. Return the name and the message of the error."""
+    found: list[str] = await page.run(
+        """
+        const client = cockpit.dbus('org.nodeagent.Agent1', {bus: 'system', superuser: 'try'});
+        return client.call('/org/nodeagent/Agent1', 'org.nodeagent.Agent1.Manager', arguments[0], arguments[1])
+            .then(() => [], error => [error.name, error.message])
+            .finally(() => client.close());
+        """,
+        method,
+        arguments,
+    )
+    return found
+
+
+async def test_polkit_refuses_the_changes_of_a_limited_session(
+    page: CockpitPage, cockpit_host_node: Host, cockpit_address: str
+) -> None:
+    """The same user cancels the update as an administrator, with his password for sudo."""
+    host = cockpit_host_node
+    agent.apply(host, machine_config("worker-1"))
+    agent.wait_done(host, "worker-1")
+    host.run(["nodeagent", "maintenance", "start", "--reason", "disk swap"])
+    update = machine_config("worker-2", files={UNLISTED: "x\n"})
+    agent.apply(host, update)
+
+    await log_in(page, cockpit_address, admin=False)
+    await page.shows("#limited", "you need administrative access")
+    await page.shows("#sentence", "LeaseHeld")
+    await page.shows("#history", "worker-1")
+    buttons = ("#cancel", "#preview", "#apply", "#maintenance-stop", "#rollback", "#start")
+    assert [await page.disabled(each) for each in buttons] == [True] * len(buttons)
+    for method, arguments, action in (
+        ("Apply", (update, {}), "apply"),
+        ("Cancel", ({},), "cancel"),
+        ("Reboot", ({},), "reboot"),
+        ("Rollback", ({},), "rollback"),
+        ("StopMaintenance", (), "maintenance"),
+        ("Reload", (), "reload"),
+        ("Plan", (update, {}), "verify"),
+        ("Verify", (), "verify"),
+    ):
+        refused = await call(page, method, *arguments)
+        message = f"polkit does not allow org.nodeagent.agent1.{action}"
+        assert refused == ["org.nodeagent.Error.NotAuthorized", message], method
+    assert await call(page, "History", 1) == []
+    assert agent.status(host)["target"] == "worker-2"
+    assert await page.faults() == []
+
+    await log_in(page, cockpit_address, admin=True)
+    await page.hides("#limited")
+    await page.click("#cancel")
+    await page.shows("#confirm", "Cancel the update to worker-2?")
+    await page.click("#confirm-yes")
+    assert agent.wait_outcome(host, "worker-2")["outcome"] == "cancelled"
+    assert await call(page, "Verify") == []
+    await page.click("#maintenance-stop")
+    await page.shows("#maintenance-now", "not in maintenance")
 
 
 async def test_limited_access_shows_the_status_over_a_reboot(
