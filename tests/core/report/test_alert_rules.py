@@ -1,10 +1,8 @@
-"""The alerting rules of the docs: each is tested to fire and not to fire, by promtool where that is installed."""
+"""The alerting rules of the docs: each has a test to fire and not to fire, which integration/prometheus runs."""
 
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +31,3 @@ def test_a_rule_names_phases_and_reasons_that_exist(rule: dict[str, Any]) -> Non
     for known, label in ((Phase, "phase"), (Reason, "reason")):
         words = [word for found in re.findall(rf'{label}=~?"([^"]*)"', rule["expr"]) for word in found.split("|")]
         assert set(words) <= {str(each) for each in known}
-
-
-def test_promtool_agrees() -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("promtool is not installed")
-    for words in (["check", "rules", "alerts.yaml"], ["test", "rules", "alerts-test.yaml"]):
-        done = subprocess.run([promtool, *words], cwd=EXAMPLES, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stdout + done.stderr

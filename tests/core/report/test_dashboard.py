@@ -1,6 +1,6 @@
 """The dashboard for Grafana: each metric and label exists, each query has the variables, and no panels overlap.
 
-Grafana's own schema (grafana-foundation-sdk, 11.6) and Prometheus' parser accept it; they are not installed for a test.
+Grafana's own schema (grafana-foundation-sdk, 11.6) accepts it. integration/prometheus runs the queries in a Prometheus.
 """
 
 from __future__ import annotations
