@@ -400,7 +400,32 @@ def mistakes() -> str:
     return table(["mistake", "before", "now"], rows)
 
 
+def changes() -> str:
+    """A row for each case of tests/cli/test_changes.py, with the changes and the last lines of its golden text."""
+    cases = (ROOT / "tests/golden/changes.txt").read_text().split("### ")[1:]
+    now = {name: _of_plan(text) for name, _, text in (case.partition("\n") for case in cases)}
+    if missing := now.keys() ^ before_now.CHANGES_BEFORE.keys():
+        raise SystemExit(f"changes without a row or a golden text: {', '.join(sorted(missing))}")
+    rows = [[name, before, now[name]] for name, before in before_now.CHANGES_BEFORE.items()]
+    return table(["change", "before", "now"], rows)
+
+
+def _of_plan(text: str) -> str:
+    """The rows of the changes and the summary of a plan, without diffs and the list of actions; all of an error."""
+    _, found, rest = text.partition("\nchange ")
+    if found:
+        listed, _, rest = rest.partition("\n\n")
+        lines = [*listed.splitlines()[1:], *(line for line in rest.splitlines() if SUMMARY.match(line))]
+    else:
+        lines = [line.removeprefix("nodeagent: ") for line in text.splitlines() if "->" not in line]
+    return "<br>".join(code(" ".join(line.split())) for line in lines if line.strip())
+
+
+SUMMARY = re.compile("disruption: |avoidable: |unlisted: ")
+
+
 PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
+    "docs/development/changes.md": {"changes": changes},
     "docs/development/mistakes.md": {"mistakes": mistakes},
     "README.md": {"plan": plan},
     "docs/explanation/plans.md": {"example-plan": plan_with_policy},

@@ -1,10 +1,13 @@
-"""What `nodeagent plan` printed for each mistake at the first trial with users: docs/development/mistakes.md."""
+"""What `nodeagent plan` printed at the first trial with users.
+
+For each mistake: docs/development/mistakes.md. For each change: docs/development/changes.md.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["BEFORE"]
+__all__ = ["BEFORE", "CHANGES_BEFORE"]
 
 PLACE = "refused, with the place"
 LIST_PLACE = "refused, with the index of the entry only: no path and no line in a file of 1,900 lines"
@@ -52,4 +55,37 @@ BEFORE: Mapping[str, str] = {
     "luks": HEAVY,
     "link": HEAVY,
     "fips": "refused by `plan`; `explain fips` promised a drain and a reboot",
+}
+
+PATH_ONLY = "Drain, Reboot for the path; no value, and no word about how to avoid it"
+UNIT_ONLY = "Drain, Reboot for the unit; the same text for a new unit, a disabled one and a masked one"
+ACTIONS = "the same actions, without values"
+REASON = "the same actions and reason, without values"
+
+CHANGES_BEFORE: Mapping[str, str] = {
+    "chrony.conf": PATH_ONLY,
+    "sysctl": PATH_ONLY,
+    "NetworkManager profile": PATH_ONLY,
+    "journald.conf": PATH_ONLY,
+    "sshd_config.d": PATH_ONLY,
+    "motd, content": PATH_ONLY,
+    "motd, mode": "Drain, Reboot for the path; the same text as for a new content",
+    "motd, removed": PATH_ONLY,
+    "kubelet.conf": "Drain, Reboot for the path",
+    "kubelet drop-in": "Drain, Reboot for the unit, without the name of the drop-in",
+    "kubelet.service": "Drain, Reboot for the unit",
+    "new unit": UNIT_ONLY,
+    "disable a unit": UNIT_ONLY,
+    "mask a unit": UNIT_ONLY,
+    "ssh key": ACTIONS,
+    "pull secret": ACTIONS,
+    "registries.conf, digest mirror": REASON,
+    "registries.conf, tag mirror": REASON,
+    "user CA bundle": ACTIONS,
+    "kernel arguments": "`kernelArguments:kernelArguments`, without the arguments",
+    "OS image": "`osImageURL:osImageURL`, without the images",
+    "kernel type and extension": "both fields, without values",
+    "fips": "Unreconcilable, while `explain fips` promised a drain and a reboot",
+    "four at once": "one Drain and one Reboot, for chrony.conf; no values",
+    "another order": "nothing to do",
 }

@@ -58,6 +58,8 @@ async def plan_answer(
     along = sorted(await taken_along(ports, update.acts))
     notes = [*record.notes, *(f"{unit} restarts as well: it requires a unit that restarts" for unit in along)]
     notes += [*update.jump_notes, *await _check_notes(ports, update)]
+    if update.plan.drain and ports.node is None:
+        notes.append("drain: this host is in no cluster, so no pods are moved")
     return {**answer, "notes": notes, "drifted": list(record.drifted), "drift": drift, "daemon": "running"}
 
 

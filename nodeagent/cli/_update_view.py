@@ -20,8 +20,8 @@ from nodeagent.cli._render import (
     local_times,
     paint,
 )
-from nodeagent.cli.plan import detail_text
-from nodeagent.core.plan.change import Detail
+from nodeagent.cli.plan import POLICY, change_name, detail_text
+from nodeagent.core.plan.change import ActionType, Detail
 from nodeagent.core.update.trail import Span, Trail, elapsed, gap_before, trail_from_dict
 from nodeagent.reasons import hint
 
@@ -65,10 +65,9 @@ def _facts(update: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
     yield "planned", update["disruption"] + _actions(update["plan"])
     for change in update["plan"].get("changes", ())[:SHOWN]:
         actions = ", ".join(change["actions"]) or "None"
-        yield (
-            "change",
-            printable(f"{change['change']} {change['domain']}:{change['key']} ({change['policy']}): {actions}"),
-        )
+        name = change_name(f"{change['domain']}:{change['key']}")
+        policy = POLICY.get(change["policy"], change["policy"])
+        yield "change", printable(f"{change['change']} {name} ({policy}): {actions}")
         for detail in change.get("details", ()):
             yield "", f"  {detail_text(_detail(detail))}"
     if (more := len(update["plan"].get("changes", ())[SHOWN:]) + update["plan"].get("more", 0)) > 0:
@@ -95,7 +94,8 @@ def _reboots(update: dict[str, Any]) -> str:
 
 
 def _actions(plan: dict[str, Any]) -> str:
-    return f": {', '.join(map(printable, plan['actions']))}" if plan.get("actions") else ""
+    actions = [each for each in plan.get("actions", ()) if each != ActionType.NONE]
+    return f": {', '.join(map(printable, actions))}" if actions else ""
 
 
 def _etcd(span: str, found: dict[str, Any]) -> str:

@@ -114,8 +114,21 @@ def _target(text: str) -> tuple[str, str]:
     if problem := unit_name_problem(text):
         advice = f"a path starts with /, a unit ends in .service and the like, other words are: {', '.join(WORDS)}"
         message = f"{text!r} is no path, no unit and no known reason: {problem}"
-        raise InvalidInput(message, reason=Reason.USAGE, hint=advice)
+        raise InvalidInput(message, reason=Reason.USAGE, hint=_closest(text) or advice)
     return "unit", text
+
+
+def _closest(text: str) -> str:
+    """Return a hint with the word, the reason or the unit that was meant, "" if none is close."""
+    from difflib import get_close_matches
+
+    from nodeagent.core.config.unit_names import UNIT_TYPES
+
+    close = get_close_matches(text, [*WORDS, *Reason], 1, cutoff=0.75)
+    name, dot, ending = text.rpartition(".")
+    if not close and dot:
+        close = [f"{name}.{each}" for each in get_close_matches(ending, UNIT_TYPES, 1, cutoff=0.75)]
+    return f"did you mean {close[0]}?" if close else ""
 
 
 def _to_dict(found: Explanation) -> dict[str, Any]:

@@ -22,7 +22,17 @@ from nodeagent.core.plan.policy import Policy
 from nodeagent.errors import InvalidInput, Terminal, Unreachable
 from nodeagent.reasons import Reason
 
-__all__ = ["POLICY", "actions_text", "add_arguments", "ask_plan", "detail_text", "plan_here", "plan_update", "run"]
+__all__ = [
+    "POLICY",
+    "actions_text",
+    "add_arguments",
+    "ask_plan",
+    "change_name",
+    "detail_text",
+    "plan_here",
+    "plan_update",
+    "run",
+]
 
 # The list of changes names all of them.
 MAX_BECAUSE: Final = 3
@@ -134,10 +144,11 @@ def plan_here(path: str | None, *, as_json: bool, diff: bool = False, stage: boo
     for line in os:
         print(printable(line))
     if drift:
-        print(f"\n{paint(f'{len(drift)} of the managed entries differ from {plan.from_name}:', WARN)}")
+        differ = "entry differs" if len(drift) == 1 else "entries differ"
+        print(f"\n{paint(f'{len(drift)} managed {differ} from {plan.from_name}:', WARN)}")
     for each in drift:
         then = THEN.get(each.then, each.then)
-        print(printable(f"  {_name(each.entry)} {each.why}; {then}"))
+        print(printable(f"  {change_name(each.entry)} {each.why}; {then}"))
     return plan
 
 
@@ -308,7 +319,7 @@ def _show(
         print()
     width = max(len(_action_text(action)) for action in plan.actions)
     for number, action in enumerate(plan.actions, 1):
-        because = printable(f"for {enumerated(map(_name, action.because), MAX_BECAUSE)}")
+        because = printable(f"for {enumerated(map(change_name, action.because), MAX_BECAUSE)}")
         print(f"{number}. {_action_text(action).ljust(width)}  {paint(because, DIM)}")
     word = disruption(plan)
     print(f"\ndisruption: {paint(word, STYLE[word])} ({SENTENCE[word]})")
@@ -319,17 +330,13 @@ def _show(
 
 
 def _show_avoidable(plan: Plan) -> None:
-    """Print a line if the recommended policy avoids the drain and the reboot of all changes."""
+    """Print how to avoid the drain and the reboot, unless an entry of the policy or the OS needs them anyway."""
     disruptive = [each for each in plan.changes if any(action.type in DISRUPTIVE for action in each.actions)]
-    # The recommended policy has entries for files that no other policy lists.
-    if not disruptive or any((each.change.domain, each.policy) != ("file", PolicySource.NONE) for each in disruptive):
-        return
-    from nodeagent.cli.policy import recommended_policy
-    from nodeagent.core.plan.policy_explain import Disruptive, suggest
+    listed = [each for each in disruptive if each.policy is not PolicySource.NONE]
+    if disruptive and not listed and all(each.change.domain in ("file", "unit") for each in disruptive):
+        from nodeagent.cli.policy import show_avoidable
 
-    found = suggest([Disruptive(each.change, each.policy) for each in disruptive], recommended_policy())
-    if all(each.entry is not None for each in found):
-        print("avoidable: the recommended policy needs no drain and no reboot for it; see nodeagent policy suggest")
+        show_avoidable([each.change for each in disruptive])
 
 
 def detail_text(detail: Detail) -> str:
@@ -354,14 +361,19 @@ def _show_parts(plan: Plan) -> None:
     if not (parts.safe and parts.waits):
         return
     print("\nif the rest is blocked, with on_blocked: apply-safe-parts:")
-    rows = [(printable(_name(change)), "applied at once") for change in parts.safe]
-    rows += [(printable(_name(change)), printable(f"waits: {why}")) for change, why in parts.waits.items()]
+    rows = [(printable(change_name(change)), "applied at once") for change in parts.safe]
+    rows += [(printable(change_name(change)), printable(f"waits: {why}")) for change, why in parts.waits.items()]
     table(("change", "part"), rows)
 
 
 def _row(planned: PlannedChange) -> tuple[str, str, str, str]:
     actions = actions_text(planned.actions) + (f" ({planned.why})" if planned.why else "")
-    return str(planned.change.kind), printable(_name(planned.change.id)), POLICY[planned.policy], printable(actions)
+    return (
+        str(planned.change.kind),
+        printable(change_name(planned.change.id)),
+        POLICY[planned.policy],
+        printable(actions),
+    )
 
 
 def _key_row(key: KeyChange, plan: Plan) -> tuple[str, str, str, str]:
@@ -377,7 +389,7 @@ def _starts(plan: Plan, unit: str) -> bool:
     return plan.reboot or any((each.type, each.unit) == (ActionType.RESTART, unit) for each in plan.actions)
 
 
-def _name(change: str) -> str:
+def change_name(change: str) -> str:
     """Return ``file:/etc/x`` as it is, and ``fips`` for ``fips:fips``."""
     domain, _, key = change.partition(":")
     return domain if domain == key else change

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from nodeagent.cli import _io
@@ -15,11 +15,14 @@ from nodeagent.core.plan.policy_explain import Disruptive, Suggestion, entry_to_
 from nodeagent.errors import Terminal, Unreachable
 from nodeagent.reasons import Reason
 
-__all__ = ["SCHEMA", "add_arguments", "disruptive_changes", "recommended_policy", "run"]
+__all__ = ["SCHEMA", "add_arguments", "disruptive_changes", "recommended_policy", "run", "show_avoidable"]
 
 SCHEMA: Final = "nodeagent/policy-suggest/v1"
 # All updates of the history.
 ALL: Final = 1000
+DISRUPTIONS: Final = ("drain", "reboot")
+# An update with such an end has disrupted nothing.
+NOT_BEGUN: Final = ("superseded", "withdrawn", "cancelled")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,17 +71,26 @@ def _plan_of(path: str, *, as_json: bool) -> tuple[str, Mapping[str, Any]]:
 def _last_update() -> tuple[str, Mapping[str, Any], int]:
     """Return the name and the plan of the last update that drained or rebooted, and how many changes it leaves out."""
     from nodeagent.cli import _offline
-    from nodeagent.cli._client import ask
+    from nodeagent.cli._client import Client, ask
+
+    async def newest(client: Client) -> Mapping[str, Any]:
+        update_id = _disruptive(await client.history(ALL))
+        return await client.update(update_id) if update_id else {}
 
     try:
-        updates = ask(lambda client: client.history(ALL))
+        update = ask(newest)
     except Unreachable as error:
-        updates = _offline.history(error, ALL)
-    for update in updates:
-        plan = update.get("plan") or {}
-        if any(disruptive_changes(plan)):
-            return str(update.get("to_name", "")), plan, int(plan.get("more", 0))
-    return "", {}, 0
+        update_id = _disruptive(_offline.history(error, ALL))
+        update = _offline.update(error, update_id) if update_id else {}
+    # The plan of an update that is long ago is not kept.
+    plan = update.get("plan") or {}
+    return str(update.get("to_name", "")), plan, int(plan.get("more", 0))
+
+
+def _disruptive(updates: Sequence[Mapping[str, Any]]) -> str:
+    """Return the id of the newest update that drained or rebooted, "" without one."""
+    found = (each for each in updates if each.get("disruption") in DISRUPTIONS and each.get("outcome") not in NOT_BEGUN)
+    return str(next((each["update_id"] for each in found), ""))
 
 
 def disruptive_changes(plan: Mapping[str, Any]) -> list[Disruptive]:
@@ -107,6 +119,17 @@ def recommended_policy() -> Policy:
 
     text = read_now(RECOMMENDED, MAX_BYTES)
     return parse_policy(text, RECOMMENDED) if text is not None else Policy()
+
+
+def show_avoidable(changes: Iterable[Change]) -> None:
+    """Print whether the recommended policy avoids the disruption by unlisted changes, or the first that it does not."""
+    found = suggest([Disruptive(change, PolicySource.NONE) for change in changes], recommended_policy())
+    left = next((each.change.key for each in found if each.entry is None), None)
+    if left is None:
+        print("avoidable: the recommended policy needs no drain and no reboot for it; see nodeagent policy suggest")
+    else:
+        left = printable(left)
+        print(f"unlisted: no entry of the policy has it, so it drains and reboots; see nodeagent explain {left}")
 
 
 def _show(what: str, found: Sequence[Suggestion], entries: Sequence[Mapping[str, Any]], more: int) -> None:

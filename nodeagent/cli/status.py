@@ -143,7 +143,10 @@ def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool, log: Sequence[
     if status["update_id"]:
         yield "update", paint(status["update_id"], DIM)
     if status["daemon"] != "running":
-        yield "daemon", paint("stopped", WARN) + "; this is what its record says. Start it: systemctl start nodeagent"
+        # systemd stops it for a reboot as well.
+        start = "If the host does not go down, start it" if status["phase"] == "Rebooting" else "Start it"
+        record = f"; this is what its record says. {start}: systemctl start nodeagent"
+        yield "daemon", paint("stopped", WARN) + record
 
 
 def _partial(partial: dict[str, Any], message: str, now: datetime) -> Iterator[tuple[str, str]]:

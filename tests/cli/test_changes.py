@@ -1,6 +1,7 @@
 """The changes that admins make most, on one config: what `nodeagent plan` answers to each of them.
 
-The answers are golden texts; here is only which of them disrupt how much.
+The answers are golden texts, of a machine with the recommended policy of the package; here is only which of them
+disrupt how much. docs/development/changes.md is made of both.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Any
 import pytest
 
 from nodeagent.cli.main import main
+from nodeagent.core.plan import policy_files
 from tests.cli.conftest import machine_config, write
+from tests.core.validate.test_text_files import CERTIFICATE
 from tests.support.golden import Golden
 from tests.support.keys import ed25519, sha512
 
@@ -22,6 +25,7 @@ Spec = dict[str, Any]
 
 REGISTRIES = "/etc/containers/registries.conf"
 PULL_SECRET = "/var/lib/kubelet/config.json"
+RECOMMENDED = Path(__file__).parents[2] / "systemd/usr/lib/nodeagent/policy-recommended.yaml"
 USER_CA = "/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt"
 WIFI = "/etc/NetworkManager/system-connections/wifi.nmconnection"
 KUBELET = "/etc/kubernetes/kubelet.conf"
@@ -153,7 +157,7 @@ CHANGES: dict[str, tuple[str, Callable[[Spec], None]]] = {
     "pull secret": ("none", content(PULL_SECRET, json.dumps(AUTHS))),
     "registries.conf, digest mirror": ("reload", more(REGISTRIES, MIRROR + 'pull-from-mirror = "digest-only"\n')),
     "registries.conf, tag mirror": ("drain", more(REGISTRIES, MIRROR)),
-    "user CA bundle": ("restart", content(USER_CA, "")),
+    "user CA bundle": ("restart", content(USER_CA, CERTIFICATE)),
     "kernel arguments": ("reboot", fields(kernelArguments=["quiet", "audit=1"])),
     "OS image": ("reboot", fields(osImageURL=f"{IMAGE}{'b' * 64}")),
     "kernel type and extension": ("reboot", fields(kernelType="realtime", extensions=["usbguard"])),
@@ -173,8 +177,13 @@ CHANGES: dict[str, tuple[str, Callable[[Spec], None]]] = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_the_answer_has_the_values(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], golden: Golden
+    name: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    golden: Golden,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(policy_files, "RECOMMENDED", str(RECOMMENDED))
     expected, change = CHANGES[name]
     spec = base()
     change(spec)

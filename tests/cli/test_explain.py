@@ -161,3 +161,17 @@ def test_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
     }
     assert main(["explain", "LeaseHeld"]) == 0
     assert documentation("LeaseHeld") in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("RebootRequird", "RebootRequired"),
+        ("kernelArgs", "kernelArguments"),
+        ("chronyd.servce", "chronyd.service"),
+        ("ssh-key", "sshkey"),
+    ],
+)
+def test_a_word_with_a_typing_error(word: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", word]) == 2
+    assert capsys.readouterr().err.endswith(f"hint: did you mean {meant}?\n")

@@ -89,21 +89,6 @@ def test_nothing_to_avoid(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     assert (answer["avoidable"], answer["entries"], text) == (False, [], "new needs no drain and no reboot\n")
 
 
-def test_the_last_update_that_rebooted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    updates: list[dict[str, Any]] = [
-        {"to_name": "quiet", "plan": {"changes": [change("/etc/x", "file", "user", "None")]}},
-        {"to_name": "old-agent"},
-        {"to_name": "loud", "plan": {"changes": [change("/etc/motd")], "more": 0}},
-    ]
-    monkeypatch.setattr("nodeagent.cli._client.ask", lambda _: updates)
-    assert main(["policy", "suggest", "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert (answer["update"], answer["avoidable"]) == ("loud", True)
-    updates.clear()
-    assert main(["policy", "suggest"]) == 0
-    assert capsys.readouterr().out == "no update has drained or rebooted\n"
-
-
 def test_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     plan = {"to": "new", "changes": [{**change("/etc/motd"), "actions": [{"type": "Drain"}, {"type": "Reboot"}]}]}
     monkeypatch.setattr(plan_command, "ask_plan", lambda *_, **__: plan)

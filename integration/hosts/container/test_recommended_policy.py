@@ -134,6 +134,7 @@ def test_sudo_and_logins(node: Host) -> None:
         "/etc/security/limits.d/ring.conf": "core - nofile 777\n",
         "/etc/profile.d/ring.sh": "RING=of-the-profile\n",
         "/etc/motd": "message of the ring\n",
+        "/etc/motd.d/60-ring": "a part of the message\n",
     }
     apply(node, "logins", login)
     assert output(node, "su", "-", "core", "-c", "ulimit -n; echo $RING").split() == ["777", "of-the-profile"]
@@ -141,4 +142,6 @@ def test_sudo_and_logins(node: Host) -> None:
     node.run(["install", "-D", "-o", "core", "-m", "0600", "/root/key.pub", "/home/core/.ssh/authorized_keys"])
     node.run(["chown", "core", "/home/core/.ssh"])
     session = "echo exit | timeout 20 ssh -tt -i /root/key -o StrictHostKeyChecking=no core@127.0.0.1"
-    assert "message of the ring" in node.run(["sh", "-c", session], check=False).stdout
+    greeting = node.run(["sh", "-c", session], check=False).stdout
+    assert "message of the ring" in greeting
+    assert "a part of the message" in greeting

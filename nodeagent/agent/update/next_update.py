@@ -13,6 +13,7 @@ from nodeagent.agent.update.preflight import Desired, Preflight
 from nodeagent.agent.update.run import Ports, Update, context_of, narrate
 from nodeagent.agent.update.safe_parts import Blocked, SafeUpdates, is_block
 from nodeagent.agent.update.unreadable import load_or_half_way
+from nodeagent.core.plan.change import ActionType
 from nodeagent.core.update.events import PhaseEntered, UpdateStarted, Warned
 from nodeagent.core.update.lasting import matching
 from nodeagent.core.update.legs import Prepare
@@ -224,7 +225,8 @@ async def begin_update(ports: Ports, record: Record, update: Update, lasting: La
     entered = PhaseEntered(context_of(ports, update.record, update.record.phase))
     update.note(ports, entered)
     await ports.store.begin(update.record)
-    actions = ", ".join(f"{a.type} {a.unit}".strip() for a in update.plan.actions) or "no actions"
+    needed = [action for action in update.plan.actions if action.type is not ActionType.NONE]
+    actions = ", ".join(f"{each.type} {each.unit}".strip() for each in needed) or "no actions"
     if update.record.partial is not None:
         actions = f"only what needs no disruption: {actions}"
     narrate(ports, update.record, UpdateStarted, actions, len(update.writes))

@@ -197,4 +197,5 @@ def check_disruption(plan: Plan, allowed: str) -> None:
     strongest = [action for action in plan.actions if DISRUPTION[action.type] == word]
     problems = tuple(Problem(change, f"needs a {word}") for action in strongest for change in action.because)
     message = f"the change needs a {word}, at most {allowed} is allowed"
-    raise Refused(message, reason=Reason.DISRUPTION_EXCEEDED, problems=problems)
+    reason = Reason.DISRUPTION_EXCEEDED
+    raise Refused(message, reason=reason, hint=reason.hint, problems=problems)

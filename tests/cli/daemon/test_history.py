@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 
 from nodeagent.cli._update_view import update_lines
+from nodeagent.core.plan import policy_files
 from nodeagent.core.update.trail import Boot, FenceTrail, Span, Trail, trail_to_dict
 from nodeagent.errors import InvalidInput
 from nodeagent.reasons import Reason
 from tests.cli.daemon.conftest import NOW, Cli
 from tests.cli.daemon.fake_daemon import FakeDaemon, entry
 from tests.support.golden import Golden
+
+RECOMMENDED = Path(__file__).parents[3] / "systemd/usr/lib/nodeagent/policy-recommended.yaml"
 
 
 def at(second: int) -> str:
@@ -110,6 +113,26 @@ def test_the_list_has_the_kinds_of_the_reboots(
 ) -> None:
     daemon.history = [entry(outcome="reverted", reboots=reboots, soft_reboots=soft)]
     assert cli("history").out.splitlines()[1].endswith(f" {shown}")
+
+
+def test_the_policy_that_avoids_the_last_reboot(cli: Cli, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list of the updates has no plans, and an update that was cancelled disrupted nothing."""
+    monkeypatch.setattr(policy_files, "RECOMMENDED", str(RECOMMENDED))
+    changed = {"domain": "file", "key": "/etc/motd", "change": "modified", "policy": "none"}
+    plan = {"changes": [{**changed, "actions": ["Drain", "Reboot"]}], "more": 0}
+    daemon.history = [
+        entry("u4", "latest", "cancelled", disruption="reboot"),
+        entry("u3", "quiet", disruption="restart"),
+        entry("u2", "loud", disruption="reboot", reboots=1),
+        entry("u1", "first", disruption="drain"),
+    ]
+    daemon.answers["Update"] = json.dumps(update("u2", to_name="loud", plan=plan))
+    answer = cli("policy", "suggest", "--json").json
+    assert daemon.calls[-1][1] == ["u2"]
+    assert (answer["update"], answer["avoidable"]) == ("loud", True)
+    assert [each["path"] for each in answer["entries"]] == ["/etc/motd"]
+    del daemon.history[2:]
+    assert cli("policy", "suggest").out == "no update has drained or rebooted\n"
 
 
 def test_an_update_without_a_trail(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
