@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from nodeagent.agent.update.admin_checks import stages_of
-from nodeagent.agent.update.admission import operation_of, reboots
+from nodeagent.agent.update.admission import operation_now, reboots
 from nodeagent.agent.update.fallback import kind_of_fallback, kind_of_planned
 from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.agent.update.restarts import taken_along
@@ -68,7 +68,7 @@ async def _check_notes(ports: Ports, update: Update) -> list[str]:
     if not (update.writes or update.acts or update.target):
         return []
     notes: list[str] = []
-    stops_node = operation_of(update).stops_node
+    stops_node = (await operation_now(ports, update)).stops_node
     if stops_node and ports.alerts is not None and ports.alerts.query:
         notes.append(f"alerts: the update begins when this returns nothing: {ports.alerts.query}")
     if ports.checks is None:

@@ -15,7 +15,7 @@ from typing import assert_never
 
 from nodeagent import domains
 from nodeagent.agent.update import static_pods
-from nodeagent.agent.update.admission import check_before_etcd_stops, check_still_held
+from nodeagent.agent.update.admission import check_before_etcd_stops, check_still_held, stops_etcd
 from nodeagent.agent.update.restarts import along_before, in_transactions, mark, taken_along
 from nodeagent.agent.update.run import Ports, Run, Update
 from nodeagent.core.config.machineconfig import MachineConfig
@@ -138,16 +138,17 @@ async def act(run: Run, steps: tuple[ActStep, ...]) -> None:
         step = await _applicable(run, planned)
         # The lease must outlast the action, because an action is not interrupted when the lease ends.
         await check_still_held(run, need=run.policy.action_timeout)
-        if isinstance(step, RestartStaticPod):
-            await static_pods.check(run, step)
-        # The quorum is checked for this step and not once for all: an earlier step may have taken minutes.
-        elif isinstance(step, RestartUnit | StopUnit | ClearState) and step.unit == ETCD_UNIT:
-            await check_before_etcd_stops(run)
-            await _save_keyspace(run)
         if (why := await _nothing_to_do(ports, step)) is not None:
             await _skip(run, ident)
             run.narrate(StepSkipped, update.progress(step), why)
             continue
+        if isinstance(step, RestartStaticPod):
+            await static_pods.check(run, step)
+        # The quorum is checked for this step and not once for all: an earlier step may have taken minutes.
+        elif isinstance(step, RestartUnit | StopUnit | ClearState) and step.unit == ETCD_UNIT:
+            if await stops_etcd(ports):
+                await check_before_etcd_stops(run)
+            await _save_keyspace(run)
         run.narrate(StepStarted, update.progress(step))
         started = ports.clock.monotonic()
         if isinstance(step, ClearState | RestartUnit | ReloadUnit):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -19,11 +20,12 @@ from typing import Final
 from nodeagent.agent.coordination import EXPIRED, LOST, Operation
 from nodeagent.agent.tasks import pause
 from nodeagent.agent.update import admin_checks
-from nodeagent.agent.update.run import HOLDER, Run, Update
+from nodeagent.agent.update.run import HOLDER, Ports, Run, Update
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.coordination.hold import waits
 from nodeagent.core.coordination.windows import Schedule
 from nodeagent.core.once import Once
+from nodeagent.core.plan.change import ETCD_UNIT
 from nodeagent.core.plan.steps import Reboot
 from nodeagent.core.update.events import UpdateWaiting, Warned
 from nodeagent.core.update.ports.checks import CheckStage
@@ -38,12 +40,14 @@ __all__ = [
     "check_before_etcd_stops",
     "check_free",
     "check_still_held",
+    "operation_now",
     "reboots",
     "recheck_before_reboot",
     "recheck_before_write",
     "release_all",
     "release_staging_slot",
     "retry_on_outage",
+    "stops_etcd",
 ]
 
 # Seconds that a lease must last before a step that is not interrupted.
@@ -55,6 +59,9 @@ UNREACHED: Final = 60.0
 
 # Seconds. A holder that releases its lease wakes no other host, so this bounds how long the lease stays unused.
 LONGEST_PAUSE: Final = 60.0
+
+# Active states of a unit whose program does not work yet, or not any more.
+STARTING: Final = frozenset({"inactive", "failed", "activating"})
 
 # An operator delays the update, and the message says until when or until what.
 _HELD: Final = frozenset({Reason.SCHEDULED, Reason.REBOOT_REQUIRED})
@@ -186,7 +193,8 @@ def check_hold(run: Run) -> None:
 async def acquire_all(run: Run) -> None:
     """Acquire the right to disrupt this node. Raises ``NotNow``, and ``Refused`` (``LOST``)."""
     check_hold(run)
-    operation = operation_of(run.update, run.policy.windows)
+    with retry_on_refusal():
+        operation = await operation_now(run.ports, run.update, run.policy.windows)
     gated = operation.stops_node and (run.ports.checks is not None or run.ports.alerts is not None)
     # A check may take minutes. While it runs, or fails, other nodes can have the slot.
     permit = partial(_permit, run) if gated else None
@@ -209,7 +217,7 @@ async def recheck_before_write(run: Run) -> None:
     Raises ``Refused`` for an actor that came in between, and ``NotNow`` if a peer does not answer.
     """
     with retry_on_outage():
-        await run.ports.coordination.recheck(operation_of(run.update), need=NEED)
+        await run.ports.coordination.recheck(await operation_now(run.ports, run.update), need=NEED)
     _checked(run)
 
 
@@ -219,6 +227,25 @@ async def check_still_held(run: Run, *, need: float = 0.0) -> None:
     if run.ports.clock.monotonic() < run.update.lease_checked_at + RECENT:
         return
     await _tolerate_outage(run, run.ports.coordination.check_lease(run.record.operation, need=need, offline=True))
+
+
+async def stops_etcd(ports: Ports) -> bool:
+    """Return whether a restart or a stop of etcd's unit may take a member away. The start of a unit does not.
+
+    A unit that does not run yet, has failed, or is still starting, is no member that the others count on: the change
+    may be what it needs. But another etcd of the host, such as a static pod, may lose its ports to it.
+    """
+    if (await ports.units.state(ETCD_UNIT)).active not in STARTING:
+        return True
+    return ports.static_pods is not None and await ports.static_pods.has_member()
+
+
+async def operation_now(ports: Ports, update: Update, windows: Schedule | None = None) -> Operation:
+    """As ``operation_of``, with the state that the unit of etcd has now."""
+    operation, plan = operation_of(update, windows), update.plan
+    if operation.stops_node and not (plan.drain or plan.reboot or plan.stops_static_pods):
+        return replace(operation, stops_node=await stops_etcd(ports))
+    return operation
 
 
 async def check_before_etcd_stops(run: Run) -> None:

@@ -3,8 +3,8 @@
 One sign is enough: the manifest of a static pod, a process (``processes``), an enabled unit, or a data directory. A
 member that does not run is found by the other signs. The best source of the options is a process that can be inspected.
 The daemon can rarely inspect one: without CAP_SYS_PTRACE it cannot read the environment and the file system of most
-processes. The manifest is second, and the command line, which every user can read, is last. Labels of the Node are no
-sign.
+processes. The manifest is second, then the command line, which every user can read, with the files of the unit; the
+unit on its own is last. Labels of the Node are no sign.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from nodeagent.core.plan.change import ETCD_UNIT
 from nodeagent.core.validate.static_pod import MAX_BYTES, is_visible
 from nodeagent.host.etcd.options import PATHS, Options, from_argv, from_config, from_environment, from_pod
 from nodeagent.host.etcd.processes import Process, processes, strings
+from nodeagent.host.etcd.unit_options import UnitOptions, options_at_start, unit_options
 from nodeagent.host.fs.read_inside import read_regular
 from nodeagent.host.view import host_directory
 
@@ -32,7 +34,6 @@ DATA: Final = ("var/lib/etcd", *EMBEDDED)
 # The EnvironmentFile= of the units of Debian and Fedora. The environment of a process may not be readable.
 ENVIRONMENT: Final = ("etc/default/etcd", "etc/etcd/etcd.conf")
 
-UNIT: Final = "etcd.service"
 ENABLED: Final = ("etc/systemd/system/*.wants", "etc/systemd/system/*.requires")
 
 
@@ -46,19 +47,21 @@ class Found:
 
 def detect(root: Path = Path("/")) -> Found | None:
     """Return None if there is no member. Blocks: it reads files."""
-    running = [(f"process {process.pid}", *_flags(root, process)) for process in processes(root)]
-    others = [*_pods(root), *_data(root), *_units(root)]
+    unit = unit_options(root)
+    running = [(f"process {process.pid}", *_flags(root, process, unit)) for process in processes(root)]
+    others, units = [*_pods(root), *_data(root)], [*_units(root, unit)]
     # One sign is enough, because a member that is missed would be stopped without a check.
-    if not running and not others:
+    if not running and not others and not units:
         return None
     best = [flags for _, flags, whole in running if whole]
     best += [flags for _, flags in others]
     best += [flags for _, flags, whole in running if not whole]
-    signs = (*(sign for sign, _, _ in running), *(sign for sign, _ in others))
+    best += [flags for _, flags in units]
+    signs = (*(sign for sign, _, _ in running), *(sign for sign, _ in (*others, *units)))
     return Found(signs, Options(next((flags for flags in best if flags), {})))
 
 
-def _flags(root: Path, process: Process) -> tuple[Mapping[str, str], bool]:
+def _flags(root: Path, process: Process, unit: UnitOptions) -> tuple[Mapping[str, str], bool]:
     """Return the flags, and whether the process could be inspected.
 
     The paths of an inspected process are those of its container. Those of another are assumed to be paths of the host.
@@ -69,8 +72,12 @@ def _flags(root: Path, process: Process) -> tuple[Mapping[str, str], bool]:
         variables = [(name, value) for name, _, value in (v.partition("=") for v in strings(directory / "environ"))]
         (directory / "root").stat()
     except OSError:
-        flags = {**_environment(root), **flags}
-        return _at(root, {**flags, **_config(root, flags)}), False
+        flags = {**_environment(root, unit), **flags}
+        config = _config(root, flags)
+        # A config file that cannot be read now may be one that an update has removed.
+        missing = bool(flags.get("config-file")) and not config
+        sources = None if missing else (*ENVIRONMENT, *unit.sources, flags.get("config-file", ""))
+        return _at(root, options_at_start(root, process.pid, {**flags, **config}, sources)), False
     flags = {**from_environment(variables), **flags}
     flags |= _config(directory / "root", flags)
     inside = {name: f"{directory}/root{value}" for name, value in flags.items() if name in PATHS and value[:1] == "/"}
@@ -106,19 +113,20 @@ def _data(root: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
                 yield f"data directory /{directory}", _at(root, config)
 
 
-def _units(root: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
-    if any((wants / UNIT).is_symlink() for place in ENABLED for wants in root.glob(place)):
-        yield f"unit {UNIT}", _at(root, _environment(root))
+def _units(root: Path, unit: UnitOptions) -> Iterator[tuple[str, Mapping[str, str]]]:
+    if any((wants / ETCD_UNIT).is_symlink() for place in ENABLED for wants in root.glob(place)):
+        flags = {**_environment(root, unit), **unit.flags}
+        yield f"unit {ETCD_UNIT}", _at(root, {**flags, **_config(root, flags)})
 
 
-def _environment(root: Path) -> Mapping[str, str]:
+def _environment(root: Path, unit: UnitOptions) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for path in ENVIRONMENT:
         with suppress(OSError, UnicodeDecodeError):
             lines = [line.strip() for line in read_regular(root / path, MAX_BYTES).decode().splitlines()]
             pairs = [line.partition("=") for line in lines if not line.startswith("#")]
             found |= from_environment((name.strip(), value.strip().strip("\"'")) for name, _, value in pairs)
-    return found
+    return {**found, **unit.environment}
 
 
 def _at(root: Path, flags: Mapping[str, str]) -> dict[str, str]:

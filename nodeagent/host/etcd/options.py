@@ -23,6 +23,7 @@ __all__ = [
     "from_config",
     "from_environment",
     "from_pod",
+    "kept",
     "metrics_urls",
 ]
 
@@ -72,7 +73,12 @@ def from_argv(argv: Sequence[str]) -> dict[str, str]:
 def from_environment(variables: Iterable[tuple[str, str]]) -> dict[str, str]:
     names = ((name.removeprefix("ETCD_").lower().replace("_", "-"), value) for name, value in variables
              if name.startswith("ETCD_"))  # fmt: skip
-    return {name: value for name, value in names if name in KEPT}
+    return kept(names)
+
+
+def kept(options: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the options that have a use here."""
+    return {name: value for name, value in options if name in KEPT}
 
 
 def from_config(document: Mapping[str, Any]) -> dict[str, str]:
