@@ -118,7 +118,7 @@ node-long: venv ## ring 3, the long part: changes and reboots of a control plane
 vm: venv ## ring 4: a booted ostree system in QEMU (the first run makes its disks, minutes)
 	@$(VM_TESTS) -m "not long"
 
-vm-long: venv ## ring 4, the long part: a full /boot, power cuts at chance moments, everything on XFS, soft reboots
+vm-long: venv ## ring 4, the long part: a full /boot, power cuts at chance moments, everything on XFS, soft reboots, SELinux
 	@$(VM_TESTS) -m long
 
 integration: kills long ostree ostree-long cluster node-tools node-long vm vm-long ## the rings that take longer, or need more than this machine has at first: see cluster-tools

@@ -22,6 +22,7 @@ LOGINS = re.compile(rb"^\(selinuxuser.*\n", re.MULTILINE)
 LABELS = {
     "/usr/bin/nodeagent": "nodeagent_exec_t",
     "/etc/nodeagent(/.*)?": "nodeagent_etc_t",
+    "/etc/nodeagent/checks/.+/.+": "bin_t",
     "/run/nodeagent(/.*)?": "nodeagent_runtime_t",
     "/usr/lib/nodeagent/bin(/.*)?": "bin_t",
     "/var/lib/nodeagent(/.*)?": "nodeagent_var_lib_t",

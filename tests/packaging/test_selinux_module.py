@@ -43,7 +43,7 @@ def rules(module: str) -> str:
     "word",
     [
         *("execmem", "execstack", "execheap", "execmod", "ptrace", "sys_admin", "sys_module", "load_policy"),
-        *("typepermissive", "unconfined", "setenforce", "setbool", "mac_admin", "can_load_policy"),
+        *("typepermissive", "unconfined_domain", "setenforce", "setbool", "mac_admin", "can_load_policy"),
     ],
 )
 def test_what_the_daemon_never_gets(module: str, word: str) -> None:

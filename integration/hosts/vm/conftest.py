@@ -17,19 +17,20 @@ from __future__ import annotations
 import contextlib
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from integration.hosts.container.conftest import FAILED, package, pytest_runtest_makereport, required, say
-from integration.hosts.vm import guest, image, live, nodes, registry_disk, virtual_machine, vm_requirements
+from integration.hosts.vm import enforcing, guest, image, live, nodes, registry_disk, virtual_machine, vm_requirements
 from integration.hosts.vm.image import DiskImage
 from integration.hosts.vm.registry_disk import RegistryDisk
 from integration.hosts.vm.virtual_machine import Vm
 from integration.trees import parts
 from integration.trees.base import Flavour
+from integration.trees.enforcing import EnforcingRepo
 from integration.trees.ostree_repo import OstreeRepo
 from integration.trees.tree import BAD, A, B, Tree
 
@@ -209,6 +210,41 @@ def composefs_node(make_composefs_node: VmMaker) -> Vm:
     return make_composefs_node()
 
 
+@pytest.fixture(scope="session")
+def enforcing_repo(say: Callable[[str], None]) -> Iterator[EnforcingRepo]:
+    """The trees with SELinux enforcing."""
+    required(lambda: vm_requirements.ensure(say))
+    grown = required(lambda: EnforcingRepo(say))
+    virtual_machine.sweep()
+    yield grown
+    grown.close()
+
+
+@pytest.fixture(scope="session")
+def enforcing_shelf(enforcing_repo: EnforcingRepo, vm_tree: Callable[[Tree], Tree]) -> Iterator[RegistryDisk]:
+    """The registry of the nodes with SELinux: A and B."""
+    made = registry_disk.make(enforcing_repo, [vm_tree(tree) for tree in (A, B)])
+    yield made
+    made.disk.close()
+
+
+@pytest.fixture
+def enforcing_node(
+    request: pytest.FixtureRequest,
+    enforcing_repo: EnforcingRepo,
+    vm_tree: Callable[[Tree], Tree],
+    enforcing_shelf: RegistryDisk,
+    say: Callable[[str], None],
+) -> Iterator[Vm]:
+    """A node that booted with SELinux enforcing, and whose agent is confined."""
+    accel = _accelerator(enforcing_repo)
+    options = {"kargs": enforcing.KARGS, "label": enforcing.label(enforcing_repo)}
+    with contextlib.ExitStack() as stack:
+        yield _node(
+            *(stack, request.node, enforcing_repo, vm_tree(A), enforcing_shelf, "ext4", accel, say), options=options
+        )
+
+
 def _accelerator(ostree_repo: OstreeRepo) -> str:
     found = (list(path.glob("usr/lib/modules/*/vmlinuz")) for path in ostree_repo.image.paths)
     (kernel,) = next(kernels for kernels in found if kernels)
@@ -225,9 +261,11 @@ def _node(
     accel: str,
     say: Callable[[str], None],
     kind: Callable[..., Vm] = Vm,
+    options: Mapping[str, Any] | None = None,
 ) -> Vm:
-    """A booted node that was installed from the image of `tree`, which `media` has."""
-    installed = image.system(ostree_repo, registry_disk.pulled(ostree_repo, tree), say, filesystem=filesystem)
+    """A booted node that was installed from the image of `tree`, which `media` has. `options` are of image.system."""
+    pulled = registry_disk.pulled(ostree_repo, tree)
+    installed = image.system(ostree_repo, pulled, say, filesystem=filesystem, **(options or {}))
     stack.callback(installed.close)
     settled = (nodes.key(), lambda vm: nodes.settle(vm, media.of(tree)))
     frozen = live.frozen(installed, say, media=media.disk, accel=accel, prepare=settled)

@@ -64,9 +64,10 @@ def system(
     filesystem: str = "ext4",
     kargs: Sequence[str] = (),
     journal: int | None = None,
+    label: Callable[[Path, Path], None] | None = None,
 ) -> DiskImage:
     """The system disk with a commit or an image deployed, booting with guest.KARGS and `kargs`; `journal`: MiB, as
-    disk.make has it. Raises Unavailable."""
+    disk.make has it. `label` gets the directories of root and /boot before the disk is made. Raises Unavailable."""
     arguments = [*guest.KARGS, f"rootfstype={filesystem}", *kargs]
 
     def build(path: Path) -> None:
@@ -80,6 +81,8 @@ def system(
         # What ostree put into boot/ belongs to a filesystem of its own, which is mounted there.
         for entry in (sysroot / "boot").iterdir():
             entry.rename(boot / entry.name)
+        if label is not None:
+            label(sysroot, boot)
         disk.make(path / "disk.raw", sysroot, boot, filesystem, journal)
         disk.remove(work)
         say(f"made the {filesystem} disk with {commit.checksum[:8]} in {time.monotonic() - started:.1f} s")
