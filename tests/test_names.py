@@ -36,6 +36,6 @@ def test_modules_are_not_crumbs_and_have_comments() -> None:
         # The file that only marks a package has nothing to read.
         if any(not isinstance(node, ast.Expr) for node in ast.parse(path.read_bytes()).body):
             lengths.append(length)
-    # The aims are 150 lines and 5 %. The bounds are what the tree has, and a step below it.
+    # The aim is 150 lines. The bound is what the tree has, and a step below it.
     assert statistics.median(lengths) >= 128
-    assert comments / lines >= 0.036
+    assert comments / lines >= 0.05
