@@ -48,6 +48,8 @@ def test_it_is_shown_kept_through_a_reboot_of_another_program_and_applied(
     assert answer["staged"]
     assert os["files"] or os["packages"], "the contents of both are compared"
     assert os["merged"] == []
+    assert os["fetched_bytes"] > 0
+    assert f"{os['fetched_bytes'] / 1e6:.1f} MB pulled" in os["summary"]
     [first] = staged(node)
     assert os["staged"].endswith(f"-{first}")
     assert updates.shown(agent.status(node)) == [f"{B.version} staged locked", f"{A.version} booted"]
