@@ -207,7 +207,9 @@ class Daemon:
             words = (
                 f"parts of the stored config {source.name} are invalid for this version and left out: {error.message}"
             )
-            self.report.problem("config", InvalidInput(words, reason=Reason.STORED_CONFIG_INVALID))
+            # Tasks load older configs as well, and some are still loading one when an update has replaced it.
+            if self.report.status.current_digest in ("", source.digest):
+                self.report.problem("config", InvalidInput(words, reason=Reason.STORED_CONFIG_INVALID))
             return stored
 
     async def _adopted(self) -> Desired | None:

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from nodeagent.agent import daemon
+from nodeagent.agent.api import Api
+from nodeagent.agent.update.preflight import Desired
 from nodeagent.cli._client import Client
 from nodeagent.cli.status import view
 from nodeagent.core.config.machineconfig import ConfigSource
@@ -232,14 +235,24 @@ async def on(host: WholeDaemon, current: ConfigSource) -> None:
 @acts_as_root
 @pytest.mark.usefixtures("logind")
 @pytest.mark.parametrize("more", ["  unknownKey: 1\n", "x: [\n"])
-async def test_a_current_config_that_this_version_rejects(host: WholeDaemon, more: str) -> None:
+async def test_a_current_config_that_this_version_rejects(
+    host: WholeDaemon, more: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads: list[Callable[[str], Awaitable[Desired]]] = []
+
+    def made(*ports: Any, load: Callable[[str], Awaitable[Desired]], **others: Any) -> Api:
+        loads.append(load)
+        return Api(*ports, load=load, **others)
+
+    monkeypatch.setattr(daemon, "Api", made)
     a, b = (host.directory / name for name in "ab")
     for path in (a, b):
         path.write_text("1")
         path.chmod(0o644)
     host.policy.write_text(f"files: [{{path: {host.directory}, actions: [{{type: None}}]}}]\n")
     host.policy.chmod(0o600)
-    await on(host, source("old", {str(a): "1", str(b): "1"}, more=more))
+    old = source("old", {str(a): "1", str(b): "1"}, more=more)
+    await on(host, old)
     understood = more.startswith(" ")
     async with host.running() as client:
         if understood:
@@ -254,6 +267,10 @@ async def test_a_current_config_that_this_version_rejects(host: WholeDaemon, mor
         assert a.read_text() == "2"
         assert b.exists() is not understood  # An unreadable entry cannot be removed either.
         assert (await client.status())["problems"] == []
+        if understood:
+            # A task that began with the old config may still be loading it.
+            await loads[-1](old.digest)
+            assert (await client.status())["problems"] == []
         with pytest.raises(AgentError) as caught:
             await client.rollback()
         assert caught.value.reason == "InvalidInput"

@@ -82,9 +82,14 @@ class Metrics:
         file = self._file
         try:
             if self._ended:
-                self._counters.load_history(await self._store.history(HISTORY_LIMIT), HISTORY_LIMIT)
-                # Set only after the read, so that a store that failed is read at the next write.
+                # Cleared before the read, because an update may end during it.
                 self._ended = False
+                try:
+                    history = await self._store.history(HISTORY_LIMIT)
+                except AgentError:
+                    self._ended = True
+                    raise
+                self._counters.load_history(history, HISTORY_LIMIT)
             await asyncio.to_thread(file.write, render(samples(self._status, self._counters, __version__)))
             self._failed.forget()
         except (AgentError, OSError) as error:

@@ -194,6 +194,28 @@ async def test_a_file_that_cannot_be_written_is_said_once_and_tried_again(
 
 
 @pytest.mark.usefixtures("at_once")
+async def test_an_update_that_ends_while_the_history_is_read(
+    world: World, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries, reading, go_on = [ended("1")], asyncio.Event(), asyncio.Event()
+
+    async def history(self: FakeStore, limit: int) -> list[HistoryEntry]:
+        found = entries[::-1][:limit]
+        reading.set()
+        await go_on.wait()
+        return found
+
+    monkeypatch.setattr(NewestFirst, "history", history)
+    async with running(world, str(path)) as (_, report):
+        report.emit(STARTED)
+        await reading.wait()
+        entries.append(ended("2"))
+        report.emit(PhaseEntered(UpdateContext(Phase.RELEASING)))
+        go_on.set()
+        await until(lambda: value(path, "nodeagent_updates_total", outcome="done") == 2)
+
+
+@pytest.mark.usefixtures("at_once")
 async def test_a_store_that_does_not_answer_is_not_what_stops_the_agent(
     world: World, path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
