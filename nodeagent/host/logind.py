@@ -157,6 +157,15 @@ class Logind:
     async def kernel_start_seconds(self) -> float | None:
         return await asyncio.to_thread(kernel_start_seconds)
 
+    async def going_down(self) -> bool:
+        try:
+            return bool(await self._bus.get(_NAME, _PATH, _MANAGER, "PreparingForShutdown"))
+        except BusFault as error:
+            # Without logind nothing delays a shutdown.
+            if _no_logind(error):
+                return False
+            raise
+
     async def shut_down(
         self,
         kind: ShutdownKind,
@@ -281,7 +290,7 @@ class Logind:
             await self._refuse_if_blocked(kind)
         # Another program may have requested a shutdown first, which serves as well.
         if error.bus_error == "org.freedesktop.login1.OperationInProgress":
-            if await self._bus.get(_NAME, _PATH, _MANAGER, "PreparingForShutdown"):
+            if await self.going_down():
                 return
             raise BusRetryable(
                 error.message, reason=Reason.OPERATION_IN_PROGRESS, service=service_name(_NAME)

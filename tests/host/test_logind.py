@@ -376,6 +376,16 @@ async def test_another_shutdown_was_first(logind: Logind, manager: FakeLogind, p
     assert caught.value.reason == "OperationInProgress"
 
 
+async def test_a_shutdown_that_is_under_way(logind: Logind, manager: FakeLogind) -> None:
+    assert not await logind.going_down()
+    manager.preparing = True
+    assert await logind.going_down()
+
+
+async def test_no_shutdown_is_under_way_without_logind(bus: Bus) -> None:
+    assert not await Logind(bus).going_down()
+
+
 async def test_reboot_without_logind(bus: Bus, private_bus: PrivateBus) -> None:
     async with await FakePeer("org.freedesktop.systemd1").start(private_bus.address) as systemd:
         systemd.on("StartUnit", lambda m: ("o", ("/org/freedesktop/systemd1/job/1",)))

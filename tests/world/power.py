@@ -29,6 +29,7 @@ class Power:
     warned: int = 0
     done: list[str] = field(default_factory=list)  # unit actions and reboots that really happened, with the boot
     rebooting: asyncio.Event | None = None
+    delayed: ShutdownKind | None = None  # accepted before the agent was killed, and delayed by an inhibitor
 
 
 class FakePower:
@@ -78,6 +79,19 @@ class FakePower:
         if soft and (fault := self.world.fault("soft reboot")) is not None:
             assert fault.error is not None
             raise fault.error
+        self._happens(kind)
+
+    async def going_down(self) -> bool:
+        """The delay ends with the first question."""
+        self.world.tick()
+        if self.world.delayed is None:
+            return False
+        kind, self.world.delayed = self.world.delayed, None
+        self._happens(kind)
+        return True
+
+    def _happens(self, kind: ShutdownKind) -> None:
+        soft = kind is ShutdownKind.SOFT_REBOOT
         assert not (soft and self.world.next_root_of_another), "started the system of another program"
         self.world.done.append(f"{self.world.boot}:{'soft-' * soft}reboot")
         if soft:

@@ -111,6 +111,11 @@ async def request_reboot(run: Run) -> Transition | None:
     # Without a limit, a host that cannot reboot would request reboots without end.
     if run.record.reboot_requests >= MAX_REBOOT_TRIES:
         return degraded(run, f"requested {MAX_REBOOT_TRIES} reboots without effect", Reason.REBOOT_FAILED)
+    # The agent may have been killed while an inhibitor delays the reboot that logind accepted. ``overdue`` means that
+    # logind does not answer.
+    if run.record.reboot_requests and not run.overdue and await run.ports.power.going_down():
+        await _accepted(run)
+        return None
     if wants_soft(run) and run.record.reboot_requests:
         # It was accepted once, and the services still run.
         await make_full(run, "it was accepted, and did not take place", Reason.SOFT_REBOOT_FAILED)
@@ -136,14 +141,19 @@ async def request_reboot(run: Run) -> Transition | None:
             return stage_again(run, str(error))
         except VerifyFailed as lost:
             return await failed(run, str(lost), lost.reason, curable=False)
-    run.update.reboot_accepted = True
+    await _accepted(run)
+    return None
+
+
+async def _accepted(run: Run) -> None:
+    """The host goes down."""
+    run.update.reboot_accepted = run.update.committed = True
     # Only a reboot that was accepted counts: a logind that does not answer is no host that cannot reboot.
     trail = leaving(run.record.trail, moment(run.ports))
     run.update.record = replace(run.record, reboot_requests=run.record.reboot_requests + 1, trail=trail)
-    # The host goes down: a store that takes nothing is no reason to revert.
+    # A store that takes nothing is no reason to revert.
     with suppress(AgentError):
         await run.ports.store.save(run.record)
-    return None
 
 
 async def _reboot_of_its_kind(run: Run) -> None:

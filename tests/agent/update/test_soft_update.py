@@ -17,6 +17,7 @@ from nodeagent.core.plan.policy import REBOOT, Entry, Policy
 from nodeagent.core.update.events import FallbackChosen, PhaseEntered, Warned
 from nodeagent.core.update.lasting import REBOOTS, Budget
 from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports.system import ShutdownKind
 from nodeagent.core.update.record import Lasting
 from nodeagent.core.update.record_codec import record_to_dict
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
@@ -212,6 +213,18 @@ async def test_an_accepted_one_that_does_not_come_is_cleared_before_the_full_one
     assert reboots(host) == ["reboot"]
     assert warned(host) == ["SoftRebootFailed"]
     assert cleared[0].startswith("os-bbbb")
+
+
+async def test_one_that_an_inhibitor_delays_while_the_agent_is_killed() -> None:
+    """The agent that starts again neither clears what is prepared nor requests a full reboot."""
+    host = await soft_host()
+    await go_to_reboot(host)
+    host.world.delayed = ShutdownKind.SOFT_REBOOT
+    await host.settle()
+    assert_new(host)
+    assert reboots(host) == ["soft-reboot"]
+    assert newest(host)[:3] == ("done", 1, 1)
+    assert warned(host) == []
 
 
 async def test_a_soft_reboot_that_starts_the_old_deployment_is_followed_by_a_full_one() -> None:

@@ -93,6 +93,10 @@ class Power(Protocol):
         """
         ...
 
+    async def going_down(self) -> bool:
+        """Return whether a shutdown was accepted and is under way. An inhibitor may delay it for a minute or longer."""
+        ...
+
     # systemd enters /run/nextroot if any program has prepared a system there.
     async def check_soft_reboot(self, *, same_system: bool = True) -> None:
         """Raise ``Refused`` if a soft reboot is not possible, or would start another system.
