@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -341,7 +342,7 @@ class MemberNode:
     ) -> MemberProgress:
         """Carry an operation out. With `kills`, the agent is killed at each point and started again."""
         self.kills.armed = kills
-        request = MemberRequest(kind, member)
+        request, busy = MemberRequest(kind, member), 0
         while True:
             try:
                 return asyncio.run(self.agent(request, give_up=give_up))
@@ -350,6 +351,10 @@ class MemberNode:
                     # The operation ended, and its answer was lost.
                     return MemberProgress("", kind, "", "", "", "done")
             except AgentError as error:
+                # The thread of a killed agent may still be closing the store, which the end of a process does at once.
+                if error.reason == "StoreBusy" and (busy := busy + 1) < 600:
+                    time.sleep(0.1)
+                    continue
                 # Right after a change etcd refuses the next one for some seconds; an operator repeats it.
                 if error.reason not in ("EtcdQuorumAtRisk", "EtcdStarting") or "unhealthy" not in error.message:
                     raise

@@ -257,7 +257,8 @@ class LeaseToken:
     lost: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        # 0.1.0, which a rollback of the OS may bring back, reads no token without these, and never looks at them.
+        return {**asdict(self), "boot_id": "", "rebooting": False}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LeaseToken:
