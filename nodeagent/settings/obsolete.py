@@ -23,7 +23,7 @@ IGNORED: Final[Mapping[str, str]] = {
     "fence.cpu_weight": _NO_BENEFIT,
     "fence.deadline": "it is always 1800 s; fence.enabled: never turns the limits off",
     "fence.floor": "it is always 4 MB/s, or 8 before kernel 6.12",
-    "fence.may_switch_scheduler": "the scheduler is never changed",
+    "fence.may_switch_scheduler": "it is changed on XFS only, and restored after the update is staged",
     "fence.memory_high": _NO_BENEFIT,
     "fence.metrics_ca": _FROM_ETCD,
     "fence.metrics_certificate": _FROM_ETCD,
