@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from integration.cluster.sim_node import SimNode
@@ -13,7 +13,7 @@ from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.report.kubernetes import ClusterReporter
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.update.preflight import Preflight
-from nodeagent.core.coordination.maintenance import Maintenance, from_dict, to_dict
+from nodeagent.core.coordination.maintenance import Maintenance, from_dict
 from nodeagent.core.report.status import Status, status_to_dict
 from nodeagent.core.update.events import DrainAdvanced, Event
 from nodeagent.kube.events import EVENTS
@@ -33,7 +33,7 @@ class ManagedNode(SimNode):
         return None if self.note is None else from_dict(self.note)
 
     async def keep_maintenance(self, wanted: Maintenance | None) -> None:
-        self.note = None if wanted is None else to_dict(wanted)
+        self.note = None if wanted is None else asdict(wanted)
 
     def build(self) -> Loop:
         bare, side = super().build(), self.side

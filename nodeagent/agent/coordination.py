@@ -243,7 +243,7 @@ class Coordination:
         if operation.windows is None:
             return
         now = datetime.fromisoformat(self._clock.now())
-        if operation.windows.may_begin(now):
+        if operation.windows.is_open(now):
             return
         opens = operation.windows.opens(now)
         when = f"opens {opens.isoformat(timespec='minutes').replace('+00:00', 'Z')}" if opens else "never opens"

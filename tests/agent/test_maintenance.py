@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from nodeagent.agent.coordination import Coordination, Operation
 from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.update.run import Ports, UpdatePolicy
-from nodeagent.core.coordination.maintenance import Maintenance, MaintenanceRequest, add_seconds, from_dict, to_dict
+from nodeagent.core.coordination.maintenance import Maintenance, MaintenanceRequest, add_seconds, from_dict
 from nodeagent.core.report.status import Status, status_to_dict
 from nodeagent.core.update.events import Event, MaintenanceChanged, UpdateContext, Warned
 from nodeagent.core.update.ports.coordination import Holder
@@ -152,7 +152,7 @@ class Scene:
         self.world.tick()
         if self.full is not None:
             raise self.full
-        self.note = from_dict(to_dict(wanted)) if wanted is not None else None
+        self.note = from_dict(asdict(wanted)) if wanted is not None else None
         self.world.tick()
 
     def build(self, *, cluster: bool = True) -> MaintenanceManager:
@@ -619,10 +619,10 @@ async def test_killed_at_every_call(fuse: int) -> None:
 
 def test_a_stored_maintenance_is_checked() -> None:
     note = Maintenance("a", "root", "x", "2026-01-01T00:00:00.000Z", drain=True)
-    assert from_dict({**to_dict(note), "of a newer agent": 1}) == note
+    assert from_dict({**asdict(note), "of a newer agent": 1}) == note
     for bad in ({"drain": "yes"}, {"tries": "1"}):
         with pytest.raises(ValueError, match="wrong type"):
-            from_dict({**to_dict(note), **bad})
+            from_dict({**asdict(note), **bad})
     with pytest.raises(TypeError):
         from_dict({"id": "a"})
 

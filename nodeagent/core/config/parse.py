@@ -73,11 +73,12 @@ def _decode(text: bytes) -> schema.Document | None:
         return None
 
 
-def parse_stored(text: bytes, what: str = "the stored MachineConfig") -> MachineConfig:
+def parse_stored(text: bytes) -> MachineConfig:
     """Return a config that an earlier version accepted, without the entries that violate a rule of this version.
 
     Raises ``InvalidInput`` only for a text that is not a MachineConfig.
     """
+    what = "the stored MachineConfig"
     try:
         return parse(text, what)
     except InvalidInput:

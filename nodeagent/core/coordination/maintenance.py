@@ -28,7 +28,6 @@ __all__ = [
     "is_maintenance",
     "of_lease",
     "seconds_until",
-    "to_dict",
 ]
 
 # Kind of the operation of a lease that an operator holds. An id follows it: an operation whose lease was taken away is
@@ -179,12 +178,8 @@ def seconds_until(until: str, now: str) -> float | None:
     return (datetime.fromisoformat(until) - datetime.fromisoformat(now)).total_seconds() if until else None
 
 
-def to_dict(maintenance: Maintenance) -> dict[str, Any]:
-    return asdict(maintenance)
-
-
 def from_dict(data: Mapping[str, Any]) -> Maintenance:
-    """Return the maintenance of ``to_dict``. Unknown keys are of a newer agent.
+    """Return the maintenance with these fields, as from ``asdict``. Unknown keys are of a newer agent.
 
     Raises ``TypeError`` and ``ValueError``.
     """

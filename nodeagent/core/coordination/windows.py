@@ -112,13 +112,6 @@ class Schedule:
         """Return when an operation may begin: ``at`` if it is open then, None for never."""
         return at.astimezone(UTC) if self.is_open(at) else self.next_change(at)
 
-    def may_begin(self, at: datetime, need: timedelta = timedelta(0)) -> bool:
-        """Return whether an operation may begin that takes ``need`` to its point of no return."""
-        if not self.is_open(at):
-            return False
-        closes = self.next_change(at)
-        return closes is None or closes - at >= need
-
     def _local(self, at: datetime) -> datetime:
         if at.tzinfo is None:
             raise ValueError("a time without an offset")

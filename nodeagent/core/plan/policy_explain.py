@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nodeagent.core.config.paths import managed_path_problem
-from nodeagent.core.plan.change import Action, ActionType, Change, ChangeKind, PolicySource
+from nodeagent.core.plan.change import Action, Change, ChangeKind, PolicySource
 from nodeagent.core.plan.path_pattern import matches, specificity
 from nodeagent.core.plan.plan import combine, widen
 from nodeagent.core.plan.policy import UNLISTED, USER_DOMAINS, Entry, MatchKind, Policy, PolicyMatch, match
@@ -111,9 +111,6 @@ def _reason(found: PolicyMatch, replaced: Entry | None, shadowed: tuple[Entry, .
     if replaced is not None:
         text += "; it replaces the built-in entry of the same key"
     return text
-
-
-DISRUPTIVE = (ActionType.DRAIN, ActionType.REBOOT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, SymbolicLink, expand
 from nodeagent.core.config.machineconfig import CORE_USER, FileEntry, MachineConfig, UnitEntry
@@ -30,8 +30,6 @@ MAX_DETAILS: Final = 50
 SNIFFED: Final = 8000
 READ_BY_OTHERS: Final = 0o004
 DEFAULT_MODE: Final = 0o644
-
-Item = TypeVar("Item")
 
 
 def with_values(

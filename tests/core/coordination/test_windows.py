@@ -78,18 +78,6 @@ def test_the_next_change_is_the_first(schedule: Schedule, at: datetime) -> None:
         moment += 7 * MINUTE
 
 
-@given(schedules, moments, st.integers(0, 300))
-def test_no_operation_begins_that_ends_after_the_window(schedule: Schedule, at: datetime, minutes: int) -> None:
-    need = minutes * MINUTE
-    if schedule.may_begin(at, need):
-        assert schedule.is_open(at)
-        assert need == timedelta(0) or schedule.is_open(at + need - timedelta(seconds=1))
-    elif schedule.is_open(at):
-        closes = schedule.next_change(at)
-        assert closes is not None
-        assert closes - at < need
-
-
 @pytest.mark.parametrize(
     ("window", "at", "changes"),
     [
@@ -117,7 +105,6 @@ def test_always_and_never() -> None:
     at = utc("2026-11-21T12:00")
     always, never = Schedule([Window(3, 600, WEEK)], PRAGUE), Schedule([], PRAGUE)
     assert (always.is_open(at), always.next_change(at), always.opens(at)) == (True, None, at)
-    assert always.may_begin(at, timedelta(days=100))
     assert (never.is_open(at), never.next_change(at), never.opens(at)) == (False, None, None)
 
 
