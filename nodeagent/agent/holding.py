@@ -31,6 +31,7 @@ from nodeagent.host.notify import Notifier
 
 __all__ = ["Held"]
 
+# Seconds. A full disk or a damaged file is repaired without a signal to this process.
 RETRY: Final = 30.0
 
 
@@ -58,6 +59,7 @@ class Held:
         text = full_text(error, 5)
         changed = (error.reason, text) != (self._report.status.reason, self._report.status.message)
         self._error = error
+        # Not in the constructor: the name on the bus belongs to the daemon that works, if one can.
         if self._stack is None:
             log.setup()
             self._report.add(to_journal)
@@ -65,9 +67,11 @@ class Held:
             self._report.add(self._motd.sink)
             self._stack = AsyncExitStack()
             await self._stack.enter_async_context(serve(self._bus, self, self._report))
+            # Otherwise systemd would restart the unit after its start timeout, and status would have no answer.
             self._notifier.ready()
             for work in (self._signs_of_life, self._motd.run):
                 self._stack.push_async_callback(_end, asyncio.create_task(work()))
+        # An attempt every 30 s with the same result must not fill the journal.
         if changed:
             now = SystemClock().now()
             self._report.emit(HostDegraded(UpdateContext(Phase.DEGRADED, since=now), text, error.reason))

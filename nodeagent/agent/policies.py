@@ -95,4 +95,5 @@ class HostPolicy:
 async def _parsed(text: bytes | AgentError, path: str) -> Policy:
     if isinstance(text, AgentError):
         raise text
+    # In a thread: the YAML parser takes longer than the loop may stop.
     return await asyncio.to_thread(parse_policy, text, path)

@@ -19,6 +19,7 @@ from nodeagent.reasons import Reason, documentation
 __all__ = ["SCHEMA", "add_arguments", "run"]
 
 SCHEMA: Final = "nodeagent/explain/v1"
+# Fields of a MachineConfig that are neither a file nor a unit nor a user.
 FIELDS: Final = (
     "osImageURL",
     "kernelArguments",

@@ -115,6 +115,7 @@ def _row(update: dict[str, Any], now: datetime) -> list[str]:
     soft = update.get("soft_reboots", 0)
     how = "soft" if soft == update["reboots"] else f"{soft} soft"
     reboots = f"{update['reboots']} ({how})" if soft else str(update["reboots"])
+    # A reboot is avoided only by an update that made none, so the count is replaced.
     if update["reboot_avoided"]:
         reboots = "0 (1 avoided)"
     return [

@@ -16,8 +16,10 @@ from nodeagent.reasons import Reason, hint
 
 __all__ = ["add_arguments", "flag", "run", "seconds_of"]
 
+# The names of systemd.time(7), without its combinations.
 UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
 
+# Phases without an update in progress.
 AT_REST = ("Idle", "Degraded")
 
 

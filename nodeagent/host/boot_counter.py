@@ -131,6 +131,7 @@ class HostBootCounter:
             return
         values = {"boot_counter": str(tries), "boot_success": "0", "nodeagent_deployment": deployment}
         await self._edit(values)
+        # Another program may have written the block in between, which only this read shows.
         count = await self.read()
         if (count.tries, count.deployment, count.success) != (tries, deployment, False):
             raise _failed("GRUB's variables are not as they were written")

@@ -52,6 +52,7 @@ class HostCulprits:
     def _of(self, paths: Collection[str]) -> dict[str, str]:
         found = dict(self._in_processes(paths))
         if (now := parse_time(self._clock.now())) is not None:
+            # The audit log is more reliable than a command line, so it comes last and replaces what was found there.
             found.update(audited(self._tail(), paths, since=now - RECENT, own=os.getpid()))
         return found
 

@@ -53,6 +53,7 @@ class FleetLock:
         first_pause: float = FIRST_PAUSE,
     ) -> None:
         parts = urlsplit(base)
+        # The address is in messages and in the status, where a password must not be.
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None or parts.query:
             raise InvalidInput("the address of the FleetLock server is no plain URL", reason=Reason.FLEET_LOCK_INVALID)
         if not is_group(group):
@@ -97,6 +98,7 @@ class FleetLock:
             except Unreachable:
                 if attempt == ATTEMPTS:
                     raise
+            # The hosts of a fleet that lost the server at one time must not return at one time.
             await asyncio.sleep(jittered(next(pauses), random.random()))  # noqa: S311 - spreads load, no secret
         raise AssertionError("the last attempt returns or raises")
 

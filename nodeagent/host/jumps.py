@@ -176,5 +176,6 @@ def _cpu_flags(root: Path) -> frozenset[str] | None:
         lines = (root / "proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
         raise _unread("/proc/cpuinfo", error.strerror or str(error)) from error
+    # A machine may have processors of several kinds, and a program may run on each of them.
     found = [frozenset(line.partition(":")[2].split()) for line in lines if line.startswith("flags")]
     return frozenset.intersection(*found) if found else None

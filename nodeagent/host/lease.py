@@ -51,6 +51,7 @@ class LocalLease:
 
     async def extend(self, operation: str, seconds: float | None) -> None:
         await self.check(operation)
+        # The check and this read are two transactions, between which the lease may be released.
         if (has := await self._store.lease()) is not None:
             expires = add_seconds(self._clock.now(), seconds) if seconds is not None else ""
             await self._store.write_lease(replace(has, expires=expires))

@@ -99,6 +99,7 @@ class Cluster:
     def _slots(
         self, slots: SlotSettings, kind: SlotKind, count: int, pause: float = 0.0, turn: KubeTurn | None = None
     ) -> KubeSlots | None:
+        # A count of 0 means any number, for which no slot is needed.
         if not slots.pool or not count:
             return None
         return KubeSlots(self.client, self._host, SlotPool(slots.pool, kind, count, pause), self._clock, turn=turn)

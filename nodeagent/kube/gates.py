@@ -27,8 +27,10 @@ from nodeagent.reasons import Reason
 
 __all__ = ["Gates"]
 
+# Of medik8s (node-maintenance-operator), and of the machine-api-operator of OpenShift.
 MAINTENANCES: Final = "/apis/nodemaintenance.medik8s.io/v1beta1/nodemaintenances"
 MACHINES: Final = "/apis/machine.openshift.io/v1beta1/namespaces/{}/machines/{}"
+# Attempts. A Machine is written rarely, so a second conflict in a row is an exception.
 WRITES: Final = 3
 
 

@@ -32,6 +32,7 @@ async def read_objects(client: KubeClient, clock: Clock, *, namespace: str) -> t
     Raises what the client raises; ``Forbidden`` only for nodes and pools, without which there is no answer.
     """
     unknown: list[str] = []
+    # Nodes first: without them there is no answer, and the other lists are not needed.
     nodes = await client.items("/api/v1/nodes")
     pools = await _list(client, POOLS)
     leases = await _list_if_allowed(client, f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases", unknown)

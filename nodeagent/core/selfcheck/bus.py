@@ -112,6 +112,7 @@ def _actions(found: PolkitFacts) -> SelfCheck:
     name = "polkit.actions"
     if missing := sorted(ACTIONS - found.installed.keys()):
         return failed(name, f"{POLKIT_ACTIONS} lacks {enumerated(missing)}", "install the package again")
+    # polkit watches its directories. If it missed a change there, a restart makes it read them.
     if missing := sorted(found.installed.keys() - found.known.keys()):
         return failed(name, f"polkit does not know {enumerated(missing)}", "systemctl restart polkit")
     if other := sorted(key for key, defaults in found.installed.items() if found.known[key] != defaults):

@@ -61,6 +61,7 @@ def _file(unit: UnitFacts) -> SelfCheck:
             f"remove {unit.path}, keep own settings in a drop-in (systemctl edit {UNIT}), then systemctl daemon-reload"
         )
         return failed(name, f"{unit.path} replaces the unit of the package", remedy)
+    # systemd starts the unit as it has read it, so the file on the disk proves nothing.
     if unit.outdated:
         return failed(name, f"{UNIT} has changed since systemd read it", "systemctl daemon-reload")
     return ok(name, unit.path)
@@ -81,6 +82,7 @@ def _preset(unit: UnitFacts) -> SelfCheck:
     name = "unit.preset"
     if not unit.preset:
         return skipped(name, "the preset is not known without systemd", "run it on the booted host")
+    # Presets are applied at the first boot and by `systemctl preset-all`, which builds of images run.
     if unit.preset == "enabled":
         return ok(name, "the presets of this host enable it")
     remedy = f"enable {UNIT} in a file of /etc/systemd/system-preset that sorts before the one which disables it"

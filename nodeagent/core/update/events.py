@@ -73,6 +73,7 @@ class UpdateContext:
     ``reboot`` is the kind of the reboot that the update requests now, None in any other phase.
     """
 
+    # Values, and not the update itself: a sink may work when the update is in another state.
     phase: Phase
     update_id: str = ""
     current: str = ""
@@ -333,6 +334,7 @@ class StatusProblem:
     """A problem that does not stop the agent and that an admin must fix. There is one for each ``topic``: settings,
     policy, store, config, sweep, etcd."""
 
+    # A later problem of a topic replaces the earlier one, so the status has a bounded number of them.
     topic: str
     reason: str
     message: str

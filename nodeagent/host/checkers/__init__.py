@@ -31,6 +31,7 @@ __all__ = ["HostValidator", "run_check", "unknown"]
 
 log = logging.getLogger(__name__)
 
+# Without /usr/local: the program that checks is the one of the OS that will read the file.
 SEARCH_PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
 PROGRAMS: Final[Mapping[Checker, Callable[[Job], Awaitable[tuple[Problem, ...]]]]] = {
     Checker.SYSTEMD_ANALYZE: units.check,

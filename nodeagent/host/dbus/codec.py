@@ -74,6 +74,7 @@ def encode(message: Message, serial: int) -> bytes:
     flags = (MessageFlag.NO_REPLY_EXPECTED if message.no_reply else MessageFlag.NONE) | (
         MessageFlag.ALLOW_INTERACTIVE_AUTHORIZATION if message.interactive else MessageFlag.NONE
     )
+    # dbus-next checks each name that is not None, and "" is no valid name.
     raw: Any = _Message(
         destination=message.destination or None,  # type: ignore[arg-type]
         path=message.path or None,  # type: ignore[arg-type]

@@ -34,6 +34,7 @@ DATA: Final = ("var/lib/etcd", *EMBEDDED)
 # The EnvironmentFile= of the units of Debian and Fedora. The environment of a process may not be readable.
 ENVIRONMENT: Final = ("etc/default/etcd", "etc/etcd/etcd.conf")
 
+# A unit that is only installed, or started by hand once, does not bring a member back after a reboot.
 ENABLED: Final = ("etc/systemd/system/*.wants", "etc/systemd/system/*.requires")
 
 
@@ -53,6 +54,7 @@ def detect(root: Path = Path("/")) -> Found | None:
     # One sign is enough, because a member that is missed would be stopped without a check.
     if not running and not others and not units:
         return None
+    # The order of the sources, see above: the first one that has any option counts.
     best = [flags for _, flags, whole in running if whole]
     best += [flags for _, flags in others]
     best += [flags for _, flags, whole in running if not whole]

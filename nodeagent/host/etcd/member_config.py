@@ -34,7 +34,9 @@ __all__ = [
 ]
 
 MEMBER_FILE: Final = Path("/run/nodeagent/etcd/member.json")
+# nodeagent knows the present members; a list in a file of the admin would be that of the installation.
 OURS: Final = ("initial-cluster", "initial-cluster-state")
+# A write-ahead log elsewhere would not be archived with the data. The other keys choose the members.
 UNSUPPORTED: Final = (*OURS, "wal-dir", "force-new-cluster", "discovery", "discovery-srv", "discovery-endpoints")
 # Without secrets, and etcd need not run as root.
 MODE: Final = 0o644
@@ -90,6 +92,7 @@ def _parse(settings: EtcdMemberSettings, text: bytes) -> MemberConfig:
         if found.get(key):
             raise _invalid(settings.config, f"{key} is not supported: nodeagent sets the members of the cluster")
     name, data, peers = (_text(settings, found, key) for key in ("name", "data-dir", "initial-advertise-peer-urls"))
+    # etcd resolves a relative path in its own working directory, which this process does not know.
     if not data.startswith("/"):
         raise _invalid(settings.config, "data-dir must be an absolute path")
     return MemberConfig(
@@ -135,6 +138,7 @@ def write_member_file(config: MemberConfig, initial_cluster: str, path: Path = M
 
 
 def _written(config: MemberConfig, initial_cluster: str) -> bytes:
+    # Always ``existing``: with ``new``, a member without data would found another cluster.
     members = initial_cluster or ",".join(f"{config.name}={peer}" for peer in config.peers)
     # JSON is YAML, too, and every parser of YAML reads its strings as strings.
     return json.dumps({**config.document, OURS[0]: members, OURS[1]: "existing"}, indent=2).encode() + b"\n"

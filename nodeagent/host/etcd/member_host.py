@@ -49,6 +49,7 @@ from nodeagent.reasons import Reason
 
 __all__ = ["MemberHost", "UnitStarter", "prepare", "program_version"]
 
+# Seconds. etcd reports READY=1 only when its cluster has a leader.
 START_TIMEOUT: Final = 120.0
 # Seconds, longer than systemd's own 90 s, so that systemd reports its timeout first.
 STOP_TIMEOUT: Final = 120.0
@@ -98,6 +99,7 @@ class MemberHost:
         if self._survey is None:
             return None
         wrong = troubles(self._survey)
+        # Only of members that work: one that is down proves nothing about a certificate.
         others = [peer for m in self._survey.members if not wrong[m.id] for peer in m.peers]
         now = datetime.fromisoformat(self._clock.now()).timestamp()
         if problem := await certificate_problem(self._config, others, now):
@@ -109,6 +111,7 @@ class MemberHost:
         """Do one step of the last facts. Returns the id of an added member."""
         match step:
             case ArchiveData():
+                # First the permission: a kill between both must leave no member that may start without its data.
                 await asyncio.to_thread(remove_member_file, self._member_file)
                 await asyncio.to_thread(archive, self._config.data, self._clock.now())
             case StartMember():
@@ -185,6 +188,7 @@ def _voters(survey: EtcdSurvey | None, port: int | None) -> Sequence[str]:
         return ()
     wrong = troubles(survey)
     leaders = {state.leader for state in survey.states.values()}
+    # A learner refuses such requests, and a member in trouble may not forward them.
     fit = [member for member in survey.members if not member.learner and not wrong[member.id]]
     fit.sort(key=lambda member: member.id not in leaders)
     return [url for member in fit for url in gateways(member, port)]

@@ -27,6 +27,7 @@ __all__ = [
     "metrics_urls",
 ]
 
+# Flags for the place, the addresses and the certificates of a member.
 KEPT = frozenset(
     {
         "name",
@@ -44,6 +45,7 @@ KEPT = frozenset(
 )
 PATHS = ("config-file", "data-dir", "cert-file", "key-file", "trusted-ca-file")
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - the address of a server, to be replaced
+# A server on a loopback address is this member, and no network is between.
 LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
@@ -128,6 +130,7 @@ def _split(words: Iterable[str]) -> Iterable[str]:
             continue
         try:
             yield from shlex.split(word, comments=True)
+        # A script with a quote that shlex does not know may still have the flags in plain words.
         except ValueError:
             yield from word.split()
 

@@ -72,6 +72,7 @@ class MemberProof:
 
     async def _first(self, ask: Callable[[EtcdClient, str], Awaitable[T]]) -> T | None:
         """Return the first answer of an address of the member, None if none answers."""
+        # The addresses are of one member, so the first answer is as good as any.
         with suppress(Unreachable):
             client, where, _ = await self._open()
             for url in where.ours:
@@ -88,6 +89,7 @@ class MemberProof:
         from nodeagent.host.etcd.client import TIMEOUT
         from nodeagent.host.etcd.detect import detect
 
+        # Detected at each query: the replaced pod may have other addresses and certificates.
         found = detect(self._root)
         if found is None:
             raise _unreachable("no member is on this host")

@@ -30,6 +30,7 @@ from nodeagent.reasons import Reason
 
 __all__ = ["EtcdSnapshot", "save_snapshot", "snapshot_of"]
 
+# Seconds for the whole file: a keyspace of 8 GB over a network of 20 Mbit/s.
 TIMEOUT: Final = 3600.0
 # Seconds without a piece.
 STALL: Final = 30.0
@@ -37,6 +38,7 @@ STALL: Final = 30.0
 # Twice the largest quota that etcd suggests.
 MAX_BYTES: Final = 16 << 30
 
+# Bytes of one object: far above a piece of 32 KiB in base64, and no danger for the memory of the service.
 MAX_LINE: Final = 8 << 20
 # Bytes that must stay free on the file system of the snapshot.
 RESERVE: Final = 64 << 20
@@ -67,6 +69,8 @@ async def snapshot_of(access: EtcdAccess, path: Path) -> EtcdSnapshot:
     faults = []
     for url in (*where.ours, *where.others):
         try:
+            # A short request first, because a member that does not answer would hold the snapshot up to its own
+            # timeout.
             await client.state(url)
             return await save_snapshot(client, url, path)
         except EtcdFault as fault:
@@ -105,6 +109,7 @@ def _save(response: HTTPResponse, url: str, path: Path, max_bytes: int) -> EtcdS
         with translated("write", str(path)), new_file(folder, path.name, mode=MODE) as write:
             while line := _line(response, url):
                 piece, version, remaining = _piece(response.status, line, url)
+                # The first piece has the size of all, so a disk that is too small is found before it is full.
                 if not size:
                     _check_space(folder, path, remaining)
                 size += len(piece)

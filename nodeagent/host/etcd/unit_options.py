@@ -25,6 +25,7 @@ __all__ = ["UnitOptions", "options_at_start", "unit_options"]
 # Processes of which the options are remembered. More than one or two of them is no real host.
 REMEMBERED: Final = 16
 
+# In memory only: a daemon that starts after the files have changed does not know the previous options.
 _at_start: dict[tuple[str, int, int], Mapping[str, str]] = {}
 
 

@@ -49,6 +49,7 @@ class Owners:
 
     def uid(self, user: int | str) -> int:
         """Return the number of a user. Raises ``Terminal`` (``UnknownUser``)."""
+        # As for chown(2), a number needs no account: its user may exist in a container only.
         if isinstance(user, int):
             return user
         entry = self.user(user)
@@ -81,6 +82,7 @@ class Owners:
         if self._use_libc:
             try:
                 known = pwd.getpwnam(user) if isinstance(user, str) else pwd.getpwuid(user)
+            # A number that the kernel cannot have is no account either.
             except (KeyError, OverflowError):
                 return None
             return PasswdEntry(known.pw_name, known.pw_uid, known.pw_gid)

@@ -96,6 +96,7 @@ def _loaded() -> _Library | None:
         if _library is None:
             try:
                 _library = _Library()
+            # New files then keep the label of the kernel, which is that of the directory or of a rule of the policy.
             except (OSError, ImportError, AttributeError):
                 return None
         return _library
@@ -124,6 +125,7 @@ class Labels:
         if not self.enabled:
             return None
         try:
+            # Through /proc, because fgetxattr(2) refuses a descriptor of O_PATH.
             raw = os.getxattr(f"/proc/self/fd/{fd}", _ATTRIBUTE)
         except OSError as error:
             if error.errno in (errno.ENODATA, errno.ENOTSUP):

@@ -56,6 +56,7 @@ def survey(root: str, writes: Iterable[str], removes: Collection[str], limit: in
             with translated("inspect", path), open_parent(root, path) as parent:
                 info = status(parent, going=path in above)
             size = info.st_size if info is not None and stat.S_ISREG(info.st_mode) else 0
+            # Without a copy there is no revert, so the update is refused before its first write.
             if size > limit:
                 raise Terminal(
                     f"{path} has {size} bytes; more than {limit} are not kept for a revert",

@@ -72,6 +72,7 @@ async def compare(session: Session, root: Path, staged: str, managed: Mapping[st
     trees = Trees(root, state.booted.osname, state.booted.id, staged)
     packages: tuple[PackageChange, ...] | None = None
     if await asyncio.to_thread(trees.have_packages):
+        # Without the packages the files are counted, so a failure of the daemon here fails no update.
         with suppress(AgentError, ValueError):
             packages = packages_from(await session.package_diff(state.os_path, state.booted.id, staged))
     added, removed = argument_changes(state.booted.kernel_arguments, found.kernel_arguments)
@@ -155,6 +156,7 @@ class Trees:
         return tuple(sorted(path for path, entry in managed.items() if self._is_replaced(path, entry)))
 
     def _is_replaced(self, path: str, entry: FileTreeEntry) -> bool:
+        # Only /etc is merged. Of a link there is no content to compare.
         if not path.startswith("/etc/") or not isinstance(entry, RegularFile):
             return False
         default, other = (tree / "usr" / path.lstrip("/") for tree in (self._booted, self._staged))

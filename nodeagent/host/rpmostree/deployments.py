@@ -54,6 +54,7 @@ def has_superusers(root: Path) -> bool:
             text = read_regular(path, _MAX).decode("utf-8", "replace")
         except (FileNotFoundError, NotADirectoryError):
             continue
+        # The caller then deploys the tree again, which takes longer and needs no password.
         except OSError:
             return True
         if _SET.search(_CONDITIONAL.sub("", text)):

@@ -33,6 +33,7 @@ _MAX_TEXT = 600
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 
 _TABLE: tuple[tuple[type[AgentError], Reason, str], ...] = (
+    # First, because the output of the program of the new tree may contain each text below.
     (Terminal, Reason.IMAGE_BROKEN, r"\A\s*sanity-checking final rootfs"),
     (
         Terminal,
@@ -66,6 +67,8 @@ _TABLE: tuple[tuple[type[AgentError], Reason, str], ...] = (
         r"packages? not found|no package matches|could not depsolve|package \".*\" not found|multiple packages match"
         r"|nothing provides|is already provided by|skopeo is not installed",
     ),
+    # x509 is here because a certificate is renewed on the server, without a change of the config. The numbers are
+    # errors of libcurl: name, connection, HTTP/2, partial file, timeout, TLS, empty answer, send, receive, stream.
     (
         Retryable,
         Reason.REGISTRY_UNREACHABLE,

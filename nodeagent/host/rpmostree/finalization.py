@@ -82,6 +82,7 @@ class Finalization:
     async def _finalizer_runs(self) -> None:
         if (await self._services.state(_FINALIZE)).active == "active":
             return
+        # An admin may have stopped it. Its ExecStop is what finalizes, so it has to be active before the shutdown.
         await self._services.start(_FINALIZE, self._timing.restart)
         if (state := await self._services.state(_FINALIZE)).active != "active":
             message = f"{_FINALIZE} is {state.active}: a shutdown would not finalize the staged deployment"
@@ -99,6 +100,7 @@ class Finalization:
         try:
             failed = (await self._services.state(_COMPLETE)).active == "failed"
         except AgentError as error:
+            # Versions of ostree before the stamp have no such unit.
             if error.reason != Reason.UNIT_NOT_FOUND:
                 raise
             failed = False

@@ -60,6 +60,7 @@ async def read_name(bus: Bus) -> NameFacts:
     (uid,) = await bus.call_bus("GetConnectionUnixUser", "s", (owner,))
     try:
         version = str(await bus.get(BUS_NAME, f"/{BUS_NAME.replace('.', '/')}", f"{BUS_NAME}.Status", "Version"))
+    # A daemon without an answer is a finding of its own, and no fault of the bus.
     except AgentError:
         version = ""
     return NameFacts(int(pid), int(uid), version)
@@ -90,6 +91,7 @@ async def _decision(bus: Bus, action: str) -> tuple[str, PolkitDecision | None]:
         ((allowed, challenge, _details),) = await bus.call(
             _POLKIT, _AUTHORITY_PATH, _AUTHORITY, "CheckAuthorization", "(sa{sv})sa{ss}us", body
         )
+    # An action without a decision is a finding, beside those about the other actions.
     except BusFault:
         return action, None
     return action, PolkitDecision(bool(allowed), bool(challenge))

@@ -81,6 +81,7 @@ def read_labels(paths: Sequence[str], *, enabled: bool | None = None) -> Sequenc
         finally:
             os.close(descriptor)
         found.append(PathFacts(path, "", label=label, wanted=policy_label(path, mode) or ""))
+    # Equal labels would be reported for all paths, although none was compared.
     if not any(each.wanted for each in found):
         return NotRead("the policy names no label: libselinux or its file contexts are missing")
     return found

@@ -44,6 +44,7 @@ async def reach_registry(
     registry: str, *, root: Path = Path("/"), scheme: str = "https", timeout: float = TIMEOUT
 ) -> ReachFacts | NotRead:
     """Request the endpoint that each registry has. An answer that demands a login is an answer."""
+    # A mirror or a certificate of its own is known to containers/image only, so a plain request proves nothing.
     if await asyncio.to_thread(_is_special, registry, root):
         return NotRead(f"registries.conf or certs.d of this host has its own rules for {registry}")
     return await _reach(registry, f"{scheme}://{registry}/v2/", "", timeout)
@@ -57,6 +58,7 @@ async def _reach(target: str, url: str, ca: str, timeout: float) -> ReachFacts:
         return ReachFacts(target, str(fault))
     except OSError as error:
         return ReachFacts(target, f"the authority {ca}: {error.strerror or error}", "correct slots.fleetlock_ca")
+    # Below 500 the server works, whatever it thinks of a request without credentials.
     return ReachFacts(target, f"status {answer.status}" if answer.status >= 500 else "")
 
 

@@ -74,6 +74,7 @@ class StaticPodValidator:
         view = HostView(read_files(kubelet.DOMAIN.reads, old, new, self._root))
         directory = static_pods.directory(Sides(old, new, view).after)
         had, wants = manifests(old, directory), manifests(new, directory)
+        # An update that changes no manifest must not fail because of the present ones.
         paths = sorted(path for path in {*had, *wants} if had.get(path) != wants.get(path))
         return _Changed(paths, had, wants, self._on_host(directory) if paths else {})
 
@@ -100,6 +101,7 @@ class StaticPodValidator:
             raise Refused(f"{path}: {why}", reason=Reason.ETCD_VERSION)
         _, _, known = (await self._notes.note(MEMBER)).rpartition(" ")
         data = data_directory(new)
+        # A member that answers has its data; without a note there was none.
         if cluster or not known or not data:
             return
         # Most hosts have no member.

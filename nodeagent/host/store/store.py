@@ -35,6 +35,7 @@ def _on_thread(
 
     @wraps(method)
     async def call(self: SqliteStore, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        # A task that ends late may call after ``close``; it must not open the file again.
         if self._database is None:
             raise Terminal(f"the store {self._path} is not open", reason=Reason.STORE_CLOSED)
         return await self._in_thread(method, self._database, *args, **kwargs)
@@ -60,6 +61,7 @@ class SqliteStore:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         try:
             self._database = await self._in_thread(self._stack.enter_context, self._open(self._path))
+        # Also after a cancellation: otherwise the thread and the lock of the file would stay.
         except BaseException:
             await self.close()
             raise
@@ -82,6 +84,7 @@ class SqliteStore:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    # Listed one by one: the type checker knows their signatures, and a helper of the database stays private to it.
     load = _on_thread(Database.load)
     save = _on_thread(Database.save)
     request = _on_thread(Database.request)
@@ -118,4 +121,5 @@ class SqliteStore:
 
     async def _in_thread(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         assert self._thread is not None
+        # In a lambda, because an executor passes no keyword arguments.
         return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: work(*args, **kwargs))

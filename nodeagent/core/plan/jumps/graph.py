@@ -50,6 +50,7 @@ class UpdateGraph:
 
     def find(self, release: Release) -> int | None:
         """Return the index of a release: by its content, else by its version, which a derived image keeps."""
+        # A derived image has another digest and keeps the version, so both are compared, the exact one first.
         for index, each in enumerate(self.releases):
             if each.content and each.content in release.contents:
                 return index
@@ -75,6 +76,7 @@ def parse_graph(data: Mapping[str, Any]) -> UpdateGraph:
         marked = marked or any(key.startswith(_MARKS) for key in metadata)
         if metadata.get(_BARRIER) == "true":
             barriers.append(Barrier(release.version, metadata.get(f"{_BARRIER}_reason", "")[:MAX_TEXT]))
+    # Barriers and rules name a release by its version, which has to be one release then.
     if len({release.version for release in releases}) != len(releases):
         raise ValueError("two releases of the graph have the same version")
     leads: dict[int, list[int]] = {}
@@ -102,6 +104,7 @@ def _release(node: object) -> tuple[GraphRelease, Mapping[str, str]]:
 
 def _edge(edge: object, releases: int) -> tuple[int, int]:
     match edge:
+        # A negative index would be one from the end in Python.
         case [int(start), int(end)] if 0 <= start < releases and 0 <= end < releases:
             return start, end
         case _:

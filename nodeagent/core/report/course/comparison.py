@@ -69,6 +69,7 @@ def comparison_of(timeline: Timeline, other: MeasuredReboot | None = None) -> Co
     # An update of files alone pulls nothing, in the usual way either.
     if spent[Phase.STAGING]:
         usual.append(Part("pull and stage", spent[Phase.STAGING], True, "measured in this update"))
+    # The actions are left out: a reboot takes their place.
     writing = spent[Phase.WRITING]
     usual.append(Part("write", writing, True, "measured in this update"))
     usual.append(Part("reboot", reboot, True, source))
