@@ -5,8 +5,6 @@ Facts (systemd's ``org.freedesktop.systemd1(5)`` and ``src/core``):
   ``JobRemoved`` is subscribed to first. Signals are sent only to clients that called ``Subscribe``.
 - With mode ``replace``, systemd may merge the job into a queued one of the same unit. The answer then has the path of
   the remaining job, so waiting for that path is right in both cases.
-- ``Reload`` (daemon-reload) answers when it is finished. A manager that re-executes during it loses the answer, so the
-  ``Reloading`` signals are used too. They also distinguish a slow reload from a manager that does not answer.
 - A unit gets a new invocation ID with each start, so the ID shows whether a restart happened although its result was
   lost.
 - A unit that was started too often refuses each start until its interval is over or ``ResetFailedUnit`` clears the
@@ -28,7 +26,7 @@ from typing import Any
 
 from nodeagent.core.config.unit_names import is_template
 from nodeagent.core.update.ports.host import UnitState
-from nodeagent.errors import AgentError, Terminal
+from nodeagent.errors import AgentError
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import LOST, BusFault, BusRetryable, service_name
 from nodeagent.host.dbus.signals import CALL_TIMEOUT, Signals
@@ -48,6 +46,7 @@ from nodeagent.host.systemd_jobs import (
     subscribed,
     taken_along,
 )
+from nodeagent.host.systemd_reload import daemon_reload
 from nodeagent.reasons import Reason
 
 __all__ = ["Systemd"]
@@ -63,8 +62,6 @@ _POLL = 10.0
 _GRACE = 1.0
 # Units that are restarted along with one; a host has a few of them.
 _MAX_ALONG = 100
-# Seconds for the answer after the signal that a daemon-reload has finished.
-_RELOAD_GRACE = 15.0
 
 
 class Systemd:
@@ -204,56 +201,7 @@ class Systemd:
         return frozenset(path.rpartition("/")[2] for path, _ in found)
 
     async def daemon_reload(self, deadline: float) -> None:
-        # One deadline covers all attempts, so that a bus that restarts does not multiply it.
-        until = _now() + deadline
-        for left in reversed(range(_ATTEMPTS)):
-            try:
-                # A second daemon-reload is harmless, so a lost connection needs no check of the state.
-                await self._daemon_reload(until, deadline)
-            except BusRetryable as error:
-                if error.reason != LOST or not left:
-                    raise
-            else:
-                return
-
-    async def _daemon_reload(self, until: float, deadline: float) -> None:
-        # The subscription comes first. A reload of a small host may end before its answer is read.
-        async with subscribed(self._bus, "Reloading") as reloading:
-            answer = asyncio.create_task(
-                reloading.call(NAME, PATH, MANAGER, "Reload", timeout=max(until - _now(), 0)), name="daemon-reload"
-            )
-            began = asyncio.Event()
-            seen = asyncio.create_task(_wait_for_reload(reloading, began), name="daemon-reload-signals")
-            try:
-                await asyncio.wait({answer, seen}, return_when=asyncio.FIRST_COMPLETED)
-                if not answer.done():
-                    # systemd answers after the reload, but it may have lost the connection during it. The signal then
-                    # is the only sign.
-                    await asyncio.wait({answer}, timeout=min(_RELOAD_GRACE, max(until - _now(), 0)))
-                if not answer.done() and seen.exception() is None:
-                    # The answer was lost, but the reload is done.
-                    return
-                try:
-                    await answer
-                except BusRetryable as error:
-                    if error.reason == Reason.BUS_TIMEOUT and began.is_set():
-                        raise TimeoutError from error
-                    if error.reason != Reason.NO_REPLY:
-                        raise
-                    # NoReply means that systemd left the bus before it answered. The signal still reports the end.
-                    async with asyncio.timeout_at(until):
-                        await seen
-            except TimeoutError:
-                message = f"daemon-reload not finished after {deadline:g} s"
-                # The manager works on it, so it is not unavailable.
-                if began.is_set():
-                    raise Terminal(message, reason=Reason.ACTION_LATE) from None
-                raise BusRetryable(message, reason=Reason.BUS_TIMEOUT, service=_SERVICE_NAME) from None
-            finally:
-                # Both tasks end here in every case, so that no late answer belongs to the next reload.
-                answer.cancel()
-                seen.cancel()
-                await asyncio.gather(answer, seen, return_exceptions=True)
+        await daemon_reload(self._bus, deadline)
 
     async def _run(self, verb: str, unit: str, deadline: float, *, since: str | None = None) -> str:
         """Run one job to its end. Returns the start condition that was not met, "" if there is none.
@@ -386,13 +334,6 @@ class Systemd:
             if (reason := REASONS.get(error.bus_error)) is None:
                 raise
             raise UnitJobFailed(unit, "", f"{unit}: {error.bus_message or error.bus_error}", reason=reason) from error
-
-
-async def _wait_for_reload(reloading: Signals, began: asyncio.Event) -> None:
-    """Wait for a whole daemon-reload. One that was under way before does not count."""
-    await reloading.first(lambda body: body[0] is True)
-    began.set()
-    await reloading.first(lambda body: body[0] is False)
 
 
 def _now() -> float:

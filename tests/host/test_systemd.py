@@ -14,6 +14,7 @@ from dbus_next import Variant
 import nodeagent.host.systemd as module
 from nodeagent.core.update.ports.host import Units
 from nodeagent.errors import Retryable, ServiceUnavailable, Terminal, Unreachable
+from nodeagent.host import systemd_reload
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.systemd import Systemd
 from nodeagent.host.systemd_jobs import BOOT_COMPLETE as OURS
@@ -288,7 +289,7 @@ async def test_daemon_reload(systemd: Systemd, manager: FakeSystemd) -> None:
 async def test_daemon_reload_whose_answer_is_lost(
     systemd: Systemd, manager: FakeSystemd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_RELOAD_GRACE", 0.1)
+    monkeypatch.setattr(systemd_reload, "_RELOAD_GRACE", 0.1)
 
     async def loses_it(_message: Any) -> None:
         await manager.say_reloading(True)
