@@ -7,30 +7,17 @@ step for an admin who has not read the manual: in ``status``, journal (NODEAGENT
 
 from __future__ import annotations
 
-from enum import Enum, StrEnum
+from enum import StrEnum
 
-__all__ = ["DOCUMENTATION", "Kind", "Reason", "documentation", "hint"]
+from nodeagent.kinds import Kind
+
+__all__ = ["DOCUMENTATION", "Reason", "documentation", "hint"]
 
 # Address of the published documentation, as in pyproject.toml.
 DOCUMENTATION = "https://github.com/nodeagent/nodeagent/tree/main/docs"
 
 # The hint for a reason of a newer agent.
 _UNKNOWN = "journalctl -u nodeagent shows the details"
-
-
-class Kind(Enum):
-    """The kinds of error: the exit status of the command line contract, and whether the agent retries."""
-
-    INPUT = 2, False
-    UNRECONCILABLE = 3, False
-    REFUSED = 4, True
-    UNREACHABLE = 5, True
-    RETRY = 1, True
-    FAULT = 1, False
-
-    def __init__(self, exit_code: int, retryable: bool) -> None:
-        self.exit_code = exit_code
-        self.retryable = retryable
 
 
 class Reason(StrEnum):

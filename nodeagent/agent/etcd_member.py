@@ -44,7 +44,8 @@ from nodeagent.core.etcd.quorum import Refusal
 from nodeagent.core.update.events import EtcdMemberChanged, MemberProgress
 from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable, Terminal, Unreachable
-from nodeagent.reasons import Kind, Reason
+from nodeagent.kinds import Kind
+from nodeagent.reasons import Reason
 
 __all__ = ["MemberManager", "MemberPort", "NoteStore"]
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from nodeagent.cli._client import ABSENCE, Client, ask
 from nodeagent.cli._io import emit, printable
 from nodeagent.errors import AgentError, InvalidInput, Terminal
-from nodeagent.reasons import Kind, Reason, hint
+from nodeagent.kinds import Kind
+from nodeagent.reasons import Reason, hint
 
 if TYPE_CHECKING:
     from nodeagent.core.etcd.member_facts import Identity

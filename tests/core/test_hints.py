@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 import nodeagent
-from nodeagent.reasons import Kind, Reason, hint
+from nodeagent.kinds import Kind
+from nodeagent.reasons import Reason, hint
 from tests.support.golden import Golden
 
 PACKAGE = Path(nodeagent.__file__).parent

@@ -9,7 +9,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from nodeagent.reasons import Kind, Reason
+from nodeagent.kinds import Kind
+from nodeagent.reasons import Reason
 
 __all__ = ["ENDED_UNCHANGED", "IN_HISTORY", "UpdateOutcome", "exit_code"]
 
