@@ -283,7 +283,7 @@ async def _build(found: FoundSettings, bus: Bus, stack: AsyncExitStack, read: Ca
         await daemon.etcd_member.load()
     except AgentError as error:
         report.problem("etcd", error)
-    await daemon.policy.look()
+    await daemon.policy.check()
     # With an error, the settings in use are the kept ones.
     if found.error is None:
         await keep(daemon.settings, daemon.store, report)

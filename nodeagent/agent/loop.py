@@ -63,7 +63,7 @@ STUCK_FIRST, STUCK_CAP = 2.0, 60.0
 
 class Loop:
     """``desired`` reads the desired config (None: there is none yet). ``at_rest`` is awaited when there is nothing to
-    do, and returns the seconds after which to look again.
+    do, and returns the seconds until the next check.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class Loop:
             self.wake()
 
     async def turn(self) -> float | None:
-        """Seconds after which to look again; None: only when something changes."""
+        """Seconds until the next check; None: only when something changes."""
         async with self._plans.alone:
             return await self._turn()
 
@@ -290,7 +290,7 @@ class Loop:
                     await self._renew(update.own)
                 if outcome is not RunResult.REBOOTING:
                     return outcome
-                # logind said yes; the host goes down under us. If it does not, the executor asks again, a few times.
+                # logind accepted the reboot. If the host does not go down, the executor requests it again, a few times.
                 await asyncio.sleep(self.policy.reboot_grace)
         finally:
             # A config whose safe parts come first has no end yet.

@@ -64,8 +64,8 @@ class HostPolicy:
             layers = {**usable, **layers}
         return layered(default_policy(), (layers[each] for each in merge_order(path, layers)))
 
-    async def look(self) -> None:
-        """Reports a policy that cannot be read before an update needs it."""
+    async def check(self) -> None:
+        """Report a policy that cannot be read before an update needs it."""
         try:
             await self(MachineConfig(""), MachineConfig(""))
         except AgentError as error:

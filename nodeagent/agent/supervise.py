@@ -1,6 +1,6 @@
 """Tasks beside the updates: they report, follow the cluster or renew a lease, and none of them may end the daemon.
 
-And what the process is asked from outside: to stop, and whether it is alive."""
+Also the requests to the process from outside: signals to stop, and the watchdog of systemd."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def _start(text: str) -> tuple[str, str]:
 
 def _confirmed(path: str, name: str, options: Options) -> str | None:
     """Show the plan and prompt if it disrupts. Return the disruption that the daemon must not exceed, which is that of
-    the plan; None if the operator said no."""
+    the plan; None if the operator did not confirm it."""
     from nodeagent.cli.plan import plan_here
     from nodeagent.core.plan.plan import check_disruption, disruption
 

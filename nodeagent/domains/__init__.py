@@ -1,7 +1,6 @@
 """The configuration domains: all that nodeagent knows about particular files and services of a host.
 
-One module for each, listed here by hand. The built-in disruption policy is put together from them and stands nowhere
-else.
+One module for each, listed here by hand. The built-in disruption policy consists of their entries.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class HostHealth:
 
     async def _one(self, check: Health, *, answered: bool = False) -> str:
         """Return the problem. With ``answered``, a program that does not answer has none."""
-        # A member is asked about the others as well, one of which may not answer.
+        # A member is queried about the others as well, one of which may not answer.
         limit = MEMBER_DEADLINE if isinstance(check, MemberHealth) else DEADLINE
         try:
             async with asyncio.timeout(limit):

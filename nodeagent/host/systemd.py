@@ -169,11 +169,11 @@ class Systemd:
 
     async def restart(self, unit: str, deadline: float, *, since: str | None = None) -> str:
         # The clock of systemd's timestamps.
-        asked = time.monotonic()
+        requested_at = time.monotonic()
         unmet = await self._run("RestartUnit", unit, deadline, since=since)
         if since is None and not unmet:
             (path,) = await self._manager_call("LoadUnit", unit, "s", (unit,))
-            await check_started(self._bus, unit, path, asked)
+            await check_started(self._bus, unit, path, requested_at)
         return unmet
 
     async def restarts_with(self, unit: str) -> Collection[str]:

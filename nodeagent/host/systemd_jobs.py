@@ -137,11 +137,11 @@ async def taken_along(bus: Bus, path: str) -> frozenset[str]:
     return frozenset(name for names in lists for name in names)
 
 
-async def check_started(bus: Bus, unit: str, path: str, asked: float) -> None:
-    """Raise ``UnitJobFailed`` if the unit has run since before ``asked``, seconds of CLOCK_MONOTONIC."""
+async def check_started(bus: Bus, unit: str, path: str, requested_at: float) -> None:
+    """Raise ``UnitJobFailed`` if the unit has run since before ``requested_at``, seconds of CLOCK_MONOTONIC."""
     wanted = ("ActiveState", "InactiveExitTimestampMonotonic")
     active, began = await asyncio.gather(*(bus.get(NAME, path, UNIT, each) for each in wanted))
-    if active in ("active", "activating", "reloading", "refreshing") and 0 < began < asked * 1e6:
+    if active in ("active", "activating", "reloading", "refreshing") and 0 < began < requested_at * 1e6:
         message = f"{unit}: the job is done, but the unit has not started again"
         raise UnitJobFailed(unit, "", message, reason=Reason.JOB_FAILED)
 

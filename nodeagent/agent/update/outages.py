@@ -83,9 +83,9 @@ class Outage:
         finally:
             timer.cancel()
 
-    async def pause(self, error: ServiceUnavailable, look: asyncio.Event) -> None:
-        """Report the fault of an attempt, and wait until the next one. ``look`` ends the pause early."""
-        await pause(self.report(error), look)
+    async def pause(self, error: ServiceUnavailable, wake: asyncio.Event) -> None:
+        """Report the fault of an attempt, and wait until the next one. ``wake`` ends the pause early."""
+        await pause(self.report(error), wake)
 
     def report(self, error: ServiceUnavailable) -> float:
         """Report the fault of an attempt. Returns the seconds until the next attempt."""

@@ -113,9 +113,9 @@ class PlanStaging:
     async def _stage(self, os: HostDeployments, record: Record, update: Update, staging: _Staging) -> None:
         target = update.target
         assert target is not None
-        asked = update.record.os.target
+        wanted = update.record.os.target
         # Saved first: after a kill, the next turn finds the result by it.
-        record = replace(record, os=OsProgress(target=asked, kept=asked, staged=await find_own(os, record)))
+        record = replace(record, os=OsProgress(target=wanted, kept=wanted, staged=await find_own(os, record)))
         await self._ports.store.save(record)
         # Events show the host at rest, as it is, with the progress of the staging.
         shown = Update(record, update.new, update.plan)
@@ -139,7 +139,7 @@ class PlanStaging:
             raise Refused(f"{staging.cancelled} cancelled the staging", reason=Reason.CANCELLED)
         if not complete:
             raise Refused("an update is requested in the meantime", reason=Reason.UPDATE_UNDER_WAY)
-        done = OsProgress(kept=asked, staged=shown.record.os.staged, staged_boot_id=self._ports.power.boot_id())
+        done = OsProgress(kept=wanted, staged=shown.record.os.staged, staged_boot_id=self._ports.power.boot_id())
         await self._ports.store.save(replace(record, os=done))
 
     async def _requested(self, staging: _Staging) -> Callable[[Update], Awaitable[bool]]:

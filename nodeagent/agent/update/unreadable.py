@@ -2,7 +2,7 @@
 
 It is kept, and so is all that its update holds (the lease, the cordon, the slot). Nothing is done to the host until the
 newer nodeagent is back, which finds everything as it left it, or an operator applies a config. Then the record is set
-aside, and the host counts as one on which an update ended half-way: the disk is asked what is there.
+aside, and the host counts as one on which an update ended half-way: the disk shows what it has.
 """
 
 from __future__ import annotations

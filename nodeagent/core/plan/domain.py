@@ -162,8 +162,8 @@ class Domain:
 
     def actions(self, change: Change, sides: Sides) -> Verdict:
         """Decide about a change of an entry that is ``ByContent``: by default, by the keys that it brings."""
-        # All entries of a domain share one comparison: its documents are merged from many files, and each entry is
-        # asked about.
+        # All entries of a domain share one comparison: its documents are merged from many files, and this is called
+        # for each entry.
         if self.name not in sides.kept:
             sides.kept[self.name] = tuple(self.changes(sides))
         return verdict_of([key for key in sides.kept[self.name] if key.document == change.key])

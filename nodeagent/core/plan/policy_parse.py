@@ -107,7 +107,7 @@ def _entries(body: Fields, section: str, key_name: str, origin: str) -> dict[str
         if key is None:
             continue
         if key in entries:
-            item.bad(key_name, f"{shown(key)} is there twice")
+            item.bad(key_name, f"{shown(key)} occurs twice")
         elif key_name == "path" and (rival := _rival(entries, key, actions)):
             item.bad(key_name, f"{shown(key)} and {shown(rival)} match the same paths, but have other actions")
         entries[key] = Entry(key, actions, PolicySource.USER, origin=origin)

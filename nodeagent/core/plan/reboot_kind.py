@@ -226,8 +226,8 @@ def _needs_kernel(planned: PlannedChange) -> str:
         return why
     # The built-in default for an unknown file is a reboot, which starts all that may read it. An entry of the admin
     # may have another cause, which is not known here.
-    asked = any(action.type is ActionType.REBOOT for action in planned.actions)
-    return "the policy of the admin requires a reboot" if asked and planned.policy is PolicySource.USER else ""
+    reboots = any(action.type is ActionType.REBOOT for action in planned.actions)
+    return "the policy of the admin requires a reboot" if reboots and planned.policy is PolicySource.USER else ""
 
 
 def _kind_for(found: Mapping[str, str]) -> ChosenKind:

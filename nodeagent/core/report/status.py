@@ -87,8 +87,8 @@ class Status:
     @property
     def reboot_required(self) -> bool:
         """Whether the host is about to reboot, or a staged deployment or an update waits for a reboot by an admin."""
-        asked = self.phase is Phase.REBOOTING or self.reason == Reason.REBOOT_REQUIRED
-        return asked or any(found.staged and not found.locked for found in self.deployments)
+        requested = self.phase is Phase.REBOOTING or self.reason == Reason.REBOOT_REQUIRED
+        return requested or any(found.staged and not found.locked for found in self.deployments)
 
 
 def line(status: Status) -> str:

@@ -123,16 +123,16 @@ def _actions(found: PolkitFacts) -> SelfCheck:
 
 def _decisions(found: PolkitFacts, *, root: bool) -> SelfCheck:
     name = "polkit.decisions"
-    asked = ACTIONS & found.known.keys()
-    if missing := sorted(asked - found.decisions.keys()):
+    relevant = ACTIONS & found.known.keys()
+    if missing := sorted(relevant - found.decisions.keys()):
         return failed(name, f"polkit makes no decision about {enumerated(missing)}", "journalctl -u polkit")
-    allowed = sorted(key for key in asked if found.decisions[key].allowed)
+    allowed = sorted(key for key in relevant if found.decisions[key].allowed)
     if root:
-        if refused := sorted(asked - set(allowed)):
+        if refused := sorted(relevant - set(allowed)):
             return failed(name, f"polkit refuses root {enumerated(refused)}", "check /etc/polkit-1/rules.d")
         return ok(name, "root may do everything")
-    challenged = [key for key in asked if not found.decisions[key].allowed and found.decisions[key].challenge]
-    refused_count = len(asked) - len(allowed) - len(challenged)
+    challenged = [key for key in relevant if not found.decisions[key].allowed and found.decisions[key].challenge]
+    refused_count = len(relevant) - len(allowed) - len(challenged)
     # Rules of the host may grant or refuse more than the defaults; both are decisions of its admin.
     return ok(
         name,

@@ -1,7 +1,7 @@
 """Decide how to continue from a stored record after a start: one pure function, tested as a table.
 
 The machine may have been killed, power-cut or rebooted at any point. The record says what was intended, the facts
-say which boot this is; the disk itself is asked later, by the executor and by verification.
+say which boot this is; the disk itself is read later, by the executor and by verification.
 
 A soft reboot started every service again, and nothing below: not the kernel, and not what the boot loader chooses. It
 is the boot that an update waits for only where services are all that matters: not for the OS and not for a plan with a

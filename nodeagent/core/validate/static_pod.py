@@ -222,7 +222,7 @@ def _volumes(value: object) -> Generator[str, None, set[str]]:
             yield f"{where}.name must be a name in lower case"
             continue
         if name in names:
-            yield f"{where}.name: {shown(name)} is there twice"
+            yield f"{where}.name: {shown(name)} occurs twice"
         names.add(name)
         yield from _source(where, volume)
     return names
@@ -254,7 +254,7 @@ def _container(where: str, container: Mapping[str, object], volumes: set[str], n
     if not isinstance(name, str) or not _LABEL.fullmatch(name):
         yield f"{where}.name must be a name in lower case"
     elif name in names:
-        yield f"{where}.name: {shown(name)} is there twice"
+        yield f"{where}.name: {shown(name)} occurs twice"
     else:
         names.add(name)
     for key in _TEXT_FIELDS:
@@ -315,7 +315,7 @@ def _mounts(where: str, value: object, volumes: set[str]) -> Iterator[str]:
             yield f"{place}.mountPath must be a path"
         # One would be mounted over the other.
         elif path in paths:
-            yield f"{place}.mountPath: {shown(path)} is there twice"
+            yield f"{place}.mountPath: {shown(path)} occurs twice"
         else:
             paths.add(path)
 

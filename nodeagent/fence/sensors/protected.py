@@ -112,8 +112,8 @@ def _data_of(found: Found, root: Path) -> Path | None:
     """Return the data directory. Its option may not be readable, so the usual places are tried as well."""
     from nodeagent.host.etcd.detect import DATA
 
-    said = found.options.get("data-dir")
-    for path in (*([Path(said)] if said else []), *(root / place for place in DATA)):
+    option = found.options.get("data-dir")
+    for path in (*([Path(option)] if option else []), *(root / place for place in DATA)):
         with suppress(OSError):
             if path.is_dir():
                 return path

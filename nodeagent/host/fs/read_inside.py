@@ -23,7 +23,7 @@ def read_inside(tree: Path, path: str, limit: int) -> bytes:
 
     Raises ``OSError``, ``ValueError`` for a file larger than ``limit`` bytes, and ``Terminal`` (``LinkRefused``).
     """
-    # Files of sysfs report another size than they have, so the size is not asked for.
+    # Files of sysfs report another size than they have, so the size is not used.
     with _opened(tree, path) as fd, open(fd, "rb", closefd=False) as file:
         data = file.read(limit + 1)
     if len(data) > limit:

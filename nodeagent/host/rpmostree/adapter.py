@@ -246,9 +246,9 @@ class RpmOstree:
         busy = BusyWait(self._timing, on_progress)
         last: Request | None = None
         absent: set[str] = set()
-        asked = lost = 0
+        sent = lost = 0
         # Each round reads the state again, because other clients may have changed it.
-        while asked < _REQUESTS + len(absent):
+        while sent < _REQUESTS + len(absent):
             async with self._session() as session:
                 state = await session.read()
                 # rpm-ostree replaces a staged deployment without a question, so the owner is checked before each
@@ -256,7 +256,7 @@ class RpmOstree:
                 await self._refuse_foreign(state, own, replace)
                 if (staged := state.staged) and staged.id not in own.good:
                     await self._drop(session, state, staged, own, busy)
-                    asked += 1
+                    sent += 1
                     continue
                 if staged and not unmet(target, staged):
                     return await self._locked(session, staged)
@@ -270,7 +270,7 @@ class RpmOstree:
                 outcome = await self._run(session, state, request, busy, on_progress)
                 if outcome is None:
                     continue
-                asked += 1
+                sent += 1
                 if outcome.end is End.FINISHED:
                     await self._settle(session, state, own, good=outcome.success)
                 if outcome.end is End.LOST:

@@ -216,7 +216,7 @@ def test_the_last_of_repeated_keys_counts_in_json() -> None:
 
 
 def test_a_repeated_key_in_yaml_is_a_problem() -> None:
-    with pytest.raises(InvalidInput, match="the key 'mode' is there twice"):
+    with pytest.raises(InvalidInput, match="the key 'mode' occurs twice"):
         parse(as_yaml(with_files(file(mode=420))).replace(b'"mode"', b'"mode": 420, "mode"'))
 
 

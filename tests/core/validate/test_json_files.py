@@ -47,7 +47,7 @@ BAD_SECRETS: dict[str, tuple[bytes, str]] = {
     "no colon": (b'{"auths": {"quay.io": {"auth": "aHVudGVyMg=="}}}', "does not decode to user:password"),
     "no user": (b'{"auths": {"quay.io": {"auth": "OmI="}}}', "empty user or password"),
     "no password": (b'{"auths": {"quay.io": {"auth": "YTo="}}}', "empty user or password"),
-    "twice": (b'{"auths": {"quay.io": {"auth": "YTpi"}, "quay.io": {"auth": "YTpj"}}}', "is there twice"),
+    "twice": (b'{"auths": {"quay.io": {"auth": "YTpi"}, "quay.io": {"auth": "YTpj"}}}', "occurs twice"),
 }
 
 
@@ -160,7 +160,7 @@ def test_bad_requirement(requirement: Any, expected: str) -> None:
         (b'{"default": []}', "default: must have at least one requirement"),
         (b'{"default": {}}', "default: must be a list"),
         (b'{"default": [{"type": "reject"}], "extra": 1}', "unknown key 'extra'"),
-        (b'{"default": [{"type": "reject"}], "default": [{"type": "reject"}]}', "is there twice"),
+        (b'{"default": [{"type": "reject"}], "default": [{"type": "reject"}]}', "occurs twice"),
         (b'{"default": [{"type": "reject"}], "transports": []}', "transports: must be an object"),
         (b'{"default": [{"type": "reject"}], "transports": {"docker": []}}', "transports.docker: must be an object"),
         (b'{"default": [{"type": "reject"}], "transports": {"docker": {"": []}}}', "at least one requirement"),

@@ -103,7 +103,7 @@ def test_good(content: bytes) -> None:
         (changed(terminationGracePeriodSeconds="30"), "spec.terminationGracePeriodSeconds"),
         (changed(hostNetwork="yes"), "spec.hostNetwork"),
         (changed(restartPolicy="Sometimes"), "spec.restartPolicy"),
-        (changed(volumes=[{"name": "data"}, {"name": "data"}]), "is there twice"),
+        (changed(volumes=[{"name": "data"}, {"name": "data"}]), "occurs twice"),
         (changed(volumes=[{"name": 1}]), "spec.volumes[0].name"),
         (changed(volumes=[]), "volumeMounts[0].name"),
         (changed(volumes=7), "spec.volumes must be a list"),
@@ -131,7 +131,7 @@ def test_good(content: bytes) -> None:
         (container(envFrom=[{"configMapRef": {"name": "x"}}]), "a ConfigMap"),
         (
             container(volumeMounts=[{"name": "data", "mountPath": "/a"}, {"name": "data", "mountPath": "/a"}]),
-            "is there twice",
+            "occurs twice",
         ),
         (container(volumeMounts=[{"name": "data"}]), "mountPath"),
         (changed(initContainers=[{"name": "etcd", "image": "i"}]), "spec.initContainers[0].name"),

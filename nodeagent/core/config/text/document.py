@@ -157,7 +157,7 @@ def _inspect(value: object, what: str, trail: list[str | int], problems: Problem
             # Raised at once instead of collected: to go on would let the input choose the depth of this recursion.
             raise InvalidInput(f"{what} is nested deeper than {MAX_DEPTH} levels")
         if isinstance(value, _Repeated):
-            problems.add(place(trail), f"the key {shown(value.key)} is there twice")
+            problems.add(place(trail), f"the key {shown(value.key)} occurs twice")
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
             if isinstance(key, str) and not key.isascii() and not _encodes(key):
                 problems.add(place(trail), f"half of a surrogate pair in the key {shown(key)}")

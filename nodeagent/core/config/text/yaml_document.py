@@ -157,7 +157,7 @@ class _Builder:
             if plain and event.value == "<<":
                 self._refuse(event, "merge keys are not read")
             if event.value in parent:
-                where = f"{_mark(event.start_mark)}the key {shown(event.value)} is there twice"
+                where = f"{_mark(event.start_mark)}the key {shown(event.value)} occurs twice"
                 self.problems.add(place(self._trail), where)
             self._keys[-1] = event.value
             return
