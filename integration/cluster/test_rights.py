@@ -461,7 +461,7 @@ def rights() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("resource", "verb"), sorted(set(rights())))
-async def test_each_right_is_needed_and_missing_it_is_said(
+async def test_each_right_is_needed_and_a_missing_one_is_named(
     installed: Cluster, node: str, resource: str, verb: str
 ) -> None:
     user = f"without-{verb}-{resource.replace('/', '-')}"

@@ -123,7 +123,7 @@ def report(run: Run, subject: str, why: str, reason: Reason) -> None:
     known = run.update.checks_failed
     if subject not in known:
         run.narrate(Warned, why, reason)
-    # The output of a check may differ each time, so its last failure replaces the one before.
+    # The output of a check may differ each time, so its last failure replaces the previous one.
     others = [note for note in run.record.notes if note != known.get(subject)]
     known[subject] = why
     run.update.record = replace(run.record, notes=(*dict.fromkeys(others), why))

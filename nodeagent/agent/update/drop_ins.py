@@ -49,7 +49,7 @@ async def check_dropins(units: Units, old: MachineConfig, new: MachineConfig) ->
     if not missing:
         return ()
     known = brought | set(await units.files())
-    return tuple(Problem(path, _said(unit, known)) for path, unit in sorted(dropins.items()) if unit in missing)
+    return tuple(Problem(path, _absence(unit, known)) for path, unit in sorted(dropins.items()) if unit in missing)
 
 
 def _sets(content: bytes) -> bool:
@@ -66,5 +66,5 @@ async def _exists(units: Units, unit: str, brought: Collection[str]) -> bool:
     return (await units.state(unit)).load != "not-found"
 
 
-def _said(unit: str, known: Collection[str]) -> str:
+def _absence(unit: str, known: Collection[str]) -> str:
     return f"there is no unit {unit} on this host or in the config{did_you_mean(unit, known)}"

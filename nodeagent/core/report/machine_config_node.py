@@ -128,7 +128,7 @@ def _states(progress: UpdateProgress, before: Mapping[str, Mapping[str, Any]]) -
             states |= {CORDONED: DONE, DRAINED: DONE}
             if progress.phase is Phase.RELEASING:
                 states[UNCORDONED] = UNDER_WAY
-        # This process does not know what the one before the boot has done; the object does.
+        # This process does not know what its predecessor did before the boot; the object does.
         rebooted = before.get(REBOOTED, {}).get("status") in (DONE, UNDER_WAY)
         if rebooted and progress.phase in (Phase.VERIFYING, Phase.RELEASING):
             states[REBOOTED] = DONE

@@ -132,7 +132,10 @@ def test_an_empty_list_of_a_file_is_its_own_entry() -> None:
         ({"files": [{"path": "/etc/x"}]}, "files[0].actions: is required"),
         ({"files": [{"path": "/etc/x", "actions": "None"}]}, "files[0].actions: must be a list"),
         ({"files": {}}, "files: must be a list"),
-        ({"files": [{"path": p, "actions": []} for p in ("/etc/x", "/etc/x/")]}, "files[1].path: '/etc/x' occurs twice"),
+        (
+            {"files": [{"path": p, "actions": []} for p in ("/etc/x", "/etc/x/")]},
+            "files[1].path: '/etc/x' occurs twice",
+        ),
         ({"files": [{"path": f"/etc/{n}", "actions": []} for n in range(51)]}, "files: has 51 entries; at most 50"),
         ({"units": [{"name": "foo", "actions": []}]}, "units[0].name: must be letters"),
         ({"units": [{"name": "foo.service", "actions": [], "path": "/x"}]}, "units[0]: unknown key 'path'"),
