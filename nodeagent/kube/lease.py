@@ -21,9 +21,9 @@ from nodeagent.core.coordination.kube_time import micro_time
 from nodeagent.core.coordination.lease import (
     Claim,
     HostIdentity,
+    LeaseObservation,
     LeaseToken,
     NodeLease,
-    Seen,
     Standing,
     judge,
     new_lease,
@@ -87,7 +87,7 @@ class KubeLease:
         self._clock = clock
         self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._name = f"node-{host.node}".lower()
-        self._seen: Seen | None = None
+        self._seen: LeaseObservation | None = None
         self._last: NodeLease | None = None
         # Steady time of the read of _last.
         self._looked = float("-inf")
@@ -270,7 +270,7 @@ class KubeLease:
         self._last, self._looked = lease, self._clock.monotonic()
         # How long the lease has been seen unchanged decides whether it has expired, without any wall clock of this
         # host.
-        self._seen = Seen.again(self._seen, lease, self._clock.monotonic())
+        self._seen = LeaseObservation.again(self._seen, lease, self._clock.monotonic())
         return lease
 
     def _judge(self, lease: NodeLease | None, claim: Claim) -> Standing:

@@ -13,7 +13,7 @@ from typing import Final
 from nodeagent import domains
 from nodeagent.agent.update.actions import keys_of
 from nodeagent.agent.update.run import Progress, Run
-from nodeagent.agent.update.verification import StillUp, VerifyFailed
+from nodeagent.agent.update.verification import RestartedUnits, VerifyFailed
 from nodeagent.core.plan.domain import NODE, UnitFailure
 from nodeagent.core.update.events import Warned
 from nodeagent.core.update.ports.coordination import NodeReadiness
@@ -42,7 +42,7 @@ async def wait(run: Run, readiness: NodeReadiness, progress: Progress) -> None:
     keys = keys_of(run.update)
     outdated = domains.outdated(keys, reverted=run.record.reverting)
     kept_back = await run.ports.health.kept_back(keys)
-    up = await StillUp.of(run)
+    up = await RestartedUnits.of(run)
     clock, timeout = run.ports.clock.monotonic, run.policy.verify_timeout
     deadline = clock() + timeout
     while True:

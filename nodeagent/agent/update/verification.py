@@ -25,7 +25,7 @@ from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError, Unreconcilable
 from nodeagent.reasons import Reason
 
-__all__ = ["StillUp", "VerifyFailed", "in_force", "mismatches", "os_mismatches", "watch_units", "with_os"]
+__all__ = ["RestartedUnits", "VerifyFailed", "in_force", "mismatches", "os_mismatches", "watch_units", "with_os"]
 
 # Seconds between two checks of units that settle; only for the settle time of one update.
 PERIOD = 1.0
@@ -297,7 +297,7 @@ async def watch_units(run: Run, progress: Progress) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class StillUp:
+class RestartedUnits:
     """The units that the plan acted on, which were up. ``check`` raises ``VerifyFailed`` for one that has ended."""
 
     run: Run
@@ -305,7 +305,7 @@ class StillUp:
     outages: int
 
     @classmethod
-    async def of(cls, run: Run) -> StillUp:
+    async def of(cls, run: Run) -> RestartedUnits:
         return cls(run, await _check(run, _acted_on(run)), run.ports.units.outages())
 
     async def check(self) -> None:

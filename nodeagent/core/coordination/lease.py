@@ -24,9 +24,9 @@ from nodeagent.reasons import Reason
 __all__ = [
     "Claim",
     "HostIdentity",
+    "LeaseObservation",
     "LeaseToken",
     "NodeLease",
-    "Seen",
     "Standing",
     "judge",
     "new_lease",
@@ -133,14 +133,14 @@ def _text(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LeaseObservation:
     """Since when, on the steady clock, the object has not changed. A change of an annotation counts, too."""
 
     version: str
     since: float
 
     @classmethod
-    def again(cls, before: Seen | None, lease: NodeLease | None, steady: float) -> Seen | None:
+    def again(cls, before: LeaseObservation | None, lease: NodeLease | None, steady: float) -> LeaseObservation | None:
         if lease is None:
             return None
         version = f"{lease.uid}/{lease.version}"
@@ -161,7 +161,9 @@ class Standing(StrEnum):
     DELETING = "about to be deleted"
 
 
-def judge(lease: NodeLease | None, seen: Seen | None, claim: Claim, server: ServerClock, steady: float) -> Standing:
+def judge(
+    lease: NodeLease | None, seen: LeaseObservation | None, claim: Claim, server: ServerClock, steady: float
+) -> Standing:
     """Decide whether ``claim`` may take the lease. Raises ``Uncertain`` before the first answer of the server."""
     if lease is None:
         return Standing.FREE

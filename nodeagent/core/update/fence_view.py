@@ -20,7 +20,7 @@ class FenceView:
     """If ``active`` is false, nothing is limited, and ``message`` has the cause. Times are seconds."""
 
     active: bool
-    # A word of ``controller.Why``, or the reason of the error that prevents the fence.
+    # A word of ``controller.LimitCause``, or the reason of the error that prevents the fence.
     reason: str = ""
     message: str = ""
     # The cap; None: no cap. If writes are counted, the bytes that they amount to.

@@ -21,7 +21,7 @@ from nodeagent.fence.actuators.priorities import Priorities
 from nodeagent.fence.actuators.recovery import SystemPaths, run_all
 from nodeagent.fence.policy.controller import IoLimits
 from nodeagent.fence.policy.disks import Disks
-from nodeagent.fence.policy.shape import QueueFacts, Shape, Untouched
+from nodeagent.fence.policy.shape import QueueFacts, Shape, UnshapedQueue
 from nodeagent.fence.restore_log import RestoreLog
 from nodeagent.host.dbus.client import Bus
 
@@ -32,7 +32,7 @@ __all__ = ["Actuators"]
 _PRIORITY_INTERVAL = 5.0
 
 # ``fence.policy.shape.choose_shape`` without the facts.
-Choose = Callable[[QueueFacts], Shape | Untouched]
+Choose = Callable[[QueueFacts], Shape | UnshapedQueue]
 
 
 class Actuators:
@@ -83,7 +83,7 @@ class Actuators:
     async def shape(self, choose: Choose) -> bool:
         """Give the queues a shape. False: nothing can be limited on this host."""
         shape = await self._shape_for_all(choose)
-        if isinstance(shape, Untouched):
+        if isinstance(shape, UnshapedQueue):
             self._miss(f"queues stay as they are: {shape.why}")
         elif await self._tried(self._apply(shape)):
             self.queue_shape, self.shaping = shape, True
@@ -136,19 +136,19 @@ class Actuators:
         files = [self._system.disks / str(disk.number) / "queue/max_sectors_kb" for disk in self._disks.disks]
         return all(os.access(file, os.W_OK) for file in files)
 
-    async def _shape_for_all(self, choose: Choose) -> Shape | Untouched:
+    async def _shape_for_all(self, choose: Choose) -> Shape | UnshapedQueue:
         """All disks get the same shape, so they must be alike."""
         found: set[Shape] = set()
         for queue in self._queues:
             try:
                 facts = await queue.facts()
             except AgentError as error:
-                return Untouched(error.message)
+                return UnshapedQueue(error.message)
             shape = choose(facts)
-            if isinstance(shape, Untouched):
+            if isinstance(shape, UnshapedQueue):
                 return shape
             found.add(shape)
-        return found.pop() if len(found) == 1 else Untouched("there are several, which are not alike")
+        return found.pop() if len(found) == 1 else UnshapedQueue("there are several, which are not alike")
 
     async def _apply(self, shape: Shape) -> None:
         for queue in self._queues:

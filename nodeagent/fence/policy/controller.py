@@ -25,7 +25,7 @@ from nodeagent.fence.policy.bounds import FENCE_BOUNDS, Bounds, floor_at
 from nodeagent.fence.policy.shape import Shape
 from nodeagent.fence.policy.signals import Reading, Strain
 
-__all__ = ["ControllerState", "IoLimits", "LimitDecision", "Why", "begin", "step"]
+__all__ = ["ControllerState", "IoLimits", "LimitCause", "LimitDecision", "begin", "step"]
 
 _UP, _DOWN = 1.25, 0.5
 # Parts of the rate of the last strain: the cap rises slowly from the first on, and forgets that rate at the second.
@@ -35,7 +35,7 @@ _LEAST_CHANGE = 0.1
 _KIB = 1024
 
 
-class Why(StrEnum):
+class LimitCause(StrEnum):
     """The cause of the current limits, shown by ``status``, the journal and the history."""
 
     STARTED = "started"
@@ -50,7 +50,7 @@ class Why(StrEnum):
 
 
 # Causes that are shown even if the limits cannot be changed any further.
-_BAD = frozenset({Why.STRAINED, Why.STALLED, Why.BLIND})
+_BAD = frozenset({LimitCause.STRAINED, LimitCause.STALLED, LimitCause.BLIND})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class LimitDecision:
     """``because`` is the message for operators."""
 
     limits: IoLimits
-    why: Why
+    why: LimitCause
     because: str
 
 
@@ -115,7 +115,7 @@ def begin(now: float, shape: Shape | None, bounds: Bounds = FENCE_BOUNDS) -> Con
     """
     rate = max(bounds.first, bounds.floor) if bounds.first < bounds.ceiling else None
     limits = _limits(_Turn(now, shape, bounds, None), rate)
-    decision = LimitDecision(limits, Why.STARTED, "an update is about to be staged")
+    decision = LimitDecision(limits, LimitCause.STARTED, "an update is about to be staged")
     patience = bounds.patience if bounds.disk is None else bounds.wary
     return ControllerState(now, now, decision, rate, patience, now, now, strained_at=bounds.disk)
 
@@ -141,7 +141,7 @@ def step(
     # After the deadline the update matters more than latency, so nothing is limited any more.
     if now - state.started >= bounds.deadline:
         because = f"not finished after {bounds.deadline:.0f} s: nothing is limited any more"
-        return _decided(replace(state, rate=None), turn, Why.DEADLINE, because)
+        return _decided(replace(state, rate=None), turn, LimitCause.DEADLINE, because)
     if reading is None or now - reading.at > bounds.stale:
         return _blind(state, turn) if now - state.handled > bounds.stale else _in_time(state, turn)
     # The same reading must not count twice.
@@ -172,7 +172,7 @@ def _calm(state: ControllerState, turn: _Turn, because: str) -> ControllerState:
     if forget:
         known, patience = None, bounds.patience
     state = replace(state, rate=rate, patience=patience, strained_at=known, strained=False)
-    return _in_time(state, turn, Why.CALM, because)
+    return _in_time(state, turn, LimitCause.CALM, because)
 
 
 def _strained(state: ControllerState, turn: _Turn, reading: Reading) -> ControllerState:
@@ -191,7 +191,7 @@ def _strained(state: ControllerState, turn: _Turn, reading: Reading) -> Controll
         state = replace(state, patience=patience, strained_at=known)
     state = replace(state, rate=bounds.floor if stalled else max(bounds.floor, rate * _DOWN))
     because = f"{reading.source}: {reading.why}"
-    return _in_time(state, turn, Why.STALLED if stalled else Why.STRAINED, because)
+    return _in_time(state, turn, LimitCause.STALLED if stalled else LimitCause.STRAINED, because)
 
 
 def _real_rate(rate: float | None, turn: _Turn) -> float:
@@ -209,10 +209,10 @@ def _blind(state: ControllerState, turn: _Turn) -> ControllerState:
     blind = max(turn.bounds.blind, turn.bounds.floor)
     rate = blind if state.rate is None else min(state.rate, blind)
     state = replace(state, strained=False, rate=rate, calm_since=turn.now)
-    return _in_time(state, turn, Why.BLIND, f"no latency of etcd for {turn.bounds.stale:.0f} s")
+    return _in_time(state, turn, LimitCause.BLIND, f"no latency of etcd for {turn.bounds.stale:.0f} s")
 
 
-def _in_time(state: ControllerState, turn: _Turn, why: Why | None = None, because: str = "") -> ControllerState:
+def _in_time(state: ControllerState, turn: _Turn, why: LimitCause | None = None, because: str = "") -> ControllerState:
     """Raise the rate to what the deadline requires. ``why`` None: there is no other change.
 
     The rate is raised by a whole step, because the required rate grows each second.
@@ -222,12 +222,12 @@ def _in_time(state: ControllerState, turn: _Turn, why: Why | None = None, becaus
     if state.rate is not None and state.rate < due:
         rate = due * _UP if due > bounds.floor else due
         late = replace(state, rate=rate if rate < bounds.ceiling else None)
-        return _decided(late, turn, Why.PROGRESS, f"{due / 1e6:.1f} MB/s are needed to be done in time")
+        return _decided(late, turn, LimitCause.PROGRESS, f"{due / 1e6:.1f} MB/s are needed to be done in time")
     return state if why is None else _decided(state, turn, why, because)
 
 
-def _decided(state: ControllerState, turn: _Turn, why: Why, because: str) -> ControllerState:
-    limits = IoLimits() if why is Why.DEADLINE else _limits(turn, state.rate)
+def _decided(state: ControllerState, turn: _Turn, why: LimitCause, because: str) -> ControllerState:
+    limits = IoLimits() if why is LimitCause.DEADLINE else _limits(turn, state.rate)
     if _differs(limits, state.decision.limits):
         return replace(state, changed=turn.now, decision=LimitDecision(limits, why, because))
     if why in _BAD:

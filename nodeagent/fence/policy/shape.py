@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from nodeagent.fence.policy.bounds import FAST
 
-__all__ = ["QueueFacts", "Shape", "Untouched", "choose_shape"]
+__all__ = ["QueueFacts", "Shape", "UnshapedQueue", "choose_shape"]
 
 # Requests in KiB, and how many are on the disk at once.
 _PIECE = 32
@@ -51,24 +51,24 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Untouched:
+class UnshapedQueue:
     why: str
 
 
-def choose_shape(facts: QueueFacts, idle_p99: float | None, *, may_switch: bool) -> Shape | Untouched:
+def choose_shape(facts: QueueFacts, idle_p99: float | None, *, may_switch: bool) -> Shape | UnshapedQueue:
     """Return the shape for this queue. It is not wider than the original.
 
     ``idle_p99``: latency of an fsync on the idle disk in seconds, None if it was not measured; ``may_switch``: whether
     the scheduler may be changed.
     """
     if facts.multipath:
-        return Untouched("it has several paths, each with a queue of its own")
+        return UnshapedQueue("it has several paths, each with a queue of its own")
     if idle_p99 is None and facts.nvme:
-        return Untouched("an NVMe disk that was not measured")
+        return UnshapedQueue("an NVMe disk that was not measured")
     if idle_p99 is not None and idle_p99 < FAST:
-        return Untouched(f"it is fast: 99 % of the fsyncs take less than {idle_p99 * 1000:.1f} ms")
+        return UnshapedQueue(f"it is fast: 99 % of the fsyncs take less than {idle_p99 * 1000:.1f} ms")
     if facts.scheduler not in (_NONE, _DEADLINE):
-        return Untouched(f"its scheduler is {facts.scheduler}, which was not measured")
+        return UnshapedQueue(f"its scheduler is {facts.scheduler}, which was not measured")
     # Below a scheduler nr_requests counts each request until the disk has done it. If it is cut short, there is nothing
     # left to sort by priority, and the queue is like a short one without a scheduler; if not, all metadata of XFS goes
     # to the disk at once. The depth of the disk can be set only without a scheduler.

@@ -27,7 +27,7 @@ from pathlib import Path
 from nodeagent.host.fs.atomic import temp_name
 from nodeagent.host.fs.os_errors import fault, translated
 
-__all__ = ["FsyncProbe", "Probed", "fsync_probe"]
+__all__ = ["FsyncProbe", "ProbeSample", "fsync_probe"]
 
 # Bytes, as in the recipe of fio for etcd.
 _APPEND = 2300
@@ -41,7 +41,7 @@ _NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT)
 
 
 @dataclass(frozen=True, slots=True)
-class Probed:
+class ProbeSample:
     """Seconds. ``waiting``: age of the oldest append that is not synced yet, 0 if there is none."""
 
     latencies: tuple[float, ...]
@@ -71,7 +71,7 @@ class FsyncProbe:
         """The thread id of the kernel."""
         return self._thread.native_id
 
-    def take(self) -> Probed:
+    def take(self) -> ProbeSample:
         """Return the samples since the last call. Raises an error of ``os_errors`` once the file system failed."""
         # The thread cannot raise into the loop, so its failure is kept until the next read.
         if self._error is not None:
@@ -80,7 +80,7 @@ class FsyncProbe:
         while self._latencies:
             latencies.append(self._latencies.popleft())
         due = self._due
-        return Probed(tuple(latencies), 0.0 if due is None else max(0.0, time.monotonic() - due))
+        return ProbeSample(tuple(latencies), 0.0 if due is None else max(0.0, time.monotonic() - due))
 
     async def stop(self) -> None:
         """Stop without waiting for a sync that hangs; the thread closes the file afterwards."""

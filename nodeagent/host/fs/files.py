@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, SymbolicLink
-from nodeagent.core.update.ports.host import Survey, Swept
+from nodeagent.core.update.ports.host import Survey, SweepResult
 from nodeagent.errors import AgentError, Problem, Retryable, Terminal
 from nodeagent.host.fs.atomic import is_temp, put_dir, put_file, put_link, remove_temp
 from nodeagent.host.fs.os_errors import fault, translated
@@ -133,7 +133,7 @@ class DiskFiles:
         """Describe a directory above ``path`` that other users can write, "" if there is none."""
         return contested(self._root, path)
 
-    def sweep(self, paths: Iterable[str]) -> Swept:
+    def sweep(self, paths: Iterable[str]) -> SweepResult:
         """Remove temporary files that a killed agent left beside ``paths`` and above them.
 
         Only for the start, because it would also remove those of a write under way. A fault in one of the directories
@@ -165,7 +165,7 @@ class DiskFiles:
                 # No write ever went through such a link.
                 if error.reason != Reason.LINK_REFUSED:
                     left.append(Problem(path, error.message))
-        return Swept(removed, left)
+        return SweepResult(removed, left)
 
     @contextmanager
     def _making(self, path: str, node: FileTreeEntry) -> Iterator[tuple[Parent, list[str]]]:

@@ -13,9 +13,9 @@ from nodeagent.core.coordination.kube_time import ServerClock, micro_time, parse
 from nodeagent.core.coordination.lease import (
     BEHIND,
     Claim,
+    LeaseObservation,
     LeaseToken,
     NodeLease,
-    Seen,
     Standing,
     judge,
     new_lease,
@@ -32,7 +32,7 @@ SERVER = ServerClock(NOW - STEADY - 0.1, NOW - STEADY + 0.1, STEADY)
 ME = Claim("nodeagent", "op-1", "update to rendered-2", "host-a")
 NMO = NodeLease("u1", "7", "node-maintenance", 3600.0, micro_time(NOW - 60), micro_time(NOW - 60), 2)
 OURS = NodeLease("u1", "7", ME.identity, 600.0, micro_time(NOW), micro_time(NOW), notes={"instance": "host-a"})
-LONG_AGO = Seen("u1/7", 0.0)
+LONG_AGO = LeaseObservation("u1/7", 0.0)
 
 
 def test_notes_that_another_holder_left_are_not_this_ones() -> None:
@@ -54,9 +54,9 @@ def old(lease: NodeLease, age: float) -> NodeLease:
         (replace(NMO, identity=""), LONG_AGO, Standing.FREE),
         (old(NMO, 3599.0), LONG_AGO, Standing.HELD),
         # Over by the server's clock, but in our own it lives for its whole duration after the last change.
-        (old(replace(NMO, duration=60.0), 61.0), Seen("u1/7", STEADY - 5), Standing.FRESH),
+        (old(replace(NMO, duration=60.0), 61.0), LeaseObservation("u1/7", STEADY - 5), Standing.FRESH),
         (old(replace(NMO, duration=60.0), 61.0), None, Standing.FRESH),
-        (old(replace(NMO, duration=60.0), 61.0), Seen("u1/7", STEADY - 61), Standing.EXPIRED),
+        (old(replace(NMO, duration=60.0), 61.0), LeaseObservation("u1/7", STEADY - 61), Standing.EXPIRED),
         (old(replace(NMO, duration=60.0), 60.0), LONG_AGO, Standing.HELD),
         # medik8s reads a renewTime in the future as free; for us it is a holder with a fast clock.
         (old(NMO, -120.0), LONG_AGO, Standing.AHEAD),
@@ -72,17 +72,17 @@ def old(lease: NodeLease, age: float) -> NodeLease:
         (replace(OURS, identity="nodeagent/op-2"), LONG_AGO, Standing.HELD),
     ],
 )
-def test_judge(lease: NodeLease | None, seen: Seen | None, standing: Standing) -> None:
+def test_judge(lease: NodeLease | None, seen: LeaseObservation | None, standing: Standing) -> None:
     assert judge(lease, seen, ME, SERVER, STEADY) is standing
 
 
 def test_any_change_restarts_the_wait() -> None:
-    first = Seen.again(None, NMO, 10.0)
-    assert first == Seen("u1/7", 10.0)
-    assert Seen.again(first, NMO, 99.0) == first
-    assert Seen.again(first, replace(NMO, version="8"), 99.0) == Seen("u1/8", 99.0)
-    assert Seen.again(first, replace(NMO, uid="u2"), 99.0) == Seen("u2/7", 99.0)
-    assert Seen.again(first, None, 99.0) is None
+    first = LeaseObservation.again(None, NMO, 10.0)
+    assert first == LeaseObservation("u1/7", 10.0)
+    assert LeaseObservation.again(first, NMO, 99.0) == first
+    assert LeaseObservation.again(first, replace(NMO, version="8"), 99.0) == LeaseObservation("u1/8", 99.0)
+    assert LeaseObservation.again(first, replace(NMO, uid="u2"), 99.0) == LeaseObservation("u2/7", 99.0)
+    assert LeaseObservation.again(first, None, 99.0) is None
 
 
 def test_a_new_lease_is_one_that_medik8s_reads() -> None:
@@ -208,7 +208,7 @@ class Agent:
 
     name: str
     ahead: float
-    seen: Seen | None = None
+    seen: LeaseObservation | None = None
     valid_until: float = 0.0
 
     @property
@@ -254,7 +254,7 @@ class World:
     def _acquire(self, agent: Agent) -> None:
         steady = self.now + agent.ahead
         server = ServerClock(-agent.ahead - 0.5, -agent.ahead + 0.5, steady)
-        agent.seen = Seen.again(agent.seen, self.lease, steady)
+        agent.seen = LeaseObservation.again(agent.seen, self.lease, steady)
         if judge(self.lease, agent.seen, agent.claim, server, steady) in (
             Standing.FREE,
             Standing.EXPIRED,

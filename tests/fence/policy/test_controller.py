@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nodeagent.fence.policy.bounds import Bounds, Idle, careful, floor_at, opening
-from nodeagent.fence.policy.controller import ControllerState, IoLimits, Why, begin, step
+from nodeagent.fence.policy.controller import ControllerState, IoLimits, LimitCause, begin, step
 from nodeagent.fence.policy.shape import Shape
 from nodeagent.fence.policy.signals import Reading, Source, Strain
 
@@ -175,7 +175,7 @@ def test_without_a_signal_nothing_is_loosened(felt: list[Strain | None], last: f
         if rate is not None and before is not None:
             assert rate <= before
         before = rate
-    assert state.decision.why is Why.BLIND
+    assert state.decision.why is LimitCause.BLIND
     assert rate is not None
     assert rate <= HOUR.blind * 1.02
     assert state.decision.limits.shape == SHAPE
@@ -187,7 +187,7 @@ def test_without_a_signal_nothing_is_loosened(felt: list[Strain | None], last: f
 def test_it_starts_shut() -> None:
     first = begin(0.0, SHAPE, HOUR).decision
     assert first.limits == IoLimits(write_iops=489, shape=SHAPE)
-    assert first.why is Why.STARTED
+    assert first.why is LimitCause.STARTED
     assert begin(0.0, None, HOUR).decision.limits == IoLimits(write_bps=16_000_000)
 
 
@@ -250,7 +250,7 @@ def test_a_fast_disk_is_open_until_etcd_is_strained() -> None:
 def test_a_strain_halves_the_cap() -> None:
     state = step(begin(0.0, None, HOUR), 1.0, reading(1.0, Strain.STRAINED), None, HOUR)
     assert state.decision.limits == IoLimits(write_bps=8_000_000)
-    assert state.decision.why is Why.STRAINED
+    assert state.decision.why is LimitCause.STRAINED
     assert state.decision.because == "probe: some fsyncs"
 
 
@@ -262,16 +262,16 @@ def test_a_lower_cap_gets_time_to_work() -> None:
 def test_the_reason_at_the_floor_is_the_victim() -> None:
     bounds = replace(HOUR, first=6e6)
     moments = run(2, of(Strain.STRAINED), bounds=bounds, shape=None)
-    assert [(moment.rate, moment.state.decision.why) for moment in moments[1:]] == [(4e6, Why.STRAINED)] * 2
+    assert [(moment.rate, moment.state.decision.why) for moment in moments[1:]] == [(4e6, LimitCause.STRAINED)] * 2
 
 
 def test_and_also_where_nothing_more_can_be_done_about_it() -> None:
     shut = run(10, of(Strain.STRAINED), bounds=Bounds(first=4e6, floor=4e6, floor_iops=200))
     assert len({moment.limits for moment in shut}) == 1
-    assert shut[-1].state.decision.why is Why.STRAINED
+    assert shut[-1].state.decision.why is LimitCause.STRAINED
     assert not any(moment.changed for moment in shut[1:])
     calm = run(2, of(Strain.CALM), bounds=Bounds(first=4e6, floor=4e6, floor_iops=200))
-    assert calm[-1].state.decision.why is Why.STARTED, "a calm moment is not why the limits are what they are"
+    assert calm[-1].state.decision.why is LimitCause.STARTED, "a calm moment is not why the limits are what they are"
 
 
 def test_it_halves_what_is_written_not_what_would_be_allowed() -> None:
@@ -291,7 +291,7 @@ def test_a_stall_shuts_everything() -> None:
     assert calm.limits == IoLimits(shape=SHAPE)
     state = step(calm.state, 201.0, reading(201.0, Strain.STALLED), SHAPE, HOUR)
     assert state.decision.limits == IoLimits(write_iops=123, shape=SHAPE)
-    assert state.decision.why is Why.STALLED
+    assert state.decision.why is LimitCause.STALLED
 
 
 def test_the_floor_rises_in_the_second_half_of_the_time() -> None:
@@ -299,13 +299,13 @@ def test_the_floor_rises_in_the_second_half_of_the_time() -> None:
     bounds = replace(HOUR, deadline=100)
     state = step(begin(0.0, None, bounds), 75.0, reading(75.0, Strain.STALLED), None, bounds)
     assert state.decision.limits.write_bps == pytest.approx((bounds.floor + bounds.ceiling) / 2 * 1.25)
-    assert state.decision.why is Why.PROGRESS
+    assert state.decision.why is LimitCause.PROGRESS
 
 
 def test_after_the_deadline_everything_is_open() -> None:
     moments = run(32, of(Strain.STALLED), bounds=Bounds(deadline=30))
     assert moments[-1].limits == IoLimits()
-    assert moments[-1].state.decision.why is Why.DEADLINE
+    assert moments[-1].state.decision.why is LimitCause.DEADLINE
 
 
 @given(st.floats(0, 4000), st.floats(0, 100))

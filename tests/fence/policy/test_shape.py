@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.fence.policy.shape import QueueFacts, Shape, Untouched, choose_shape
+from nodeagent.fence.policy.shape import QueueFacts, Shape, UnshapedQueue, choose_shape
 
 VIRTIO = QueueFacts(1280, "none", ("none", "mq-deadline", "kyber", "bfq"))
 """A slow cloud disk, as a guest sees it."""
@@ -47,7 +47,7 @@ def test_one_that_has_it_keeps_it_but_what_is_under_way_is_bounded() -> None:
 )
 def test_where_it_would_hurt_it_is_refused(change: dict[str, Any], idle_p99: float | None, word: str) -> None:
     found = choose_shape(replace(VIRTIO, **change), idle_p99, may_switch=True)
-    assert isinstance(found, Untouched)
+    assert isinstance(found, UnshapedQueue)
     assert word in found.why
 
 

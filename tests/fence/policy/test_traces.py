@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from nodeagent.fence.policy.bounds import Bounds
-from nodeagent.fence.policy.controller import IoLimits, Why, begin, step
+from nodeagent.fence.policy.controller import IoLimits, LimitCause, begin, step
 from nodeagent.fence.policy.shape import QueueFacts, Shape, choose_shape
 from nodeagent.fence.policy.signals import Reading, of_probe, target
 
@@ -55,7 +55,7 @@ def felt(now: float, limits: IoLimits) -> Reading:
     return reading
 
 
-def staged(shape: Shape, bounds: Bounds) -> tuple[list[IoLimits], list[Why], float]:
+def staged(shape: Shape, bounds: Bounds) -> tuple[list[IoLimits], list[LimitCause], float]:
     """Every second's limits, the reasons of the changes, and how long it took."""
     state, now, left = begin(0.0, shape, bounds), 0.0, BYTES
     held, reasons = [state.decision.limits], [state.decision.why]
@@ -93,13 +93,13 @@ def test_it_does_not_change_what_cannot_be_changed() -> None:
     """Without another scheduler nothing helps on this disk: the rate stays at its minimum until the end."""
     held, reasons, _ = staged(shape_of(may_switch=False), LOW)
     assert {limits.write_iops for limits in held[3:]} == {123}
-    assert reasons.count(Why.CALM) == 0
+    assert reasons.count(LimitCause.CALM) == 0
 
 
 def test_an_update_in_a_hurry_is_in_time() -> None:
     bounds = replace(LOW, deadline=60)
     _, reasons, seconds = staged(shape_of(may_switch=True), bounds)
-    assert Why.PROGRESS in reasons
+    assert LimitCause.PROGRESS in reasons
     assert seconds <= bounds.deadline
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, SymbolicLink
-from nodeagent.core.update.ports.host import Swept
+from nodeagent.core.update.ports.host import SweepResult
 from nodeagent.errors import AgentError, InvalidInput, Terminal
 from nodeagent.host.fs import atomic
 from nodeagent.host.fs.files import DiskFiles, HostFiles
@@ -434,7 +434,7 @@ async def test_the_port_does_it_in_threads(tmp_path: Path) -> None:
     assert await files.differs("/a/x", file()) == ""
     assert await files.capture("/a/x") == file()
     await files.remove("/a/x", made)
-    assert await files.sweep(["/a/x"]) == Swept([], [])
+    assert await files.sweep(["/a/x"]) == SweepResult([], [])
     assert tree(tmp_path) == {}
 
 

@@ -21,7 +21,7 @@ from nodeagent.core.report.course.marks import (
 )
 from nodeagent.core.report.course.timeline import Bar, Timeline
 
-__all__ = ["DESK", "PHONE", "Look", "draw"]
+__all__ = ["DESK", "PHONE", "Layout", "draw"]
 
 SIZE: Final = 12.0
 # Rows of steps and of waits; the tables have all of them.
@@ -34,7 +34,7 @@ _MB: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Layout:
     """``left`` is the column of the names of the lanes; 0: they are above the lanes."""
 
     name: str
@@ -43,16 +43,16 @@ class Look:
     ticks: int
 
 
-DESK = Look("desk", 1000.0, 92.0, 9)
+DESK = Layout("desk", 1000.0, 92.0, 9)
 # No room for names beside the lanes.
-PHONE = Look("phone", 360.0, 0.0, 4)
+PHONE = Layout("phone", 360.0, 0.0, 4)
 
 
 @dataclass(slots=True)
 class _Canvas:
     """``begin`` and ``end`` are the part of the time line, in seconds. ``y`` is the upper edge of the next lane."""
 
-    look: Look
+    layout: Layout
     begin: float
     end: float
     y: float = 26.0
@@ -60,11 +60,11 @@ class _Canvas:
 
     @property
     def right(self) -> float:
-        return self.look.width - 8
+        return self.layout.width - 8
 
     @property
     def left(self) -> float:
-        return self.look.left + 6
+        return self.layout.left + 6
 
     def x(self, seconds: float) -> float:
         """Return the place of a time, within the edges."""
@@ -77,21 +77,21 @@ class _Canvas:
 
     def lane(self, name: str, unit: str = "") -> float:
         """Begin a lane, and return its upper edge."""
-        if self.look.left:
-            self.marks.append(text(self.look.left - 6, self.y + 15, name, "lane", "end"))
+        if self.layout.left:
+            self.marks.append(text(self.layout.left - 6, self.y + 15, name, "lane", "end"))
             if unit:
-                self.marks.append(text(self.look.left - 6, self.y + 29, unit, "soft", "end"))
+                self.marks.append(text(self.layout.left - 6, self.y + 29, unit, "soft", "end"))
             return self.y
         self.marks.append(text(self.left, self.y + 12, f"{name}, {unit}" if unit else name, "lane"))
         self.y += 18
         return self.y
 
 
-def draw(timeline: Timeline, look: Look, summary: str, part: tuple[float, float] | None = None) -> str:
+def draw(timeline: Timeline, layout: Layout, summary: str, part: tuple[float, float] | None = None) -> str:
     """Return an SVG element. ``summary`` describes it in words; ``part`` are the first and the last second."""
     begin, end = part or (0.0, timeline.total)
     # An update may have no length, and the scale divides by it.
-    canvas = _Canvas(look, begin, max(end, begin + 0.001))
+    canvas = _Canvas(layout, begin, max(end, begin + 0.001))
     _phases(canvas, timeline.phases)
     _host(canvas, timeline)
     _rows(canvas, "Steps", timeline.steps)
@@ -100,10 +100,10 @@ def draw(timeline: Timeline, look: Look, summary: str, part: tuple[float, float]
     band = _band(canvas, timeline)
     scale = _scale(canvas)
     height = canvas.y + 22
-    shape = f'viewBox="0 0 {look.width:.0f} {height:.0f}" width="{look.width:.0f}" height="{height:.0f}"'
+    shape = f'viewBox="0 0 {layout.width:.0f} {height:.0f}" width="{layout.width:.0f}" height="{height:.0f}"'
     # SVG paints in this order, so the grid and the band are below the bars.
     body = "\n".join((*scale, *band, *canvas.marks))
-    return f'<svg class="{look.name}" role="img" aria-label="{escape(summary)}" {shape}>\n{body}\n</svg>'
+    return f'<svg class="{layout.name}" role="img" aria-label="{escape(summary)}" {shape}>\n{body}\n</svg>'
 
 
 def _phases(canvas: _Canvas, phases: Sequence[Bar]) -> None:
@@ -257,7 +257,7 @@ def _band(canvas: _Canvas, timeline: Timeline) -> list[str]:
 
 def _scale(canvas: _Canvas) -> list[str]:
     marks: list[str] = []
-    found = ticks(canvas.end - canvas.begin, canvas.look.ticks)
+    found = ticks(canvas.end - canvas.begin, canvas.layout.ticks)
     for at in found:
         x = canvas.x(canvas.begin + at)
         marks.append(line(x, 18, x, canvas.y + 4, "grid"))

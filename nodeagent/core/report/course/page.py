@@ -7,7 +7,7 @@ from html import escape
 from typing import Any, Final
 
 from nodeagent.core.report.course.comparison import Comparison, MeasuredReboot, Part, comparison_of
-from nodeagent.core.report.course.drawing import DESK, PHONE, Look, draw
+from nodeagent.core.report.course.drawing import DESK, PHONE, Layout, draw
 from nodeagent.core.report.course.marks import fit, length, rect, text
 from nodeagent.core.report.course.style import STYLE
 from nodeagent.core.report.course.timeline import Bar, PartKind, Timeline, timeline_of
@@ -124,7 +124,7 @@ def _pictures(timeline: Timeline) -> str:
     # To a screen reader, these words are the picture.
     words = "The whole update, to scale: " + _spoken(timeline.phases)
     # Without a script, the style sheet shows the drawing that fits the screen.
-    drawn = "".join(draw(timeline, look, words) for look in (DESK, PHONE))
+    drawn = "".join(draw(timeline, layout, words) for layout in (DESK, PHONE))
     return f'<section><h2>The whole update</h2>\n{_HATCH}{drawn}<ul class="key">{key}</ul></section>'
 
 
@@ -140,7 +140,7 @@ def _enlarged(timeline: Timeline) -> str:
     margin = max(outage.seconds * 0.06, 0.05)
     part = max(0.0, outage.start - margin), min(timeline.total, outage.end + margin)
     title = "While it was out of service" if outage.whole else "While units were restarted"
-    drawn = "".join(draw(timeline, look, f"{title}, enlarged", part) for look in (DESK, PHONE))
+    drawn = "".join(draw(timeline, layout, f"{title}, enlarged", part) for layout in (DESK, PHONE))
     return f"<section><h2>{title}, enlarged</h2>\n{drawn}</section>"
 
 
@@ -154,7 +154,7 @@ def _comparison(found: Comparison | None, timeline: Timeline) -> str:
     least, why = ("at least ", f": {' and '.join(found.missing)} was not measured here") if found.missing else ("", "")
     what = "Out of service for" if timeline.outage is None or timeline.outage.whole else "Units were restarted within"
     words = f"{what} {length(here)}, instead of {least}{length(there)} out of service{why}."
-    drawn = "".join(_bars(found, look, words) for look in (DESK, PHONE))
+    drawn = "".join(_bars(found, layout, words) for layout in (DESK, PHONE))
     rows = [(part.name, length(part.seconds), part.source) for part in found.usual]
     note = (
         "The usual way drains the node first, pulls and stages on the empty node, and reboots it for each change. "
@@ -165,10 +165,10 @@ def _comparison(found: Comparison | None, timeline: Timeline) -> str:
     )
 
 
-def _bars(found: Comparison, look: Look, words: str) -> str:
+def _bars(found: Comparison, layout: Layout, words: str) -> str:
     # One scale for both bars, or they could not be compared.
     whole = max(sum(part.seconds for part in parts) for parts in (found.this, found.usual)) or 1.0
-    left, right, y, marks = 4.0, look.width - 4, 4.0, []
+    left, right, y, marks = 4.0, layout.width - 4, 4.0, []
     for name, parts in (("This update", found.this), ("Drain, pull, stage, reboot", found.usual)):
         total = sum(part.seconds for part in parts if part.out)
         marks.append(text(left, y + 12, f"{name}: out of service {length(total)}", "lane"))
@@ -178,8 +178,8 @@ def _bars(found: Comparison, look: Look, words: str) -> str:
             marks.append(_bar(part, x, y + 18, width))
             x += width
         y += 54
-    shape = f'viewBox="0 0 {look.width:.0f} {y:.0f}" width="{look.width:.0f}" height="{y:.0f}"'
-    return f'<svg class="{look.name}" role="img" aria-label="{escape(words)}" {shape}>{"".join(marks)}</svg>'
+    shape = f'viewBox="0 0 {layout.width:.0f} {y:.0f}" width="{layout.width:.0f}" height="{y:.0f}"'
+    return f'<svg class="{layout.name}" role="img" aria-label="{escape(words)}" {shape}>{"".join(marks)}</svg>'
 
 
 def _bar(part: Part, x: float, y: float, width: float) -> str:

@@ -11,7 +11,7 @@ from nodeagent.core.report.display import with_times
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.trail import Result, Span, Trail, gap_before, trail_from_dict
 
-__all__ = ["Bar", "Down", "PartKind", "Point", "ServiceOutage", "Timeline", "measured_reboot", "timeline_of"]
+__all__ = ["Bar", "Downtime", "PartKind", "Point", "ServiceOutage", "Timeline", "measured_reboot", "timeline_of"]
 
 
 class PartKind(StrEnum):
@@ -55,7 +55,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Down:
+class Downtime:
     """The time between two boots, from the last sign of life in one to the first in the next.
 
     ``seconds`` None: it is not known, because the wall clock went back. ``booted`` is the part of it after the start of
@@ -95,7 +95,7 @@ class Timeline:
     steps: tuple[Bar, ...]
     waits: tuple[Bar, ...]
     boots: tuple[Bar, ...]
-    downs: tuple[Down, ...]
+    downs: tuple[Downtime, ...]
     outage: ServiceOutage | None
     fence: tuple[Point, ...] = ()
     # On the axis, and by how many seconds the wall clock was set.
@@ -141,7 +141,7 @@ class _Axis:
         self._trail = trail
         self._starts: list[float] = []
         boots: list[Bar] = []
-        downs: list[Down] = []
+        downs: list[Downtime] = []
         at = 0.0
         for index, boot in enumerate(trail.boots):
             # The agent may have lived for weeks in this boot before the update began.
@@ -150,7 +150,7 @@ class _Axis:
                 gap = gap_before(trail, index)
                 # Some hosts of tests count from the boot of another machine.
                 booted = boot.seen if gap is not None and boot.seen <= gap else None
-                downs.append(Down(at, gap, booted))
+                downs.append(Downtime(at, gap, booted))
                 at += gap or 0.0
             self._starts.append(at - seen)
             length = max(0.0, boot.last - seen)

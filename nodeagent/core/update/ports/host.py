@@ -22,7 +22,7 @@ __all__ = [
     "PathChanges",
     "Reporter",
     "Survey",
-    "Swept",
+    "SweepResult",
     "UnitState",
     "Units",
     "Users",
@@ -54,7 +54,7 @@ class Clock(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class SweepResult:
     """The result of a sweep: the removed temporary files, and the problems with the remaining ones."""
 
     removed: Sequence[str] = ()
@@ -95,7 +95,7 @@ class Files(Protocol):
         """
         ...
 
-    async def sweep(self, paths: Sequence[str]) -> Swept:
+    async def sweep(self, paths: Sequence[str]) -> SweepResult:
         """Remove temporary files of a killed process beside ``paths``. Never raises an ``AgentError``."""
         ...
 
