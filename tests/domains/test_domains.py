@@ -26,6 +26,7 @@ FILES = {
     "/etc/containers/registries.d": ["Reload crio.service"],
     "/etc/crio/policies": ["Reload crio.service"],
     # Not in that table, where these are unlisted.
+    "/etc/containers/registries.conf.d": "special",
     "/etc/kubernetes/kubelet.conf": "special",
     "/etc/kubernetes/kubelet.conf.d": "special",
     "/etc/openshift/kubelet.conf.d": "special",
@@ -154,6 +155,14 @@ def test_health() -> None:
     )
     assert health_of("crio.service", HostView()) == (SocketHealth("crio.service", "/run/crio/crio.sock"),)
     assert health_of("chronyd.service", HostView()) == ()
+
+
+def test_a_hidden_drop_in_of_registries_is_named() -> None:
+    directory = "/etc/containers/registries.conf.d"
+    names = (".a.conf", "a.conf", "b.conf.bak", "more/.c.conf")
+    view = HostView({f"{directory}/{name}": b"" for name in names})
+    found = domains.warnings(config(), config(), view)
+    assert [problem.path for problem in found] == [f"{directory}/.a.conf"]
 
 
 # --- validation of what changes

@@ -1,45 +1,71 @@
-"""Decide whether a change of registries.conf needs a drain.
+"""Decide whether a change of registries.conf and its drop-ins needs a drain.
 
-A node is drained before CRI-O reads a new registries.conf, because its workloads may depend on the source of their
-images. Additions that affect only pulls by digest cannot change an image, so they are safe. The rule is that of the
-machine-config-daemon (``isSafeContainerRegistryConfChanges``), with one difference: an unreadable file is unsafe here
-and an error there. A missing file counts as an empty one.
+A node is drained before CRI-O reads new registries, because its workloads may depend on the source of their images.
+Additions that affect only pulls by digest cannot change an image, so they are safe. The rule is that of the
+machine-config-daemon (``isSafeContainerRegistryConfChanges``), with three differences: an unreadable file is unsafe
+here and an error there, and drop-ins and aliases count. A missing file counts as an empty one.
+
+A drop-in replaces the search list, and each registry and alias of the same name (containers/image:
+``updateWithConfigurationFrom`` in pkg/sysregistriesv2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from nodeagent.core.plan.change import Change
-from nodeagent.core.plan.policy import DRAIN, Verdict, reload
+from nodeagent.core.plan.policy import DRAIN, NONE, Verdict, reload
 from nodeagent.core.plan.sides import Sides
 
-__all__ = ["REGISTRIES_CONF", "RELOAD_CRIO", "registries_rule", "unsafe_reason"]
+__all__ = ["DROPINS", "REGISTRIES_CONF", "RELOAD_CRIO", "dropins", "registries_rule", "unsafe_reason"]
 
 REGISTRIES_CONF: Final = "/etc/containers/registries.conf"
+DROPINS: Final = "/etc/containers/registries.conf.d"
+SUFFIX: Final = ".conf"
 RELOAD_CRIO: Final = reload("crio.service")
 DIGEST_ONLY: Final = "digest-only"
+SEARCH: Final = "unqualified-search-registries"
 
 
-def registries_rule(_change: Change, sides: Sides) -> Verdict:
-    was, now = sides.old.files.get(REGISTRIES_CONF), sides.new.files.get(REGISTRIES_CONF)
-    why = unsafe_reason(was.content if was else b"", now.content if now else b"")
+def registries_rule(change: Change, sides: Sides) -> Verdict:
+    if change.key != REGISTRIES_CONF and not _is_dropin(change.key):
+        return Verdict((NONE,), f"only files of {DROPINS} itself that end in {SUFFIX} are read")
+    why = unsafe_reason(_documents(sides.before), _documents(sides.after))
     if why:
         return Verdict((DRAIN, RELOAD_CRIO), why)
     return Verdict((RELOAD_CRIO,), "only pulls by digest are affected")
 
 
-def unsafe_reason(old: bytes, new: bytes) -> str:
-    """Return why the change from ``old`` to ``new`` needs a drain, "" if it needs none."""
+def dropins(files: Mapping[str, bytes]) -> list[str]:
+    """Return the paths of the drop-ins that are read, in order."""
+    return sorted(filter(_is_dropin, files))
+
+
+def _is_dropin(path: str) -> bool:
+    directory, _, name = path.rpartition("/")
+    # Hidden names count, and subdirectories do not.
+    return directory == DROPINS and name.endswith(SUFFIX)
+
+
+def _documents(files: Mapping[str, bytes]) -> list[bytes]:
+    return [files[path] for path in (REGISTRIES_CONF, *dropins(files)) if path in files]
+
+
+def unsafe_reason(old: Sequence[bytes], new: Sequence[bytes]) -> str:
+    """Return why the change from ``old`` to ``new`` needs a drain, "" if it needs none. Both are documents in the order
+    in which they are read."""
     try:
-        was, now = _read(old), _read(new)
+        was, now = _merged(old), _merged(new)
     except _Unreadable as error:
         return str(error)
+    for name in sorted(was.aliases.keys() | now.aliases.keys()):
+        if was.aliases.get(name) != now.aliases.get(name):
+            return f"alias {name} changes"
     # An image without a registry is searched in this order, so an entry behind the others changes no pull that works.
     if now.search[: len(was.search)] != was.search:
-        return "unqualified-search-registries lost an entry or their order"
+        return f"{SEARCH} lost an entry or their order"
     for scope, registry in was.registries.items():
         if scope not in now.registries:
             return f"registry {scope} is removed"
@@ -63,12 +89,26 @@ class _Registry:
     # Location to pull-from-mirror.
     mirrors: Mapping[str, str]
 
+    @property
+    def scope(self) -> str:
+        """The prefix that is compared with an image reference."""
+        return self.fixed[0] or self.fixed[1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    # None if the document does not name any.
+    search: tuple[str, ...] | None
+    registries: Sequence[_Registry]
+    aliases: Mapping[str, Any]
+
 
 @dataclass(frozen=True, slots=True)
 class _Registries:
     search: tuple[str, ...]
-    # The keys are the prefixes that are compared with an image reference.
+    # By scope.
     registries: Mapping[str, _Registry]
+    aliases: Mapping[str, Any]
 
 
 # Each of them decides which image a reference means, or whether it is pulled at all.
@@ -100,8 +140,23 @@ def _all_by_digest(registry: _Registry) -> bool:
     return all(pull == DIGEST_ONLY for pull in registry.mirrors.values())
 
 
-def _read(text: bytes) -> _Registries:
-    # Loaded only if this file changes.
+def _merged(texts: Sequence[bytes]) -> _Registries:
+    search: tuple[str, ...] = ()
+    registries: dict[str, _Registry] = {}
+    aliases: dict[str, Any] = {}
+    for document in map(_read, texts):
+        search = search if document.search is None else document.search
+        aliases |= document.aliases
+        for each in document.registries:
+            # The first entry of a repeated scope counts, and with drop-ins the last one: containers/image merges them
+            # in a map.
+            if len(texts) > 1 or each.scope not in registries:
+                registries[each.scope] = each
+    return _Registries(search, registries, aliases)
+
+
+def _read(text: bytes) -> _Document:
+    # Loaded only if such a file changes.
     import tomllib
 
     try:
@@ -110,15 +165,10 @@ def _read(text: bytes) -> _Registries:
         raise _Unreadable("registries.conf cannot be read on one side") from None
     if "registries" in data:
         raise _Unreadable("registries.conf is in the old format (version 1) on one side")
-    search = _items(data, "unqualified-search-registries")
-    registries: dict[str, _Registry] = {}
-    for table in _items(data, "registry"):
-        registry = _registry(table)
-        # The first entry of a repeated scope counts, as in containers/image.
-        registries.setdefault(registry.fixed[0] or registry.fixed[1], registry)
-    if not all(isinstance(name, str) for name in search):
+    search = tuple(_items(data, SEARCH)) if SEARCH in data else None
+    if not all(isinstance(name, str) for name in search or ()):
         raise _odd()
-    return _Registries(tuple(search), registries)
+    return _Document(search, [_registry(table) for table in _items(data, "registry")], _value(data, "aliases", dict))
 
 
 def _registry(table: Any) -> _Registry:

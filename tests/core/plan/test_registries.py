@@ -1,13 +1,13 @@
-"""Which changes of registries.conf need no drain."""
+"""Which changes of registries.conf and its drop-ins need no drain."""
 
 from __future__ import annotations
 
 import pytest
 
 from nodeagent.core.plan.change import Change, ChangeKind
-from nodeagent.core.plan.policy import DRAIN
-from nodeagent.core.plan.registries import REGISTRIES_CONF, RELOAD_CRIO, registries_rule, unsafe_reason
-from nodeagent.core.plan.sides import Sides
+from nodeagent.core.plan.policy import DRAIN, NONE
+from nodeagent.core.plan.registries import DROPINS, REGISTRIES_CONF, RELOAD_CRIO, registries_rule, unsafe_reason
+from nodeagent.core.plan.sides import HostView, Sides
 from tests.support.configs import config
 
 SEARCH = 'unqualified-search-registries = ["example.com", "foo.com"]\n'
@@ -30,6 +30,7 @@ B_MIRROR = registry("b.io/img", "m.io/b")
 BY_DIGEST = "mirror-by-digest-only = true"
 C = registry("c.io/img", "m.io/c", extra=BY_DIGEST)
 C_2 = registry("c.io/img", "m.io/c", "n.io/c", extra=BY_DIGEST)
+ALIAS = '[aliases]\ntool = "a.io/one"\n'
 PREFIX = registry("a.io/img", extra='prefix = "bar.com"')
 
 # old, new, the part of the reason that has to be there ("": safe)
@@ -70,6 +71,10 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "old cannot be read": ("[[", A, "cannot be read"),
     "version 1": ("", "[registries.search]\nregistries = ['a']\n", "old format"),
     "from version 1": ("[registries.search]\nregistries = ['a']\n", SEARCH, "old format"),
+    "repeated registry": (A, A + B_DIGEST + A_DIGEST, ""),
+    "alias of another image": (ALIAS, ALIAS.replace("one", "two"), "alias tool changes"),
+    "alias removed": (ALIAS, "", "alias tool changes"),
+    "wrong type of aliases": (A, "aliases = 1\n" + A, "wrong type"),
     "wrong type of a list": (SEARCH, 'unqualified-search-registries = "a"\n', "wrong type"),
     "wrong type in a list": (SEARCH, "unqualified-search-registries = [1]\n", "wrong type"),
     "wrong type of a value": (A, "[[registry]]\nlocation = 1\n", "wrong type"),
@@ -81,13 +86,13 @@ TABLE: dict[str, tuple[str, str, str]] = {
 @pytest.mark.parametrize("case", TABLE)
 def test_rule(case: str) -> None:
     old, new, reason = TABLE[case]
-    found = unsafe_reason(old.encode(), new.encode())
+    found = unsafe_reason([old.encode()], [new.encode()])
     assert reason in found
     assert bool(reason) == bool(found)
 
 
 def test_not_text() -> None:
-    assert "cannot be read" in unsafe_reason(b"", b"\xff")
+    assert "cannot be read" in unsafe_reason([], [b"\xff"])
 
 
 def test_verdict() -> None:
@@ -100,3 +105,46 @@ def test_verdict() -> None:
     assert verdict(A_DIGEST, A) == (DRAIN, RELOAD_CRIO)
     assert verdict(A, None) == (DRAIN, RELOAD_CRIO)
     assert verdict(None, B_DIGEST) == (RELOAD_CRIO,)
+
+
+SEARCH_C = 'unqualified-search-registries = ["c"]\n'
+FIRST, SECOND = f"{DROPINS}/01-first.conf", f"{DROPINS}/02-second.conf"
+
+# Changed files before and after, files of the host, the part of the reason that has to be there ("": safe)
+DROP_INS: dict[str, tuple[dict[str, str], dict[str, str], dict[str, str], str]] = {
+    "by digest": ({}, {FIRST: B_DIGEST}, {}, ""),
+    "not by digest": ({}, {FIRST: B_PLAIN}, {}, "b.io/img is added"),
+    "removed": ({FIRST: B_DIGEST}, {}, {}, "b.io/img is removed"),
+    "moved to another file": ({FIRST: B_PLAIN}, {REGISTRIES_CONF: B_PLAIN}, {}, ""),
+    "the search list is replaced": ({REGISTRIES_CONF: SEARCH}, {REGISTRIES_CONF: SEARCH, FIRST: SEARCH_C}, {}, "order"),
+    "an empty list is one": (
+        {FIRST: SEARCH},
+        {FIRST: SEARCH, SECOND: "unqualified-search-registries = []\n"},
+        {},
+        "lost an entry",
+    ),
+    "a registry is replaced": ({FIRST: B_DIGEST}, {FIRST: B_DIGEST, SECOND: B_PLAIN}, {}, "mirror m.io/b"),
+    "what another file replaces": ({SECOND: B_DIGEST}, {SECOND: B_DIGEST, FIRST: B_PLAIN}, {}, ""),
+    "a file of the host replaces it": ({FIRST: A_DIGEST}, {FIRST: A}, {f"{DROPINS}/99.conf": A_DIGEST}, ""),
+    "the file of the OS is replaced": ({}, {REGISTRIES_CONF: B_DIGEST}, {REGISTRIES_CONF: A}, "a.io/img is removed"),
+    "the host has it already": ({}, {REGISTRIES_CONF: A}, {REGISTRIES_CONF: A}, ""),
+    "aliases are merged": ({REGISTRIES_CONF: ALIAS}, {REGISTRIES_CONF: ALIAS, FIRST: ALIAS}, {}, ""),
+    "version 1 of the host": ({}, {FIRST: B_DIGEST}, {REGISTRIES_CONF: "[registries.search]\n"}, "old format"),
+}
+
+
+@pytest.mark.parametrize("case", DROP_INS)
+def test_drop_ins_are_read_with_the_files_of_the_host(case: str) -> None:
+    before, after, host, reason = DROP_INS[case]
+    old, new = (config(files={path: text.encode() for path, text in files.items()}) for files in (before, after))
+    view = HostView({path: text.encode() for path, text in host.items()})
+    verdict = registries_rule(Change("file", FIRST, ChangeKind.MODIFIED), Sides(old, new, view))
+    assert reason in verdict.why
+    assert verdict.actions == ((DRAIN, RELOAD_CRIO) if reason else (RELOAD_CRIO,))
+
+
+@pytest.mark.parametrize("name", ["README", "a.conf.bak", "more/a.conf"])
+def test_a_file_that_is_not_read_needs_nothing(name: str) -> None:
+    path = f"{DROPINS}/{name}"
+    sides = Sides(config(), config(files={path: A.encode()}))
+    assert registries_rule(Change("file", path, ChangeKind.ADDED), sides).actions == (NONE,)
