@@ -27,16 +27,22 @@ from nodeagent.core.plan.static_pods import (
     owned_manifests,
     owner_of,
 )
+from nodeagent.core.validate.quantity import parse_duration
 from nodeagent.core.validate.static_pod import StaticPod, check, load
 from nodeagent.domains.kubelet.document import KubeletConfig
 from nodeagent.errors import Problem
 
-__all__ = ["DOMAIN", "directory"]
+__all__ = ["DOMAIN", "directory", "listing"]
 
 NOT_SHOWN: Final = "(not shown)"
 KEPT: Final = "staticPodPath"
 # Values of other keys may be secrets.
 SHOWN: Final = ".image"
+
+# Seconds: the default of fileCheckFrequency, and the longest one for which an update waits. Longer would be more than
+# the deadline of its verification.
+LISTING: Final = 20.0
+MAX_LISTING: Final = 300.0
 
 
 class StaticPodDomain(Domain):
@@ -87,6 +93,13 @@ def directory(files: Mapping[str, bytes]) -> str:
     path = KubeletConfig(files).keys.get("staticPodPath")
     # The paths of a config have no slash at the end and no dots.
     return posixpath.normpath(path) if isinstance(path, str) and path.startswith("/") else DEFAULT_DIRECTORY
+
+
+def listing(files: Mapping[str, bytes]) -> float:
+    """Return the seconds between two full listings of a kubelet with these files, at most ``MAX_LISTING``."""
+    found = parse_duration(str(KubeletConfig(files).keys.get("fileCheckFrequency", "")))
+    # To a kubelet, zero is the default.
+    return min(found, MAX_LISTING) if found else LISTING
 
 
 def _directory(sides: Sides) -> str:

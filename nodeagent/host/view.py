@@ -15,7 +15,7 @@ from nodeagent.core.plan.sides import NO_CONFIG, HostView, Sides
 from nodeagent.domains import kubelet, static_pods
 from nodeagent.host.fs.read_inside import read_regular
 
-__all__ = ["host_directory", "read_files", "read_view"]
+__all__ = ["host_directory", "host_listing", "read_files", "read_view"]
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +59,11 @@ def read_files(
 def host_directory(root: Path) -> str:
     """Return the directory of static pods, by the file, drop-ins and flags of the kubelet of this host. Blocks."""
     return static_pods.directory(read_files(kubelet.DOMAIN.reads, root=root))
+
+
+def host_listing(root: Path) -> float:
+    """Return the seconds between two full listings of manifests by the kubelet of this host. Blocks."""
+    return static_pods.listing(read_files(kubelet.DOMAIN.reads, root=root))
 
 
 def _below(root: Path, directory: str, depth: int = 0) -> Iterator[str]:

@@ -16,7 +16,7 @@ from nodeagent.core.plan.plan_json import plan_from_dict, plan_to_dict
 from nodeagent.core.plan.policy import DRAIN, REBOOT
 from nodeagent.core.plan.sides import HostView, Sides
 from nodeagent.core.plan.steps import RestartStaticPod, WritePath, act_steps, describe, write_steps
-from nodeagent.domains import default_policy
+from nodeagent.domains import default_policy, static_pods
 
 DIRECTORY = "/etc/kubernetes/manifests"
 PATH = f"{DIRECTORY}/etcd.yaml"
@@ -163,6 +163,23 @@ def test_the_directory_of_the_kubelet_counts(host: dict[str, bytes]) -> None:
     assert [action.type for action in made.actions] == [ActionType.DRAIN, ActionType.REBOOT]
     sides = Sides(config({OTHER: text(pod())}), config({OTHER: b"{"}), HostView(host))
     assert [problem.path for problem in domains.host_problems(sides)] == [OTHER]
+
+
+@pytest.mark.parametrize(
+    ("keys", "flags", "seconds"),
+    [
+        ("", "", 20.0),
+        ("fileCheckFrequency: 1m30s", "", 90.0),
+        ("fileCheckFrequency: 1m30s", "--file-check-frequency=5s", 5.0),
+        ("fileCheckFrequency: 0s", "", 20.0),
+        ("fileCheckFrequency: often", "", 20.0),
+        ("fileCheckFrequency: 24h", "", static_pods.MAX_LISTING),
+    ],
+)
+def test_the_time_between_two_listings_is_that_of_the_kubelet(keys: str, flags: str, seconds: float) -> None:
+    command = f"[Service]\nExecStart=/usr/bin/kubelet --config=/etc/k.conf {flags}\n"
+    host = {"/etc/k.conf": keys.encode(), "/usr/lib/systemd/system/kubelet.service": command.encode()}
+    assert static_pods.listing(host) == seconds
 
 
 def test_a_change_of_the_directory_makes_manifests_unlisted() -> None:

@@ -24,9 +24,6 @@ from nodeagent.reasons import Reason
 
 __all__ = ["StaticPodUnhealthy", "check", "restart", "watch"]
 
-# Seconds between two full listings of the kubelet (fileCheckFrequency).
-LISTING: Final = 20.0
-
 PERIOD: Final = 1.0
 # Restarts of a container before its pod works: the ports of the old pod may still be taken.
 TOLERATED: Final = 1
@@ -85,7 +82,8 @@ async def watch(run: Run, progress: Progress) -> None:
     paths = [step.path for step in run.update.static_pods if step_id(step) not in run.record.written.skipped]
     if pods is None or not paths:
         return
-    clock, need = run.ports.clock.monotonic, LISTING + run.policy.settle
+    # The files of the host are the new ones: the update may have changed fileCheckFrequency.
+    clock, need = run.ports.clock.monotonic, await pods.listing() + run.policy.settle
     limit = run.policy.verify_timeout + need
     deadline = clock() + limit
     # Two counts of restarts are compared: with ``baseline``, since the pod exists, one restart is tolerated; with

@@ -1,4 +1,4 @@
-"""Quantities of Kubernetes: ``500m``, ``1.5``, ``100Mi``, ``1e3`` (apimachinery: pkg/api/resource)."""
+"""Quantities of Kubernetes: ``500m``, ``1.5``, ``100Mi``, ``1e3`` (apimachinery: pkg/api/resource), and durations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from decimal import Decimal
 from typing import Final
 
-__all__ = ["parse_quantity"]
+__all__ = ["parse_duration", "parse_quantity"]
 
 SUFFIXES: Final = {
     "": Decimal(1),
@@ -31,6 +31,11 @@ FORM: Final = re.compile(
     r"([+-]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30}))(?:([eE][+-]?[0-9]{1,2})|(n|u|m|k|[MGTPE]|[KMGTPE]i)?)"
 )
 
+# Seconds of the units of durations: time.ParseDuration of Go. The bounds are those of above.
+UNITS: Final = {"ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+PART: Final = re.compile(rf"([0-9]{{1,30}}(?:\.[0-9]{{0,30}})?|\.[0-9]{{1,30}})({'|'.join(UNITS)})")
+MAX_DURATION: Final = 200
+
 
 def parse_quantity(text: str) -> Decimal | None:
     """Return the value of a quantity, None if it is not one."""
@@ -40,3 +45,14 @@ def parse_quantity(text: str) -> Decimal | None:
     number, exponent, suffix = found.groups()
     # A decimal, because a float rounds: 0.1 of a processor would differ from 100m.
     return Decimal(number + (exponent or "")) * SUFFIXES[suffix or ""]
+
+
+def parse_duration(text: str) -> float | None:
+    """Return the seconds of a duration such as ``1m30s``, None if it is not one that is 0 or more."""
+    if text == "0":
+        return 0.0
+    parts = PART.findall(text) if len(text) <= MAX_DURATION else []
+    # Whatever is between the parts is none of them.
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        return None
+    return sum(float(number) * UNITS[unit] for number, unit in parts)

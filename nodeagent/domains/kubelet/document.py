@@ -49,6 +49,7 @@ SCALARS: Final = (
     "container-runtime-endpoint",
     "cpu-manager-policy",
     "fail-swap-on",
+    "file-check-frequency",
     "healthz-bind-address",
     "healthz-port",
     "image-gc-high-threshold",

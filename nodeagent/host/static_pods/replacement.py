@@ -136,6 +136,12 @@ class KubeletStaticPods:
         found = await asyncio.to_thread(self._instances, path, pod)
         await self._gone(pod, [instance.uid for instance in found])
 
+    async def listing(self) -> float:
+        # Most hosts have no static pods.
+        from nodeagent.host.view import host_listing
+
+        return await asyncio.to_thread(host_listing, Path(self._root))
+
     async def state(self, path: str) -> StaticPodState:
         """Return how the pod of the manifest at ``path`` runs. A member of etcd is queried."""
         found = await asyncio.to_thread(self._state, path)

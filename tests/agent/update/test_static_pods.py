@@ -58,6 +58,8 @@ class Kubelet:
     restarts_once: bool = False
     # Another etcd of the host, such as a unit.
     member: bool = False
+    # Seconds between two full listings.
+    listing: float = 20.0
 
     def has(self, images: set[str]) -> bool:
         text = self.running.content.decode() if isinstance(self.running, RegularFile) else ""
@@ -97,6 +99,9 @@ class FakeStaticPods:
 
     async def save_keyspace(self) -> None:
         self.world.done.append(f"{self.world.boot}:snapshot")
+
+    async def listing(self) -> float:
+        return self.kubelet.listing
 
     async def state(self, path: str) -> StaticPodState:
         if self.world.disk.get(path) is None:
@@ -173,6 +178,16 @@ async def test_a_pod_is_replaced_after_all_other_actions_and_watched() -> None:
     assert FakeClock(host.world).monotonic() - began >= 20 + host.limits.settle
     entry = host.world.history[-1]
     assert (entry.outcome, entry.reboots, entry.disruption) == ("done", 0, "restart")
+
+
+async def test_a_pod_is_watched_for_a_full_listing_of_its_kubelet() -> None:
+    host = await at_one()
+    host.kubelet.listing = 90.0
+    began = FakeClock(host.world).monotonic()
+    host.want(at("etcd:2"))
+    await host.settle()
+    assert (host.phase, host.image) == (Phase.IDLE, "etcd:2")
+    assert FakeClock(host.world).monotonic() - began >= 90 + host.limits.settle
 
 
 async def test_it_waits_for_the_quorum() -> None:

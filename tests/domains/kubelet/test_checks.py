@@ -12,7 +12,7 @@ from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.domain import NODE, HttpHealth, UnitFailure
 from nodeagent.core.plan.program import ProgramResult
 from nodeagent.core.plan.sides import HostView, Sides
-from nodeagent.core.validate.quantity import parse_quantity
+from nodeagent.core.validate.quantity import parse_duration, parse_quantity
 from nodeagent.domains.kubelet import DOMAIN
 from nodeagent.domains.kubelet.document import KubeletConfig
 from nodeagent.domains.kubelet.dry_run import PASSED, judge
@@ -49,6 +49,27 @@ def test_quantities(text: str, value: str | None) -> None:
     found = parse_quantity(text)
     assert found == (None if value is None else parse_quantity(value))
     assert (found is None) == (value is None)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("20s", 20.0),
+        ("1h2m3s", 3723.0),
+        ("1.5m", 90.0),
+        (".5s", 0.5),
+        ("100ms", 0.1),
+        ("0", 0.0),
+        ("20", None),
+        ("-1s", None),
+        ("1s ", None),
+        ("1d", None),
+        ("", None),
+        ("1s" * 1000, None),
+    ],
+)
+def test_durations(text: str, seconds: float | None) -> None:
+    assert parse_duration(text) == (None if seconds is None else pytest.approx(seconds))
 
 
 def problems(keys: dict[str, Any], before: dict[str, Any] | None = None, host: bool = True) -> list[str]:

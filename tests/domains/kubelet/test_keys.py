@@ -13,6 +13,7 @@ from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.sides import HostView, Sides
 from nodeagent.domains import default_policy
 from nodeagent.domains.kubelet import DOMAIN
+from nodeagent.domains.kubelet.keys import actions_of
 from tests.support.configs import config
 
 CONF = "/etc/kubernetes/kubelet.conf"
@@ -46,6 +47,8 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "status frequency": ({"nodeStatusUpdateFrequency": "10s"}, {"nodeStatusUpdateFrequency": "4s"}, RESTART),
     "TLS": ({}, {"tlsMinVersion": "VersionTLS13"}, RESTART),
     "authentication": ({}, {"authentication": {"anonymous": {"enabled": False}}}, RESTART),
+    "seccomp of new containers": ({}, {"seccompDefault": True}, RESTART),
+    "isolation of local storage": ({}, {"localStorageCapacityIsolation": False}, DRAIN),
     "process limit": ({}, {"podPidsLimit": 4096}, RESTART),
     "harmless gate": ({}, {"featureGates": {"KubeletTracing": True}}, RESTART),
     "gate": ({}, {"featureGates": {"UserNamespacesSupport": True}}, DRAIN),
@@ -116,6 +119,45 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
         ["Drain", f"ClearState kubelet.service {STATE}/cpu_manager_state", "Reboot"],
     ),
 }
+
+
+# All fields of KubeletConfiguration v1beta1 of Kubernetes 1.36 but those of the type.
+FIELDS = """
+address allowedUnsafeSysctls authentication authorization cgroupDriver cgroupRoot cgroupsPerQOS clusterDNS
+clusterDomain configMapAndSecretChangeDetectionStrategy containerLogMaxFiles containerLogMaxSize
+containerLogMaxWorkers containerLogMonitorInterval containerRuntimeEndpoint contentType cpuCFSQuota
+cpuCFSQuotaPeriod cpuManagerPolicy cpuManagerPolicyOptions cpuManagerReconcilePeriod crashLoopBackOff
+enableContentionProfiling enableControllerAttachDetach enableDebugFlagsHandler enableDebuggingHandlers
+enableProfilingHandler enableServer enableSystemLogHandler enableSystemLogQuery enforceNodeAllocatable
+eventBurst eventRecordQPS evictionHard evictionMaxPodGracePeriod evictionMinimumReclaim
+evictionPressureTransitionPeriod evictionSoft evictionSoftGracePeriod failCgroupV1 failSwapOn featureGates
+fileCheckFrequency hairpinMode healthzBindAddress healthzPort httpCheckFrequency imageGCHighThresholdPercent
+imageGCLowThresholdPercent imageMaximumGCAge imageMinimumGCAge imagePullCredentialsVerificationPolicy
+imageServiceEndpoint iptablesDropBit iptablesMasqueradeBit kernelMemcgNotification kubeAPIBurst kubeAPIQPS
+kubeReserved kubeReservedCgroup kubeletCgroups localStorageCapacityIsolation logging makeIPTablesUtilChains
+maxOpenFiles maxParallelImagePulls maxPods memoryManagerPolicy memoryReservationPolicy memorySwap
+memoryThrottlingFactor mergeDefaultEvictionSettings nodeLeaseDurationSeconds nodeStatusMaxImages
+nodeStatusReportFrequency nodeStatusUpdateFrequency oomScoreAdj podCIDR podLogsDir podPidsLimit podsPerCore port
+preloadedImagesVerificationAllowlist protectKernelDefaults providerID qosReserved readOnlyPort registerNode
+registerWithTaints registryBurst registryPullQPS reservedMemory reservedSystemCPUs resolvConf rotateCertificates
+runOnce runtimeRequestTimeout seccompDefault serializeImagePulls serverTLSBootstrap showHiddenMetricsForVersion
+shutdownGracePeriod shutdownGracePeriodByPodPriority shutdownGracePeriodCriticalPods singleProcessOOMKill
+staticPodPath staticPodURL staticPodURLHeader streamingConnectionIdleTimeout syncFrequency systemCgroups
+systemReserved systemReservedCgroup tlsCertFile tlsCipherSuites tlsCurvePreferences tlsMinVersion
+tlsPrivateKeyFile topologyManagerPolicy topologyManagerPolicyOptions topologyManagerScope tracing userNamespaces
+volumePluginDir volumeStatsAggPeriod
+"""
+# The set of pods, the identity of the Node, and what they have mounted: nothing is known about pods that run.
+NOT_LISTED = {
+    *("podCIDR", "providerID", "runOnce", "staticPodURL", "staticPodURLHeader", "userNamespaces", "volumePluginDir"),
+}
+
+
+@pytest.mark.parametrize("field", FIELDS.split())
+def test_the_effect_of_each_field_is_known(field: str) -> None:
+    actions, why = actions_of(field, None, 1, {})
+    assert (why == "its effect is unknown") == (field in NOT_LISTED)
+    assert words(actions)[-1] in ("Restart kubelet.service", "Reboot")
 
 
 @pytest.mark.parametrize("case", TABLE)

@@ -51,6 +51,10 @@ class StaticPods(Protocol):
         """Save a snapshot of the member of etcd on this host, unit or pod. One that does not answer is left out."""
         ...
 
+    async def listing(self) -> float:
+        """Return the seconds between two full listings of the manifests by the kubelet, within bounds."""
+        ...
+
     # The mirror pod is ready for seconds after the pod has ended, and the API server may need this very pod.
     async def state(self, path: str) -> StaticPodState:
         """Return the state of the pod as the host has it, and that of a member of etcd; no API server is queried."""
