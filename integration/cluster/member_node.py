@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -44,7 +44,11 @@ from nodeagent.host.static_pods.running import Crictl
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.reasons import Reason
 
+T = TypeVar("T")
+
 TIMEOUT = 90.0
+# The last effect of an operation.
+ENDED = "after store etcd-operation removed"
 MANIFESTS = "/etc/kubernetes/manifests"
 SETTINGS = ("unattended", "program", "endpoints")
 
@@ -303,8 +307,14 @@ class MemberNode:
             units = MemberPod(config, pods, member_file=self.member_file, root=self.directory)
         return Port(MemberHost(config, units, SystemClock(), member_file=self.member_file), self.kills)
 
-    def unattended(self, seconds: float) -> MemberProgress | None:
-        """Run an agent without a request for at most `seconds`. Return the operation that it carried out."""
+    def unattended(self, seconds: float, *, kills: bool = False) -> MemberProgress | None:
+        """Run an agent without a request for at most `seconds`. Return the operation that it carried out.
+
+        With `kills`, the agent is killed at each point and started again, each time for `seconds`.
+        """
+        self.kills.armed = kills
+        # A kill after it would take the answer along, and without a request there is no other sign of the end.
+        self.kills.seen.append(ENDED)
 
         async def watch() -> MemberProgress | None:
             try:
@@ -313,7 +323,22 @@ class MemberNode:
             except TimeoutError:
                 return None
 
-        return asyncio.run(watch())
+        return self._resumed(watch)
+
+    def _resumed(self, run: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run agents until one of them is not killed, or is killed after the end of its operation."""
+        busy = 0
+        while True:
+            try:
+                return asyncio.run(run())
+            except Killed as killed:
+                if str(killed) == ENDED:
+                    raise
+            except AgentError as error:
+                # The thread of a killed agent may still be closing the store, which the end of a process does at once.
+                if error.reason != "StoreBusy" or (busy := busy + 1) >= 600:
+                    raise
+                time.sleep(0.1)
 
     def may_start(self) -> str:
         """Return "yes", or the reason with which `nodeagent etcd prepare` refuses."""
@@ -342,19 +367,14 @@ class MemberNode:
     ) -> MemberProgress:
         """Carry an operation out. With `kills`, the agent is killed at each point and started again."""
         self.kills.armed = kills
-        request, busy = MemberRequest(kind, member), 0
+        request = MemberRequest(kind, member)
         while True:
             try:
-                return asyncio.run(self.agent(request, give_up=give_up))
-            except Killed as killed:
-                if str(killed) == "after store etcd-operation removed":
-                    # The operation ended, and its answer was lost.
-                    return MemberProgress("", kind, "", "", "", "done")
+                return self._resumed(lambda: self.agent(request, give_up=give_up))
+            except Killed:
+                # The operation ended, and its answer was lost.
+                return MemberProgress("", kind, "", "", "", "done")
             except AgentError as error:
-                # The thread of a killed agent may still be closing the store, which the end of a process does at once.
-                if error.reason == "StoreBusy" and (busy := busy + 1) < 600:
-                    time.sleep(0.1)
-                    continue
                 # Right after a change etcd refuses the next one for some seconds; an operator repeats it.
                 if error.reason not in ("EtcdQuorumAtRisk", "EtcdStarting") or "unhealthy" not in error.message:
                     raise
