@@ -56,8 +56,9 @@ $(STAMP): uv.lock pyproject.toml packaging/bootstrap.sh
 demo-tools:
 	@$(TOOLS) boot setup hosts images package interpreter $(MORE)
 
-demo: demo-tools venv ## one change, planned and applied on a real systemd host made on the spot
+demo: demo-tools venv ## one change, planned and applied on a real systemd host made on the spot; demo-node, if its programs are there
 	@$(BIN)/python -m integration.demo
+	@$(BIN)/python -m integration.demo_node --if-built
 
 demo-shell: demo-tools venv ## a shell on such a host, for docs/tutorial.md
 	@$(BIN)/python -m integration.demo_shell

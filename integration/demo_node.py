@@ -1,12 +1,14 @@
 """A change of the kubelet under a running pod: `make demo-node`, or `python -m integration.demo_node`.
 
 A node with a real kubelet and containerd is made on the spot, in a cluster with a real API server. The programs have to
-be there (`make cluster-tools` builds them, minutes), which is why this is not part of `make demo`.
+be there (`make cluster-tools` builds them, minutes). `make demo` ends with it where they are, and reports it where they
+are not (`--if-built`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 
 from integration.demo import Failed, Story, machine_config, package_of, require
@@ -29,13 +31,18 @@ from integration.hosts.node.workloads import pod, workload
 NAME = "worker"
 FIRST = "/root/worker-1.yaml"
 SECOND = "/root/worker-2.yaml"
-PODS = 42
+# More than the default of 110, so that no pod has to go.
+PODS = 150
 UPDATE_TIMEOUT = 120.0
 
 
 def main() -> int:
     story = Story()
     try:
+        # In CI, what cannot run is a failure.
+        if "--if-built" in sys.argv[1:] and "CI" not in os.environ and (missing := not_built()):
+            story.say(f"\ndemo-node: left out: {missing}")
+            return 0
         run(story)
     except Unavailable as error:
         print(f"demo-node: cannot run here: {error}", file=sys.stderr)
@@ -45,6 +52,15 @@ def main() -> int:
         return 1
     story.say(f"\ndone in {story.seconds:.0f} s")
     return 0
+
+
+def not_built() -> str:
+    """Return what is missing to run a node, "" if nothing is."""
+    try:
+        NodePrograms.find().close()
+    except Unavailable as error:
+        return str(error)
+    return ""
 
 
 def run(story: Story) -> None:
@@ -60,7 +76,6 @@ def run(story: Story) -> None:
         node = stack.enter_context(NodeHost(image, programs, NAME, cluster, relay))
         node.write(NODEAGENT_KUBECONFIG, kubeconfig(cluster, f"nodeagent:{NAME}", ["nodeagent"]))
         agent.settings(node, {"node_name": NAME, "cluster": {"kubeconfig": NODEAGENT_KUBECONFIG}})
-        node.write(agent.POLICY, agent.policy(files={KUBELET_CONF: ["Restart kubelet.service"]}))
         node.boot()
         node.wait_ready()
         agent.wait_daemon(node)
@@ -80,9 +95,8 @@ def change(node: NodeHost, story: Story) -> None:
     agent.apply(node, node.read_text(FIRST))
     agent.wait_done(node, "worker-1", UPDATE_TIMEOUT)
 
-    story.chapter(f"A change of the kubelet: at most {PODS} pods")
-    plan = ["nodeagent", "plan", "--from", FIRST, "--to", SECOND, "--policy", agent.POLICY]
-    for argv in (plan, ["nodeagent", "apply", "--wait", SECOND]):
+    story.chapter(f"A change of the kubelet under that pod: at most {PODS} pods")
+    for argv in (["nodeagent", "plan", SECOND], ["nodeagent", "apply", "--wait", SECOND]):
         story.command(argv)
         done = node.run(argv, check=False, timeout=UPDATE_TIMEOUT)
         story.output(done.stdout + done.stderr)
