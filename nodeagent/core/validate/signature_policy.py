@@ -1,7 +1,8 @@
 """Check policy.json, the image signature policy: containers-policy.json(5).
 
 Its readers reject the whole file for one unknown or repeated key, and then no image can be pulled. So this check is as
-strict as they are. The key files that it names are not read, because they can come with the same config.
+strict as they are. The key files that it names are not read, because they can come with the same config; ``key_paths``
+has them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from nodeagent.core.config.fields import Fields
 from nodeagent.core.config.problems import Problems, shown
 from nodeagent.core.config.text.document import load_strict
 
-__all__ = ["check"]
+__all__ = ["check", "key_paths"]
 
 # containers/image parses all of these, and implements the first one only: the others reject every image.
 KEY_TYPES: Final = ("GPGKeys", "signedByGPGKeys", "X509Certificates", "signedByX509CAs")
@@ -47,6 +48,24 @@ def check(content: bytes) -> Iterator[str]:
         root.child("transports")
     root.finish()
     yield from (f"{p.path}: {p.message}" if p.path else p.message for p in found.listed())
+
+
+def key_paths(content: bytes) -> Iterator[str]:
+    """Yield the absolute paths of keys and certificates that a policy names; none for one that cannot be read."""
+    yield from _paths(load_strict(content)[0], "")
+
+
+def _paths(value: object, name: str) -> Iterator[str]:
+    # The names with this word are keyPath, rekorPublicKeyPaths, caRootsPath and the like. The depth of the data is
+    # bounded.
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _paths(item, key)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _paths(item, name)
+    elif isinstance(value, str) and "Path" in name and value.startswith("/"):
+        yield value
 
 
 def _scopes(fields: Fields, scopes: object) -> None:
