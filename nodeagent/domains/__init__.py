@@ -98,8 +98,8 @@ def default_policy() -> Policy:
         units=_entries((domain, domain.units) for domain in DOMAINS),
         sshkey=Entry(SSHKEY, sshkeys[0]) if sshkeys else None,
         fields=_entries((domain, domain.fields) for domain in DOMAINS),
-        # The directory of manifests is a setting of the kubelet, so no path of a table can name it.
-        unlisted=(static_pods.DOMAIN.actions,),
+        # Files and the directory of manifests are settings of the kubelet, so no path of a table can name them.
+        unlisted=(kubelet.DOMAIN.named, static_pods.DOMAIN.actions),
     )
 
 

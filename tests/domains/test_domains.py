@@ -27,6 +27,7 @@ FILES = {
     "/etc/crio/policies": ["Reload crio.service"],
     # Not in that table, where these are unlisted.
     "/etc/containers/registries.conf.d": "special",
+    "/etc/kubernetes/kubelet-ca.crt": ["None"],
     "/etc/kubernetes/kubelet.conf": "special",
     "/etc/kubernetes/kubelet.conf.d": "special",
     "/etc/openshift/kubelet.conf.d": "special",

@@ -16,7 +16,7 @@ from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.change import Change, KeyChange
 from nodeagent.core.plan.domain import NODE, ByContent, Domain, Health, HttpHealth, UnitFailure, owns
 from nodeagent.core.plan.layers import is_leftover
-from nodeagent.core.plan.policy import DAEMON_RELOAD, Verdict, restart
+from nodeagent.core.plan.policy import DAEMON_RELOAD, UNLISTED, Verdict, restart
 from nodeagent.core.plan.program import ProgramCheck
 from nodeagent.core.plan.sides import HostView, Sides
 from nodeagent.core.validate import kubelet_conf
@@ -43,6 +43,16 @@ ENDED: Final = ("exit-code", "protocol", "start-limit-hit", "success")
 RESERVING: Final = ("systemReserved", "kubeReserved", "evictionHard", "reservedSystemCPUs")
 # Directives of the unit that describe it.
 DESCRIPTIVE: Final = ("[Unit] Description", "[Unit] Documentation")
+# Keys that name a file which a kubelet reads once, when it starts, and which is of use to the kubelet only. Newer ones
+# watch the certificate that they serve with; for others the restart is needed.
+NAMING: Final = (
+    "--bootstrap-kubeconfig",
+    "--image-credential-provider-config",
+    "--kubeconfig",
+    "tlsCertFile",
+    "tlsPrivateKeyFile",
+)
+NAMED: Final = "kubelet files"
 # The drop-in of kubeadm reads one of them: the first in Debian packages, the second in RPMs.
 ENVIRONMENT_FILES: Final = ("/etc/default/kubelet", "/etc/sysconfig/kubelet")
 
@@ -79,6 +89,14 @@ class KubeletDomain(Domain):
         """systemd reads a unit again even if only its comments or descriptions changed."""
         verdict = super().actions(change, sides)
         return replace(verdict, actions=(DAEMON_RELOAD,)) if change.domain == "unit" and not verdict.keys else verdict
+
+    def named(self, change: Change, sides: Sides) -> Verdict:
+        """Decide about a change of a file without an entry: a restart, if the configuration of the kubelet names it."""
+        if NAMED not in sides.kept:
+            configs = (KubeletConfig(sides.before), KubeletConfig(sides.after))
+            sides.kept[NAMED] = {config.keys[key]: key for config in configs for key in NAMING if key in config.keys}
+        key = sides.kept[NAMED].get(change.key)
+        return Verdict(UNLISTED, "") if key is None else Verdict(RESTARTED, f"{key} of the kubelet names it")
 
     def validate(self, sides: Sides, changed: Mapping[str, bytes]) -> Iterator[Problem]:
         yield from super().validate(sides, changed)

@@ -343,3 +343,22 @@ def test_a_change_of_the_mode_changes_no_key() -> None:
     old = config(files={CONF: kubelet()})
     new = MachineConfig("", files={CONF: FileEntry(CONF, kubelet(), mode=0o600)})
     assert words(make_plan(old, new, default_policy()).actions) == ["None"]
+
+
+NAMED = {
+    "/etc/kubernetes/kubeconfig": "--kubeconfig",
+    "/etc/kubernetes/pki/kubelet.crt": "tlsCertFile",
+    "/etc/kubernetes/pki/kubelet.key": "tlsPrivateKeyFile",
+    "/etc/providers.yaml": "--image-credential-provider-config",
+}
+
+
+@pytest.mark.parametrize("path", [*NAMED, "/etc/kubernetes/other"])
+def test_a_file_that_the_configuration_names_restarts_the_kubelet(path: str) -> None:
+    flags = "".join(f" {key}={each}" for each, key in NAMED.items() if key.startswith("--"))
+    keys = {key: each for each, key in NAMED.items() if not key.startswith("--")}
+    host = {UNIT: f"[Service]\nExecStart=/usr/bin/kubelet --config={CONF}{flags}\n".encode(), CONF: kubelet(**keys)}
+    old, new = (config(files={path: content}) for content in (b"1", b"2"))
+    made = make_plan(old, new, default_policy(), host=HostView(host))
+    assert words(made.actions) == (RESTART if path in NAMED else REBOOT)
+    assert words(make_plan(old, new, default_policy()).actions) == REBOOT, "without a host nothing names it"
