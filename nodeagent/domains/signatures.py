@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from nodeagent.core.plan.domain import Domain
+from nodeagent.core.plan.layers import is_leftover
 from nodeagent.core.plan.policy import reload
 from nodeagent.core.plan.sides import Sides
 from nodeagent.core.validate import registries_d, signature_policy
@@ -40,6 +41,9 @@ class SignaturesDomain(Domain):
                 yield Problem(path, f"defines {name}, as {other} does: then no image can be pulled")
 
     def warnings(self, sides: Sides) -> Iterator[Problem]:
+        for path in _locations(sides.after):
+            if is_leftover(path):
+                yield Problem(path, "is read by CRI-O, which reads every file of the directory that ends in .yaml")
         if not sides.host.files:
             # Without the files of the host, none of them is missing.
             return

@@ -55,6 +55,13 @@ def test_a_plan_without_a_host_misses_no_key() -> None:
     assert list(DOMAIN.warnings(Sides(config(), config(files={POLICY: SIGNED})))) == []
 
 
+def test_a_hidden_file_that_is_read_is_named() -> None:
+    names = (".a.yaml", "a.yaml", ".b.yaml.swp", "more/.c.yaml")
+    host = {f"{PLACES}/{name}": b"" for name in names}
+    found = DOMAIN.warnings(Sides(config(), config(), HostView(host)))
+    assert [problem.path for problem in found] == [f"{PLACES}/.a.yaml"]
+
+
 def test_the_keys_of_the_host_are_read() -> None:
     sides = Sides(config(files={NAMESPACE: FULCIO}), config(files={POLICY: SIGNED}))
     assert set(DOMAIN.reads(sides)) == {f"{PLACES}/", KEY, CA}

@@ -120,8 +120,8 @@ class KubeletDomain(Domain):
                 yield Problem(
                     path, "is read by the kubelet, which reads every file of the directory that ends in .conf"
                 )
-        known = set(doubts_of(before))
-        for key, doubt in doubts_of(after):
+        known = {*doubts_of(before), *reservations.unknown_names(before)}
+        for key, doubt in (*doubts_of(after), *reservations.unknown_names(after)):
             if (key, doubt) not in known:
                 yield Problem(after.source_of(key), f"{key} {doubt}")
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 from nodeagent.core.validate.quantity import parse_quantity
 from nodeagent.domains.kubelet.document import KubeletConfig
 
-__all__ = ["CPUS", "MEMINFO", "NODES", "kept_back", "problems_of"]
+__all__ = ["CPUS", "MEMINFO", "NODES", "kept_back", "problems_of", "unknown_names"]
 
 MEMINFO: Final = "/proc/meminfo"
 CPUS: Final = "/sys/devices/system/cpu/online"
@@ -26,6 +26,12 @@ THRESHOLDS: Final = ("evictionHard", "evictionSoft", RECLAIM)
 MEMORY_SIGNAL: Final = "evictionHard.memory.available"
 # Resources of the Node from which hard thresholds of these signals are kept back, too.
 SIGNALS: Final = {"memory": MEMORY_SIGNAL, "ephemeral-storage": "evictionHard.nodefs.available"}
+# The names that kubelets up to 1.36 know (parseResourceList in cmd/kubelet/app, pkg/kubelet/eviction/api).
+KNOWN_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage", "pid")
+KNOWN_SIGNALS: Final = (
+    *("memory.available", "allocatableMemory.available", "pid.available"),
+    *(f"{fs}.{what}" for fs in ("nodefs", "imagefs", "containerfs") for what in ("available", "inodesFree")),
+)
 # With this flag hard thresholds are not kept back.
 IGNORES_EVICTION: Final = "--experimental-allocatable-ignore-eviction"
 # The default of evictionHard.memory.available.
@@ -67,6 +73,15 @@ def problems_of(config: KubeletConfig) -> Iterator[tuple[str, str]]:
             yield _largest(keys, "memory"), text
     if str(keys.get("memoryManagerPolicy")) == "Static":
         yield from _memory_manager(config)
+
+
+def unknown_names(config: KubeletConfig) -> Iterator[tuple[str, str]]:
+    """Yield key and warning for resources and signals that a newer kubelet may know. Others do not start with them."""
+    for tops, known, what in ((RESERVED, KNOWN_RESOURCES, "resource"), (THRESHOLDS, KNOWN_SIGNALS, "eviction signal")):
+        for key in config.keys:
+            top, _, name = key.partition(".")
+            if top in tops and name and name not in known:
+                yield key, f"is no {what} that is known: a kubelet that does not know it does not start"
 
 
 def _memory_manager(config: KubeletConfig) -> Iterator[tuple[str, str]]:

@@ -260,6 +260,24 @@ def test_what_a_reboot_or_another_runtime_may_make_right_is_a_warning(
     assert list(DOMAIN.warnings(Sides(new, new, HostView(host)))) == [], "it was so before"
 
 
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        ({"evictionHard": {"memory.availabel": "1Gi"}}, "evictionHard.memory.availabel"),
+        ({"evictionSoft": {"disk": "5%"}, "evictionSoftGracePeriod": {"disk": "1m"}}, "evictionSoft.disk"),
+        ({"kubeReserved": {"hugepages-2Mi": "2Mi"}}, "kubeReserved.hugepages-2Mi"),
+        ({"systemReserved": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi", "pid": "100"}}, ""),
+        ({"evictionHard": {"nodefs.inodesFree": "5%", "containerfs.available": "5%", "pid.available": "9"}}, ""),
+        ({"evictionMinimumReclaim": {"imagefs.available": "2Gi"}}, ""),
+    ],
+)
+def test_a_resource_or_signal_that_is_not_known_is_a_warning(keys: dict[str, Any], named: str) -> None:
+    old, new = config(files={CONF: kubelet()}), config(files={CONF: kubelet(**keys)})
+    found = [problem.message.split()[0] for problem in DOMAIN.warnings(Sides(old, new))]
+    assert found == ([named] if named else [])
+    assert list(DOMAIN.warnings(Sides(new, new))) == [], "it was so before"
+
+
 def test_a_hidden_drop_in_is_named() -> None:
     host = HostView(
         {UNIT: exec_start(f"--config-dir={DROPINS}"), f"{DROPINS}/.10.conf": b"", f"{DROPINS}/10.conf.bak": b""}
