@@ -15,6 +15,9 @@ from integration.hosts.nodeagent_client import machine_config, outcomes, unit_ev
 KUBELET_CONF = "/etc/kubernetes/kubelet.conf"
 KUBELET = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
 DROPIN = "/etc/crio/crio.conf.d/01-ctrcfg-test"
+SEARCH = "/etc/containers/registries.conf.d/01-image-searchRegistries.conf"
+PLACES = "/etc/containers/registries.d"
+SIGSTORE = "docker:\n  registry.example:\n    use-sigstore-attachments: true\n"
 
 
 def config(name: str, text: str) -> str:
@@ -146,3 +149,23 @@ def test_a_file_that_is_no_toml_is_refused_and_leftovers_are_named(node: Host) -
     wait_done(node, "good")
     assert f"{DROPIN}.bak" in agent.history(node)[0]["message"]
     assert outcomes(node) == [("good", "done")]
+
+
+def test_a_drop_in_of_registries_is_reloaded_and_a_namespace_of_two_files_is_refused(node: Host) -> None:
+    def search(name: str, *registries: str, **more: str) -> str:
+        text = f"unqualified-search-registries = {json.dumps(registries)}\n"
+        return machine_config(name, files={SEARCH: text, **more})
+
+    agent.apply(node, search("first", "a.example"))
+    wait_done(node, "first")
+    before = len(node.events())
+    agent.apply(node, search("more", "a.example", "b.example"))
+    wait_done(node, "more")
+    assert unit_events(node, since=before) == ["crio.service reload"]
+    # A file of the host has the namespace already.
+    node.write(f"{PLACES}/host.yaml", SIGSTORE)
+    twice = search("twice", "a.example", "b.example", **{f"{PLACES}/ours.yaml": SIGSTORE})
+    refused = agent.apply_command(node, twice, "--json", check=False)
+    assert (refused.returncode, json.loads(refused.stderr)["reason"]) == (2, "InvalidContent")
+    assert f"{PLACES}/host.yaml" in refused.stderr
+    assert node.reboots == 0
