@@ -12,12 +12,30 @@ from typing import Final
 
 from nodeagent.core.config.problems import shown
 
-__all__ = ["check"]
+__all__ = ["KUBECONFIG", "check", "check_main", "is_kubeconfig"]
 
 KIND: Final = "KubeletConfiguration"
+KUBECONFIG: Final = "Config"
 GROUP: Final = "kubelet.config.k8s.io/"
 # About a hundred times what a kubelet needs.
 MAX_BYTES: Final = 1024 * 1024
+
+
+def check_main(content: bytes) -> Iterator[str]:
+    """Check a file at a path where OpenShift has the configuration and kubeadm the kubeconfig of the kubelet."""
+    if not is_kubeconfig(content):
+        yield from check(content)
+
+
+def is_kubeconfig(content: bytes) -> bool:
+    """Return whether the file is a kubeconfig, which has credentials."""
+    import yaml
+
+    try:
+        content.decode()
+        return len(content) <= MAX_BYTES and (_top(content) or {}).get("kind") == KUBECONFIG
+    except (UnicodeDecodeError, yaml.YAMLError):
+        return False
 
 
 def check(content: bytes) -> Iterator[str]:

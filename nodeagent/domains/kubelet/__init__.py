@@ -48,9 +48,9 @@ DESCRIPTIVE: Final = ("[Unit] Description", "[Unit] Documentation")
 NAMING: Final = (
     "--bootstrap-kubeconfig",
     "--image-credential-provider-config",
-    "--kubeconfig",
     "tlsCertFile",
     "tlsPrivateKeyFile",
+    "--kubeconfig",
 )
 NAMED: Final = "kubelet files"
 # The drop-in of kubeadm reads one of them: the first in Debian packages, the second in RPMs.
@@ -86,15 +86,22 @@ class KubeletDomain(Domain):
         return found
 
     def actions(self, change: Change, sides: Sides) -> Verdict:
-        """systemd reads a unit again even if only its comments or descriptions changed."""
         verdict = super().actions(change, sides)
+        if not verdict.keys and (named := self.named(change, sides)).actions != UNLISTED:
+            return named
+        # systemd reads a unit again even if only its comments or descriptions changed.
         return replace(verdict, actions=(DAEMON_RELOAD,)) if change.domain == "unit" and not verdict.keys else verdict
 
     def named(self, change: Change, sides: Sides) -> Verdict:
         """Decide about a change of a file without an entry: a restart, if the configuration of the kubelet names it."""
         if NAMED not in sides.kept:
             configs = (KubeletConfig(sides.before), KubeletConfig(sides.after))
-            sides.kept[NAMED] = {config.keys[key]: key for config in configs for key in NAMING if key in config.keys}
+            found = {config.keys[key]: key for config in configs for key in NAMING if key in config.keys}
+            # kubeadm has the kubeconfig where OpenShift has the configuration.
+            places = [
+                path for path in CONFIG_FILES for files in (sides.before, sides.after) if _is_kubeconfig(path, files)
+            ]
+            sides.kept[NAMED] = dict.fromkeys(places, NAMING[-1]) | found
         key = sides.kept[NAMED].get(change.key)
         return Verdict(UNLISTED, "") if key is None else Verdict(RESTARTED, f"{key} of the kubelet names it")
 
@@ -222,6 +229,10 @@ def _enablement(sides: Sides) -> Iterator[KeyChange]:
             yield KeyChange(KUBELET, name, _shown(name, before), _shown(name, after), REBOOTED)
 
 
+def _is_kubeconfig(path: str, files: Mapping[str, bytes]) -> bool:
+    return path in files and kubelet_conf.is_kubeconfig(files[path])
+
+
 def _static_pods(config: KubeletConfig) -> str:
     path = config.keys.get("staticPodPath")
     return path.rstrip("/") if isinstance(path, str) and path.startswith("/") else ""
@@ -249,7 +260,7 @@ DOMAIN: Final = KubeletDomain(
     },
     units={KUBELET: BY_KEY},
     contents={
-        **dict.fromkeys(CONFIG_FILES, kubelet_conf.check),
+        **dict.fromkeys(CONFIG_FILES, kubelet_conf.check_main),
         **{f"{path}/*.conf": kubelet_conf.check for path in CONFIG_DIRS},
     },
     health=(HttpHealth(KUBELET, f"http://127.0.0.1:{HEALTHZ_PORT}/healthz"),),

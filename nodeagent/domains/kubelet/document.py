@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from nodeagent.core.config.text import document, plain_json
+from nodeagent.core.validate.kubelet_conf import KUBECONFIG, is_kubeconfig
 from nodeagent.domains.kubelet.unit import KubeletUnit, read_unit, unit_paths
 from nodeagent.errors import InvalidInput
 
@@ -103,7 +104,8 @@ class KubeletConfig:
         # A kubelet without the flag reads no file, whatever is at the usual path.
         if self.unit.program:
             return self.unit.flags.get("config", "")
-        return next((path for path in CONFIG_FILES if path in self.files), "")
+        found = (path for path in CONFIG_FILES if path in self.files)
+        return next((path for path in found if not is_kubeconfig(self.files[path])), "")
 
     @cached_property
     def config_dirs(self) -> Sequence[str]:
@@ -199,7 +201,10 @@ def _read(content: bytes) -> dict[str, Any]:
         data = document.load(content, "kubelet configuration", unique_keys=False)
     except (InvalidInput, RecursionError):
         return {UNREADABLE: content.hex()}
-    return data if isinstance(data, dict) else {UNREADABLE: content.hex()}
+    # A kubeconfig has credentials, which a plan must not show.
+    if isinstance(data, dict) and data.get("kind") != KUBECONFIG:
+        return data
+    return {UNREADABLE: content.hex()}
 
 
 def _patched(target: Mapping[str, Any], patch: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:

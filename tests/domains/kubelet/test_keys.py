@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from nodeagent import domains
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry
 from nodeagent.core.plan.change import Action, KeyChange
 from nodeagent.core.plan.plan import make_plan
@@ -362,3 +363,30 @@ def test_a_file_that_the_configuration_names_restarts_the_kubelet(path: str) -> 
     made = make_plan(old, new, default_policy(), host=HostView(host))
     assert words(made.actions) == (RESTART if path in NAMED else REBOOT)
     assert words(make_plan(old, new, default_policy()).actions) == REBOOT, "without a host nothing names it"
+
+
+def kubeconfig(key: str) -> bytes:
+    return f"apiVersion: v1\nkind: Config\nusers:\n- name: node\n  user: {{client-key-data: {key}}}\n".encode()
+
+
+KUBEADM = {
+    UNIT: exec_start("--config=/var/lib/kubelet/config.yaml --kubeconfig=/etc/kubernetes/kubelet.conf"),
+    "/var/lib/kubelet/config.yaml": kubelet(maxPods=9),
+}
+
+
+@pytest.mark.parametrize("host", [KUBEADM, {}], ids=["kubeadm", "without a unit"])
+def test_a_kubeconfig_where_others_have_the_configuration(host: dict[str, bytes]) -> None:
+    old, new = (config(files={CONF: kubeconfig(key)}) for key in ("c2VjcmV0LW9uZQ==", "c2VjcmV0LXR3bw=="))
+    made = make_plan(old, new, default_policy(), host=HostView(host))
+    assert words(made.actions) == RESTART
+    assert "c2VjcmV0" not in repr(made), "no credentials in a plan"
+    assert domains.validate(old, new) == ()
+
+
+def test_a_configuration_that_becomes_a_kubeconfig_shows_no_credentials() -> None:
+    old, new = config(files={CONF: kubelet(maxPods=9)}), config(files={CONF: kubeconfig("c2VjcmV0")})
+    made = make_plan(old, new, default_policy(), host=HostView({UNIT: exec_start(f"--config={CONF}")}))
+    assert [key.key for key in made.changes[0].keys] == ["(unreadable)", "maxPods"]
+    assert words(made.actions) == REBOOT
+    assert "c2VjcmV0" not in repr(made)
