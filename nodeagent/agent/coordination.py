@@ -246,7 +246,7 @@ class Coordination:
         if operation.windows.is_open(now):
             return
         opens = operation.windows.opens(now)
-        when = f"opens {opens.isoformat(timespec='minutes').replace('+00:00', 'Z')}" if opens else "never opens"
+        when = f"opens {opens.isoformat(timespec='seconds').replace('+00:00', 'Z')}" if opens else "never opens"
         raise Refused(f"no window is open; the next one {when}", reason=Reason.WINDOW_CLOSED)
 
 

@@ -148,7 +148,9 @@ def print_error(error: AgentError, *, as_json: bool) -> None:
     problems = data["errors"]
     # The message of most errors contains their only problem.
     if len(problems) > 1 or any(text not in data["message"] for problem in problems for text in problem.values()):
-        lines += [f"  {p['path']}: {p['message']}" if p["path"] else f"  {p['message']}" for p in problems]
+        from nodeagent.cli._render import change_name
+
+        lines += [f"  {change_name(p['path'])}: {p['message']}" if p["path"] else f"  {p['message']}" for p in problems]
     lines += [f"hint: {hint}" for hint in error.hint.splitlines()]
     print("\n".join(map(_shown, lines)), file=sys.stderr)
 

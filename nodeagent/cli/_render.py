@@ -24,6 +24,7 @@ __all__ = [
     "ago",
     "ahead",
     "bar",
+    "change_name",
     "clock",
     "counted",
     "duration",
@@ -120,6 +121,12 @@ class Screen:
 
     def _up(self) -> str:
         return f"{ESCAPE}{self._height}F" if self._height else ""
+
+
+def change_name(change: str) -> str:
+    """Return the id of a change as it is, as in ``file:/etc/x``, and ``fips`` for ``fips:fips``."""
+    domain, _, key = change.partition(":")
+    return domain if domain == key else change
 
 
 def local_now() -> datetime:

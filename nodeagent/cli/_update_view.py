@@ -14,13 +14,14 @@ from nodeagent.cli._render import (
     STRONG,
     WARN,
     ago,
+    change_name,
     clock,
     counted,
     duration,
     local_times,
     paint,
 )
-from nodeagent.cli.plan import POLICY, change_name, detail_text
+from nodeagent.cli.plan import POLICY, detail_text
 from nodeagent.core.plan.change import ActionType, Detail
 from nodeagent.core.update.trail import Span, Trail, elapsed, gap_before, trail_from_dict
 from nodeagent.reasons import hint

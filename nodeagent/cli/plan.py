@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from nodeagent.cli import _io
 from nodeagent.cli._io import printable
-from nodeagent.cli._render import BAD, DIM, GOOD, STRONG, WARN, paint, table
+from nodeagent.cli._render import BAD, DIM, GOOD, STRONG, WARN, change_name, paint, table
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.enumerated import enumerated
 from nodeagent.core.plan.change import Action, ActionType, Detail, KeyChange, Plan, PlannedChange, PolicySource
@@ -27,7 +27,6 @@ __all__ = [
     "actions_text",
     "add_arguments",
     "ask_plan",
-    "change_name",
     "detail_text",
     "plan_here",
     "plan_update",
@@ -227,10 +226,14 @@ def ask_plan(text: str, *, diff: bool, stage: bool, as_json: bool) -> dict[str, 
     try:
         return ask(lambda client: client.plan(text, diff=diff, stage=stage))
     except Unreachable as error:
-        # A daemon that runs and does not answer may be changing the host, so its store shows no state to plan from.
-        if stage or error.reason not in (Reason.SERVICE_UNKNOWN, Reason.BUS_UNREACHABLE):
-            raise
         from nodeagent.cli import _offline
+
+        # The units of the host are compared through the bus, so the store alone does not help.
+        if error.reason == Reason.BUS_UNREACHABLE and not stage:
+            error.hint = f"{error.hint}; {_offline.NEITHER}"
+        # A daemon that runs and does not answer may be changing the host, so its store shows no state to plan from.
+        if stage or error.reason != Reason.SERVICE_UNKNOWN:
+            raise
 
         if not as_json:
             _io.warn("the daemon does not run; planning from its store")
@@ -387,9 +390,3 @@ def _key_row(key: KeyChange, plan: Plan) -> tuple[str, str, str, str]:
 
 def _starts(plan: Plan, unit: str) -> bool:
     return plan.reboot or any((each.type, each.unit) == (ActionType.RESTART, unit) for each in plan.actions)
-
-
-def change_name(change: str) -> str:
-    """Return ``file:/etc/x`` as it is, and ``fips`` for ``fips:fips``."""
-    domain, _, key = change.partition(":")
-    return domain if domain == key else change

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from nodeagent.cli import _io
 from nodeagent.cli._io import printable
+from nodeagent.cli._render import change_name
 from nodeagent.core.plan.change import Change, ChangeKind, PolicySource
 from nodeagent.core.plan.policy import Policy
 from nodeagent.core.plan.policy_explain import Disruptive, Suggestion, entry_to_dict, suggest
@@ -147,6 +148,6 @@ def _show(what: str, found: Sequence[Suggestion], entries: Sequence[Mapping[str,
     if others or more:
         print(printable(f"# {what} still needs it for:" if entries else f"# No entry avoids the disruption by {what}:"))
     for each in others:
-        print(printable(f"#   {each.change.id}: {each.why}"))
+        print(printable(f"#   {change_name(each.change.id)}: {each.why}"))
     if more:
         print(f"#   {more} more changes, which the history leaves out")

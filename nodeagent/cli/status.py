@@ -21,6 +21,7 @@ from nodeagent.cli._render import (
     ago,
     ahead,
     bar,
+    change_name,
     clock,
     local_now,
     local_times,
@@ -158,7 +159,7 @@ def _partial(partial: dict[str, Any], message: str, now: datetime) -> Iterator[t
         paint(printable(f"{len(applied)} of {total} changes of {partial['config']} are applied ({since})"), WARN),
     )
     for found in waits[:SHOWN]:
-        yield "waiting", printable(f"{found['change']}: {found['for']}")
+        yield "waiting", printable(f"{change_name(found['change'])}: {found['for']}")
     if len(waits) > SHOWN:
         yield "waiting", f"{len(waits) - SHOWN} more (status --json has all)"
     # At first, the update waits for the same as its parts.
@@ -169,7 +170,8 @@ def _partial(partial: dict[str, Any], message: str, now: datetime) -> Iterator[t
 def _drift(drift: Sequence[dict[str, Any]], now: datetime) -> Iterator[tuple[str, str]]:
     """An older daemon sends none."""
     for found in drift[:SHOWN]:
-        text = f"{found['entry']} {found['why']} (since {clock(found['since'], now)}, {ago(found['since'], now)}"
+        entry, since = change_name(found["entry"]), found["since"]
+        text = f"{entry} {found['why']} (since {clock(since, now)}, {ago(since, now)}"
         yield "drift", paint(printable(text + (f", by {found['by']})" if found["by"] else ")")), WARN)
     if len(drift) > SHOWN:
         yield "drift", f"{len(drift) - SHOWN} more (status --json has all)"

@@ -6,7 +6,7 @@ import argparse
 
 from nodeagent.cli._client import Client, ask
 from nodeagent.cli._io import emit, printable
-from nodeagent.cli._render import BAD, GOOD, WARN, counted, paint, table
+from nodeagent.cli._render import BAD, GOOD, WARN, change_name, counted, paint, table
 
 __all__ = ["add_arguments", "run"]
 
@@ -26,11 +26,11 @@ def run(args: argparse.Namespace) -> int:
     else:
         table(
             ["ENTRY", "WHAT IS WRONG"],
-            [[printable(drift["entry"]), printable(drift["why"])] for drift in answer["drift"]],
+            [[printable(change_name(drift["entry"])), printable(drift["why"])] for drift in answer["drift"]],
         )
         print(paint(f"\nthis host differs from {answer['config']}: {counted(len(answer['drift']), 'difference')}", BAD))
     # Missing from a daemon of an earlier version, and without a blocked config.
     if not args.json and (waits := answer.get("waits")):
         print(paint(f"\nnot applied yet, and no drift: {counted(len(waits), 'change')} of the desired config", WARN))
-        print("\n".join(f"  {printable(entry)}" for entry in waits))
+        print("\n".join(f"  {printable(change_name(entry))}" for entry in waits))
     return 0 if answer["ok"] else 1

@@ -134,8 +134,8 @@ async def test_a_window_is_waited_for_and_its_closing_interrupts_nothing() -> No
     task = asyncio.create_task(host.settle())
     await asyncio.sleep(600)
     assert waited_for(host) == ["WindowClosed"]
-    assert "opens 2026-01-02T00:00Z" in host.record.message or any(
-        "opens 2026-01-02T00:00Z" in event.message for event in host.world.events if isinstance(event, UpdateWaiting)
+    assert "opens 2026-01-02T00:00:00Z" in host.record.message or any(
+        "opens 2026-01-02T00:00:00Z" in event.message for event in host.world.events if isinstance(event, UpdateWaiting)
     )
     assert host.around.slot == ""
     assert host.loop is not None

@@ -83,6 +83,17 @@ def test_no_daemon(cli: Cli, bus_address: str, config: str) -> None:
     assert answer.err.startswith("nodeagent: ServiceUnknown: the daemon does not run\nhint: systemctl status nodeagent")
 
 
+@pytest.mark.parametrize("words", [["plan"], ["apply", "--dry-run"], ["policy", "suggest"]])
+def test_a_plan_without_a_bus(words: list[str], cli: Cli, config: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/run/none")
+    answer = cli(*words, config)
+    assert (answer.code, answer.out) == (5, "")
+    # Nothing is tried that needs the bus again, and no address of a socket is shown.
+    error, way_out = answer.err.splitlines()
+    assert error == "nodeagent: BusUnreachable: the system bus cannot be reached"
+    assert way_out.endswith("nodeagent plan --from A --to B needs neither the daemon nor root")
+
+
 def update(daemon: FakeDaemon, outcome: str = "done", **more: Any) -> None:
     """Play a daemon after Apply: some phases, then rest."""
     step = {"name": "reload crio.service", "index": 1, "count": 2, "percent": 50}

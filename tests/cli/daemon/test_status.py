@@ -64,14 +64,14 @@ def test_a_config_of_which_a_part_waits(cli: Cli, daemon: FakeDaemon, golden: Go
     daemon.status |= {
         "phase": "Leasing",
         "reason": "WindowClosed",
-        "message": "no window is open; the next one opens 2026-11-23T03:00Z",
+        "message": "no window is open; the next one opens 2026-11-23T03:00:00Z",
         "desired": "worker-2",
         "partial": {
             "config": "worker-2",
             "digest": "d2",
             "since": "2026-11-21T03:11:30.000Z",
             "reason": "WindowClosed",
-            "message": "no window is open; the next one opens 2026-11-23T03:00Z",
+            "message": "no window is open; the next one opens 2026-11-23T03:00:00Z",
             "applied": ["sshkey:core", "file:/etc/containers/policy.json"],
             "waits": [{"change": f"file:/etc/{number}", "for": "Drain, Reboot"} for number in range(22)],
         },
