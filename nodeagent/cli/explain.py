@@ -11,10 +11,11 @@ from nodeagent.cli._io import printable
 from nodeagent.cli._render import STRONG, paint
 from nodeagent.cli.plan import POLICY, actions_text
 from nodeagent.core.config.paths import UNIT_DIR
+from nodeagent.core.plan.change import Change, ChangeKind, PolicySource
 from nodeagent.core.plan.policy import SSHKEY, Entry, Policy
-from nodeagent.core.plan.policy_explain import Explanation, explain
+from nodeagent.core.plan.policy_explain import Disruptive, Explanation, explain, suggest
 from nodeagent.errors import InvalidInput
-from nodeagent.reasons import Reason, documentation
+from nodeagent.reasons import DOCUMENTATION, Reason, documentation
 
 __all__ = ["SCHEMA", "add_arguments", "run"]
 
@@ -56,11 +57,22 @@ def run(args: argparse.Namespace) -> int:
     else:
         policy, path = _io.load_policy(args.policy), args.policy
     found = explain(policy, domain, key)
+    recommended = _recommended(found)
     if args.json:
-        _io.emit({**_to_dict(found), "policy_file": path})
+        _io.emit({**_to_dict(found, recommended), "policy_file": path})
     else:
-        _show(found, path if args.policy is None else None)
+        _show(found, recommended, path if args.policy is None else None)
     return 0
+
+
+def _recommended(found: Explanation) -> Entry | None:
+    """Return the entry of the recommended policy for a path that no entry covers."""
+    if found.source is not PolicySource.NONE or not found.actions:
+        return None
+    from nodeagent.cli.policy import recommended_policy
+
+    unlisted = Disruptive(Change(found.domain, found.key, ChangeKind.MODIFIED), found.source)
+    return suggest([unlisted], recommended_policy())[0].entry
 
 
 def _host_policy() -> tuple[Policy, str | None]:
@@ -124,15 +136,20 @@ def _closest(text: str) -> str:
     from difflib import get_close_matches
 
     from nodeagent.core.config.unit_names import UNIT_TYPES
+    from nodeagent.core.update.phase import Phase
 
-    close = get_close_matches(text, [*WORDS, *Reason], 1, cutoff=0.75)
+    if text.capitalize() in list(Phase):
+        return f"it is a phase, whose reason nodeagent status names; see {DOCUMENTATION}/reference/phases.md"
+    known = {str(each).lower(): str(each) for each in (*WORDS, *Reason)}
+    close = [known[each] for each in get_close_matches(text.lower(), known, 1, cutoff=0.75)]
     name, dot, ending = text.rpartition(".")
     if not close and dot:
         close = [f"{name}.{each}" for each in get_close_matches(ending, UNIT_TYPES, 1, cutoff=0.75)]
     return f"did you mean {close[0]}?" if close else ""
 
 
-def _to_dict(found: Explanation) -> dict[str, Any]:
+def _to_dict(found: Explanation, recommended: Entry | None) -> dict[str, Any]:
+    """``recommended`` in it: the actions of the recommended policy for a path without an entry; None if it has none."""
     from nodeagent.core.plan.plan_json import action_to_dict
 
     return {
@@ -148,11 +165,12 @@ def _to_dict(found: Explanation) -> dict[str, Any]:
         "replaces": found.replaced is not None,
         "shadowed": [{"entry": entry.key, "policy": str(entry.source)} for entry in found.shadowed],
         "reason": found.reason,
+        "recommended": None if recommended is None else [action_to_dict(action) for action in recommended.actions],
     }
 
 
-def _show(found: Explanation, path: str | None) -> None:
-    rows = list(_rows(found))
+def _show(found: Explanation, recommended: Entry | None, path: str | None) -> None:
+    rows = list(_rows(found, recommended))
     if path is not None:
         file = found.entry.origin if found.entry is not None else ""
         rows.append(("policy of", f"this host ({file or path})"))
@@ -162,7 +180,7 @@ def _show(found: Explanation, path: str | None) -> None:
         print(f"  {label.ljust(width)}  {printable(text)}")
 
 
-def _rows(found: Explanation) -> Iterator[tuple[str, str]]:
+def _rows(found: Explanation, recommended: Entry | None) -> Iterator[tuple[str, str]]:
     yield "policy", POLICY[found.source]
     yield "why", found.reason
     if found.actions == ():
@@ -171,6 +189,10 @@ def _rows(found: Explanation) -> Iterator[tuple[str, str]]:
         yield "does", found.entry.summary
     else:
         yield "does", actions_text(found.actions or ())
+    if recommended is not None:
+        yield "to avoid", f"{actions_text(recommended.actions)}, with the setting recommended_policy: true"
+    elif found.source is PolicySource.NONE and found.actions and found.domain in ("file", "unit"):
+        yield "to avoid", f"an entry in /etc/nodeagent/policy.yaml: {DOCUMENTATION}/usage/avoid-a-reboot.md"
     if found.replaced is not None:
         yield "instead of", _entry_text(found.replaced)
     for entry in found.shadowed:

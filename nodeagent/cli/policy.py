@@ -125,12 +125,13 @@ def recommended_policy() -> Policy:
 def show_avoidable(changes: Iterable[Change]) -> None:
     """Print whether the recommended policy avoids the disruption by unlisted changes, or the first that it does not."""
     found = suggest([Disruptive(change, PolicySource.NONE) for change in changes], recommended_policy())
-    left = next((each.change.key for each in found if each.entry is None), None)
-    if left is None:
+    left = [printable(each.change.key) for each in found if each.entry is None]
+    if not left:
         print("avoidable: the recommended policy needs no drain and no reboot for it; see nodeagent policy suggest")
-    else:
-        left = printable(left)
-        print(f"unlisted: no entry of the policy has it, so it drains and reboots; see nodeagent explain {left}")
+        return
+    several = f"{len(left)} changes, so they drain and reboot"
+    covered = "this change, so it drains and reboots" if len(left) == 1 else several
+    print(f"unlisted: no policy entry covers {covered}; see nodeagent explain {left[0]}")
 
 
 def _show(what: str, found: Sequence[Suggestion], entries: Sequence[Mapping[str, Any]], more: int) -> None:

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from nodeagent.cli.main import main
-from nodeagent.reasons import documentation, hint
+from nodeagent.core.plan.policy_parse import parse_policy
+from nodeagent.reasons import DOCUMENTATION, documentation, hint
 from nodeagent.settings.load import load
 from tests.cli.conftest import write
 from tests.support.golden import Golden
+
+RECOMMENDED = Path(__file__).parents[2] / "systemd/usr/lib/nodeagent/policy-recommended.yaml"
 
 POLICY = {
     "files": [
@@ -151,6 +154,33 @@ def test_a_field_that_no_update_can_change(target: str, why: str, capsys: pytest
     assert json.loads(capsys.readouterr().out)["actions"] == []
 
 
+@pytest.mark.parametrize(
+    ("target", "actions", "text"),
+    [
+        ("/etc/chrony.conf", [RESTART], "Restart chronyd.service, with the setting recommended_policy: true"),
+        ("/etc/unknown", None, f"an entry in /etc/nodeagent/policy.yaml: {DOCUMENTATION}/usage/avoid-a-reboot.md"),
+        ("app.service", None, f"an entry in /etc/nodeagent/policy.yaml: {DOCUMENTATION}/usage/avoid-a-reboot.md"),
+        ("osImageURL", None, ""),
+        ("/etc/containers/policy.json", None, ""),
+        ("fips", None, ""),
+    ],
+)
+def test_what_avoids_the_reboot(
+    target: str, actions: Any, text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nodeagent.cli.policy.recommended_policy", lambda: parse_policy(RECOMMENDED.read_bytes()))
+    assert explained(capsys, target)["recommended"] == actions
+    assert main(["explain", target]) == 0
+    shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  to avoid")]
+    assert shown == ([f"  to avoid  {text}"] if text else [])
+
+
+@pytest.mark.parametrize("word", ["Degraded", "leasing"])
+def test_a_phase(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", word]) == 2
+    assert "hint: it is a phase" in capsys.readouterr().err
+
+
 def test_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
     found = explained(capsys, "LeaseHeld")
     assert found == {
@@ -170,6 +200,8 @@ def test_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
         ("kernelArgs", "kernelArguments"),
         ("chronyd.servce", "chronyd.service"),
         ("ssh-key", "sshkey"),
+        ("leaseheld", "LeaseHeld"),
+        ("kernelargs", "kernelArguments"),
     ],
 )
 def test_a_word_with_a_typing_error(word: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:

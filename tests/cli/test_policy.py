@@ -107,3 +107,19 @@ def test_plan_mentions_it(
     new = write(tmp_path / "new.json", machine_config("new", files))
     assert main(["plan", "--from", str(old), "--to", str(new)]) == 0
     assert ("nodeagent policy suggest" in capsys.readouterr().out) is shown
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        (["/etc/motd", "/etc/y"], "this change, so it drains and reboots; see nodeagent explain /etc/y"),
+        (["/etc/motd", "/etc/y", "/etc/z"], "2 changes, so they drain and reboot; see nodeagent explain /etc/y"),
+    ],
+)
+def test_plan_names_what_no_entry_covers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], files: list[str], said: str
+) -> None:
+    old = write(tmp_path / "old.json", machine_config("old", {}))
+    new = write(tmp_path / "new.json", machine_config("new", dict.fromkeys(files, b"x")))
+    assert main(["plan", "--from", str(old), "--to", str(new)]) == 0
+    assert f"\nunlisted: no policy entry covers {said}\n" in capsys.readouterr().out
