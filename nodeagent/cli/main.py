@@ -77,6 +77,7 @@ FOREIGN: Final = {
     "-f": "name the file without an option: nodeagent apply FILE",
     "--filename": "name the file without an option: nodeagent apply FILE",
     "--diff": "nodeagent plan --diff FILE shows the changed lines",
+    "-w": "nodeagent status --watch follows the status; --wait of apply, rollback and reboot waits for the end",
 }
 
 # As a shell reports SIGINT and SIGPIPE.
@@ -107,6 +108,8 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         # An abbreviation would stop working when an option with the same beginning is added.
         allow_abbrev=False,
     )
+    # ``_familiar`` replaces it by the command before it is parsed.
+    parser.add_argument("--version", action="store_true", help="show the version, as nodeagent version")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     for command in COMMANDS:
         about = command.help[0].upper() + command.help[1:] + "."
@@ -154,7 +157,7 @@ def _run(words: list[str]) -> int:
         parser = build_parser(words[0] if words and words[0] in names else None)
         args, extra = parser.parse_known_args(words)
         if extra:
-            raise _unknown_argument(args.command, extra, parser)
+            raise _unknown_argument(words, extra, parser)
         status: int = args.run(args)
     except SystemExit as stop:
         # argparse exits after --help.
@@ -164,14 +167,16 @@ def _run(words: list[str]) -> int:
 
 
 def _familiar(words: list[str], names: set[str]) -> list[str]:
-    """Accept ``--version`` and ``help COMMAND``, as other programs do."""
+    """Accept ``--version``, ``-V`` and ``help COMMAND``, as other programs do."""
     match words:
-        case ["--version" | "-V"]:
-            return ["version"]
-        case ["help", command] if command in names:
-            return [command, "--help"]
+        case ["--version" | "-V", *more]:
+            return ["version", *more]
+        case ["help", command, *more] if command in names:
+            return [command, *more, "--help"]
         case ["help"]:
             return ["--help"]
+        case ["help", command, *_]:
+            raise _unknown_command(command, names)
         case _:
             return words
 
@@ -188,12 +193,21 @@ def _unknown_command(word: str, names: set[str]) -> InvalidInput:
     return InvalidInput(f"there is no command {word!r}", reason=Reason.USAGE, hint=hint)
 
 
-def _unknown_argument(command: str, extra: Sequence[str], parser: argparse.ArgumentParser) -> InvalidInput:
+def _unknown_argument(words: Sequence[str], extra: Sequence[str], parser: argparse.ArgumentParser) -> InvalidInput:
     names = [word.partition("=")[0] for word in extra if word.startswith("-")]
     known = _options(parser)
     hints = [found for name in names if (found := FOREIGN.get(name) or _did_you_mean(name, known))]
-    hints = [*dict.fromkeys(hints), f"nodeagent {command} --help"]
+    hints = [*dict.fromkeys(hints), f"{_command_of(words, parser)} --help"]
     return InvalidInput(f"unrecognized arguments: {' '.join(extra)}", reason=Reason.USAGE, hint="\n".join(hints))
+
+
+def _command_of(words: Sequence[str], parser: argparse.ArgumentParser) -> str:
+    """Return the command and the subcommand of the line, as in ``nodeagent settings check``."""
+    for word in words:
+        subs = next((each for each in parser._actions if isinstance(each, argparse._SubParsersAction)), None)
+        if subs is not None and word in subs.choices:
+            parser = subs.choices[word]
+    return parser.prog
 
 
 def _options(parser: argparse.ArgumentParser) -> set[str]:

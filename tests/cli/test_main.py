@@ -184,6 +184,11 @@ def test_nothing_heavy_is_imported(options: list[str], configs: Path) -> None:
         (["status", "-o", "json"], ["-o json", "hint: --json", "hint: nodeagent status --help"]),
         (["apply", "-f", "x"], ["hint: name the file without an option: nodeagent apply FILE"]),
         (["apply", "--diff", "x"], ["hint: nodeagent plan --diff FILE"]),
+        (["status", "-w"], ["hint: nodeagent status --watch", "hint: nodeagent status --help"]),
+        (["settings", "check", "x"], ["unrecognized arguments: x", "hint: nodeagent settings check --help"]),
+        (["help", "nope"], ["there is no command 'nope'", "nodeagent --help"]),
+        (["help", "aply"], ["there is no command 'aply'", "did you mean nodeagent apply?"]),
+        (["--version", "x"], ["unrecognized arguments: x", "nodeagent version --help"]),
         (
             ["history", "--limit", "abc"],
             ["argument --limit: must be a number from 1 to 1000", "nodeagent history --help"],
@@ -208,5 +213,8 @@ def test_arguments_of_other_programs(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out.startswith("nodeagent ")
     assert main(["help"]) == 0
     assert "commands:" in capsys.readouterr().out
+    assert "--version" in build_parser().format_help()
     assert main(["help", "apply"]) == 0
     assert "usage: nodeagent apply" in capsys.readouterr().out
+    assert main(["help", "settings", "check"]) == 0
+    assert "usage: nodeagent settings check" in capsys.readouterr().out
