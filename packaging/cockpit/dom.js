@@ -27,13 +27,16 @@ export const failure = error =>
     notice("bad", error.reason || "The request failed", error.message,
         error.problems?.length
             ? element("ul", {}, ...error.problems.map(({ path, message }) =>
-                element("li", {}, path ? `${path}: ${message}` : message)))
+                element("li", {}, path ? `${changeName(path)}: ${message}` : message)))
             : "",
         error.hint ? `What now: ${error.hint}` : "");
 
 const LOCAL = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", hourCycle: "h23" });
 
 export const localTime = stamp => (stamp ? LOCAL.format(new Date(stamp)) : "");
+
+/* Return the id of a change, "fips" for "fips:fips". */
+export const changeName = id => id.replace(/^(\w+):\1$/, "$1");
 
 /* Return the text with its times, which nodeagent writes as RFC 3339 in UTC, in local time. */
 export const localTimes = text =>

@@ -1,6 +1,6 @@
 /* Start and stop the maintenance of the host. */
 
-import { byId, failure, localTime } from "./dom.js";
+import { byId, failure, localTime, localTimes } from "./dom.js";
 import { isAdmin, onRights } from "./rights.js";
 
 export class MaintenanceSection {
@@ -24,7 +24,7 @@ export class MaintenanceSection {
             const note = JSON.parse(status.Status).maintenance;
             const until = note?.until ? `until ${localTime(note.until)}` : "until it is stopped";
             byId("maintenance-now").textContent = note
-                ? `${note.requester} has this host for "${note.reason}" (${note.state}) since ${localTime(note.since)}, ${until}. ${note.message}`
+                ? `${note.requester} has this host for "${note.reason}" (${note.state}) since ${localTime(note.since)}, ${until}. ${localTimes(note.message)}`
                 : "This host is not in maintenance. During one, nodeagent does not stage, update or reboot it.";
         }
         this.#refresh();

@@ -1,6 +1,6 @@
 /* A plan (nodeagent/plan/v1) as elements. */
 
-import { element, localTimes, notice } from "./dom.js";
+import { changeName, element, localTimes, notice } from "./dom.js";
 
 const COSTS = {
     none: ["good", "No service is interrupted."],
@@ -32,7 +32,7 @@ function diffOf(text) {
 function changeOf(change) {
     const actions = change.actions.map(describe).join(", ") || "no action";
     return element("li", {},
-        element("strong", {}, `${change.change} ${change.domain}:${change.key}`),
+        element("strong", {}, `${change.change} ${changeName(`${change.domain}:${change.key}`)}`),
         element("div", {}, `${actions} (policy: ${change.policy === "none" ? "unlisted" : change.policy})${change.why ? `: ${change.why}` : ""}`),
         ...(change.details ?? []).map(each => element("div", { class: "muted" }, detail(each))),
         ...(change.keys ?? []).map(each =>
@@ -53,7 +53,7 @@ export function planOf(plan) {
             ? [element("h3", {}, "Changes"), element("ul", { class: "changes" }, ...plan.changes.map(changeOf))]
             : []),
         ...listOf("ol", "Actions, in this order", plan.actions.map(each =>
-            `${describe(each)}, for ${each.because.join(", ")}`)),
-        ...listOf("ul", "Drift", plan.drift.map(each => `${each.entry}: ${each.why} (${each.then})`)),
+            `${describe(each)}, for ${each.because.map(changeName).join(", ")}`)),
+        ...listOf("ul", "Drift", plan.drift.map(each => `${changeName(each.entry)}: ${each.why} (${each.then})`)),
         ...listOf("ul", "Staged OS", plan.os ? [plan.os.summary] : []));
 }

@@ -1,6 +1,6 @@
 /* The status of the host, as it changes. */
 
-import { byId, element, localTime, localTimes, pairs } from "./dom.js";
+import { byId, changeName, element, localTime, localTimes, pairs } from "./dom.js";
 
 const REST = ["Idle", "Degraded"];
 
@@ -35,7 +35,7 @@ function facts(status, all) {
     if (all.drain)
         found.push(["Pods to move", String(all.drain.remaining.length)]);
     if (status.DriftedEntries)
-        found.push(["Drift", all.drift.map(({ entry, why }) => `${entry}: ${why}`).join("; ")]);
+        found.push(["Drift", all.drift.map(({ entry, why }) => `${changeName(entry)}: ${why}`).join("; ")]);
     for (const { version, checksum, booted, staged } of all.deployments)
         if (booted || staged)
             found.push([booted ? "Booted OS" : "Staged OS", version || checksum.slice(0, 12)]);
