@@ -54,6 +54,7 @@ BEFORE: Mapping[str, str] = {
     "new user": HEAVY,
     "luks": HEAVY,
     "link": HEAVY,
+    "image by tag": "accepted by `plan`, refused by `apply`",
     "fips": "refused by `plan`; `explain fips` promised a drain and a reboot",
 }
 

@@ -285,6 +285,11 @@ def plan_update(old: MachineConfig, new: MachineConfig, policy: Policy, what: st
     from nodeagent.domains.checks import check_update
 
     check_update(old, new, what)
+    if old.os_image_url != new.os_image_url or old.extensions != new.extensions:
+        from nodeagent.core.plan.deployment import target_between
+
+        # A host refuses an image without a digest as well.
+        target_between(old, new)
     return make_plan(old, new, policy)
 
 

@@ -1,4 +1,4 @@
-"""Forty mistakes of people who write configs: what `nodeagent plan` reports for each.
+"""Mistakes of people who write configs: what `nodeagent plan` reports for each.
 
 Left to the host, which has the programs: sshd, sudoers, units by systemd-analyze, drop-ins of unknown units, owners.
 """
@@ -159,6 +159,11 @@ MISTAKES: dict[str, tuple[Spec | str | bytes, str, list[str]]] = {
         document(storage={"links": [{"path": "/etc/l", "target": "/etc/a"}]}),
         "Unreconcilable",
         ["storage.links[/etc/l]", "hint: remove the change of storage.links from the config"],
+    ),
+    "image by tag": (
+        document(osImageURL="quay.io/org/os:4.16"),
+        "ImageNotPinned",
+        ["osImageURL", "hint: append @sha256:"],
     ),
     "fips": (document(fips=True), "Unreconcilable", ["spec.fips", "reinstall the host"]),
 }  # fmt: skip
