@@ -22,8 +22,9 @@ from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.core.update.ports.store import HistoryEntry
 from nodeagent.core.update.record import Record
+from nodeagent.errors import Terminal
 from nodeagent.host.store.store import SqliteStore
-from nodeagent.reasons import hint
+from nodeagent.reasons import Reason, hint
 from tests.cli.daemon.conftest import NOW, Cli
 from tests.cli.daemon.fake_daemon import IDLE, FakeDaemon, entry
 from tests.support.golden import Golden
@@ -196,6 +197,11 @@ def test_without_a_bus_either(cli: Cli, monkeypatch: pytest.MonkeyPatch, store: 
 def test_invalid_settings_do_not_hide_the_status(
     cli: Cli, bus_address: str, no_settings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The machine that runs the tests may have a store there.
+    def no_store(path: Path) -> None:
+        raise Terminal(f"there is no store at {path}", reason=Reason.NO_STORE)
+
+    monkeypatch.setattr("nodeagent.host.store.opening.read_only_open", no_store)
     (no_settings / "20-bad.yaml").write_text("nonsense: true")
     answer = cli("status", "--json")
     assert answer.code == 5
