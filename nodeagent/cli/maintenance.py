@@ -131,9 +131,9 @@ def _describe(found: dict[str, Any] | None, lease: dict[str, Any] | None) -> Non
         print(_headline(found))
         for label, text in _rows(found):
             print(f"{label:<9}  {printable(text)}")
+    # Its lease has the same holder, reason and end.
     elif lease is not None:
         print("maintenance is under way: nothing disrupts this host")
-    if lease is not None:
         describe_lease(lease)
 
 
@@ -154,6 +154,7 @@ def _headline(found: dict[str, Any]) -> str:
 def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
     now = local_now()
     rows = [("requester", found["requester"]), ("why", found["reason"])]
+    rows.append(("since", f"{clock(found['since'], now)}, {ago(found['since'], now)}"))
     rows.append(("until", clock(found["until"], now) if found["until"] else "stopped by an operator"))
     if found["drained"]:
         rows.append(("drained", f"{clock(found['drained'], now)}, {ago(found['drained'], now)}"))

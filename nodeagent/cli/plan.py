@@ -325,12 +325,15 @@ def _show(
         for line in text.splitlines():
             print(paint(printable(line), DIFF.get(line[:1], "")))
         print()
-    width = max(len(_action_text(action)) for action in plan.actions)
-    for number, action in enumerate(plan.actions, 1):
+    acts = [action for action in plan.actions if action.type is not ActionType.NONE]
+    width = max((len(_action_text(action)) for action in acts), default=0)
+    for number, action in enumerate(acts, 1):
         because = printable(f"for {enumerated(map(change_name, action.because), MAX_BECAUSE)}")
         print(f"{number}. {_action_text(action).ljust(width)}  {paint(because, DIM)}")
+    if acts:
+        print()
     word = disruption(plan)
-    print(f"\ndisruption: {paint(word, STYLE[word])} ({SENTENCE[word]})")
+    print(f"disruption: {paint(word, STYLE[word])} ({SENTENCE[word]})")
     _show_avoidable(plan)
     _show_parts(plan)
     for note in notes:

@@ -126,9 +126,12 @@ def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool, log: Sequence[
     # The update to the desired config begins afterwards.
     if target != status["desired"]:
         yield "updating to", printable(target)
-    if lease := status["lease"]:
+    found = status.get("maintenance")
+    lease = status["lease"]
+    # The lease of the maintenance repeats its line.
+    if lease and not (found and lease.get("operation") == "maintenance" and lease["reason"] == found["reason"]):
         yield "lease", _lease(lease, now)
-    if found := status.get("maintenance"):
+    if found:
         yield "maintenance", _maintenance(found, now)
     if drain := status["drain"]:
         yield from _drain(drain, now)

@@ -146,6 +146,13 @@ def test_maintenance(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
         "wait": False,
     }
     golden("commands", "maintenance start", answer.out)
+    # One line for the maintenance and its lease.
+    rows = [line for line in cli("status").out.splitlines() if "disk swap" in line]
+    assert [row.split()[0] for row in rows] == ["maintenance"]
+    # Another holder is shown as well.
+    daemon.change(lease={**LEASE, "holder": "node-a", "operation": "update", "reason": "update to worker-2"})
+    assert "\nlease  " in cli("status").out
+    daemon.change(lease=LEASE)
     assert cli("maintenance", "status", "--json").json == {
         "schema": "nodeagent/maintenance/v1",
         "active": True,
