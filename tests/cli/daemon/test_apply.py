@@ -49,6 +49,26 @@ def test_apply_sends_the_text_and_returns(cli: Cli, daemon: FakeDaemon, config: 
     assert cli("apply", config, "--json").json["outcome"] == "accepted"
 
 
+@pytest.mark.parametrize(
+    ("before", "nothing"),
+    [
+        ({}, True),
+        ({"current_digest": "e" * 64}, False),
+        ({"phase": "Degraded"}, False),
+        ({"phase": "Leasing", "desired": "other"}, False),
+        ({"drift": [{"entry": "file:/etc/a", "why": "content differs", "since": "", "by": ""}]}, False),
+    ],
+)
+def test_apply_of_the_current_config(
+    cli: Cli, daemon: FakeDaemon, config: str, before: dict[str, Any], *, nothing: bool
+) -> None:
+    daemon.answers["Apply"] = lambda *_: "d" * 64
+    daemon.status |= {"current": "worker-2", "desired": "worker-2", "current_digest": "d" * 64, **before}
+    said = cli("apply", config, "--at", "2026-11-24T02:00").out
+    assert (said == "nothing to do: worker-2 is the current config\n") is nothing
+    assert nothing or "its update begins" in said
+
+
 def test_a_bad_config_is_refused_without_the_daemon(cli: Cli, daemon: FakeDaemon, tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text(CONFIG.replace("MachineConfig\n", "Machineconfig\n"))
