@@ -50,8 +50,14 @@ def test_the_manual_has_every_command_and_option(name: str, parser: argparse.Arg
         assert option in section("OPTIONS") + text
 
 
+def test_the_manual_has_the_options_of_the_program() -> None:
+    for action in build_parser()._actions:
+        assert all(option in section("OPTIONS") for option in action.option_strings)
+
+
 def test_the_manual_has_no_option_that_is_gone() -> None:
-    known = {option for _, parser in COMMANDS for action in parser._actions for option in action.option_strings}
+    parsers = [build_parser(), *(parser for _, parser in COMMANDS)]
+    known = {option for parser in parsers for action in parser._actions for option in action.option_strings}
     mentioned = set(
         re.findall(r"(?<![\w-])--[a-z][a-z-]+", section("SYNOPSIS") + section("COMMANDS") + section("OPTIONS"))
     )
