@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import struct
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,22 +79,8 @@ TRIED = re.compile(r"GRUB: entry (\d+), counter (-?\d*)\.")
 
 
 def programs() -> Path:
-    """GRUB for a BIOS, from the packages of this machine's Debian, unpacked and not installed.
-
-    Raises Unavailable on another distribution.
-    """
-    if requirements.distribution() != "debian":
-        raise Unavailable("GRUB for a BIOS comes from Debian's archive, by apt-get of this machine")
-
-    def build(path: Path) -> None:
-        path.mkdir()
-        process.run(["sh", "-c", 'cd "$0" && apt-get download -q "$@"', str(path), *PACKAGES], timeout=TIMEOUT)
-        for package in path.glob("*.deb"):
-            process.run(["dpkg-deb", "--extract", str(package), str(path)], timeout=TIMEOUT)
-
-    made = layer("vm-grub", digest(" ".join(PACKAGES).encode()), build)
-    made.lock.close()
-    return made.path
+    """GRUB for a BIOS. Raises Unavailable on another distribution than Debian."""
+    return packages("vm-grub", PACKAGES, "GRUB for a BIOS")
 
 
 def part(grub: Path) -> Part:
@@ -139,9 +126,7 @@ class GrubVm(Vm):
 
     def console(self) -> str:
         """All that this machine wrote to its console, in all boots."""
-        texts = [self.directory / name for name in ("console.log", "serial.log")]
-        found = "".join(path.read_text(errors="replace") for path in texts if path.exists())
-        return re.sub(r"\x1b\[[0-9;?=]*[A-Za-z]", "", found)
+        return console(self.directory)
 
     def tried(self) -> list[tuple[int, str]]:
         """The entries that GRUB started, each with the counter at that time, "" for none."""
@@ -155,17 +140,46 @@ class GrubVm(Vm):
         return pressed or end in (End.REBOOT, End.CRASH)
 
 
+def read_entries(disk: Path, work: Path) -> list[bls.Entry]:
+    """Copy /boot of the qcow2 `disk` into `work`, and return its entries, the default one first."""
+    (work / "boot").mkdir()
+    raw = f"driver=raw,offset={BOOT_OFFSET},size={BOOT_SIZE},file.driver=qcow2,file.file.filename={disk}"
+    process.run(["qemu-img", "convert", "-U", "--image-opts", raw, "-O", "raw", f"{work}/img"], timeout=TIMEOUT)
+    process.run(["debugfs", "-R", f"rdump / {work}/boot", f"{work}/img"], timeout=TIMEOUT)
+    entries = bls.entries(work)
+    if not entries:
+        raise Unbootable("there is no boot loader entry in /boot/loader/entries")
+    return entries
+
+
+def packages(kind: str, names: Sequence[str], what: str) -> Path:
+    """Packages of this machine's Debian, unpacked and not installed. Raises Unavailable on another distribution."""
+    if requirements.distribution() != "debian":
+        raise Unavailable(f"{what} comes from Debian's archive, by apt-get of this machine")
+
+    def build(path: Path) -> None:
+        path.mkdir()
+        process.run(["sh", "-c", 'cd "$0" && apt-get download -q "$@"', str(path), *names], timeout=TIMEOUT)
+        for package in path.glob("*.deb"):
+            process.run(["dpkg-deb", "--extract", str(package), str(path)], timeout=TIMEOUT)
+
+    made = layer(kind, digest(" ".join(names).encode()), build)
+    made.lock.close()
+    return made.path
+
+
+def console(directory: Path) -> str:
+    """All that the machine with this directory wrote to its console, in all boots, without codes of a terminal."""
+    texts = [directory / name for name in ("console.log", "serial.log")]
+    found = "".join(path.read_text(errors="replace") for path in texts if path.exists())
+    return re.sub(r"\x1b\[[0-9;?=]*[A-Za-z]", "", found)
+
+
 def _image(grub: Path, disk: Path, into: Path) -> Path:
     """Make GRUB with a menu of the entries that the disk has now."""
     with tempfile.TemporaryDirectory(dir=into) as scratch:
         work = Path(scratch)
-        (work / "boot").mkdir()
-        raw = f"driver=raw,offset={BOOT_OFFSET},size={BOOT_SIZE},file.driver=qcow2,file.file.filename={disk}"
-        process.run(["qemu-img", "convert", "-U", "--image-opts", raw, "-O", "raw", f"{work}/img"], timeout=TIMEOUT)
-        process.run(["debugfs", "-R", f"rdump / {work}/boot", f"{work}/img"], timeout=TIMEOUT)
-        entries = bls.entries(work)
-        if not entries:
-            raise Unbootable("there is no boot loader entry in /boot/loader/entries")
+        entries = read_entries(disk, work)
         menu = MENU + "".join(ENTRY.format(number=number, **each.fields) for number, each in enumerate(entries))
         (work / "menu.cfg").write_text(menu)
         (work / "early.cfg").write_text("set root=(memdisk)\nconfigfile (memdisk)/menu.cfg\n")

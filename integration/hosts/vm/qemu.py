@@ -1,7 +1,8 @@
 """One run of QEMU: from power on to the guest's reboot, its power off, or the end of the power.
 
-There is no boot loader: QEMU loads the kernel that it is given, and ends when the guest reboots (-no-reboot), so that
-the caller reads from the disk what boots next. Each flag below that looks odd was learnt by a failure:
+There is no boot loader, unless a firmware is given: QEMU loads the kernel that it is given, and ends when the guest
+reboots (-no-reboot), so that the caller reads from the disk what boots next. Each flag below that looks odd was learnt
+by a failure:
 
 - `-cpu Nehalem,-cx16` without KVM: with `max`, or with cmpxchg16b, QEMU 7.2 crashes kernels in their allocator.
 - `cache=unsafe`: a flush of the guest writes QEMU's own caches to the file and does not wait for the disk of this
@@ -43,12 +44,25 @@ class End(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Firmware:
+    """A firmware with Secure Boot, which starts the disk ``esp``. It writes to the file of its variables."""
+
+    code: Path
+    variables: Path
+    esp: Path  # raw
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
-    """The kernel, initramfs and arguments that a boot loader would start; without an initramfs, a boot loader."""
+    """The kernel, initramfs and arguments that a boot loader would start; without an initramfs, a boot loader.
+
+    With a ``firmware``, that one finds what to start, and the rest is for the records.
+    """
 
     image: Path
     initrd: Path | None
     options: str
+    firmware: Firmware | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,15 +160,19 @@ class Qemu:
             time.sleep(0.02)
 
 
+def clock_options(accel: str) -> str:
+    """Return the options of the kernel that its clock needs on this machine, with a blank before them."""
+    khz = _counter_khz() if accel == "tcg" else None
+    return f" tsc_early_khz={khz}" if khz is not None else ""
+
+
 def arguments(hardware: Hardware, kernel: Kernel) -> list[str]:
-    khz = _counter_khz() if hardware.accel == "tcg" else None
-    clock = f" tsc_early_khz={khz}" if khz is not None else ""
+    machine = MACHINE if kernel.firmware is None else f"{MACHINE},smm=on"
     argv = [
-        *(PROGRAM, "-M", MACHINE, "-accel", ACCEL[hardware.accel], "-cpu", CPU[hardware.accel]),
+        *(PROGRAM, "-M", machine, "-accel", ACCEL[hardware.accel], "-cpu", CPU[hardware.accel]),
         *("-smp", str(hardware.cpus), "-m", str(hardware.memory)),
         *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-rtc", "base=utc,clock=host"),
-        *("-kernel", str(kernel.image)),
-        *(("-initrd", str(kernel.initrd), "-append", f"{kernel.options}{clock}") if kernel.initrd is not None else ()),
+        *_started(hardware, kernel),
         *("-object", "iothread,id=io0", *_drive("disk", hardware.disk, "qcow2", "off")),
         *("-device", "virtio-blk-pci,drive=disk,id=vda,iothread=io0,num-queues=1,serial=system"),
         *("-device", "virtio-rng-pci", "-device", "vmgenid,guid=auto", "-device", "virtio-serial-pci"),
@@ -162,6 +180,26 @@ def arguments(hardware: Hardware, kernel: Kernel) -> list[str]:
     if hardware.media is not None:
         argv += [*_drive("media", hardware.media, "raw", "on")]
         argv += ["-device", "virtio-blk-pci,drive=media,id=vdb,num-queues=1,serial=media"]
+    if kernel.firmware is not None:
+        # Last, so that the names of the other disks stay. With an index, the firmware connects this disk only.
+        argv += [*_drive("esp", kernel.firmware.esp, "raw", "off")]
+        argv += ["-device", "virtio-blk-pci,drive=esp,id=vdc,num-queues=1,serial=esp,bootindex=1"]
+    return argv
+
+
+def _started(hardware: Hardware, kernel: Kernel) -> Sequence[str]:
+    firmware = kernel.firmware
+    if firmware is not None:
+        flash = "if=pflash,format=raw"
+        return (
+            *("-global", "ICH9-LPC.disable_s3=1", "-global", "driver=cfi.pflash01,property=secure,value=on"),
+            *("-drive", f"{flash},unit=0,readonly=on,file={firmware.code}"),
+            *("-drive", f"{flash},unit=1,file={firmware.variables}"),
+        )
+    argv = ["-kernel", str(kernel.image)]
+    if kernel.initrd is not None:
+        options = f"{kernel.options}{clock_options(hardware.accel)}"
+        argv += ["-initrd", str(kernel.initrd), "-append", options]
     return argv
 
 
