@@ -1,4 +1,7 @@
-"""Configs of the tests of soft reboots: a unit that fails until the userspace, or the kernel, has started again."""
+"""Configs of the tests of soft reboots: a unit that fails until the userspace, or the kernel, has started again.
+
+A check of the admin holds the verification, which may otherwise be over before a question of the test is answered.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ from typing import Any
 
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.ostree import updates
+from integration.hosts.vm import nodes
 from integration.hosts.vm.registry_disk import RegistryDisk
+from integration.hosts.vm.virtual_machine import Vm
 from integration.trees.tree import A
 
 MODE = "/etc/flaky/mode"
@@ -25,3 +30,27 @@ def flaky(shelf: RegistryDisk, mode: str) -> str:
 
 def kinds(entry: dict[str, Any]) -> tuple[str, int, int]:
     return entry["outcome"], entry["reboots"], entry["soft_reboots"]
+
+
+CHECK = "/etc/nodeagent/checks/after-apply.d/required.d/10-hold"
+RELEASED = "/var/released"
+
+
+def hold_verification(node: Vm) -> None:
+    """Let no update be verified before `release`, in this boot and later ones."""
+    node.write(CHECK, f"#!/bin/sh\ntest -e {RELEASED}\n", mode=0o755)
+    node.run(["sync"])
+
+
+def wait_held(node: Vm) -> None:
+    """Wait until only that check is missing: all else is verified."""
+
+    def held() -> bool:
+        now = agent.status(node)
+        return now["phase"] == "Verifying" and "10-hold failed" in now["message"]
+
+    node.wait_for(held, "the verification waits for the check", nodes.WAIT)
+
+
+def release(node: Vm) -> None:
+    node.write(RELEASED, "")

@@ -17,7 +17,7 @@ from integration.hosts.ostree.ostree_host import deployments_of
 from integration.hosts.vm import nodes
 from integration.hosts.vm.image import OSNAME
 from integration.hosts.vm.registry_disk import RegistryDisk
-from integration.hosts.vm.soft_reboots import MODE, POLICY, flaky, kinds
+from integration.hosts.vm.soft_reboots import MODE, POLICY, flaky, hold_verification, kinds, release, wait_held
 from integration.hosts.vm.virtual_machine import Vm
 from integration.trees.tree import A
 
@@ -99,18 +99,21 @@ def going_down(node: Vm, start: Callable[[], None]) -> None:
 
 
 def verifying(node: Vm, start: Callable[[], None]) -> None:
-    """The userspace has started again, and the agent has not verified it yet."""
+    """The userspace has started again, and the agent has not verified all of it yet."""
+    hold_verification(node)
     start()
     node.wait_for(lambda: node.soft_reboots == 1, "the userspace starts again", nodes.WAIT)
-    agent.wait_phase(node, "Verifying", timeout=nodes.WAIT)
+    wait_held(node)
+    node.run(["sh", "-c", FLUSH])
 
 
-@pytest.mark.parametrize("moment", [requested, going_down], ids=lambda moment: moment.__name__)
+@pytest.mark.parametrize("moment", [requested, going_down, verifying], ids=lambda moment: moment.__name__)
 def test_power_cut(node: Vm, composefs_shelf: RegistryDisk, moment: Callable[[Vm, Callable[[], None]], None]) -> None:
     """The kernel starts again, which is more than the soft reboot: no other reboot follows it."""
     mode = "fail until-soft-reboot"
     moment(node, lambda: agent.apply(node, flaky(composefs_shelf, mode)))
     node.power_cut(nodes.WAIT, complete=False)
+    release(node)
     outcome, reboots, _ = ended(node)
     assert (outcome, reboots) == ("done-after-fallback", 1)
     assert (len(node.boots), node.reboots, node.soft_reboots) == (2, 0, 0)
@@ -125,6 +128,7 @@ def test_kill_of_the_agent(
     moment(node, lambda: agent.apply(node, flaky(composefs_shelf, mode)))
     node.kill(agent.UNIT)
     node.wait_for(lambda: node.soft_reboots == 1, "the userspace starts again", nodes.WAIT)
+    node.wait_for(lambda: (release(node), True)[1], "the verification may end", nodes.WAIT)
     assert ended(node) == ("done-after-fallback", 1, 1)
     assert (len(node.boots), node.soft_reboots) == (1, 1)
     same_system(node, mode)

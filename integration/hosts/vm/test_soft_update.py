@@ -13,7 +13,7 @@ from integration.hosts import nodeagent_client as agent
 from integration.hosts.ostree import updates
 from integration.hosts.vm import nodes
 from integration.hosts.vm.registry_disk import RegistryDisk
-from integration.hosts.vm.soft_reboots import kinds
+from integration.hosts.vm.soft_reboots import hold_verification, kinds, release, wait_held
 from integration.hosts.vm.virtual_machine import Vm
 from integration.trees.tree import DEFAULTS, NEW_UNIT, B
 
@@ -88,10 +88,11 @@ def going_down(node: Vm, start: Callable[[], None]) -> None:
 
 
 def verifying(node: Vm, start: Callable[[], None]) -> None:
-    """B runs, and the agent has not verified it yet."""
+    """B runs, and the agent has not verified all of it yet."""
+    hold_verification(node)
     start()
     node.wait_for(lambda: node.soft_reboots == 1, "the userspace starts again", nodes.WAIT)
-    agent.wait_phase(node, "Verifying", timeout=nodes.WAIT)
+    wait_held(node)
 
 
 @pytest.mark.parametrize("moment", [prepared, going_down, verifying], ids=lambda moment: moment.__name__)
@@ -100,6 +101,7 @@ def test_power_cut(node: Vm, composefs_shelf: RegistryDisk, moment: Moment) -> N
     old = node.boots[-1].options
     moment(node, lambda: agent.apply(node, updates.config("b", composefs_shelf.of(B))))
     node.power_cut(nodes.WAIT, complete=False)
+    release(node)
     finalized = node.boots[-1].options != old
     if moment is not going_down:
         assert finalized == (moment is verifying), "the finalization alone changes the boot loader"
