@@ -1,14 +1,14 @@
 """Checks of the admin in /etc/nodeagent/checks: find them, and run them as transient units of systemd.
 
 A check needs the rights of a program of the host, which nodeagent.service drops. The unit of a check contains all of
-its processes, so that none is left after the deadline.
+its processes, so that none is left after the deadline. An entry with the name of a service is that service itself
+(``check_units``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nodeagent.core.report.redact import redact
 from nodeagent.core.update.ports.checks import AdminCheck, CheckStage
 from nodeagent.errors import Problem, Refused
+from nodeagent.host.check_units import run_check_unit, shown, unsafe_unit, writable
 from nodeagent.host.checkers.job import CheckerLate, run_program
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.reasons import Reason
@@ -35,9 +35,6 @@ NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 # Checks of one stage. Each may take the time of the settings.
 MAX_CHECKS: Final = 50
-
-# Characters of the output in a message. The end of the output contains the error.
-MAX_SHOWN: Final = 400
 
 # Seconds after which systemd kills a check that nodeagent did not stop, because it was killed itself.
 GRACE: Final = 30.0
@@ -64,6 +61,8 @@ class HostAdminChecks:
         return await asyncio.to_thread(_find, self.root, stage)
 
     async def run(self, check: AdminCheck, config: str) -> str:
+        if check.is_unit:
+            return await run_check_unit(check, self.timeout)
         about = f"the check {check.id}"
         unit = f"nodeagent-check-{check.stage}-{check.name}.service"
         # A check that runs again after a kill of the agent must not run beside itself.
@@ -84,7 +83,7 @@ class HostAdminChecks:
             # Also if the update is cancelled. The end of systemd-run does not end the unit.
             if not ended:
                 await asyncio.shield(self._stop(unit))
-        return "" if status == 0 else f"{about} failed with exit status {status}{_shown(lines)}"
+        return "" if status == 0 else f"{about} failed with exit status {status}{shown(lines)}"
 
     def _arguments(self, check: AdminCheck, unit: str, config: str) -> Sequence[str]:
         return (
@@ -109,14 +108,6 @@ class HostAdminChecks:
             await run_program("systemctl", ("stop", "--quiet", unit), Path("/"), STOP_CALL)
 
 
-def _shown(lines: Sequence[str]) -> str:
-    """Return the end of the output. A secret is removed before the text is cut, because a part of it looks harmless."""
-    text = "; ".join(line.strip() for line in redact("\n".join(lines)).splitlines() if line.strip())
-    if not text:
-        return ""
-    return f": {text}" if len(text) <= MAX_SHOWN else f": …{text[-MAX_SHOWN:]}"
-
-
 def _find(root: Path, stage: CheckStage) -> Sequence[AdminCheck]:
     directory = root / f"{stage}.d"
     checks: list[AdminCheck] = []
@@ -138,8 +129,10 @@ def _find(root: Path, stage: CheckStage) -> Sequence[AdminCheck]:
                 continue
             problems += _unsafe_directory(folder)
             for path in _visible(folder):
-                problems += [Problem(str(path), why) for why in _unsafe_program(path, directory)]
-                checks.append(AdminCheck(stage, path.name, required, str(path)))
+                check = AdminCheck(stage, path.name, required, str(path))
+                unsafe = unsafe_unit(path) if check.is_unit else _unsafe_program(path, directory)
+                problems += [Problem(str(path), why) for why in unsafe]
+                checks.append(check)
     if len(checks) > MAX_CHECKS:
         problems.append(Problem(str(directory), f"has {len(checks)} checks, more than {MAX_CHECKS}"))
     if problems:
@@ -158,7 +151,7 @@ def _unsafe_directory(path: Path) -> Iterator[Problem]:
     about = path.lstat()
     if not stat.S_ISDIR(about.st_mode):
         yield Problem(str(path), "must be a directory, and no link")
-    elif _writable(about):
+    elif writable(about):
         yield Problem(str(path), "is writable for users other than root")
 
 
@@ -176,11 +169,7 @@ def _unsafe_program(path: Path, directory: Path) -> Iterator[str]:
         return
     if not stat.S_ISREG(about.st_mode):
         yield "is no regular file"
-    elif _writable(about):
+    elif writable(about):
         yield "is writable for users other than root"
     elif not about.st_mode & stat.S_IXUSR:
         yield "is not executable"
-
-
-def _writable(about: os.stat_result) -> bool:
-    return about.st_uid not in (0, os.geteuid()) or bool(about.st_mode & 0o022)

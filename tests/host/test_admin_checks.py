@@ -1,6 +1,6 @@
 """Checks of the admin: which of them run, in which order, and what is kept of their output.
 
-A stand-in for systemd-run starts the program itself. The ring of the hosts has the real one.
+Stand-ins for systemd-run and systemctl start the program themselves. The ring of the hosts has the real ones.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import pytest
 
 from nodeagent.core.update.ports.checks import AdminCheck, CheckStage
 from nodeagent.errors import Refused
-from nodeagent.host.admin_checks import MAX_CHECKS, MAX_SHOWN, HostAdminChecks
+from nodeagent.host.admin_checks import MAX_CHECKS, HostAdminChecks
+from nodeagent.host.check_units import MAX_SHOWN
 from nodeagent.host.checkers import job
 from nodeagent.reasons import Reason
 
@@ -26,7 +27,18 @@ done
 shift
 exec "$@"
 """
-SYSTEMCTL = '#!/bin/sh\necho "systemctl $*" >> "$(dirname "$0")/calls"\n'
+# It restarts services by the program of their name, beside it.
+SYSTEMCTL = """#!/bin/sh
+here=$(dirname "$0")
+echo "systemctl $*" >> "$here/calls"
+for unit; do :; done
+case $1 in
+restart) exec "$here/$unit" ;;
+show) cat "$here/invocation" 2>/dev/null ;;
+esac
+"""
+JOURNALCTL = '#!/bin/sh\necho "journalctl $*" >> "$(dirname "$0")/calls"\necho from the journal, password=hunter2\n'
+INVOCATION = "0123456789abcdef0123456789abcdef"
 STAGE = CheckStage.BEFORE_DRAIN
 
 
@@ -54,6 +66,15 @@ class Checks:
         path.chmod(mode)
         return path
 
+    def add_unit(self, name: str, script: str, *, text: str = "") -> Path:
+        """A service that runs `script`, and the entry of a check that names it."""
+        path = self.add(name, mode=0o644)
+        path.write_text(text)
+        program = self.tmp / "bin" / name
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        return path
+
     async def found(self) -> list[str]:
         return [check.name for check in await self.port.found(STAGE)]
 
@@ -75,7 +96,7 @@ class Checks:
 def checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checks:
     monkeypatch.setitem(job.ENVIRONMENT, "PATH", f"{tmp_path}/bin:{job.ENVIRONMENT['PATH']}")
     (tmp_path / "bin").mkdir()
-    for name, script in (("systemd-run", SYSTEMD_RUN), ("systemctl", SYSTEMCTL)):
+    for name, script in (("systemd-run", SYSTEMD_RUN), ("systemctl", SYSTEMCTL), ("journalctl", JOURNALCTL)):
         (tmp_path / "bin" / name).write_text(script)
         (tmp_path / "bin" / name).chmod(0o755)
     return Checks(tmp_path)
@@ -192,3 +213,77 @@ async def test_a_host_without_systemd_run_has_failing_checks(checks: Checks, mon
     monkeypatch.setitem(job.ENVIRONMENT, "PATH", str(checks.tmp))
     check = AdminCheck(STAGE, "a", True, "/bin/true")
     assert await checks.port.run(check, "x") == "the check before-drain/a cannot run: this host has no systemd-run"
+
+
+async def test_a_service_passes_if_its_start_succeeds(checks: Checks) -> None:
+    checks.add_unit("raid.service", "exit 0")
+    (check,) = await checks.port.found(STAGE)
+    assert (check.id, check.required) == ("before-drain/raid.service", True)
+    assert await checks.run("raid.service") == ""
+    # One that is active already would not be started again.
+    assert checks.calls() == ["systemctl restart --quiet -- raid.service"]
+
+
+async def test_a_service_that_fails_is_reported_with_its_journal_and_not_left_failed(checks: Checks) -> None:
+    checks.add_unit("raid.service", "echo Job for raid.service failed. >&2; exit 1")
+    about = "the check before-drain/raid.service failed"
+    assert await checks.run("raid.service") == f"{about}: Job for raid.service failed."
+    (checks.tmp / "bin/invocation").write_text(f"{INVOCATION}\n")
+    assert await checks.run("raid.service") == f"{about}: from the journal, password=[redacted]"
+    *_, journal, last = checks.calls()
+    assert journal.endswith(f" _SYSTEMD_INVOCATION_ID={INVOCATION}")
+    assert last == "systemctl reset-failed --quiet -- raid.service"
+
+
+async def test_a_service_that_does_not_end_its_start_is_stopped(checks: Checks) -> None:
+    checks.add_unit("raid.service", "exec sleep 600")
+    checks.timeout = 0.3
+    assert await checks.run("raid.service") == "the check before-drain/raid.service did not end within 0.3 s"
+    assert [call.split()[1] for call in checks.calls()] == ["restart", "stop", "reset-failed"]
+
+
+async def test_a_cancelled_service_is_stopped(checks: Checks, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    checks.add_unit("raid.service", f"touch {started}; exec sleep 600")
+    task = asyncio.create_task(checks.run("raid.service"))
+    while not started.exists():
+        await asyncio.sleep(0.01)
+    task.cancel()
+    assert await asyncio.gather(task, return_exceptions=True)
+    assert [call.split()[1] for call in checks.calls()] == ["restart", "stop", "reset-failed"]
+
+
+async def test_a_host_without_systemctl_has_failing_services(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(job.ENVIRONMENT, "PATH", str(checks.tmp))
+    check = AdminCheck(STAGE, "a.service", True, "/x")
+    why = "the check before-drain/a.service cannot run: this host has no systemctl"
+    assert await checks.port.run(check, "x") == why
+
+
+async def test_a_link_names_a_service(checks: Checks) -> None:
+    link = checks.add("raid@md0.service")
+    for target, good in (("/etc/systemd/system/raid@md0.service", True), ("raid@.service", True), ("a.service", False)):
+        link.unlink()
+        link.symlink_to(target)
+        if good:
+            assert await checks.found() == ["raid@md0.service"]
+        else:
+            assert await checks.refused() == "required.d/raid@md0.service is a link to a unit of another name"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "mode", "why"),
+    [
+        ("a.service", "[Service]", 0o644, "must be empty, or a link to the unit of this name"),
+        ("a.service", "", 0o666, "is writable for users other than root"),
+        ("a b.service", "", 0o644, "has a name that no service has"),
+        ("-a.service", "", 0o644, "has a name that no service has"),
+        ("nodeagent.service", "", 0o644, "is a service of nodeagent"),
+        ("nodeagent-boot-complete.service", "", 0o644, "is a service of nodeagent"),
+    ],
+)
+async def test_an_entry_that_names_no_service_is_refused(
+    checks: Checks, name: str, text: str, mode: int, why: str
+) -> None:
+    checks.add_unit(name, "", text=text).chmod(mode)
+    assert await checks.refused() == f"required.d/{name} {why}"

@@ -80,3 +80,26 @@ def test_a_config_brings_its_checks_and_is_reverted_by_them(make_node: HostMaker
     assert entry["message"].startswith("the check after-apply/10-r failed with exit status 7")
     assert host.read_text("/etc/quiet") == "1"
     assert agent.status(host)["reason"] == "Reverted"
+
+
+@pytest.mark.long
+def test_a_service_is_a_check(make_node: HostMaker) -> None:
+    unit = "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/sh -c 'echo raid is ill; test -e /run/whole'\n"
+    settings = {"verify": {"timeout": 2}, "checks": {"timeout": 5}, "reboot": {"allow": False}}
+    host = make_node(files={agent.POLICY: POLICY, "/etc/systemd/system/raid.service": unit}, settings=settings)
+    host.run(["systemctl", "daemon-reload"])
+    host.run(["mkdir", "-p", f"{CHECKS}/after-apply.d/required.d"])
+    host.run(["ln", "-s", "/etc/systemd/system/raid.service", f"{CHECKS}/after-apply.d/required.d"])
+    host.write("/run/whole", "")
+    agent.apply(host, machine_config("good", files={"/etc/quiet": "1"}))
+    agent.wait_done(host, "good")
+    assert host.is_active("raid.service")
+    # Its last result is a good one, and systemd would not start it again.
+    host.run(["rm", "/run/whole"])
+    agent.apply(host, machine_config("bad", files={"/etc/quiet": "2"}))
+    entry = agent.wait_outcome(host, "bad")
+    assert (entry["outcome"], entry["reason"]) == ("reverted", "CheckFailed")
+    assert entry["message"].startswith("the check after-apply/raid.service failed: ")
+    assert "raid is ill" in entry["message"]
+    assert host.read_text("/etc/quiet") == "1"
+    assert host.unit("raid.service", "ActiveState")["ActiveState"] == "inactive"

@@ -53,4 +53,10 @@ def wait_held(node: Vm) -> None:
 
 
 def release(node: Vm) -> None:
-    node.write(RELEASED, "")
+    """Let the update be verified; also while the guest's agent starts again."""
+
+    def written() -> bool:
+        node.write(RELEASED, "")
+        return True
+
+    node.wait_for(written, "the verification may end", nodes.WAIT)

@@ -23,7 +23,7 @@ class CheckStage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AdminCheck:
-    """A program of the admin. The failure of one that is not ``required`` is reported only."""
+    """A program of the admin, or a unit of systemd. The failure of one that is not ``required`` is reported only."""
 
     stage: CheckStage
     name: str
@@ -33,6 +33,11 @@ class AdminCheck:
     @property
     def id(self) -> str:
         return f"{self.stage}/{self.name}"
+
+    @property
+    def is_unit(self) -> bool:
+        """Return whether the name is that of a unit, which systemd has under this name."""
+        return self.name.endswith(".service")
 
 
 class AdminChecks(Protocol):

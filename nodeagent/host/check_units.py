@@ -1,0 +1,123 @@
+"""Checks of the admin that are services of systemd: start one again, and judge it by the end of its start.
+
+The entry in the directory is a link to the unit, as in the ``.wants`` directories of systemd, or an empty file, which a
+MachineConfig can bring. Only its name counts: systemd has the unit, and its file belongs to root.
+
+The start of a service of the type ``oneshot`` ends with its program, so that its exit status is the result. Any other
+service passes when it is up. A service that is up already is restarted: its last result is old.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from nodeagent.core.report.redact import redact
+from nodeagent.core.update.ports.checks import AdminCheck
+from nodeagent.host.checkers.job import CheckerLate, run_program
+
+__all__ = ["run_check_unit", "shown", "unsafe_unit", "writable"]
+
+NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,127}\.service")
+
+# Characters of the output in a message. The end of the output contains the error.
+MAX_SHOWN: Final = 400
+
+# Lines of the journal that are read, and seconds for one call of systemctl or journalctl.
+LINES: Final = 20
+CALL: Final = 15.0
+
+# journald may have the last lines a moment after systemd has the end of the program.
+TRIES: Final = 3
+PAUSE: Final = 0.2
+
+
+async def run_check_unit(check: AdminCheck, deadline: float) -> str:
+    """Return why the service failed, with the end of its output, or "" if it passed. ``deadline`` in seconds."""
+    about, unit, ended = f"the check {check.id}", check.name, False
+    try:
+        status, lines = await run_program("systemctl", ("restart", "--quiet", "--", unit), Path("/"), deadline)
+        ended = True
+    except CheckerLate:
+        return f"{about} did not end within {deadline:g} s"
+    except FileNotFoundError:
+        return f"{about} cannot run: this host has no systemctl"
+    except OSError as error:
+        return f"{about} cannot run: {error.strerror or error}"
+    finally:
+        # Also if the update is cancelled. The end of systemctl does not end the service.
+        if not ended:
+            await asyncio.shield(_end(unit))
+    if status == 0:
+        return ""
+    output = await _output(unit) or lines
+    # The failure is reported here. Left behind, it would look like a service that the update broke.
+    await _call("systemctl", "reset-failed", "--quiet", "--", unit)
+    return f"{about} failed{shown(output)}"
+
+
+async def _end(unit: str) -> None:
+    await _call("systemctl", "stop", "--quiet", "--", unit)
+    await _call("systemctl", "reset-failed", "--quiet", "--", unit)
+
+
+async def _output(unit: str) -> Sequence[str]:
+    """Return the last lines of this start of the service in the journal, none if they are not known."""
+    found = await _call("systemctl", "show", "--property=InvocationID", "--value", "--", unit)
+    invocation = "".join(found).strip()
+    if re.fullmatch("[0-9a-f]{32}", invocation) is None:
+        return ()
+    options = ("--quiet", "--no-pager", "--output=cat", f"--lines={LINES}")
+    for _ in range(TRIES):
+        if lines := await _call("journalctl", *options, f"_SYSTEMD_INVOCATION_ID={invocation}"):
+            return lines
+        await asyncio.sleep(PAUSE)
+    return ()
+
+
+async def _call(program: str, *arguments: str) -> Sequence[str]:
+    """Return the lines of the output, none if the program failed or did not end in time."""
+    with contextlib.suppress(OSError, CheckerLate):
+        status, lines = await run_program(program, arguments, Path("/"), CALL)
+        return lines if status == 0 else ()
+    return ()
+
+
+def unsafe_unit(path: Path) -> Iterator[str]:
+    """Yield why an entry names no unit."""
+    if NAME.fullmatch(path.name) is None:
+        yield "has a name that no service has"
+    # One of them would end the agent, and another waits for the end of the update.
+    if path.name.startswith("nodeagent"):
+        yield "is a service of nodeagent"
+    about = path.lstat()
+    if stat.S_ISLNK(about.st_mode):
+        template = re.sub("@.*[.]", "@.", path.name)
+        if path.readlink().name not in (path.name, template):
+            yield "is a link to a unit of another name"
+    elif not stat.S_ISREG(about.st_mode):
+        yield "is no regular file"
+    elif writable(about):
+        yield "is writable for users other than root"
+    elif about.st_size:
+        # A unit file, or a program, that would never be read.
+        yield "must be empty, or a link to the unit of this name"
+
+
+def writable(about: os.stat_result) -> bool:
+    """Return whether users other than root, or than this one, can write."""
+    return about.st_uid not in (0, os.geteuid()) or bool(about.st_mode & 0o022)
+
+
+def shown(lines: Sequence[str]) -> str:
+    """Return the end of the output. A secret is removed before the text is cut, because a part of it looks harmless."""
+    text = "; ".join(line.strip() for line in redact("\n".join(lines)).splitlines() if line.strip())
+    if not text:
+        return ""
+    return f": {text}" if len(text) <= MAX_SHOWN else f": …{text[-MAX_SHOWN:]}"
