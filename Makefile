@@ -38,7 +38,7 @@ ROOT := $(filter 0,$(shell id -u))
 TOOLS := packaging/tools.sh
 RING1 ?= tests
 
-.PHONY: help tools demo-tools venv demo demo-shell demo-vm demo-node test versions check format unit kills golden host long ostree ostree-long integration cluster cluster-tools node-tools node-long vm vm-long package rpm image wheel release bench bench-rest bench-rollout bench-fence docs clean
+.PHONY: help tools demo-tools venv demo demo-shell demo-vm demo-node test versions check format unit kills golden host long ostree ostree-long integration cluster cluster-tools node-tools node-long vm vm-long package rpm image wheel release bench bench-fallback bench-rest bench-rollout bench-fence docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -161,6 +161,9 @@ release: venv ## all artefacts of the last commit, built twice and compared, in 
 
 bench: venv ## benchmarks; each prints JSON and judges by ratios
 	@for b in integration/bench/[a-z]*.py; do $(BIN)/python $$b; done
+
+bench-fallback: venv ## seconds of a fallback by a soft and by a full reboot, on a test host; a minute
+	@$(BIN)/python -m integration.bench.fallback
 
 bench-rest: venv ## memory before and after 300 updates, and what an idle daemon costs, on a test host; some minutes
 	@$(BIN)/python -m integration.bench.rest

@@ -5,9 +5,10 @@
 Prints one JSON object. All begin on machines that go on from the same frozen guest, one after the other. The fallback
 is that of a unit which fails until the userspace has started again; the new OS is B, with the kernel of A.
 
-`total` is the time from the request of the config until the agent is at rest, by the clock of this machine. `reboot` is
-the time from the moment when logind accepted the request until the agent runs again, by the clocks of the guest. The
-others are the phases of the agent's history.
+`total` is the time from the request of the config until the agent is at rest, by the clock of this machine. The others
+are by the clocks of the guest: `window` from the phase Leasing until the update is verified and the lease is released,
+which is the time out of service; `reboot` from the moment when logind accepted the request until the agent runs again;
+and the phases of the agent's history.
 
 A guest has no firmware and no boot loader, and its kernel starts in seconds, so the difference is that of QEMU, kernel
 and initramfs only. There is no limit: on a busy machine the figures are those of its load.
@@ -35,10 +36,20 @@ from integration.trees.tree import B
 TIMEOUT = 3600
 
 
+def window(trail: Mapping[str, Any]) -> float:
+    """Return the seconds out of service."""
+
+    def begin(span: Mapping[str, Any]) -> float:
+        return float(span["mono"] + trail["boots"][span["boot"]]["offset"])
+
+    leasing, last = next(each for each in trail["phases"] if each["name"] == "Leasing"), trail["phases"][-1]
+    return begin(last) + (last["seconds"] or 0.0) - begin(leasing)
+
+
 def seconds_by_phase(node: Vm) -> Mapping[str, float]:
-    """Return the seconds of each phase of the newest update, and of its reboots."""
+    """Return the seconds out of service, of each phase of the newest update, and of its reboots."""
     trail = json.loads(node.run(["nodeagent", "history", "show", "--json"], timeout=nodes.WAIT).stdout)["trail"]
-    phases: dict[str, float] = {}
+    phases: dict[str, float] = {"window": window(trail)}
     for phase in trail["phases"]:
         # Rebooting ends with the shutdown, which `reboot` has.
         if phase["seconds"] is not None and phase["name"] != "Rebooting":
