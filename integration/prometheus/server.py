@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+import ssl
 import subprocess
 import tempfile
 import time
@@ -62,30 +63,52 @@ class Prometheus:
         status, output = self.promtool("tsdb", "create-blocks-from", "openmetrics", "samples.txt", "data")
         if status:
             raise HostRingError(f"the samples cannot be loaded: {output}")
+        with self._running("prometheus.yml", "data") as server:
+            yield server
+
+    @contextmanager
+    def firing(self, alert: str, certificate: Path, key: Path) -> Iterator[Server]:
+        """Start a server with TLS, in which a critical alert fires within seconds."""
+        rule = {"alert": alert, "expr": "vector(1)", "labels": {"severity": "critical"}}
+        self.write("firing.yaml", json.dumps({"groups": [{"name": "gate", "rules": [rule]}]}))
+        self.write("firing.yml", "global: {evaluation_interval: 1s}\nrule_files: [firing.yaml]\n")
+        for source, name in ((certificate, "cert.pem"), (key, "key.pem")):
+            self.write(name, source.read_text(encoding="ascii"))
+        self.write("web.yml", "tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n")
+        context = ssl.create_default_context(cafile=str(certificate))
+        options = (f"--web.config.file=/{_FOLDER}/web.yml",)
+        with self._running("firing.yml", "firing-data", *options, context=context) as server:
+            yield server
+
+    @contextmanager
+    def _running(
+        self, config: str, data: str, *options: str, context: ssl.SSLContext | None = None
+    ) -> Iterator[Server]:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        argv = ["chroot", str(self.root), "prometheus", f"--config.file=/{_FOLDER}/prometheus.yml"]
-        argv += [f"--storage.tsdb.path=/{_FOLDER}/data", f"--storage.tsdb.retention.time={_RETENTION}"]
-        argv += [f"--web.listen-address=127.0.0.1:{port}"]
+        argv = ["chroot", str(self.root), "prometheus", f"--config.file=/{_FOLDER}/{config}"]
+        argv += [f"--storage.tsdb.path=/{_FOLDER}/{data}", f"--storage.tsdb.retention.time={_RETENTION}"]
+        argv += [f"--web.listen-address=127.0.0.1:{port}", *options]
         with ExitStack() as stack:
             log = stack.enter_context(tempfile.TemporaryFile())
             running = stack.enter_context(subprocess.Popen(argv, env=CHROOT_ENV, stdout=log, stderr=log))
             stack.callback(running.kill)
-            server = Server(f"http://127.0.0.1:{port}")
+            server = Server(f"http{'s' if context else ''}://127.0.0.1:{port}", context)
             server.wait_ready(running)
             yield server
 
 
 class Server:
-    def __init__(self, address: str) -> None:
-        self._address = address
+    def __init__(self, address: str, context: ssl.SSLContext | None = None) -> None:
+        self.address = address
+        self._context = context
 
     def wait_ready(self, running: subprocess.Popen[bytes]) -> None:
         until = time.monotonic() + START
         while running.poll() is None and time.monotonic() < until:
             try:
-                urllib.request.urlopen(f"{self._address}/-/ready", timeout=ANSWER).close()
+                urllib.request.urlopen(f"{self.address}/-/ready", timeout=ANSWER, context=self._context).close()
             except OSError:
                 time.sleep(0.1)
             else:
@@ -103,9 +126,9 @@ class Server:
         return [rule for group in self._ask("rules")["groups"] for rule in group["rules"]]
 
     def _ask(self, path: str, **parameters: str) -> Any:
-        url = f"{self._address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        url = f"{self.address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
         try:
-            with urllib.request.urlopen(url, timeout=ANSWER) as answer:
+            with urllib.request.urlopen(url, timeout=ANSWER, context=self._context) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as error:
             with error:
