@@ -24,6 +24,7 @@ from nodeagent.agent.update.resuming import resumed
 from nodeagent.agent.update.run import Ports, Transition, Update, UpdatePolicy, narrate
 from nodeagent.agent.update.safe_parts import Compose, SafeUpdates, composed
 from nodeagent.agent.update.staged_plan import PlanStaging
+from nodeagent.agent.update.unmerged import leave_unmerged
 from nodeagent.agent.update.unreadable import is_unreadable, rebuild, set_aside
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.plan.steps import ActStep
@@ -179,6 +180,7 @@ class Loop:
     async def resume(self) -> None:
         """Continue the update of the record. Raise for a record that is not understood, unless an operator requested an
         update: then it is set aside."""
+        await leave_unmerged(self.ports, self.policy)
         try:
             update = await resumed(self.ports, self._load, self.desired, self.executor)
             if update is not None:

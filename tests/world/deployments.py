@@ -164,8 +164,10 @@ class FakeDeployments:
         self.world.tick()
         return order[0].id
 
-    async def unmerged_soft_reboot(self) -> str:
+    async def unmerged_soft_reboot(self, *, running: bool = False) -> str:
         found = staged(self.world.deployments)
+        if running:
+            return found.id if self.world.unfinalized is not None and found is not None and found.locked else ""
         return found.id if self.world.next_root and found is not None and found.locked else ""
 
     async def reset_soft_reboot(self) -> None:

@@ -40,9 +40,12 @@ class World(Disk, Units, Deployments, BootLoader, Bootupd, Stored, Power, Faults
         /run stays, so a locked deployment stays staged. An unlocked one is finalized. The prepared one runs afterwards,
         otherwise the same as before.
         """
-        found, prepared = staged(self.deployments), self.prepared
-        self.prepared = ""
-        if found is not None and not found.locked and self.fault("finalize in a soft reboot"):
+        found, prepared, of_another = staged(self.deployments), self.prepared, self.next_root
+        self.prepared, self.next_root = "", False
+        if found is not None and found.locked and of_another and self.unfinalized is None:
+            # It is not finalized, and starts all the same.
+            self._start_unmerged(found)
+        elif found is not None and not found.locked and self.fault("finalize in a soft reboot"):
             if prepared and self.unfinalized is None:
                 self._start_unmerged(found)
         elif found is not None and not found.locked:
@@ -65,7 +68,7 @@ class World(Disk, Units, Deployments, BootLoader, Bootupd, Stored, Power, Faults
 
     def systemctl_reboot(self) -> None:
         """Reboot as another program does with ``systemctl reboot``, which is soft while something is prepared."""
-        if self.prepared:
+        if self.prepared or self.next_root:
             self.soft_reboot()
         else:
             self.shut_down()

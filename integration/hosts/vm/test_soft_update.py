@@ -138,3 +138,26 @@ def test_a_system_that_another_program_prepared(node: Vm, composefs_shelf: Regis
     assert "NextRootPrepared" in entry["message"]
     assert (node.reboots, node.soft_reboots) == (1, 0)
     check(node)
+
+
+@pytest.mark.timeout(nodes.WAIT * 4)
+def test_another_program_starts_the_locked_one(node: Vm, composefs_shelf: RegistryDisk) -> None:
+    """It runs without the files of the host in /etc, and no command of ostree works, until the agent reboots fully."""
+    first, machine = node.boot_id, node.read_text("/etc/machine-id")
+    nodes.settings(node, {"reboot": {"soft": "auto", "inhibitor_wait": nodes.WAIT}})
+    updates.block_reboot(node)
+    agent.apply(node, updates.config("b", composefs_shelf.of(B)))
+    agent.wait_phase(node, "Rebooting", reason="RebootBlocked", timeout=nodes.WAIT)
+    node.run(["ostree", "admin", "prepare-soft-reboot", "0"], timeout=nodes.WAIT)
+    updates.wait_said(node, "is locked and prepared for a soft reboot", nodes.WAIT)
+    node.run(["systemctl", "reboot", "--check-inhibitors=no"], check=False)
+    updates.wait_updated(node, "b", B, nodes.WAIT * 2)
+    assert agent.history(node)[0]["outcome"] == "done"
+    assert node.boot_id != first
+    assert (node.reboots, node.soft_reboots) == (2, 0), "back into A, and into B"
+    assert node.read_text("/etc/machine-id") == machine
+    # The journal of that system is in a directory of its own, with another machine id.
+    everything = ["journalctl", "-D", "/var/log/journal", "--merge", "--quiet", "--no-pager", "--output=cat"]
+    said = node.run([*everything, f"_SYSTEMD_UNIT={agent.UNIT}"], timeout=nodes.WAIT).stdout
+    assert "was started by a soft reboot of another program while it was locked" in said
+    check(node)

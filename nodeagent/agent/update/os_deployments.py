@@ -205,8 +205,8 @@ class HostDeployments:
         await self.counting.end()
         return True
 
-    async def unmerged_soft_reboot(self) -> str:
-        return await self._port.unmerged_soft_reboot()
+    async def unmerged_soft_reboot(self, *, running: bool = False) -> str:
+        return await self._port.unmerged_soft_reboot(running=running)
 
     async def reset_soft_reboot(self) -> None:
         await self._port.reset_soft_reboot()

@@ -172,8 +172,8 @@ class RpmOstree:
             raise Terminal("cannot roll back: the same deployment would boot again", reason=Reason.NO_ROLLBACK)
         return done.first.id
 
-    async def unmerged_soft_reboot(self) -> str:
-        return await self._soft_reboot.unmerged()
+    async def unmerged_soft_reboot(self, *, running: bool = False) -> str:
+        return await self._soft_reboot.unmerged(running=running)
 
     async def reset_soft_reboot(self) -> None:
         await self._soft_reboot.reset()

@@ -94,9 +94,15 @@ class SoftReboot:
             await services.restart(SERVICE, self._timing.restart)
         return wrong
 
-    async def unmerged(self) -> str:
-        """Return the id of the locked deployment that a soft reboot would start, "" if there is none."""
-        return await asyncio.to_thread(self._unmerged)
+    async def unmerged(self, *, running: bool = False) -> str:
+        """Return the id of the locked deployment that a soft reboot would start, "" if there is none.
+
+        With ``running``: of the one that a soft reboot has started.
+        """
+        if running:
+            # Until then the note is about the deployment from before.
+            await self.completed()
+        return await asyncio.to_thread(self._runs_unmerged if running else self._unmerged)
 
     async def reset(self) -> None:
         """Clear the preparation. Raises ``Refused`` (``LockedSoftReboot``) if that fails for a locked deployment."""
@@ -152,6 +158,12 @@ class SoftReboot:
         # libostree deletes the staged deployment when it prepares another one, so its note is about the staged one.
         lock = self._staged.lock()
         return lock.id if lock is not None and lock.locked and (self._prepared.exists() or self._has(lock.id)) else ""
+
+    def _runs_unmerged(self) -> str:
+        # A staged deployment runs only if it was started without being finalized, which ends its staging.
+        lock, found = self._staged.lock(), device_and_inode(_vardict(self._root / _BOOTED).get(_DIRECTORY))
+        runs = lock is not None and found is not None and self._is_directory(lock.id, found)
+        return lock.id if lock is not None and lock.locked and runs else ""
 
     def _has(self, deployment: str) -> bool:
         """Return whether the /etc of this deployment is mounted at /run/nextroot, which precedes libostree's note.

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.plan.deployment import staged
 from nodeagent.core.plan.policy import REBOOT, Entry, Policy
 from nodeagent.core.update.events import FallbackChosen, PhaseEntered, Warned
 from nodeagent.core.update.lasting import REBOOTS, Budget
@@ -455,3 +457,55 @@ async def test_at_every_point_of_the_way(disturb: Callable[[World], None], troub
             assert_at(host, NEW, OLD)
             assert [entry.outcome for entry in host.world.history if entry.to_name == "new"] == ["done"], where
         assert host.world.prepared == "", where
+
+
+def start_locked(world: World) -> None:
+    """Another program prepares the staged deployment and runs ``systemctl reboot``."""
+    found = staged(world.deployments)
+    world.next_root = found is not None and found.locked
+    world.systemctl_reboot()
+
+
+@pytest.mark.parametrize("soft", [True, False], ids=["soft", "full"])
+async def test_another_program_starts_the_locked_one_at_every_point(soft: bool) -> None:
+    """It runs without the files of the host, and no command of ostree works: a full reboot comes first."""
+    host = await soft_host(soft=soft)
+    host.world.calls = 0
+    await host.settle()
+    accidents = 0
+    for fuse in kill_points(host.world.calls, case=int(soft)):
+        host = await soft_host(soft=soft)
+        host.world.calls, host.world.fuse = 0, fuse
+        with suppress(Killed):
+            for _ in range(6):
+                if await host._live():
+                    break
+        before = len(reboots(host))
+        start_locked(host.world)
+        host.world.fuse = -1
+        accident = host.world.unfinalized is not None
+        await host.settle(lives=20)
+        where = f"at call {fuse}: {reboots(host)}, {host.record}"
+        if accident:
+            accidents += 1
+            assert reboots(host)[before] == "reboot", where
+            assert warned(host).count("LockedSoftReboot") == 1, where
+        assert host.phase is Phase.IDLE, where
+        assert_at(host, NEW, OLD)
+        assert [entry.outcome for entry in host.world.history if entry.to_name == "new"] == ["done"], where
+    assert accidents > 3
+
+
+async def test_without_the_right_to_reboot_the_locked_one_is_reported() -> None:
+    host = await soft_host()
+    host.world.fuse = 15
+    with suppress(Killed):
+        await host._live()
+    host.world.fuse = -1
+    start_locked(host.world)
+    assert host.world.unfinalized is not None
+    host.limits = replace(host.limits, may_reboot=False)
+    with pytest.raises(Refused) as caught:
+        await host.build().resume()
+    assert caught.value.reason == Reason.LOCKED_SOFT_REBOOT
+    assert reboots(host) == []

@@ -331,3 +331,21 @@ async def test_a_daemon_that_is_right_is_left_alone(adapted: RpmOstree, own: Hos
         note_booted(own, own.booted)
     await adapted.list()
     assert not [call for call in own.manager.calls if call[0] == "RestartUnit"]
+
+
+async def test_a_locked_deployment_that_another_program_started(adapted: RpmOstree, own: Host) -> None:
+    own.trees({})
+    own.model.write_state(own.staged, locked=True)
+    # It is prepared, which is no reason to leave the booted one.
+    note_booted(own, own.booted)
+    own.prepare(own.staged)
+    assert await adapted.unmerged_soft_reboot(running=True) == ""
+    own.note.unlink()
+    note_booted(own, own.staged)
+    assert await adapted.unmerged_soft_reboot(running=True) == own.staged["id"]
+    own.model.write_state(own.staged, locked=False)
+    assert await adapted.unmerged_soft_reboot(running=True) == "", "an update that was unlocked finds out itself"
+    for odd in (b"", b"x"):
+        own.model.write_state(own.staged, locked=True)
+        (own.model.root / "run/ostree-booted").write_bytes(odd)
+        assert await adapted.unmerged_soft_reboot(running=True) == ""

@@ -175,8 +175,11 @@ class Deployments(Protocol):
         """
         ...
 
-    async def unmerged_soft_reboot(self) -> str:
-        """Return the id of a locked deployment that a prepared soft reboot would start unmerged, or ""."""
+    async def unmerged_soft_reboot(self, *, running: bool = False) -> str:
+        """Return the id of a locked deployment that a prepared soft reboot would start unmerged, or "".
+
+        With ``running``: of the one that another program started so, and that runs now.
+        """
         ...
 
     async def reset_soft_reboot(self) -> None:
