@@ -155,13 +155,16 @@ def _kind(found: Mapping[str, Any], *, planned: bool = False) -> str:
     """Return a phrase for the kind of a reboot, "" if the setting decides. ``planned``: it is not a fallback."""
     saves = found.get("saves_seconds")
     saved = f", which saves about {float(saves):.0f} s of firmware and kernel" if saves is not None else ""
+    took = f", of which firmware and kernel take about {float(saves):.0f} s" if saves is not None else ""
     match found.get("kind"):
         case "soft" if planned:
             return f"a soft one{saved}; if the host is not well after it, a full one"
         case "soft":
             return "a soft reboot, then a full one"
         case "full" if found.get("reason"):
-            return f"a full reboot, not a soft one: {found['reason']}: {found['why']}"
+            return f"a full reboot, not a soft one: {found['reason']}: {found['why']}{took}"
+        case "full" if took:
+            return f"a full one{took}"
         case "undecided":
             return f"a soft one if the new OS allows it{saved}; {found['why']}"
         case _:

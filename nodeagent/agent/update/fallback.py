@@ -60,11 +60,12 @@ async def kind_of_planned(ports: Ports, policy: UpdatePolicy, update: Update, st
 
     Raises ``ServiceUnavailable``; any other error is an obstacle.
     """
-    found = planned_kind(update.plan.changes, soft=policy.soft_update, deploys=update.target is not None)
+    deploys = update.target is not None
+    found = planned_kind(update.plan.changes, soft=policy.soft_update, deploys=deploys)
+    # The estimate is reported even where the reboot is a full one: it shows what the setting or the obstacle costs.
+    saves = await ports.power.kernel_start_seconds() if deploys else None
     if found.kind is not RebootKind.SOFT:
-        return found
-    # The estimate is reported even where the reboot becomes a full one: it shows what the obstacle costs.
-    saves = await ports.power.kernel_start_seconds()
+        return replace(found, saves=saves)
     try:
         await _check_planned(ports, staged)
     except ServiceUnavailable:
@@ -112,6 +113,9 @@ async def begin_planned(run: Run) -> Transition:
         words = _words(found)
         message = f"{message}: {words}"
         run.update.add_notes(words)
+    elif not run.policy.soft_update and run.update.target is not None:
+        saves = await run.ports.power.kernel_start_seconds()
+        run.update.add_notes(*([f"a full reboot{_of_which(saves)}"] if saves is not None else []))
     # A kind that could not be decided is no permission for a soft reboot.
     leg = replace(leg, kind=found.kind or RebootKind.FULL)
     return Transition(Phase.REBOOTING, leg, Reason.PLANNED, message)
@@ -119,9 +123,14 @@ async def begin_planned(run: Run) -> Transition:
 
 def _words(found: ChosenKind) -> str:
     if found.kind is not RebootKind.SOFT:
-        return _full_because(": ".join(filter(None, (found.reason, found.why))))
+        return _full_because(": ".join(filter(None, (found.reason, found.why)))) + _of_which(found.saves)
     saves = f" and saves about {found.saves:.0f} s of firmware and kernel" if found.saves is not None else ""
     return f"a soft reboot, which keeps the boot ID{saves}"
+
+
+def _of_which(seconds: float | None) -> str:
+    """Return what a soft reboot does not take, as the end of a phrase about a full one; "" if it is not known."""
+    return "" if seconds is None else f", of which firmware and kernel take about {seconds:.0f} s"
 
 
 async def begin_fallback(run: Run, message: str, reason: str) -> Apply | Fallback:

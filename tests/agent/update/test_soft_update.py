@@ -97,6 +97,15 @@ async def test_the_new_deployment_is_entered_without_a_kernel() -> None:
     assert warned(host) == []
 
 
+async def test_a_full_one_shows_what_a_soft_one_would_save() -> None:
+    for host in (await soft_host(soft=False), await soft_host(SYSCTL)):
+        host.world.kernel_start = 143.2
+        await host.settle()
+        outcome, count, soft, message = newest(host)
+        assert (outcome, count, soft) == ("done", 1, 0)
+        assert message.endswith(", of which firmware and kernel take about 143 s")
+
+
 async def test_without_the_setting_it_is_a_full_one() -> None:
     host = await soft_host(soft=False)
     await host.settle()

@@ -558,6 +558,15 @@ def test_a_plan_names_the_kind_of_its_fallback(
             {"kind": "full", "reason": "KernelStartNeeded", "why": "another\x1b kernel"},
             "the reboot: a full reboot, not a soft one: KernelStartNeeded: another\\x1b kernel\n",
         ),
+        (
+            {"kind": "full", "reason": "KernelStartNeeded", "why": "another kernel", "saves_seconds": 95.0},
+            "the reboot: a full reboot, not a soft one: KernelStartNeeded: another kernel, of which firmware and kernel"
+            " take about 95 s\n",
+        ),
+        (
+            {"kind": "full", "why": "reboot.soft is not auto", "saves_seconds": 95.0},
+            "the reboot: a full one, of which firmware and kernel take about 95 s\n",
+        ),
         ({"kind": "undecided", "why": "later"}, "the reboot: a soft one if the new OS allows it; later\n"),
         ({"kind": "full", "why": "reboot.soft is not auto"}, ""),
         ({"kind": "kexec"}, ""),
