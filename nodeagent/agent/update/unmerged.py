@@ -8,12 +8,13 @@ under way is continued there: nothing of its record is changed here, so that it 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 from nodeagent.agent.update.run import Ports, UpdatePolicy, narrate
 from nodeagent.core.update.events import Warned
 from nodeagent.core.update.ports.system import ShutdownKind
-from nodeagent.errors import Refused
+from nodeagent.errors import AgentError, Refused
 from nodeagent.reasons import Reason
 
 __all__ = ["leave_unmerged"]
@@ -28,7 +29,13 @@ async def leave_unmerged(ports: Ports, policy: UpdatePolicy) -> None:
     Raises ``Refused`` (``LockedSoftReboot``) if the settings allow no reboot or if it does not take place, and as
     ``Power.shut_down``.
     """
-    if ports.os is None or not (deployment := await ports.os.unmerged_soft_reboot(running=True)):
+    if ports.os is None:
+        return
+    deployment = ""
+    # A host that cannot be examined is no reason to reboot, nor to leave an update alone.
+    with suppress(AgentError):
+        deployment = await ports.os.unmerged_soft_reboot(running=True)
+    if not deployment:
         return
     why = f"{deployment} was started by a soft reboot of another program while it was locked: its /etc is not merged"
     if not policy.may_reboot:
