@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
-from xml.parsers import expat
 
 from nodeagent.core.config.file_tree import RegularFile, SymbolicLink, expand
 from nodeagent.core.config.machineconfig import MachineConfig
@@ -169,6 +168,9 @@ def _bus_policy(node: RegularFile | SymbolicLink) -> Iterator[str]:
     if isinstance(node, SymbolicLink):
         yield "would remove the policy of the bus"
         return
+    # Half a megabyte with ElementTree, for a file that few configs have.
+    from xml.parsers import expat
+
     found: list[str] = []
     roots: list[str] = []
 

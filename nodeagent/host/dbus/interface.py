@@ -1,15 +1,14 @@
-"""D-Bus interfaces declared as data, and their introspection XML."""
+"""D-Bus interfaces declared as data."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from xml.etree import ElementTree as Xml
 
-from nodeagent.host.dbus.codec import Message, complete_types
+from nodeagent.host.dbus.codec import Message
 
-__all__ = ["INTROSPECTABLE", "PEER", "PROPERTIES", "Interface", "Method", "Property", "Signal", "document"]
+__all__ = ["INTROSPECTABLE", "PEER", "PROPERTIES", "Interface", "Method", "Property", "Signal"]
 
 # Default bound of the size of a call, in bytes.
 MAX_CALL = 64 << 10
@@ -54,59 +53,3 @@ class Interface:
     methods: Mapping[str, Method] = field(default_factory=dict)
     properties: Mapping[str, Property] = field(default_factory=dict)
     signals: Mapping[str, Signal] = field(default_factory=dict)
-
-
-_DOCTYPE = (
-    '<!DOCTYPE node PUBLIC "-//freedesktop//DTD D-BUS Object Introspection 1.0//EN" '
-    '"http://www.freedesktop.org/standards/dbus/1.0/introspect.dtd">\n'
-)
-
-_STANDARD: Mapping[str, Mapping[str, tuple[str, str]]] = {
-    PEER: {"Ping": ("", "")},
-    INTROSPECTABLE: {"Introspect": ("", "s")},
-    PROPERTIES: {"Get": ("ss", "v"), "GetAll": ("s", "a{sv}"), "Set": ("ssv", "")},
-}
-
-
-def document(path: str, object_path: str, interfaces: Sequence[Interface]) -> str:
-    """Return the introspection of ``path``: the object, the next node on the way to it, or an empty node."""
-    node = Xml.Element("node")
-    above = path.rstrip("/") + "/"
-    if path == object_path:
-        for name, methods in _STANDARD.items():
-            element = Xml.SubElement(node, "interface", name=name)
-            for method, (takes, gives) in methods.items():
-                _method(element, method, takes, gives, ())
-            if name == PROPERTIES:
-                changed = Xml.SubElement(element, "signal", name="PropertiesChanged")
-                for kind in ("s", "a{sv}", "as"):
-                    Xml.SubElement(changed, "arg", type=kind)
-        for interface in interfaces:
-            element = Xml.SubElement(node, "interface", name=interface.name)
-            for called, declared in interface.methods.items():
-                _method(element, called, declared.takes, declared.gives, declared.arguments)
-            for called, prop in interface.properties.items():
-                Xml.SubElement(element, "property", name=called, type=prop.signature, access="read")
-            for called, signal in interface.signals.items():
-                _signal(element, called, signal)
-    elif object_path.startswith(above):
-        Xml.SubElement(node, "node", name=object_path[len(above) :].split("/")[0])
-    Xml.indent(node)
-    return _DOCTYPE + Xml.tostring(node, encoding="unicode") + "\n"
-
-
-def _signal(interface: Xml.Element, name: str, signal: Signal) -> None:
-    element = Xml.SubElement(interface, "signal", name=name)
-    for index, kind in enumerate(complete_types(signal.signature)):
-        argument = Xml.SubElement(element, "arg", type=kind)
-        if signal.arguments:
-            argument.set("name", signal.arguments[index])
-
-
-def _method(interface: Xml.Element, name: str, takes: str, gives: str, arguments: Sequence[str]) -> None:
-    method = Xml.SubElement(interface, "method", name=name)
-    kinds = [(kind, "in") for kind in complete_types(takes)] + [(kind, "out") for kind in complete_types(gives)]
-    for index, (kind, direction) in enumerate(kinds):
-        argument = Xml.SubElement(method, "arg", type=kind, direction=direction)
-        if arguments:
-            argument.set("name", arguments[index])
