@@ -70,3 +70,8 @@ def test_the_program_cannot_be_replaced_by_the_daemon(module: str) -> None:
     assert PROGRAM_TYPE in kept
     block = module[module.index(f"(type {PROGRAM_TYPE})") :].partition("\n\n")[0]
     assert "non_security_file_type" not in block
+
+
+def test_variables_of_the_firmware_are_for_reading_only(module: str) -> None:
+    found = [line.strip() for line in rules(module).splitlines() if "efivarfs_t" in line]
+    assert found == ["(call nodeagent_read (efivarfs_t)))"]

@@ -222,8 +222,8 @@ def enforcing_repo(say: Callable[[str], None]) -> Iterator[EnforcingRepo]:
 
 @pytest.fixture(scope="session")
 def enforcing_shelf(enforcing_repo: EnforcingRepo, vm_tree: Callable[[Tree], Tree]) -> Iterator[RegistryDisk]:
-    """The registry of the nodes with SELinux: A and B."""
-    made = registry_disk.make(enforcing_repo, [vm_tree(tree) for tree in (A, B)])
+    """The registry of the nodes with SELinux: A, B and BAD."""
+    made = registry_disk.make(enforcing_repo, [vm_tree(tree) for tree in (A, B, BAD)])
     yield made
     made.disk.close()
 

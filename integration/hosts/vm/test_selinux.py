@@ -1,5 +1,6 @@
-"""A host that boots with SELinux enforcing: the agent runs in its domain, updates files and units, and nothing is
-denied to it, also not what the policy would keep out of the audit log: the trees are made without dontaudit rules."""
+"""A host that boots with SELinux enforcing: the agent runs in its domain, updates files, units and the OS, reverts an
+OS that fails, and nothing is denied to it, also not what the policy would keep out of the audit log: the trees are made
+without dontaudit rules."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from integration.hosts.snapshot import difference
 from integration.hosts.vm import enforcing, nodes
 from integration.hosts.vm.registry_disk import RegistryDisk
 from integration.hosts.vm.virtual_machine import Vm
-from integration.trees.tree import A
+from integration.trees.tree import BAD, BAD_UNIT, A, B
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
@@ -28,6 +29,9 @@ FILES = {
     "/var/lib/site/data/file": "data\n",
 }
 CHECK = "/etc/nodeagent/checks/after-apply.d/required.d/10-site"
+# libostree builds the policy of each new deployment again, at the staging and the shutdown: a minute each, without KVM.
+WAIT = 2 * nodes.WAIT
+OURS = (updates.MINE, f"/etc/systemd/system/{updates.MINE_UNIT}", "/run/nodeagent", "/var/lib/nodeagent")
 SILENT = {path: ["None"] for path in (updates.MINE, CHECK, *FILES)}
 
 
@@ -64,4 +68,30 @@ def test_files_and_units(enforcing_node: Vm, enforcing_shelf: RegistryDisk) -> N
     agent.apply(vm, updates.config("a", image))
     agent.wait_done(vm, "a", nodes.WAIT)
     assert difference(before, agent.managed(vm)) == []
+    confined(vm)
+
+
+def test_an_update_of_the_os(enforcing_node: Vm, enforcing_shelf: RegistryDisk) -> None:
+    vm = enforcing_node
+    agent.apply(vm, updates.config("b", enforcing_shelf.of(B)))
+    updates.wait_updated(vm, "b", B, WAIT)
+    assert vm.reboots == 1
+    last = agent.history(vm)[0]
+    assert (last["to_name"], last["outcome"], last["disruption"]) == ("b", "done", "reboot")
+    assert mislabelled(vm, *OURS) == ""
+    confined(vm)
+
+
+def test_an_os_that_fails_is_rolled_back(enforcing_node: Vm, enforcing_shelf: RegistryDisk) -> None:
+    vm = enforcing_node
+    nodes.settings(vm, {"verify": {"timeout": 60}})
+    before = agent.managed(vm)
+    units = {updates.MINE_UNIT: UnitSpec(updates.UNIT, enabled=True), BAD_UNIT: UnitSpec(enabled=True)}
+    image = enforcing_shelf.of(BAD).by_digest
+    agent.apply(vm, agent.machine_config("bad", files={updates.MINE: "mine of bad\n"}, units=units, osImageURL=image))
+    end = agent.wait_outcome(vm, "bad", 3 * WAIT)
+    assert (end["outcome"], end["reason"]) == ("reverted", "UnitUnhealthy")
+    updates.check(vm, "a", A)
+    assert difference(before, agent.managed(vm)) == []
+    assert mislabelled(vm, *OURS) == ""
     confined(vm)
