@@ -11,7 +11,10 @@ from integration.package.conftest import cannot
 from integration.trees.base import install
 from integration.trees.toolbox import Toolbox
 
-PACKAGES = ("buildah", "netavark", "skopeo", "ignition", "systemd-container", "cryptsetup-bin")
+PACKAGES = (
+    *("buildah", "netavark", "skopeo", "ignition", "systemd-container", "cryptsetup-bin"),
+    *("systemd-repart", "squashfs-tools", "openssl", "dnf", "rpm"),
+)
 POLICY = '{"default": [{"type": "insecureAcceptAnything"}]}\n'
 
 
