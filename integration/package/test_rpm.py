@@ -1,5 +1,6 @@
 """The RPM, installed by a real rpm on the files of a host that then boots: a preset starts the agent, an upgrade and a
-downgrade keep what the admin decided, and a removal leaves nothing but the host's own files."""
+downgrade keep what the admin decided, and a removal leaves nothing but the host's own files. And by a real dnf, with
+the commands of docs/usage/install-rpm.md."""
 
 from __future__ import annotations
 
@@ -14,11 +15,14 @@ from pathlib import Path
 import pytest
 
 from integration.hosts.container.container_host import Host
-from integration.package.conftest import BUILD_TIMEOUT, EPOCH, Package, cannot
+from integration.package import provisioning
+from integration.package.conftest import BUILD_TIMEOUT, EPOCH, SOURCE, Package, cannot
+from integration.package.test_install_pages import commands
 
 pytestmark = pytest.mark.long
 
 TIMEOUT = 120.0  # seconds
+PAGE = SOURCE / "docs/usage/install-rpm.md"
 WANTS = "etc/systemd/system/multi-user.target.wants/nodeagent.service"
 GONE, NEW = "usr/lib/nodeagent/lib/python3.14/asyncio/windows_events.py", "usr/lib/nodeagent/new"
 # What the package requires of a host, for a root whose packages are Debian's.
@@ -175,3 +179,29 @@ def test_install_upgrade_downgrade_and_remove(package: Package, built: dict[str,
         "etc/nodeagent/config.d/50-site.yaml",
     }
     assert list((host.root / "var/lib/nodeagent").iterdir()), "the state stays for the next installation"
+
+
+def test_the_commands_for_a_host_with_dnf(built: dict[str, Path]) -> None:
+    image = provisioning.tools()
+    with Host(image) as host:
+        host.write("/etc/dnf/dnf.conf", "[main]\nassumeyes=True\n")
+        host.boot()
+        for path in built.values():
+            shutil.copy(path, host.root / "root")
+        host.run(["dnf", "install", f"/root/{built['base'].name}"], timeout=TIMEOUT)
+        install, *others = commands("On a host with dnf", PAGE)
+        assert install == f"dnf install ./{built['first'].name}"
+        for command in (install, *others, *commands("has its own list", PAGE)):
+            host.run(["sh", "-euc", f"cd /root && {command}"], timeout=TIMEOUT)
+        assert host.is_active("nodeagent.service")
+        pid = host.unit("nodeagent.service", "MainPID")
+        host.run(["dnf", "upgrade", f"/root/{built['later'].name}"], timeout=TIMEOUT)
+        host.wait_for(lambda: host.is_active("nodeagent.service"), "the agent runs after the upgrade")
+        assert host.unit("nodeagent.service", "MainPID") != pid
+        host.run(["nodeagent", "selfcheck"])
+        host.run(["dnf", "downgrade", f"/root/{built['first'].name}"], timeout=TIMEOUT)
+        host.wait_for(lambda: host.is_active("nodeagent.service"), "the agent runs after the downgrade")
+        host.run(["dnf", "remove", "nodeagent"], timeout=TIMEOUT)
+        assert not host.exists("/usr/bin/nodeagent")
+        assert not host.is_active("nodeagent.service")
+    image.close()
