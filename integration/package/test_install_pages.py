@@ -1,5 +1,6 @@
 """The commands of docs/usage/install-tar.md, run as they are on a booted host and on the root of an image. Both end
-with `nodeagent selfcheck`, and so do the tests of the other ways of installing."""
+with `nodeagent selfcheck`, and so do the tests of the other ways of installing. Those of docs/usage/upgrade.md remove
+the package again."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from integration.package.conftest import SOURCE, Package
 
 TIMEOUT = 120.0  # seconds
 PAGE = SOURCE / "docs/usage/install-tar.md"
+UPGRADE = SOURCE / "docs/usage/upgrade.md"
 INSTALL = "./install.sh "
 # The program needs /proc in the root, as the page says.
 IN_ROOT = 'mount -t proc proc "$1/proc" && exec chroot "$1" nodeagent selfcheck --json'
@@ -43,6 +45,13 @@ def test_the_tar_on_a_host(host: Host, package: Package) -> None:
     assert others[-1] == "nodeagent selfcheck"
     for command in others:
         host.run(["sh", "-euc", command], timeout=TIMEOUT)
+    files = (package.tree / "usr/lib/nodeagent/manifest").read_text().splitlines()
+    assert all((host.root / name).exists() for name in files)
+    for command in commands("**Uninstall** the tar", UPGRADE):
+        host.run(["sh", "-euc", command], timeout=TIMEOUT)
+    assert not [name for name in files if (host.root / name).exists()]
+    assert not host.is_active("nodeagent.service")
+    assert host.exists("/var/lib/nodeagent"), "the state stays"
 
 
 @pytest.mark.long

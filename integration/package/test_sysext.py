@@ -1,5 +1,5 @@
 """The image under a real systemd: systemd-sysext of a Debian 13 tree takes it, and what it merges runs, also after a
-reboot."""
+reboot. The commands of docs/usage/install-extension.md install it, and those of docs/usage/upgrade.md remove it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ import subprocess
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from integration.hosts.container.container_host import Host
 from integration.hosts.container.image import base_image
 from integration.hosts.errors import Unavailable
-from integration.package.conftest import Package, cannot
+from integration.package.conftest import SOURCE, Package, cannot
+from integration.package.test_install_pages import commands
 
 TIMEOUT = 60.0  # seconds
+PAGE = SOURCE / "docs/usage/install-extension.md"
+UPGRADE = SOURCE / "docs/usage/upgrade.md"
+IMAGE = "/var/lib/extensions/nodeagent.raw"
 # In a mount namespace of its own: all of it is gone with the shell. The overlay is shared because systemd-sysext
 # merges in a namespace that it makes, and leaves it to propagation that the caller sees the result.
 SCRIPT = """
@@ -69,10 +75,7 @@ def test_an_enabled_agent_runs_after_a_reboot_and_a_disabled_one_does_not(packag
     except Unavailable as error:
         cannot(f"hosts cannot be booted here: {error}")
     with Host(image) as host:
-        extension = host.root / "var/lib/extensions/nodeagent"
-        extension.parent.mkdir(parents=True, exist_ok=True)
-        unpack = ["unsquashfs", "-quiet", "-no-progress", "-no-xattrs", "-dest", str(extension), str(package.raw)]
-        subprocess.run(unpack, check=True, capture_output=True, timeout=TIMEOUT)
+        unpack(host, package)
         wants = host.root / "etc/systemd/system/sysinit.target.wants"
         wants.mkdir(parents=True, exist_ok=True)
         (wants / "systemd-sysext.service").symlink_to("/usr/lib/systemd/system/systemd-sysext.service")
@@ -89,6 +92,33 @@ def test_an_enabled_agent_runs_after_a_reboot_and_a_disabled_one_does_not(packag
             host.run(["systemctl", "reboot"])
         assert started(host) == (False, False)
     image.close()
+
+
+@pytest.mark.long
+def test_the_commands_of_the_pages(host: Host, package: Package) -> None:
+    host.boot()
+    before = {path for top in ("usr", "etc") for path in (host.root / top).rglob("*nodeagent*")}
+    install, *others = commands("On the host, as root", PAGE)
+    assert install == f"install -D -m 0644 nodeagent.raw {IMAGE}"
+    unpack(host, package)
+    for command in others:
+        host.run(["sh", "-euc", command], timeout=TIMEOUT)
+    assert started(host) == (True, True)
+    disable, remove = commands("**Uninstall** the system extension", UPGRADE)
+    host.run(["sh", "-euc", disable], timeout=TIMEOUT)
+    assert remove.startswith(f"rm {IMAGE} && ")
+    host.run(["sh", "-euc", remove.replace(f"rm {IMAGE}", f"rm -r {IMAGE.removesuffix('.raw')}")], timeout=TIMEOUT)
+    assert not host.exists("/usr/bin/nodeagent")
+    left = {path for top in ("usr", "etc") for path in (host.root / top).rglob("*nodeagent*")} - before
+    assert left <= {host.root / "etc/nodeagent"}
+
+
+def unpack(host: Host, package: Package) -> None:
+    """Put the content of the image where a command of the page puts the image: the container has no loop devices."""
+    extension = host.root / IMAGE.removesuffix(".raw")[1:]
+    extension.parent.mkdir(parents=True, exist_ok=True)
+    argv = ["unsquashfs", "-quiet", "-no-progress", "-no-xattrs", "-dest", str(extension), str(package.raw)]
+    subprocess.run(argv, check=True, capture_output=True, timeout=TIMEOUT)
 
 
 def started(host: Host) -> tuple[bool, bool]:
