@@ -198,6 +198,8 @@ def test_the_commands_for_a_host_with_dnf(built: dict[str, Path]) -> None:
         host.run(["dnf", "upgrade", f"/root/{built['later'].name}"], timeout=TIMEOUT)
         host.wait_for(lambda: host.is_active("nodeagent.service"), "the agent runs after the upgrade")
         assert host.unit("nodeagent.service", "MainPID") != pid
+        # On a host with RPM, the file triggers of systemd do this.
+        host.run(["systemctl", "daemon-reload"])
         host.run(["nodeagent", "selfcheck"])
         host.run(["dnf", "downgrade", f"/root/{built['first'].name}"], timeout=TIMEOUT)
         host.wait_for(lambda: host.is_active("nodeagent.service"), "the agent runs after the downgrade")
