@@ -1,5 +1,5 @@
 """The commands of docs/usage/sign-extension.md: an image with dm-verity, whose hashes and signature other programs
-check. No image is merged: that needs the device mapper."""
+check. integration/hosts/vm/test_sysext.py merges such an image, which needs the device mapper."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ import pytest
 
 from integration.hosts.errors import CommandFailed
 from integration.package import provisioning
-from integration.package.conftest import EPOCH, SOURCE, Package
-from integration.package.test_install_pages import commands
-from integration.trees.toolbox import Toolbox, scratch
+from integration.package.conftest import Package
+from integration.package.signing import Signer, policy
+from integration.trees.toolbox import scratch
 
 pytestmark = pytest.mark.long
 
-PAGE = SOURCE / "docs/usage/sign-extension.md"
 SECTOR = 512
 LABEL = b"system_u:object_r:bin_t:s0"
 
@@ -49,34 +48,20 @@ def partitions(image: Path) -> dict[str, bytes]:
     return found
 
 
-def validate(box: Toolbox, image: str) -> None:
+def validate(signer: Signer, image: str) -> None:
     """Raises CommandFailed if the policy of the page refuses the image."""
-    lines = [line.strip() for line in PAGE.read_text().splitlines()]
-    (policy,) = {line.rpartition(" ")[2] for line in lines if line.startswith(("ExecStart=s", "ExecReload=s"))}
-    box.run("env", "SYSTEMD_LOG_TARGET=console", "systemd-dissect", "--validate", policy, image)
+    signer.run(f"SYSTEMD_LOG_TARGET=console systemd-dissect --validate {policy()} {image}")
 
 
 def test_an_image_with_hashes_and_a_signature(root: Path, package: Package) -> None:
-    work = root / "work"
-    (work / "dist").mkdir(parents=True)
-    (work / "dist/nodeagent.raw").write_bytes(package.raw.read_bytes())
-    box = provisioning.box(root, Path("/dev"))
-
-    def run(command: str) -> None:
-        box.run("env", f"SOURCE_DATE_EPOCH={EPOCH}", "sh", "-euc", f"cd /work && {command}")
-
-    (request,) = commands("On the build machine,", PAGE)
-    run(request)
-    make, *alone, copy = commands("For each version", PAGE)
-    assert (make, copy) == ("make package", "scp cert.pem signed/nodeagent.raw HOST:")
-    for command in alone:
-        run(command)
-    signed = work / "signed/nodeagent.raw"
+    signer = Signer(root, package.raw)
+    work, run = signer.directory, signer.run
+    signed = signer.sign()
     first = signed.read_bytes()
     assert os.getxattr(work / "signed/tree/usr/bin/nodeagent", "security.selinux").rstrip(b"\0") == LABEL
-    validate(box, "/work/signed/nodeagent.raw")
+    validate(signer, "signed/nodeagent.raw")
     with pytest.raises(CommandFailed, match="does not match image policy"):
-        validate(box, "/work/dist/nodeagent.raw")
+        validate(signer, "dist/nodeagent.raw")
 
     by_name = partitions(signed)
     data = next(name for name in by_name if not name.endswith(("-verity", "-verity-sig")))
@@ -94,7 +79,7 @@ def test_an_image_with_hashes_and_a_signature(root: Path, package: Package) -> N
     assert label == LABEL
 
     # Another key, other data.
-    run(request.replace("key.pem", "other.key").replace("cert.pem", "other.pem"))
+    run(signer.request.replace("key.pem", "other.key").replace("cert.pem", "other.pem"))
     with pytest.raises(CommandFailed, match=r"verif|signer"):
         run(check.format("other.pem"))
     with (work / "data").open("r+b") as file:
@@ -103,7 +88,5 @@ def test_an_image_with_hashes_and_a_signature(root: Path, package: Package) -> N
     with pytest.raises(CommandFailed, match="Verification"):
         run(f"veritysetup verify data hashes {found['rootHash']}")
 
-    for command in alone:
-        run(command)
-    same = signed.read_bytes() == first
+    same = signer.sign().read_bytes() == first
     assert same, "another image from the same files"
