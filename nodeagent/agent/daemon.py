@@ -30,6 +30,7 @@ from nodeagent.agent.report.metrics import Metrics
 from nodeagent.agent.report.motd import MOTD, MotdFile
 from nodeagent.agent.soft_reboot import SoftRebootWatch
 from nodeagent.agent.supervise import keep_running, run_until, stop_signals, watchdog
+from nodeagent.agent.update.outcomes import bug
 from nodeagent.agent.update.preflight import Desired, Preflight, read_source
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.parse import parse, parse_stored
@@ -246,11 +247,13 @@ async def run(
                 async with AsyncExitStack() as stack:
                     try:
                         daemon = await _build(found, bus, stack, read)
-                    except AgentError as error:
+                    except Exception as error:
+                        # Whatever it is, it must not become a loop of restarts.
+                        fault = error if isinstance(error, AgentError) else bug(error, "the start of the daemon")
                         # The daemon that holds the store serves the status already, and would be shadowed by this one.
-                        if error.reason in _NOT_ALONE:
+                        if fault.reason in _NOT_ALONE:
                             raise
-                        await held.show(error)
+                        await held.show(fault)
                     else:
                         await held.close()
                         await _live(daemon, bus, notifier, stop, MotdFile(motd))
@@ -309,6 +312,9 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
             watches.append(config_file.watch_directory(directory, is_drop_in, daemon.loop.look_again))
         # After the daemon is ready: its peers may start later.
         beside: list[tuple[str, Callable[[], Awaitable[None]]]] = [
+            # They continue from the store, also after a restart: a bug in one of them would end each new process.
+            ("the maintenance", daemon.maintenance.run),
+            ("the etcd member", daemon.etcd_member.run),
             ("metrics", daemon.metrics.run),
             ("the message of the day", motd.run),
             ("the watch for drift", daemon.drift.run),
@@ -319,7 +325,7 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
             watches.append(config_file.watch(PREPARED, soft_reboots.changed))
             beside.append(("the watch for soft reboots", soft_reboots.run))
         # A failure of one of these ends the daemon. The tasks beside them are started again.
-        lives = [daemon.loop.run(), daemon.maintenance.run(), daemon.etcd_member.run(), watchdog(notifier)]
+        lives = [daemon.loop.run(), watchdog(notifier)]
         if cluster is not None:
             cluster_reporter = ClusterReporter(
                 cluster.conditions, cluster.events, SystemClock(), random.random, progress=cluster.controls_node

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from nodeagent.core.config.text import plain_yaml
 from nodeagent.errors import Terminal
 from nodeagent.kube._import import load
 from nodeagent.reasons import Reason
@@ -109,12 +110,7 @@ class ClusterAccess:
 
 def _user(kubeconfig: Path, context: str) -> Mapping[str, Any]:
     """Return the user of the context. The library reads it too, but does not return which files it read."""
-    import yaml
-
-    try:
-        document: Any = yaml.safe_load(kubeconfig.read_bytes())
-    except yaml.YAMLError:
-        raise ValueError("not YAML") from None
+    document: Any = plain_yaml.loads(kubeconfig.read_bytes())
     wanted = context or document["current-context"]
     names = {c["context"].get("user") for c in document["contexts"] if c["name"] == wanted}
     users = [u["user"] for u in document.get("users") or () if u["name"] in names]

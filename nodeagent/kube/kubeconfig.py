@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from nodeagent.core.config.text import plain_yaml
 from nodeagent.errors import InvalidInput
 from nodeagent.reasons import Reason
 
@@ -56,15 +57,12 @@ def kubeconfig(cluster: Mapping[str, str], certificate: Path) -> bytes:
 
 def _current(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Return the document and its current context."""
-    import yaml
-
     try:
-        document = yaml.safe_load(path.read_bytes())
+        document = plain_yaml.loads(path.read_bytes())
     except OSError as error:
         raise _invalid(path, error.strerror or str(error)) from None
-    except yaml.YAMLError:
-        # The message of the parser may quote a secret.
-        raise _invalid(path, "not YAML") from None
+    except ValueError as error:
+        raise _invalid(path, str(error)) from None
     if not isinstance(document, Mapping):
         raise _invalid(path, "not a kubeconfig")
     return document, _named(path, document, "context", document.get("current-context"))

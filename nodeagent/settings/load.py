@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,18 +115,51 @@ def parse_fragment(path: str, text: bytes) -> Fragment:
         # Not the C loader: it recurses without a limit, and deep nesting would kill the process.
         loader = yaml.SafeLoader(text)
         root = loader.get_single_node()
+        problems += [
+            problem(node.start_mark, "half of a surrogate pair is not a character")
+            for node in _scalars(root)
+            if not _encodes(node.value)
+        ]
+        if problems:
+            # Such a key must not get into a message.
+            raise invalid(problems)
         if isinstance(root, yaml.MappingNode):
             walk(root, "")
         elif root is not None:
             problems.append(problem(root.start_mark, "must be a mapping of keys to values"))
     except yaml.MarkedYAMLError as error:
         problems.append(problem(error.problem_mark, error.problem or "not YAML"))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        # ValueError: a date like 2024-99-99.
+    except InvalidInput:
+        raise
+    except Exception as error:  # noqa: BLE001 - a value that does not fit its tag or form raises one of many errors
         problems.append(Problem(path, f"not YAML: {type(error).__name__}"))
     if problems:
         raise invalid(problems)
     return Fragment(path, values)
+
+
+def _scalars(root: Any) -> Iterator[Any]:
+    """Yield each scalar of a document once. An alias may lead back to its own collection."""
+    seen: set[int] = set()
+    nodes = [root] if root is not None else []
+    while nodes:
+        node = nodes.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node.value, str):
+            yield node
+        else:
+            for item in node.value:
+                nodes += item if isinstance(item, tuple) else [item]
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def merge(fragments: Iterable[Fragment]) -> dict[str, Value]:

@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
-from nodeagent.agent import daemon
+from nodeagent.agent import daemon, supervise, tidying
 from nodeagent.agent.api import Api
+from nodeagent.agent.etcd_member import MemberManager
+from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.update.preflight import Desired
 from nodeagent.cli._client import Client
 from nodeagent.cli.status import view
@@ -172,6 +174,43 @@ async def test_damaged_policy_and_desired_config(host: WholeDaemon, name: str) -
         damaged(path)
         status = await is_useful(host)
         assert status["daemon"] == "running", way
+
+
+async def test_a_bug_in_the_start_is_shown(host: WholeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep = tidying.sweep
+
+    async def fail(*_: Any) -> None:
+        raise KeyError("secret")
+
+    monkeypatch.setattr(tidying, "sweep", fail)
+    async with host.running() as client:
+        status = await client.status()
+        assert (status["phase"], status["reason"]) == ("Degraded", "InternalError")
+        assert "KeyError in the start of the daemon" in status["message"]
+        assert "secret" not in status["message"]
+        monkeypatch.setattr(tidying, "sweep", sweep)
+        await client._call("Reload")
+        while await phase(client) != "Idle":
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("manager", [MaintenanceManager, MemberManager])
+async def test_a_bug_in_what_continues_from_the_store_does_not_end_the_daemon(
+    host: WholeDaemon, manager: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each new process would fail in the same way."""
+    times = [0]
+
+    async def fail(_self: object) -> None:
+        times[0] += 1
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(supervise, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(manager, "_advance", fail)
+    async with host.running() as client:
+        while times[0] < 3:
+            await asyncio.sleep(0.01)
+        assert (await client.status())["daemon"] == "running"
 
 
 @acts_as_root

@@ -103,8 +103,11 @@ def test_a_secret_is_not_shown() -> None:
     assert (found.before, found.after) == ("(not shown)", "(not shown)")
 
 
-def test_a_file_that_is_no_toml() -> None:
-    bad, good = config(a="[crio\npass = 'hunter2'"), config(a="")
+@pytest.mark.parametrize(
+    "text", ["[crio\npass = 'hunter2'", f"[crio]\nhunter2 = {'9' * 5000}"], ids=["table", "number"]
+)
+def test_a_file_that_is_no_toml(text: str) -> None:
+    bad, good = config(a=text), config(a="")
     (problem,) = DOMAIN.validate(Sides(good, bad), {A: bad.files[A].content})
     assert problem.path == A
     assert "hunter2" not in problem.message

@@ -128,6 +128,11 @@ TABLE = [
     ("? [a]\n: 1", "/50-x.yaml:1: a key must be a word"),
     ("when: 2024-99-99", "/50-x.yaml: not YAML: ValueError"),
     ("a: " + "[" * 5000, "/50-x.yaml: not YAML: RecursionError"),
+    ("reboot: {allow: !!bool maybe}", "/50-x.yaml: not YAML: KeyError"),
+    ("when: !!timestamp soon", "/50-x.yaml: not YAML: AttributeError"),
+    ("os: {free_space: !!int ''}", "/50-x.yaml: not YAML: IndexError"),
+    ('log:\n  level: "\\ud800"', "/50-x.yaml:2: half of a surrogate pair is not a character"),
+    ('"\\ud800": &a [*a]', "/50-x.yaml:1: half of a surrogate pair is not a character"),
     ("# " + "x" * 70000, "/50-x.yaml: larger than 64 KiB"),
     (
         "a: !!python/object/apply:os.system [x]",

@@ -65,6 +65,8 @@ FILES: dict[str, Callable[[Path], None]] = {
     "unknown keys": _written(b"x: 1\nreboot: {y: 2}\n"),
     "a date": _written(b"a: 2024-99-99\n"),
     "tags": _written(b"!!python/object/apply:os.system ['true']\n"),
+    "a tag that does not fit": _written(b"reboot: {allow: !!bool maybe}\n"),
+    "half a surrogate pair": _written(b'"\\ud800": "\\udfff"\nnode_name: "\\ud800"\nlog: {level: "\\ud800"}\n'),
     "huge": _written(b"#" + b"x" * (40 << 20)),
     "a directory": _nothing,
     "a pipe": _pipe,

@@ -61,6 +61,9 @@ def parse_toml(content: bytes) -> tuple[dict[str, Any] | None, str]:
     except tomllib.TOMLDecodeError as error:
         where = str(error).rpartition("(at ")[2].rstrip(")")
         return None, f"is not TOML: error at {where}"
+    except ValueError:
+        # Python converts no integer of more than 4300 digits, and tomllib does not catch that error.
+        return None, "is not TOML: a number has too many digits"
 
 
 def toml_problems(content: bytes) -> Iterator[str]:

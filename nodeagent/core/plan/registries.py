@@ -161,7 +161,7 @@ def _read(text: bytes) -> _Document:
 
     try:
         data = tomllib.loads(text.decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         raise _Unreadable("registries.conf cannot be read on one side") from None
     if "registries" in data:
         raise _Unreadable("registries.conf is in the old format (version 1) on one side")

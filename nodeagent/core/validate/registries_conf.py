@@ -49,6 +49,10 @@ def _check(content: bytes, *, version_1: bool) -> Iterator[str]:
         toml = isinstance(error, tomllib.TOMLDecodeError)
         yield f"is not TOML: {_KEYS.sub('a key', str(error))}" if toml else "is nested too deeply"
         return
+    except ValueError:
+        # Python converts no integer of more than 4300 digits, and tomllib does not catch that error.
+        yield "is not TOML: a number has too many digits"
+        return
     if "registries" in data:
         # containers/image compares what is in the tables, so an empty one is no mixture.
         if any(data.get(key) for key in VERSION_2):

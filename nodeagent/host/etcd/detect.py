@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from nodeagent.core.config.text import plain_yaml
 from nodeagent.core.plan.change import ETCD_UNIT
 from nodeagent.core.validate.static_pod import MAX_BYTES, is_visible
 from nodeagent.host.etcd.options import PATHS, Options, from_argv, from_config, from_environment, from_pod
@@ -137,11 +138,9 @@ def _at(root: Path, flags: Mapping[str, str]) -> dict[str, str]:
 
 def _document(path: Path) -> Mapping[str, Any]:
     """Return {} for an unreadable document: the kubelet would not run it."""
-    from yaml import YAMLError, safe_load
-
     try:
-        found = safe_load(read_regular(path, MAX_BYTES))
-    except (OSError, ValueError, RecursionError, YAMLError):
+        found = plain_yaml.loads(read_regular(path, MAX_BYTES))
+    except (OSError, ValueError):
         return {}
     return found if isinstance(found, Mapping) else {}
 

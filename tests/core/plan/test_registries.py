@@ -69,6 +69,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "to nothing from nothing much": ("", "# empty\n", ""),
     "new cannot be read": (A, "[[", "cannot be read"),
     "old cannot be read": ("[[", A, "cannot be read"),
+    "a number that is too long": (A, f"a = {'9' * 5000}\n", "cannot be read"),
     "version 1": ("", "[registries.search]\nregistries = ['a']\n", "old format"),
     "from version 1": ("[registries.search]\nregistries = ['a']\n", SEARCH, "old format"),
     "repeated registry": (A, A + B_DIGEST + A_DIGEST, ""),

@@ -90,6 +90,7 @@ def test_version_1_alone() -> None:
 def test_registries_not_text() -> None:
     assert list(registries_conf.check(b"a = '\xff'")) == ["is not UTF-8 at offset 5"]
     assert list(registries_conf.check(b"a = " + b"[" * 100_000)) != []
+    assert list(registries_conf.check(b"a = " + b"9" * 5000)) == ["is not TOML: a number has too many digits"]
 
 
 # --- certificates

@@ -109,6 +109,7 @@ def untraceable(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_is_here(tmp_path: Path) -> None:
     put(tmp_path, "etc/kubernetes/manifests/kube-apiserver.yaml", "spec: {containers: [{name: kube-apiserver}]}")
     put(tmp_path, "etc/kubernetes/manifests/broken.yaml", "{")
+    put(tmp_path, "etc/kubernetes/manifests/tag.yaml", "spec: !!bool maybe")
     put(tmp_path, "usr/lib/systemd/system/etcd.service")  # installed, and not enabled
     (tmp_path / "var/lib/etcd").mkdir(parents=True)
     assert detect(tmp_path) is None
