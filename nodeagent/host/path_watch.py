@@ -36,12 +36,7 @@ class PathWatch:
 
         Raises ``Retryable`` (``NoWatch``) if this user has no inotify instance left.
         """
-        names: dict[str, dict[str, set[str]]] = {}
-        for path in paths:
-            parts = path.split("/")[1:]
-            for depth, name in enumerate(parts):
-                directory = "/" + "/".join(parts[:depth])
-                names.setdefault(directory, {}).setdefault(name, set()).add(path)
+        names = await asyncio.to_thread(_names_by_directory, paths)
         # The directories next to the root are in the way of most paths.
         wanted = sorted(names, key=lambda directory: (directory.count("/"), directory))[:MAX_WATCHES]
         try:
@@ -85,6 +80,16 @@ class PathWatch:
         if self._watches is not None:
             self._watches.close()
             self._watches = None
+
+
+def _names_by_directory(paths: Collection[str]) -> dict[str, dict[str, set[str]]]:
+    names: dict[str, dict[str, set[str]]] = {}
+    for path in paths:
+        parts = path.split("/")[1:]
+        for depth, name in enumerate(parts):
+            directory = "/" + "/".join(parts[:depth])
+            names.setdefault(directory, {}).setdefault(name, set()).add(path)
+    return names
 
 
 def _leaf(path: str, directory: str) -> bool:

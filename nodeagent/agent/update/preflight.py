@@ -89,10 +89,12 @@ class Preflight:
         """
         basis, drifted = await self._basis(desired.config, [k.config for k in known], dirty=dirty, first=first)
         old = basis.config
-        # The pure checks come first: they take milliseconds, and the checks after them start programs of the host.
-        check_update(old, desired.config, desired.config.name)
+        # The pure checks come first, because those after them start programs of the host. For the largest config each
+        # takes up to half a second, so they run in a thread.
+        await asyncio.to_thread(check_update, old, desired.config, desired.config.name)
         host = await self.view(old, desired.config)
-        plan = make_plan(
+        plan = await asyncio.to_thread(
+            make_plan,
             old,
             desired.config,
             await self.policy(old, desired.config),
@@ -103,7 +105,10 @@ class Preflight:
         target = await self._target(old, desired.config, plan)
         self._check_reboot(plan)
         plan = await asyncio.to_thread(with_values, plan, old, desired.config, most=MAX_DESCRIBED)
-        update = self._update(desired, known, basis, plan, target, repairs=dirty, drifted=drifted, host=host)
+        started = self.ports.clock.now()
+        update = await asyncio.to_thread(
+            _update, desired, known, basis, plan, target, host, started=started, repairs=dirty, drifted=drifted
+        )
         await check_jump(self.ports, update)
         problems = tuple(await missing_units(self.ports, update, desired.config))
         # With another OS, the units of the booted one say nothing.
@@ -220,36 +225,38 @@ class Preflight:
             why = next(", ".join(a.because) for a in plan.actions if a.type == "Reboot")
             raise Refused(f"a reboot is needed for {why}", reason=Reason.REBOOT_NOT_ALLOWED, hint="see reboot.allow")
 
-    def _update(
-        self,
-        desired: Desired,
-        known: Sequence[Desired],
-        basis: Basis,
-        plan: Plan,
-        target: OsTarget | None,
-        *,
-        repairs: bool,
-        drifted: frozenset[str],
-        host: HostView,
-    ) -> Update:
-        old = basis.config
-        record = Record(
-            update_id=uuid.uuid4().hex,
-            started=self.ports.clock.now(),
-            from_digest=known[0].source.digest if known else "",
-            to_digest=desired.source.digest,
-            to_meaning=desired.meaning,
-            from_name=plan.from_name,
-            to_name=plan.to_name,
-            plan=plan_to_dict(plan),
-            writes=tuple(step_to_pair(step) for step in write_steps(old, desired.config)),
-            newly_managed=tuple(sorted(managed_keys(desired.config) - managed_keys(old))),
-            os=OsProgress(target_to_dict(target) if target is not None else None),
-            repairs=repairs,
-            drifted=tuple(sorted(drifted)),
-            notes=tuple(f"warning: {found.path} {found.message}" for found in warnings(old, desired.config, host)),
-        )
-        return Update(record, desired.config, plan, basis=basis)
+
+def _update(
+    desired: Desired,
+    known: Sequence[Desired],
+    basis: Basis,
+    plan: Plan,
+    target: OsTarget | None,
+    host: HostView,
+    *,
+    started: str,
+    repairs: bool,
+    drifted: frozenset[str],
+) -> Update:
+    """Return the update with its record. Pure."""
+    old = basis.config
+    record = Record(
+        update_id=uuid.uuid4().hex,
+        started=started,
+        from_digest=known[0].source.digest if known else "",
+        to_digest=desired.source.digest,
+        to_meaning=desired.meaning,
+        from_name=plan.from_name,
+        to_name=plan.to_name,
+        plan=plan_to_dict(plan),
+        writes=tuple(step_to_pair(step) for step in write_steps(old, desired.config)),
+        newly_managed=tuple(sorted(managed_keys(desired.config) - managed_keys(old))),
+        os=OsProgress(target_to_dict(target) if target is not None else None),
+        repairs=repairs,
+        drifted=tuple(sorted(drifted)),
+        notes=tuple(f"warning: {found.path} {found.message}" for found in warnings(old, desired.config, host)),
+    )
+    return Update(record, desired.config, plan, basis=basis)
 
 
 def _has(config: MachineConfig, entry: str) -> bool:

@@ -53,17 +53,15 @@ class HostValidator:
     deadline: float = DEADLINE
 
     async def check(self, old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
-        wanted: dict[Checker, dict[str, bytes]] = {}
-        for path, content in changed_contents(old, new).items():
-            if (checker := checker_of(path)) is not None:
-                wanted.setdefault(checker, {})[path] = content
+        # In threads: with the most paths that a config may have, this takes some tenths of a second.
+        wanted = await asyncio.to_thread(_by_checker, old, new)
         found = [*await asyncio.to_thread(unknown, self.root, old, new)]
         for checker, changed in wanted.items():
             found += await self._one(checker, changed, old, new)
         view = await read_view(old, new, self.root)
         sides = Sides(old, new, view)
-        found += host_problems(sides)
-        for check in program_checks(sides):
+        found += await asyncio.to_thread(host_problems, sides)
+        for check in await asyncio.to_thread(program_checks, sides):
             found += await run_check(check, self.root, self.search_path)
         # Two checks of one file may find the same problem.
         return tuple(sorted(set(found)))
@@ -82,6 +80,15 @@ class HostValidator:
         except (OSError, CheckerLate) as error:
             log.warning("%s could not check %d changed files: %s", checker, len(changed), error)
             return ()
+
+
+def _by_checker(old: MachineConfig, new: MachineConfig) -> dict[Checker, dict[str, bytes]]:
+    """Return the changed files that a program of the host checks, by program."""
+    wanted: dict[Checker, dict[str, bytes]] = {}
+    for path, content in changed_contents(old, new).items():
+        if (checker := checker_of(path)) is not None:
+            wanted.setdefault(checker, {})[path] = content
+    return wanted
 
 
 async def run_check(check: ProgramCheck, root: Path, search_path: str) -> tuple[Problem, ...]:

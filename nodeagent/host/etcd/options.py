@@ -105,8 +105,11 @@ def from_pod(pod: Mapping[str, Any]) -> dict[str, str] | None:
         flags = {**from_environment(variables), **from_argv(list(_split(words)))}
         # A value that the shell expands is unknown here.
         known = {name: value for name, value in flags.items() if "$" not in value}
-        volumes = {v.get("name"): _mapping(v.get("hostPath")).get("path") for v in _mappings(spec.get("volumes"))}
-        mounts = {str(m.get("mountPath")): volumes.get(m.get("name")) for m in _mappings(container.get("volumeMounts"))}
+        # As texts, because a name in a file of the host may be of any type.
+        volumes = {str(v.get("name")): _mapping(v.get("hostPath")).get("path") for v in _mappings(spec.get("volumes"))}
+        mounts = {
+            str(m.get("mountPath")): volumes.get(str(m.get("name"))) for m in _mappings(container.get("volumeMounts"))
+        }
         return {name: _on_host(value, mounts) if name in PATHS else value for name, value in known.items()}
     return None
 

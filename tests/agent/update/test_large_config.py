@@ -7,6 +7,7 @@ import time
 import pytest
 
 from nodeagent.core.update.phase import Phase
+from tests.support.stalls import MAX_STALL, Stalls
 from tests.world import World
 from tests.world.run import Host, config
 
@@ -31,3 +32,17 @@ async def seconds_of_cpu(files: int) -> float:
 async def test_an_update_takes_time_in_proportion_to_its_files() -> None:
     # Four times the files take about four times as long; with one quadratic search among them it was nine times.
     assert await seconds_of_cpu(MANY) < 6.5 * await seconds_of_cpu(FEW)
+
+
+async def test_the_checks_before_an_update_leave_the_loop_its_turn() -> None:
+    host = Host(World())
+    host.want(config("start", {"/etc/quiet/other": "1"}))
+    await host.settle()
+    host.want(config("added", {f"/etc/quiet/{index}": "1" for index in range(MANY)}))
+    loop = host.build()
+    desired = await loop.desired.read()
+    assert desired is not None
+    stalls = Stalls()
+    update = await loop.check(desired)
+    assert len(update.writes) > MANY
+    assert stalls.stop() < MAX_STALL

@@ -13,6 +13,7 @@ from nodeagent.host.checkers import HostValidator
 from nodeagent.host.checkers.sudoers import ignored_by_sudo
 from nodeagent.host.checkers.units import unit_of, verdicts
 from tests.support.needs import needs
+from tests.support.stalls import MAX_STALL, Stalls
 
 EMPTY = MachineConfig("old")
 GOOD = "[Service]\nExecStart=/bin/true\n"
@@ -52,6 +53,14 @@ async def test_owners_that_this_host_lacks(tmp_path: Path) -> None:
         ("/etc/c", "this host has no user 'coer'"),
         ("/etc/d", "this host has no group 'whele'"),
     ]
+
+
+async def test_a_config_of_the_largest_size_leaves_the_loop_its_turn(tmp_path: Path) -> None:
+    config = with_files({f"/etc/quiet/{number}": "1" for number in range(20_000)})
+    validator = HostValidator(root=tmp_path)
+    stalls = Stalls()
+    assert await validator.check(EMPTY, config) == ()
+    assert stalls.stop() < MAX_STALL
 
 
 # --- systemd-analyze

@@ -1,8 +1,4 @@
-"""Attacks of any user on the daemon over the bus: messages of up to 32 MB, of any kind, as many as there is time for.
-
-Stalls of the event loop are measured as processor time of this thread in one turn of the loop, so that a machine with
-other work to do does not look like a slow daemon.
-"""
+"""Attacks of any user on the daemon over the bus: messages of up to 32 MB, of any kind, as many as time allows."""
 
 from __future__ import annotations
 
@@ -35,6 +31,7 @@ from nodeagent.host.dbus.interface import Interface, Method, Property
 from nodeagent.host.dbus.signals import Match
 from tests.support.fixtures import PrivateBus
 from tests.support.needs import missing
+from tests.support.stalls import MAX_STALL, Stalls
 from tests.support.wire import (
     FACE,
     NOBODY,
@@ -51,28 +48,6 @@ from tests.support.wire import (
 pytestmark = pytest.mark.usefixtures("no_leaked_fds")
 
 NAME = "org.nodeagent.Agent1"
-MAX_STALL = 0.1
-"""Seconds of processor time in one turn of the event loop."""
-
-
-class Stalls:
-    """The longest turn of the loop, in seconds of its thread's processor time."""
-
-    def __init__(self) -> None:
-        self.worst = 0.0
-        self._last = time.thread_time()
-        self._loop = asyncio.get_running_loop()
-        self._handle = self._loop.call_soon(self._turn)
-
-    def _turn(self) -> None:
-        now = time.thread_time()
-        self.worst = max(self.worst, now - self._last)
-        self._last = now
-        self._handle = self._loop.call_soon(self._turn)
-
-    def stop(self) -> float:
-        self._handle.cancel()
-        return self.worst
 
 
 class Daemon:

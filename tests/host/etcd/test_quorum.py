@@ -160,6 +160,7 @@ def test_manifests_at_the_path_of_the_kubelet(tmp_path: Path) -> None:
         "spec: {containers: text}",
         "spec: {containers: [1, {name: other, command: text}]}",
         "spec: {containers: [{name: other, env: [1], volumeMounts: text}], volumes: {a: b}}",
+        "spec: {containers: [{name: other, volumeMounts: [{name: {a: b}}]}], volumes: [{name: [c]}]}",
     ],
 )
 def test_manifests_of_any_shape(tmp_path: Path, text: str) -> None:
