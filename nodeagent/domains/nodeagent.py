@@ -46,9 +46,22 @@ ESSENTIAL: Final = frozenset(
     }
 )
 
+# Names that nodeagent owns or calls as root.
+_NEEDED_NAMES: Final = (BUS_NAME, "org.freedesktop.DBus", "org.freedesktop.login1", "org.freedesktop.systemd1")
+# Attributes of a rule that choose no particular service, path or member: dbus-daemon(1).
+_NOT_PARTICULAR: Final = frozenset({"log", "max_fds", "min_fds", "receive_type", "send_broadcast", "send_type"})
+_BUS_PROGRAMS: Final = frozenset({"dbus-broker", "dbus-broker-launch", "dbus-daemon"})
+_BUS_SOCKETS: Final = frozenset({"/run/dbus/system_bus_socket", "/var/run/dbus/system_bus_socket"})
 _BUS_DIRS: Final = ("/etc/dbus-1/system.d/", "/etc/dbus-1/system.conf", "/etc/dbus-1/system-local.conf")
 # A drop-in in service.d applies to every service: systemd.unit(5).
 _DROPIN_DIRS: Final = (f"{UNIT_DIR}/{OWN_UNIT}.d/", f"{UNIT_DIR}/service.d/")
+# Drop-ins of a whole type, with a unit of it that nodeagent needs.
+_OTHER_DROPINS: Final = {
+    **{f"{UNIT_DIR}/{unit}.d": unit for unit in ESSENTIAL - {OWN_UNIT}},
+    f"{UNIT_DIR}/socket.d": "dbus.socket",
+    f"{UNIT_DIR}/target.d": "basic.target",
+}
+_POLKIT_ACTIONS: Final = "/etc/polkit-1/actions"
 _COMMAND: Final = "nodeagent daemon"
 
 
@@ -97,7 +110,11 @@ def _check_of(path: str) -> Callable[[RegularFile | SymbolicLink], Iterator[str]
     if directory == UNIT_DIR and name == OWN_UNIT:
         return _own_unit
     if directory == UNIT_DIR and name in ESSENTIAL:
-        return _essential
+        return partial(_essential_unit, name)
+    if directory in _OTHER_DROPINS and name.endswith(".conf"):
+        return partial(_essential_dropin, _OTHER_DROPINS[directory])
+    if directory == _POLKIT_ACTIONS and name.endswith(".policy"):
+        return _polkit_policy
     if path.startswith(_DROPIN_DIRS) and name.endswith(".conf"):
         return _own_dropin
     if directory.startswith(f"{UNIT_DIR}/") and directory.endswith(".wants") and name == OWN_UNIT:
@@ -122,6 +139,44 @@ def _essential(node: RegularFile | SymbolicLink) -> Iterator[str]:
     # systemd takes a link to /dev/null and an empty file for a mask.
     if isinstance(node, SymbolicLink) or not node.content.strip():
         yield "would mask a unit that nodeagent needs"
+
+
+def _essential_unit(name: str, node: RegularFile | SymbolicLink) -> Iterator[str]:
+    yield from _essential(node)
+    if isinstance(node, RegularFile) and node.content.strip():
+        yield from _essential_dropin(name, node, whole=True)
+        needed = {"service": "ExecStart", "socket": "ListenStream"}.get(name.rpartition(".")[2])
+        if needed and not any(key == needed and value for _, key, value in _lines(node)):
+            yield f"must have {needed}="
+
+
+def _essential_dropin(name: str, node: RegularFile | SymbolicLink, *, whole: bool = False) -> Iterator[str]:
+    """Yield the lines with which the unit may not start, or not be the bus. ``whole``: it is the unit, no drop-in."""
+    if isinstance(node, SymbolicLink):
+        return
+    # Without an empty assignment, a drop-in only adds to what the unit has.
+    found: dict[str, list[str]] = {}
+    replaced = whole
+    for section, key, value in _lines(node):
+        if value and _hinders_start(section, key):
+            yield f"{key}= could keep {name} from starting"
+        elif (section, key) in (("Service", "ExecStart"), ("Socket", "ListenStream")):
+            replaced = replaced or not value
+            found[key] = [*found.get(key, ()), value] if value else []
+    commands, sockets = found.get("ExecStart"), found.get("ListenStream")
+    programs = [_program(command) for command in commands or ()]
+    if commands is not None and (not programs or not _BUS_PROGRAMS.issuperset(programs)):
+        yield f"ExecStart= of {name} must be one of {', '.join(sorted(_BUS_PROGRAMS))}"
+    if sockets == []:
+        yield f"{name} would listen nowhere"
+    elif sockets and replaced and not _BUS_SOCKETS.intersection(sockets):
+        yield f"ListenStream= of {name} must be {min(_BUS_SOCKETS)}"
+
+
+def _hinders_start(section: str, key: str) -> bool:
+    if section == "Service":
+        return key in ("ExecCondition", "ExecStartPre")
+    return section == "Unit" and (key.startswith(("Condition", "Assert")) or key in ("Requisite", "BindsTo"))
 
 
 def _own_unit(node: RegularFile | SymbolicLink) -> Iterator[str]:
@@ -154,9 +209,12 @@ def _own_dropin(node: RegularFile | SymbolicLink) -> Iterator[str]:
 
 
 def _is_daemon(command: str) -> bool:
+    return f"{_program(command)} {command.partition(' ')[2].strip()}" == _COMMAND
+
+
+def _program(command: str) -> str:
     # The characters are systemd's prefixes of a command: systemd.service(5).
-    program, _, words = command.lstrip("-:+!@").partition(" ")
-    return f"{program.rpartition('/')[2]} {words.strip()}" == _COMMAND
+    return command.lstrip("-:+!@").partition(" ")[0].rpartition("/")[2]
 
 
 def _lines(node: RegularFile) -> Iterator[tuple[str, str, str]]:
@@ -172,29 +230,62 @@ def _bus_policy(node: RegularFile | SymbolicLink) -> Iterator[str]:
     from xml.parsers import expat
 
     found: list[str] = []
-    roots: list[str] = []
+    decisive = False
 
     def begin(element: str, attributes: dict[str, str]) -> None:
-        if not roots:
-            roots.append(element)
-        if element == "deny" and any(
+        nonlocal decisive
+        if element == "policy":
+            # No other rule overrides these for root.
+            decisive = attributes.get("context") == "mandatory" or attributes.get("user") in ("root", "0")
+        elif element == "deny" and any(
             _covers(attributes.get(name, "")) for name in ("own", "own_prefix", "send_destination")
         ):
             found.append(f"would deny {BUS_NAME} to nodeagent or its clients")
+        elif element == "deny" and decisive and _denies_needed(attributes):
+            found.append("would keep nodeagent from the services that it needs")
+
+    yield from _xml_problems(node.content, "busconfig", begin)
+    yield from dict.fromkeys(found)
+
+
+def _denies_needed(rule: Mapping[str, str]) -> bool:
+    """Return whether a rule for root denies everything, or a service that nodeagent calls."""
+    if any(rule.get(name) in _NEEDED_NAMES for name in ("send_destination", "receive_sender")):
+        return True
+    if any(rule.get(name) in ("root", "0") for name in ("user", "group")):
+        return True
+    return all(value == "*" for name, value in rule.items() if name not in _NOT_PARTICULAR)
+
+
+def _polkit_policy(node: RegularFile | SymbolicLink) -> Iterator[str]:
+    """Yield why polkit would not read the actions of this file."""
+    if isinstance(node, RegularFile):
+        yield from _xml_problems(node.content, "policyconfig", lambda _element, _attributes: None)
+
+
+def _xml_problems(content: bytes, root: str, begin: Callable[[str, dict[str, str]], None]) -> Iterator[str]:
+    """Yield the problems of an XML document; ``begin`` gets each element."""
+    roots: list[str] = []
+    entities: list[str] = []
+
+    def each(element: str, attributes: dict[str, str]) -> None:
+        if not roots:
+            roots.append(element)
+        begin(element, attributes)
 
     parser = expat.ParserCreate()
-    parser.StartElementHandler = begin
-    # Nested entities could expand to gigabytes, in the bus as well as here.
-    parser.EntityDeclHandler = lambda *_: found.append("must not declare entities")
+    parser.StartElementHandler = each
+    # Nested entities could expand to gigabytes, in the program as well as here.
+    parser.EntityDeclHandler = lambda *_: entities.append("must not declare entities")
     try:
         # expat reads no external entity: for that it would need a handler.
-        parser.Parse(node.content, True)
+        parser.Parse(content, True)
     except expat.ExpatError as error:
         yield f"line {error.lineno}: {expat.ErrorString(error.code)}"
         return
-    if roots != ["busconfig"]:
-        yield "must be a busconfig"
-    yield from dict.fromkeys(found)
+    if roots != [root]:
+        yield f"must be a {root}"
+    yield from dict.fromkeys(entities)
 
 
 def _covers(name: str) -> bool:

@@ -7,7 +7,8 @@ import pytest
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry
 from nodeagent.domains import validate
 
-UNIT = "/etc/systemd/system/nodeagent.service"
+SYSTEM = "/etc/systemd/system"
+UNIT = f"{SYSTEM}/nodeagent.service"
 DROPIN = "/etc/systemd/system/nodeagent.service.d/50-site.conf"
 BUS = "/etc/dbus-1/system.d/org.nodeagent.Agent1.conf"
 GOOD_UNIT = "[Unit]\nDescription=x\n[Service]\nExecStart=/usr/bin/nodeagent daemon\n"
@@ -49,6 +50,33 @@ def refusals(*entries: FileEntry | UnitEntry) -> list[str]:
         (BUS, '<busconfig><policy user="root"><deny own_prefix="org.nodeagent"/></policy></busconfig>', "would deny"),
         (BUS, '<!DOCTYPE b [<!ENTITY a "b">]><busconfig>&a;</busconfig>', "entities"),
         ("/etc/dbus-1/system.conf", "", "no element found"),
+        (
+            BUS,
+            '<busconfig><policy context="mandatory"><deny send_type="method_call"/></policy></busconfig>',
+            "services",
+        ),
+        (BUS, '<busconfig><policy context="mandatory"><deny own="*"/></policy></busconfig>', "services"),
+        (BUS, '<busconfig><policy context="mandatory"><deny user="*"/></policy></busconfig>', "services"),
+        (BUS, '<busconfig><policy context="mandatory"><deny user="root"/></policy></busconfig>', "services"),
+        (
+            BUS,
+            '<busconfig><policy user="root"><deny send_destination="org.freedesktop.systemd1"/></policy></busconfig>',
+            "services",
+        ),
+        (f"{SYSTEM}/dbus.service.d/a.conf", "[Service]\nExecStart=\nExecStart=/bin/true\n", "must be one of"),
+        (f"{SYSTEM}/dbus-broker.service.d/a.conf", "[Service]\nExecStart=\n", "must be one of"),
+        (f"{SYSTEM}/dbus.service.d/a.conf", "[Unit]\nConditionPathExists=/nope\n", "ConditionPathExists="),
+        (f"{SYSTEM}/dbus.socket.d/a.conf", "[Socket]\nListenStream=\n", "listen nowhere"),
+        (f"{SYSTEM}/dbus.socket.d/a.conf", "[Socket]\nListenStream=\nListenStream=/run/x\n", "ListenStream="),
+        (f"{SYSTEM}/dbus.socket", "[Socket]\nSocketMode=0666\n", "must have ListenStream="),
+        (f"{SYSTEM}/dbus.socket", "[Socket]\nListenStream=/run/x\n", "ListenStream="),
+        (f"{SYSTEM}/dbus.service.d/a.conf", "[Service]\nExecStart=\nExecStart=-\n", "must be one of"),
+        (f"{SYSTEM}/dbus.service", "[Service]\nExecStart=/bin/sleep inf\n", "must be one of"),
+        (f"{SYSTEM}/basic.target.d/a.conf", "[Unit]\nAssertHost=x\n", "AssertHost="),
+        (f"{SYSTEM}/target.d/a.conf", "[Unit]\nConditionHost=x\n", "ConditionHost="),
+        (f"{SYSTEM}/socket.d/a.conf", "[Unit]\nConditionHost=x\n", "ConditionHost="),
+        ("/etc/polkit-1/actions/site.policy", "<policyconfig>", "no element found"),
+        ("/etc/polkit-1/actions/site.policy", "<busconfig/>", "must be a policyconfig"),
     ],
 )
 def test_what_would_stop_the_agent_is_refused(path: str, content: str, words: str) -> None:
@@ -75,7 +103,15 @@ def test_masking_the_bus_is_refused() -> None:
         (BUS, '<busconfig><policy group="ops"><allow send_destination="org.nodeagent.Agent1"/></policy></busconfig>'),
         (BUS, '<busconfig><policy context="default"><deny own="*"/></policy></busconfig>'),
         ("/etc/dbus-1/system.d/other.conf", '<busconfig><policy user="x"><deny own="org.node"/></policy></busconfig>'),
-        ("/etc/systemd/system/dbus.service.d/limits.conf", "[Service]\nLimitNOFILE=4096\n"),
+        (f"{SYSTEM}/dbus.service.d/limits.conf", "[Service]\nLimitNOFILE=4096\n"),
+        (f"{SYSTEM}/dbus.socket.d/more.conf", "[Socket]\nListenStream=/run/also\n"),
+        (f"{SYSTEM}/dbus.socket", "[Unit]\nConflicts=x.target\n[Socket]\nListenStream=/run/dbus/system_bus_socket\n"),
+        (f"{SYSTEM}/dbus-broker.service", "[Service]\nExecStart=-/usr/bin/dbus-broker-launch --scope system\n"),
+        (f"{SYSTEM}/multi-user.target.d/a.conf", "[Unit]\nWants=site.service\nConflicts=rescue.target\n"),
+        (BUS, '<busconfig><policy context="default"><deny send_type="method_call"/></policy></busconfig>'),
+        (BUS, '<busconfig><policy user="root"><deny send_destination="org.site.X"/></policy></busconfig>'),
+        (BUS, '<busconfig><policy context="mandatory"><deny send_requested_reply="false"/></policy></busconfig>'),
+        ("/etc/polkit-1/actions/site.policy", '<policyconfig><action id="org.site.x"/></policyconfig>'),
     ],
 )
 def test_what_does_not_is_taken(path: str, content: str) -> None:
