@@ -194,7 +194,8 @@ def pause_after(tries: int, retry_after: float | None) -> float:
     """Return the seconds until the next attempt to evict a pod, after ``tries`` failures."""
     # The API server names a time only while the status of a budget is out of date, not while a budget is used up.
     usual: float = min(FIRST_PAUSE * 2 ** min(tries - 1, 10), LAST_PAUSE)
-    return max(usual, retry_after or 0.0)
+    # A proxy before it may name any time, also one after the end of the drain.
+    return min(max(usual, retry_after or 0.0), LAST_PAUSE)
 
 
 def remaining_pod(pod: Object, failure: Cause | None, words: str) -> Remaining:

@@ -149,6 +149,7 @@ def test_pauses_grow_to_a_minute_and_no_further() -> None:
     assert [pause_after(n, None) for n in (1, 2, 3, 4, 5, 1000)] == [5, 10, 20, 40, 60, 60]
     assert pause_after(1, 10.0) == 10
     assert pause_after(9, 10.0) == 60
+    assert [pause_after(1, wait) for wait in (86_400.0, float("inf"))] == [60, 60]
 
 
 @pytest.mark.parametrize(
