@@ -12,6 +12,11 @@ TEXT = (ROOT / "docs/development/regressions.md").read_text()
 FINDINGS = (
     *(f"R{number}" for number in range(1, 17)),
     *("R7a", "R7b", "R15a"),
+    *(
+        f"R16-{word}"
+        for word in ("early", "words", "password", "inhibitors", "dns", "realtime", "rbac", "record", "rows", "links")
+    ),
+    "R16-rollback",
     *("A1", "A2", "A2b", "A3", "A4", "A5", "A6", "A7"),
     *("B", "C", "D", "E", "F", "G", "H", "I", "J"),
     *(f"B{number}" for number in range(1, 12)),

@@ -47,6 +47,7 @@ from nodeagent.host.systemd_jobs import (
     taken_along,
 )
 from nodeagent.host.systemd_reload import daemon_reload
+from nodeagent.host.unit_links import sync_links
 from nodeagent.reasons import Reason
 
 __all__ = ["Systemd"]
@@ -142,21 +143,21 @@ class Systemd:
 
     async def enable(self, unit: str) -> None:
         # Not only for this boot (False), and existing links are replaced (True).
-        await self._manager_call("EnableUnitFiles", unit, "asbb", ([unit], False, True))
+        await sync_links(unit, await self._manager_call("EnableUnitFiles", unit, "asbb", ([unit], False, True)))
 
     async def disable(self, unit: str) -> None:
         """Disable a unit. A unit without a file is disabled already."""
         try:
-            await self._manager_call("DisableUnitFiles", unit, "asb", ([unit], False))
+            await sync_links(unit, await self._manager_call("DisableUnitFiles", unit, "asb", ([unit], False)))
         except UnitJobFailed as error:
             if error.reason != Reason.UNIT_NOT_FOUND:
                 raise
 
     async def preset(self, unit: str) -> None:
-        await self._manager_call("PresetUnitFiles", unit, "asbb", ([unit], False, True))
+        await sync_links(unit, await self._manager_call("PresetUnitFiles", unit, "asbb", ([unit], False, True)))
 
     async def mask(self, unit: str) -> None:
-        await self._manager_call("MaskUnitFiles", unit, "asbb", ([unit], False, True))
+        await sync_links(unit, await self._manager_call("MaskUnitFiles", unit, "asbb", ([unit], False, True)))
 
     # -- jobs -----------------------------------------------------------------------------------------------------
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import time
 from collections.abc import AsyncIterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +16,8 @@ from dbus_next import Variant
 
 import nodeagent.host.systemd as module
 from nodeagent.core.update.ports.host import Units
-from nodeagent.errors import Retryable, ServiceUnavailable, Terminal, Unreachable
-from nodeagent.host import systemd_reload
+from nodeagent.errors import AgentError, Retryable, ServiceUnavailable, Terminal, Unreachable
+from nodeagent.host import systemd_reload, unit_links
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.systemd import Systemd
 from nodeagent.host.systemd_jobs import BOOT_COMPLETE as OURS
@@ -434,6 +437,43 @@ async def test_unit_files(systemd: Systemd, manager: FakeSystemd) -> None:
         ("PresetUnitFiles", [["a.service"], False, True]),
         ("MaskUnitFiles", [["a.service"], False, True]),
     ]
+
+
+async def test_links_of_units_are_durable_when_the_call_returns(
+    systemd: Systemd, manager: FakeSystemd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those of a call before, after which the agent was killed."""
+    top, wants, others = tmp_path, tmp_path / "multi-user.target.wants", tmp_path / "x.target.requires"
+    wants.mkdir()
+    others.mkdir()
+    synced: list[str] = []
+    monkeypatch.setattr(unit_links, "UNIT_DIR", str(top))
+    monkeypatch.setattr(unit_links.os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+
+    def link(_message: Any) -> tuple[str, tuple[Any, ...]]:
+        path = wants / "a.service"
+        changes = [] if path.is_symlink() else [["symlink", str(path), "/usr/lib/systemd/system/a.service"]]
+        with suppress(FileExistsError):
+            path.symlink_to("/usr/lib/systemd/system/a.service")
+        return "ba(sss)", (True, changes)
+
+    manager.on("EnableUnitFiles", link)
+    for _ in range(2):
+        await systemd.enable("a.service")
+        assert synced == [str(top), str(wants)]
+        synced.clear()
+    (wants / "a.service").unlink()
+    wants.rmdir()
+    manager.on("DisableUnitFiles", lambda _: ("a(sss)", ([["unlink", str(wants / "a.service"), ""]],)))
+    await systemd.disable("a.service")
+    assert synced == [str(top)]
+
+    def fail(_fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(unit_links.os, "fsync", fail)
+    with pytest.raises(AgentError, match="cannot sync"):
+        await systemd.mask("a.service")
 
 
 async def test_unit_files_that_are_not_there(systemd: Systemd, manager: FakeSystemd) -> None:
