@@ -69,7 +69,8 @@ def _files(root: Path) -> Iterator[Path]:
         vendors = sorted((root / _EFI).iterdir())
     except OSError:
         return
-    yield from (vendor / "user.cfg" for vendor in vendors)
+    # RHEL 8 and older Fedora have the whole menu there.
+    yield from (vendor / name for vendor in vendors for name in _NAMES)
 
 
 # Bytes of one entry. The kernel reads at most 4 KiB of arguments.

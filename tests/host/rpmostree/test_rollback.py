@@ -144,6 +144,8 @@ async def test_what_is_staged_stays(os: RpmOstree, manager: FakeSystemd, daemon:
         ({"grub/custom.cfg": "set superusers=root\n"}, True),
         ({"grub2/user.cfg": '# set superusers="root"\nset superusers=""\n'}, False),
         ({"efi/EFI/redhat/user.cfg": "GRUB2_PASSWORD=grub.pbkdf2.sha512.1\n"}, True),
+        ({"efi/EFI/redhat/grub.cfg": 'set superusers="admin"\npassword_pbkdf2 admin grub.pbkdf2.sha512.1\n'}, True),
+        ({"efi/EFI/redhat/grub.cfg": GRUB_CFG, "efi/EFI/BOOT/grub.cfg": "configfile $prefix/grub.cfg\n"}, False),
         ({"grub2/user.cfg/": ""}, True),  # a directory: it cannot be read
     ],
 )
