@@ -165,7 +165,8 @@ async def _measure_idle(sensors: Sensors, options: FenceOptions) -> Idle | None:
 
 def _filesystem(paths: Sequence[str]) -> tuple[str, str]:
     """Return the type of the file system that is written to, and the release of the kernel."""
-    mounts = _MOUNTS.read_text()
+    # Users choose the names of mount points, with FUSE.
+    mounts = _MOUNTS.read_text(errors="surrogateescape")
     kinds = (filesystem_at(os.path.realpath(path), mounts) for path in paths if Path(path).exists())
     return next(kinds, ""), os.uname().release
 

@@ -13,11 +13,15 @@ from pathlib import Path
 
 from nodeagent.host.fs.atomic import is_temp, put_file
 from nodeagent.host.fs.os_errors import translated
+from nodeagent.host.fs.read_inside import read_regular
 
 __all__ = ["RestoreLog"]
 
 # The next version restores what this one left, so the name is a contract.
 _SUFFIX = ".undo"
+
+# Bytes of an entry, which has some hundred.
+_MAX_BYTES = 1 << 20
 
 
 class RestoreLog:
@@ -45,7 +49,7 @@ class RestoreLog:
             if not self._directory.exists():
                 return {}
             files = [path for path in self._directory.iterdir() if path.suffix == _SUFFIX and not is_temp(path.name)]
-            return {path.name.removesuffix(_SUFFIX): path.read_text() for path in sorted(files)}
+            return {path.name.removesuffix(_SUFFIX): _text(path) for path in sorted(files)}
 
     def _save(self, key: str, note: str) -> None:
         with translated("write the restore log in", str(self._directory)):
@@ -61,6 +65,11 @@ class RestoreLog:
     def _clear(self, key: str) -> None:
         with translated("remove an entry of the restore log in", str(self._directory)):
             (self._directory / (key + _SUFFIX)).unlink(missing_ok=True)
+
+
+def _text(path: Path) -> str:
+    # Whatever it holds, the other entries are still to be restored.
+    return read_regular(path, _MAX_BYTES).decode(errors="replace")
 
 
 def _no_label(_fd: int, _mode: int) -> None:

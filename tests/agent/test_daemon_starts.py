@@ -9,12 +9,13 @@ import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nodeagent.agent import daemon, supervise, tidying
+from nodeagent.agent import compose, daemon, supervise, tidying
 from nodeagent.agent.api import Api
 from nodeagent.agent.etcd_member import MemberManager
 from nodeagent.agent.maintenance import MaintenanceManager
@@ -28,6 +29,7 @@ from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError
+from nodeagent.fence.host_fence import HostFence
 from nodeagent.host import boot
 from nodeagent.host.store.rows import checksum
 from tests.agent.whole_daemon import WholeDaemon, source
@@ -174,6 +176,21 @@ async def test_damaged_policy_and_desired_config(host: WholeDaemon, name: str) -
         damaged(path)
         status = await is_useful(host)
         assert status["daemon"] == "running", way
+
+
+@acts_as_root
+async def test_a_damaged_restore_log_of_the_fence(host: WholeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    await lived_in(host)
+    for way, damaged in damage.FILES.items():
+        entries = host.directory / way
+        entries.mkdir()
+        monkeypatch.setattr(compose, "HostFence", partial(HostFence, restore_log=entries))
+        for name in ("disk-8:0", "unit-rpm-ostreed.service", "x"):
+            path = entries / f"{name}.undo"
+            path.write_text("{}")
+            damaged(path)
+        status = await is_useful(host)
+        assert (status["phase"], status["reason"]) == ("Degraded", "VerifyFailed"), way
 
 
 async def test_a_bug_in_the_start_is_shown(host: WholeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:

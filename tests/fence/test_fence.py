@@ -310,6 +310,13 @@ def test_the_ground_is_of_the_first_path_that_is_there(tmp_path: Path) -> None:
     assert FILESYSTEM((str(tmp_path / "none"),))[0] == ""
 
 
+def test_names_of_mount_points_are_those_of_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_bytes(b"27 1 254:0 / / rw - ext4 /dev/vda rw\n33 27 0:33 / /home/u/\xff\x0c rw - fuse.x x rw\n")
+    monkeypatch.setattr(module, "_MOUNTS", mounts)
+    assert FILESYSTEM((str(tmp_path),))[0] == "ext4"
+
+
 async def test_an_updater_that_starts_later_does_not_wait_for_its_priority(host: Host) -> None:
     tasks = host.cgroups / CGROUP.lstrip("/") / "cgroup.procs"
     tasks.write_text("")

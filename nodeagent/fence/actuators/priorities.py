@@ -152,7 +152,9 @@ class Priorities:
 
     def _start(self, pid: int) -> str | None:
         try:
-            return (self._proc / str(pid) / "stat").read_text().rpartition(")")[2].split()[_START]
+            # Each process chooses its name, which is in there.
+            text = (self._proc / str(pid) / "stat").read_text(errors="replace")
+            return text.rpartition(")")[2].split()[_START]
         except (OSError, IndexError):
             return None
 

@@ -53,7 +53,8 @@ def filesystem_at(path: str, mountinfo: str) -> str:
     It is found by mount point, because the number that btrfs shows there is not the ``st_dev`` of its subvolumes.
     """
     best, found = -1, ""
-    for line in mountinfo.splitlines():
+    # Not ``splitlines``: the kernel escapes no other line break of a mount point than this one.
+    for line in mountinfo.removesuffix("\n").split("\n"):
         head, _, tail = line.partition(" - ")
         point = _unescaped(head.split(" ")[4])
         inside = path == point or path.startswith(point.rstrip("/") + "/")

@@ -15,11 +15,15 @@ from nodeagent.fence.actuators.priorities import IDLE, KEY, IoPriority, Prioriti
 from nodeagent.fence.restore_log import RestoreLog
 
 THREADS = "import threading\nfor _ in range(3): threading.Thread(target=input).start()"
+# A process chooses its name itself, and it is a part of /proc/PID/stat.
+NAME = r"open('/proc/self/comm', 'wb').write(b'\xff) \xfe 1')"
 
 
 @pytest.fixture
 def process() -> Iterator[int]:
-    with subprocess.Popen([sys.executable, "-c", f"{THREADS}\nprint(flush=True)"], stdin=-1, stdout=-1) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{NAME}\n{THREADS}\nprint(flush=True)"], stdin=-1, stdout=-1
+    ) as child:
         assert child.stdout is not None
         child.stdout.readline()
         yield child.pid

@@ -132,6 +132,7 @@ MOUNTS = """\
 30 27 0:30 /sub /data rw,relatime shared:1 - btrfs /dev/mapper/my\\040disk rw,subvol=/sub
 31 30 0:31 / /data/in\\040side rw - tmpfs tmpfs rw
 32 27 0:32 / /data rw - xfs /dev/sdb rw
+33 27 0:33 / /home/u/\x0c\u2028\x85 rw - fuse.x x rw
 """
 
 
