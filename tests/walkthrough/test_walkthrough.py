@@ -65,6 +65,8 @@ async def test_apply(host: WholeDaemon, capsys: pytest.CaptureFixture[str]) -> N
 async def test_os_update() -> None:
     host = await at_old()
     with passed_files() as files:
+        # The checks run in threads, as in the test above.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
         host.want(NEW)
         await host.settle()
     assert host.world.history[-1].outcome == "done"
