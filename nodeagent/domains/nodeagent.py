@@ -226,9 +226,6 @@ def _bus_policy(node: RegularFile | SymbolicLink) -> Iterator[str]:
     if isinstance(node, SymbolicLink):
         yield "would remove the policy of the bus"
         return
-    # Half a megabyte with ElementTree, for a file that few configs have.
-    from xml.parsers import expat
-
     found: list[str] = []
     decisive = False
 
@@ -265,6 +262,9 @@ def _polkit_policy(node: RegularFile | SymbolicLink) -> Iterator[str]:
 
 def _xml_problems(content: bytes, root: str, begin: Callable[[str, dict[str, str]], None]) -> Iterator[str]:
     """Yield the problems of an XML document; ``begin`` gets each element."""
+    # Half a megabyte with ElementTree, for a file that few configs have.
+    from xml.parsers import expat
+
     roots: list[str] = []
     entities: list[str] = []
 
