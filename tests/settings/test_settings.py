@@ -142,7 +142,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("text", "expected"), TABLE, ids=[text[:30] for text, _ in TABLE])
-def test_what_is_wrong_is_said_with_file_line_and_key(text: str, expected: str, tmp_path: Path) -> None:
+def test_what_is_wrong_is_reported_with_file_line_and_key(text: str, expected: str, tmp_path: Path) -> None:
     assert problems(text, tmp_path) == [expected]
 
 
