@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import glob
+import itertools
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator
@@ -24,6 +26,9 @@ ROUNDS: Final = 4
 # Bytes of one file; larger files are left out.
 MAX_BYTES: Final = 1024 * 1024
 MAX_FILES: Final = 1000
+# Paths below it may be patterns, as in sysctl.d(5). One that matches more files is left out.
+PATTERNS: Final = "/proc/sys/"
+MAX_MATCHES: Final = 1000
 # Levels below a directory that a domain names.
 MAX_DEPTH: Final = 4
 
@@ -49,6 +54,9 @@ def read_files(
             break
         known |= wanted
         for path in sorted(wanted):
+            if path.startswith(PATTERNS) and glob.has_magic(path):
+                files |= _matching(root, path)
+                continue
             for found in _below(root, path) if path.endswith("/") else [path]:
                 if len(files) < MAX_FILES and found not in files and (content := _content(root, found)) is not None:
                     files[found] = content
@@ -76,6 +84,19 @@ def _below(root: Path, directory: str, depth: int = 0) -> Iterator[str]:
             yield f"{directory}{entry.name}"
         elif depth < MAX_DEPTH:
             yield from _below(root, f"{directory}{entry.name}/", depth + 1)
+
+
+def _matching(root: Path, pattern: str) -> dict[str, bytes]:
+    """Return the files that match, and under the pattern itself their paths, one a line; {} for too many."""
+    # In sysctl.d(5) two stars are one, and here they are any number of directories.
+    if "**" in pattern:
+        return {}
+    matches = itertools.islice(root.glob(pattern.lstrip("/")), MAX_MATCHES + 1)
+    paths = [f"/{path.relative_to(root)}" for path in matches]
+    if len(paths) > MAX_MATCHES:
+        return {}
+    found = {path: content for path in paths if (content := _content(root, path)) is not None}
+    return {**found, pattern: "\n".join(sorted(paths)).encode()}
 
 
 def _content(root: Path, path: str) -> bytes | None:

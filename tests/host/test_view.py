@@ -15,6 +15,16 @@ from nodeagent.host.view import read_view
 from tests.support.configs import config
 
 
+class Kernel(Domain):
+    """Patterns of the kernel's settings."""
+
+    def reads(self, _sides: Sides) -> set[str]:
+        return {PATTERN, "/proc/sys/net/**/x", "/etc/p*"}
+
+
+PATTERN = "/proc/sys/net/conf/*/rp_filter"
+
+
 class Chain(Domain):
     """Its file names the next one."""
 
@@ -63,3 +73,22 @@ async def test_a_chain_without_an_end_is_cut(tmp_path: Path) -> None:
     for number in range(20):
         put(tmp_path, f"/etc/{number}", f"next=/etc/{number + 1}")
     assert len((await read_view(config(), config(), tmp_path)).files) == view.ROUNDS
+
+
+async def test_a_pattern_brings_its_matches_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(domains, "DOMAINS", (Kernel("k", "k"),))
+    for path in (
+        "/proc/sys/net/conf/a/rp_filter",
+        "/proc/sys/net/conf/b/rp_filter",
+        "/proc/sys/net/x",
+        "/etc/password",
+    ):
+        put(tmp_path, path, path[-13:])
+    found = await read_view(config(), config(), tmp_path)
+    assert dict(found.files) == {
+        "/proc/sys/net/conf/a/rp_filter": b"f/a/rp_filter",
+        "/proc/sys/net/conf/b/rp_filter": b"f/b/rp_filter",
+        PATTERN: b"/proc/sys/net/conf/a/rp_filter\n/proc/sys/net/conf/b/rp_filter",
+    }
+    monkeypatch.setattr(view, "MAX_MATCHES", 1)
+    assert dict((await read_view(config(), config(), tmp_path)).files) == {}
