@@ -30,7 +30,7 @@ from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Rev
 from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, DISRUPTIVE, NEXT, Phase
 from nodeagent.core.update.record import Record
 from nodeagent.core.update.resume import resume
-from nodeagent.domains import DOMAINS
+from nodeagent.domains import DOMAINS, sysctl, with_rules
 from nodeagent.host.dbus.codec import complete_types
 from nodeagent.log.messages import MESSAGES
 from nodeagent.reasons import Reason
@@ -116,11 +116,20 @@ def policy() -> str:
 
 
 def recommended() -> str:
-    found = parse_policy(RECOMMENDED.read_bytes())
+    found = with_rules(parse_policy(RECOMMENDED.read_bytes()))
     paths: dict[str, list[str]] = {}
     for each in (*found.files.values(), *found.patterns.values()):
-        paths.setdefault(entry(each.actions), []).append(code(each.key))
+        paths.setdefault(entry(ByContent(each.summary) if each.rule else each.actions), []).append(code(each.key))
     return table(["paths", "actions"], [[", ".join(sorted(keys)), actions] for actions, keys in paths.items()])
+
+
+def sysctl_keys() -> str:
+    groups: dict[str, list[str]] = {}
+    for name in sorted(sysctl.AT_ONCE):
+        above, _, key = name.rpartition("/")
+        groups.setdefault(above.replace("/", "."), []).append(code(key))
+    rows = [[code(above), ", ".join(keys)] for above, keys in groups.items()]
+    return table(["below", "keys"], [*rows, [code("user"), f"all that begin with {code('max_')}"]])
 
 
 def checks() -> str:
@@ -428,7 +437,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/development/changes.md": {"changes": changes},
     "docs/development/mistakes.md": {"mistakes": mistakes},
     "README.md": {"plan": plan},
-    "docs/explanation/plans.md": {"example-plan": plan_with_policy},
+    "docs/explanation/plans.md": {"example-plan": plan_with_policy, "sysctl": sysctl_keys},
     "docs/reference/commands.md": {"commands": commands},
     "docs/reference/dbus.md": {"dbus": dbus, "properties": properties},
     "docs/reference/journal.md": {"messages": messages},

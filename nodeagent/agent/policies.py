@@ -16,9 +16,9 @@ from nodeagent.agent.report.report import Report
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.text import plain_json
 from nodeagent.core.plan.policy import Policy
-from nodeagent.core.plan.policy_files import is_policy_file, layered, merge_order
+from nodeagent.core.plan.policy_files import RECOMMENDED, is_policy_file, layered, merge_order
 from nodeagent.core.plan.policy_parse import parse_policy
-from nodeagent.domains import default_policy
+from nodeagent.domains import default_policy, with_rules
 from nodeagent.errors import AgentError
 from nodeagent.host.policy_files import read_policy_files
 from nodeagent.settings.schema import Settings
@@ -96,4 +96,5 @@ async def _parsed(text: bytes | AgentError, path: str) -> Policy:
     if isinstance(text, AgentError):
         raise text
     # In a thread: the YAML parser takes longer than the loop may stop.
-    return await asyncio.to_thread(parse_policy, text, path)
+    policy = await asyncio.to_thread(parse_policy, text, path)
+    return with_rules(policy) if path == RECOMMENDED else policy

@@ -12,8 +12,8 @@ from nodeagent.cli._render import STRONG, paint
 from nodeagent.cli.plan import POLICY, actions_text
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.plan.change import Change, ChangeKind, PolicySource
-from nodeagent.core.plan.policy import SSHKEY, Entry, Policy
-from nodeagent.core.plan.policy_explain import Disruptive, Explanation, explain, suggest
+from nodeagent.core.plan.policy import SSHKEY, Entry, Policy, match
+from nodeagent.core.plan.policy_explain import Explanation, explain
 from nodeagent.errors import InvalidInput
 from nodeagent.reasons import DOCUMENTATION, Reason, documentation
 
@@ -71,15 +71,15 @@ def _recommended(found: Explanation) -> Entry | None:
         return None
     from nodeagent.cli.policy import recommended_policy
 
-    unlisted = Disruptive(Change(found.domain, found.key, ChangeKind.MODIFIED), found.source)
-    return suggest([unlisted], recommended_policy())[0].entry
+    covered = match(recommended_policy(), Change(found.domain, found.key, ChangeKind.MODIFIED))
+    return covered.entry if covered is not None else None
 
 
 def _host_policy() -> tuple[Policy, str | None]:
     """Return the policy of this host and the path of its file; files that this user cannot read are left out."""
-    from nodeagent.core.plan.policy_files import layered
+    from nodeagent.core.plan.policy_files import RECOMMENDED, layered
     from nodeagent.core.plan.policy_parse import parse_policy
-    from nodeagent.domains import default_policy
+    from nodeagent.domains import default_policy, with_rules
     from nodeagent.host.policy_files import read_policy_files
     from nodeagent.settings.load import load
     from nodeagent.settings.schema import Settings
@@ -98,7 +98,8 @@ def _host_policy() -> tuple[Policy, str | None]:
         # A file that does not exist has no entries to show.
         elif text.reason != Reason.NO_POLICY:
             raise text
-    layers = [parse_policy(text, each) for each, text in texts.items()]
+    parsed = {each: parse_policy(text, each) for each, text in texts.items()}
+    layers = [with_rules(policy) if each == RECOMMENDED else policy for each, policy in parsed.items()]
     return layered(default_policy(), layers), settings.policy if settings.policy in texts else next(iter(texts), None)
 
 
@@ -149,7 +150,8 @@ def _closest(text: str) -> str:
 
 
 def _to_dict(found: Explanation, recommended: Entry | None) -> dict[str, Any]:
-    """``recommended`` in it: the actions of the recommended policy for a path without an entry; None if it has none."""
+    """``recommended`` in it: the actions of the recommended policy for a path without an entry; None if it has none, or
+    if its rule decides (``recommended_rule``)."""
     from nodeagent.core.plan.plan_json import action_to_dict
 
     return {
@@ -165,7 +167,10 @@ def _to_dict(found: Explanation, recommended: Entry | None) -> dict[str, Any]:
         "replaces": found.replaced is not None,
         "shadowed": [{"entry": entry.key, "policy": str(entry.source)} for entry in found.shadowed],
         "reason": found.reason,
-        "recommended": None if recommended is None else [action_to_dict(action) for action in recommended.actions],
+        "recommended": None
+        if recommended is None or recommended.rule
+        else [action_to_dict(action) for action in recommended.actions],
+        "recommended_rule": recommended.summary if recommended is not None and recommended.rule else None,
     }
 
 
@@ -190,7 +195,7 @@ def _rows(found: Explanation, recommended: Entry | None) -> Iterator[tuple[str, 
     else:
         yield "does", actions_text(found.actions or ())
     if recommended is not None:
-        yield "to avoid", f"{actions_text(recommended.actions)}, with the setting recommended_policy: true"
+        yield "to avoid", f"{_entry_text(recommended)}, with the setting recommended_policy: true"
     elif found.source is PolicySource.NONE and found.actions and found.domain in ("file", "unit"):
         yield "to avoid", f"an entry in /etc/nodeagent/policy.yaml: {DOCUMENTATION}/usage/avoid-a-reboot.md"
     if found.replaced is not None:

@@ -116,10 +116,11 @@ def recommended_policy() -> Policy:
     """Return the entries of the recommended policy; none on a machine without the package."""
     from nodeagent.core.plan.policy_files import MAX_BYTES, RECOMMENDED
     from nodeagent.core.plan.policy_parse import parse_policy
+    from nodeagent.domains import with_rules
     from nodeagent.host.config_file import read_now
 
     text = read_now(RECOMMENDED, MAX_BYTES)
-    return parse_policy(text, RECOMMENDED) if text is not None else Policy()
+    return with_rules(parse_policy(text, RECOMMENDED)) if text is not None else Policy()
 
 
 def show_avoidable(changes: Iterable[Change]) -> None:

@@ -6,6 +6,7 @@ One module for each, listed here by hand. The built-in disruption policy consist
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from functools import cache
 from typing import Final, TypeVar
@@ -38,6 +39,7 @@ from nodeagent.domains import (
     sshd,
     static_pods,
     sudoers,
+    sysctl,
     units,
 )
 from nodeagent.errors import Problem
@@ -54,12 +56,14 @@ __all__ = [
     "host_problems",
     "is_fix",
     "kept_back",
+    "live_values",
     "outdated",
     "program_checks",
     "reads",
     "reload_proof_of",
     "validate",
     "warnings",
+    "with_rules",
 ]
 
 Value = TypeVar("Value")
@@ -79,6 +83,7 @@ DOMAINS: Final[tuple[Domain, ...]] = (
     network.DOMAIN,
     sshd.DOMAIN,
     sudoers.DOMAIN,
+    sysctl.DOMAIN,
     osimage.DOMAIN,
     nodeagent.DOMAIN,
     units.DOMAIN,
@@ -103,6 +108,17 @@ def default_policy() -> Policy:
     )
 
 
+def with_rules(recommended: Policy) -> Policy:
+    """Return the recommended policy with the rules of the domains in place of the actions of their entries."""
+    rules = {key: (domain, rule) for domain in DOMAINS for key, rule in domain.opt_in.items()}
+    ruled = {
+        key: replace(recommended.files[key], rule=domain.actions, summary=rule.summary)
+        for key, (domain, rule) in rules.items()
+        if key in recommended.files
+    }
+    return replace(recommended, files={**recommended.files, **ruled})
+
+
 def _entries(tables: Iterator[tuple[Domain, Mapping[str, tuple[Action, ...] | ByContent]]]) -> dict[str, Entry]:
     return {
         key: Entry(key, rule=domain.actions, summary=value.summary)
@@ -116,7 +132,8 @@ def _entries(tables: Iterator[tuple[Domain, Mapping[str, tuple[Action, ...] | By
 def domain_of(path: str) -> Domain | None:
     """The domain that knows something about this path of the host."""
     for domain in DOMAINS:
-        patterns = [*domain.files, *(f"{key}/" for key in domain.files), *domain.contents, *domain.checkers]
+        keys = (*domain.files, *domain.opt_in)
+        patterns = [*keys, *(f"{key}/" for key in keys), *domain.contents, *domain.checkers]
         if any(owns(pattern, path) for pattern in patterns):
             return domain
     return None
@@ -170,6 +187,14 @@ def health_of(unit: str, host: HostView) -> tuple[Health, ...]:
 def reload_proof_of(unit: str) -> ReloadProof | None:
     """The proof that a reload of ``unit`` took effect, None if its job is the proof."""
     return next((proof for domain in DOMAINS for proof in domain.reload_proof if proof.unit == unit), None)
+
+
+def live_values(unit: str, keys: Sequence[KeyChange], *, reverted: bool) -> Mapping[str, str]:
+    """Return the values that the kernel has after a restart of ``unit``, by file, see ``Domain.live_values``."""
+    found: dict[str, str] = {}
+    for domain in DOMAINS:
+        found |= domain.live_values(unit, keys, reverted=reverted)
+    return found
 
 
 def reads(sides: Sides) -> frozenset[str]:

@@ -19,9 +19,11 @@ from nodeagent.core.coordination.kube_time import parse_time
 from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.domain import Health, HttpHealth, MemberHealth, PluginHealth, ReloadProof, SocketHealth
 from nodeagent.core.plan.layers import not_taken_over
+from nodeagent.core.plan.sysctl import PROC, dotted
 from nodeagent.host.checkers.job import CheckerLate, run_program
+from nodeagent.host.fs.read_inside import read_regular
 
-__all__ = ["HostHealth", "plugin_problems", "read_result", "reload_problem", "running_problem"]
+__all__ = ["HostHealth", "plugin_problems", "read_result", "reload_problem", "running_problem", "values_problem"]
 
 # Seconds for one check. A slower healthz counts as unhealthy.
 DEADLINE = 3.0
@@ -34,8 +36,10 @@ SEARCH_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 PATIENCE: Final = 10.0
 PERIOD: Final = 0.3
 
-# Characters of the program's message.
+# Characters of the program's message, and bytes of a setting.
 LONGEST: Final = 500
+# Settings in one message.
+SHOWN: Final = 5
 log = logging.getLogger(__name__)
 
 
@@ -76,6 +80,9 @@ class HostHealth:
         found = await reload_problem(proof, moment)
         return await running_problem(proof, keys, SEARCH_PATH) if found is None and keys else found
 
+    async def values_problem(self, values: Mapping[str, str]) -> str:
+        return await asyncio.to_thread(values_problem, values)
+
     async def kept_back(self, keys: Sequence[KeyChange]) -> Mapping[str, Decimal]:
         return await self._kept_back(keys) if self._kept_back is not None else {}
 
@@ -96,6 +103,24 @@ class HostHealth:
                         return await _plugins(check.plugins, answered=answered)
         except TimeoutError:
             return "" if answered else f"no answer within {limit:.0f} s"
+
+
+def values_problem(values: Mapping[str, str], root: Path = Path("/")) -> str:
+    """As ``HostHealth.values_problem``. Blocks."""
+    found = []
+    for path, wanted in sorted(values.items()):
+        name = path.removeprefix(f"{PROC}/")
+        if name == path or ".." in name.split("/"):
+            found.append(f"{path} is no setting of the kernel")
+            continue
+        try:
+            value = read_regular(root / path.lstrip("/"), LONGEST).decode(errors="replace").split()
+        except OSError as error:
+            found.append(f"{dotted(name)} cannot be read: {_why(error)}")
+            continue
+        if value != wanted.split():
+            found.append(f"{dotted(name)} is {' '.join(value)} and not {wanted}")
+    return "; ".join(found[:SHOWN])
 
 
 async def _http(url: str) -> str:

@@ -217,7 +217,7 @@ class TestRecommended:
         self.file, self.path = tmp_path / "recommended.yaml", tmp_path / "policy.yaml"
         self.file.write_bytes(RECOMMENDED.read_bytes())
         self.write("files: []")
-        for module in ("nodeagent.host.policy_files", "nodeagent.core.plan.policy_files"):
+        for module in ("nodeagent.host.policy_files", "nodeagent.core.plan.policy_files", "nodeagent.agent.policies"):
             monkeypatch.setattr(f"{module}.RECOMMENDED", str(self.file))
 
     def write(self, text: str) -> None:
@@ -236,7 +236,15 @@ class TestRecommended:
         assert await self.actions("/etc/chrony.conf", recommended=False) == ""
         assert await self.actions("/etc/chrony.conf", recommended=True) == "Restart"
         assert await self.actions("/etc/ssh/sshd_config.d/a.conf", recommended=True) == "Reload"
-        assert await self.actions("/etc/sysctl.d/a.conf", recommended=True) == ""
+        assert await self.actions("/etc/NetworkManager/a.conf", recommended=True) == ""
+
+    async def test_a_rule_decides_instead_of_the_actions(self) -> None:
+        settings = Settings(policy=str(self.path), recommended_policy=True)
+        policy = await HostPolicy(Notes(), Report(Status()), lambda: settings)(having({}), having({}))
+        assert policy.files["/etc/sysctl.d"].rule is not None
+        self.write("files: [{path: /etc/sysctl.d, actions: [{type: None}]}]")
+        policy = await HostPolicy(Notes(), Report(Status()), lambda: settings)(having({}), having({}))
+        assert policy.files["/etc/sysctl.d"].rule is None
 
     async def test_an_entry_of_the_admin_replaces_one(self) -> None:
         self.write("files: [{path: /etc/ssh/sshd_config.d/*.conf, actions: [{type: Reboot}]}]")

@@ -10,6 +10,8 @@ import pytest
 
 from nodeagent.cli.main import main
 from nodeagent.core.plan.policy_parse import parse_policy
+from nodeagent.domains import with_rules
+from nodeagent.domains.sysctl import RULE
 from nodeagent.reasons import DOCUMENTATION, documentation, hint
 from nodeagent.settings.load import load
 from tests.cli.conftest import write
@@ -158,6 +160,7 @@ def test_a_field_that_no_update_can_change(target: str, why: str, capsys: pytest
     ("target", "actions", "text"),
     [
         ("/etc/chrony.conf", [RESTART], "Restart chronyd.service, with the setting recommended_policy: true"),
+        ("/etc/sysctl.d/a.conf", None, f"{RULE}, with the setting recommended_policy: true"),
         ("/etc/unknown", None, f"an entry in /etc/nodeagent/policy.yaml: {DOCUMENTATION}/usage/avoid-a-reboot.md"),
         ("app.service", None, f"an entry in /etc/nodeagent/policy.yaml: {DOCUMENTATION}/usage/avoid-a-reboot.md"),
         ("osImageURL", None, ""),
@@ -168,8 +171,11 @@ def test_a_field_that_no_update_can_change(target: str, why: str, capsys: pytest
 def test_what_avoids_the_reboot(
     target: str, actions: Any, text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nodeagent.cli.policy.recommended_policy", lambda: parse_policy(RECOMMENDED.read_bytes()))
-    assert explained(capsys, target)["recommended"] == actions
+    policy = with_rules(parse_policy(RECOMMENDED.read_bytes()))
+    monkeypatch.setattr("nodeagent.cli.policy.recommended_policy", lambda: policy)
+    answer = explained(capsys, target)
+    assert answer["recommended"] == actions
+    assert answer["recommended_rule"] == (RULE if "sysctl" in target else None)
     assert main(["explain", target]) == 0
     shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  to avoid")]
     assert shown == ([f"  to avoid  {text}"] if text else [])

@@ -13,7 +13,7 @@ from nodeagent.cli import policy as command
 from nodeagent.cli.main import main
 from nodeagent.core.plan.policy import merge
 from nodeagent.core.plan.policy_parse import parse_policy
-from nodeagent.domains import default_policy
+from nodeagent.domains import default_policy, with_rules
 from tests.cli.conftest import machine_config, write
 
 RECOMMENDED = Path(__file__).parents[2] / "systemd/usr/lib/nodeagent/policy-recommended.yaml"
@@ -21,7 +21,7 @@ RECOMMENDED = Path(__file__).parents[2] / "systemd/usr/lib/nodeagent/policy-reco
 
 @pytest.fixture(autouse=True)
 def recommended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "recommended_policy", lambda: parse_policy(RECOMMENDED.read_bytes()))
+    monkeypatch.setattr(command, "recommended_policy", lambda: with_rules(parse_policy(RECOMMENDED.read_bytes())))
 
 
 def change(key: str, domain: str = "file", policy: str = "none", *actions: str) -> dict[str, Any]:
@@ -63,6 +63,7 @@ def test_what_no_entry_avoids(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     changes = (
         change("/etc/motd"),
         change("/etc/unknown"),
+        change("/etc/sysctl.d/a.conf"),
         change("kernelArguments", "kernelArguments"),
         change("/etc/mine", "file", "user", "Reboot"),
         change("/etc/crio/crio.conf", "file", "default"),
@@ -73,6 +74,7 @@ def test_what_no_entry_avoids(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert [entry["path"] for entry in answer["entries"]] == ["/etc/motd"]
     assert {each["change"]: each["why"].split()[-1] for each in answer["others"]} == {
         "file:/etc/unknown": "unknown",
+        "file:/etc/sysctl.d/a.conf": "true",
         "kernelArguments:kernelArguments": "entry",
         "file:/etc/mine": "it",
         "file:/etc/crio/crio.conf": "it",

@@ -81,6 +81,8 @@ class Host:
     wanted: str = ""
     loop: Loop | None = None
     fence: Fence | None = None
+    view: HostView = field(default_factory=HostView)
+    policy: Policy = POLICY
     renewed: list[tuple[ActStep, Phase]] = field(default_factory=list)  # what was asked of our own unit, and when
 
     def want(self, config: MachineConfig, rendering: str = "") -> None:
@@ -105,10 +107,10 @@ class Host:
         return await self._load(self.wanted) if self.wanted else None
 
     async def _policy(self, *_: MachineConfig) -> Policy:
-        return POLICY
+        return self.policy
 
     async def _view(self, *_: MachineConfig) -> HostView:
-        return HostView()
+        return self.view
 
     def _compose(self, current: Desired, desired: Desired, waiting: frozenset[str]) -> Desired:
         found = compose(current.config, desired.config, waiting)

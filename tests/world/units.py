@@ -51,6 +51,9 @@ class FakeUnit:
 class Units:
     units: dict[str, FakeUnit] = field(default_factory=dict)
     bus_losses: int = 0
+    # Values of the kernel that were compared after a restart, and those that it does not take.
+    units_checked: list[dict[str, str]] = field(default_factory=list)
+    refused: set[str] = field(default_factory=set)
     booting_until: float = 0.0  # on the clock of the loop: units are started until then
 
 
@@ -187,6 +190,10 @@ class FakeHealth:
         if unit != "web.service":
             return None
         return self.world.units[unit].health if unit in self.world.units else ""
+
+    async def values_problem(self, values: Mapping[str, str]) -> str:
+        self.world.units_checked.append(dict(values))
+        return next((f"{path} is not {value}" for path, value in values.items() if value in self.world.refused), "")
 
     async def kept_back(self, keys: Sequence[KeyChange]) -> Mapping[str, Decimal]:
         return {}

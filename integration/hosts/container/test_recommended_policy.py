@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,17 +20,22 @@ pytestmark = pytest.mark.long
 
 # chronyd may not set the clock of a container, but reads its configuration all the same.
 UNPRIVILEGED = "[Unit]\nConditionCapability=\n[Service]\nExecStart=\nExecStart=!/usr/sbin/chronyd -x -f {}\n"
+# Settings that belong to the machine that runs the container, which cannot change them.
+VENDOR = "/usr/lib/sysctl.d"
 CHRONY = "/etc/systemd/system/chrony.service.d/50-ring.conf"
 
 
 @pytest.fixture(scope="module")
 def services_image(agent_image: Image) -> Iterator[Image]:
-    """A host with chronyd and sshd."""
+    """A host with chronyd, sshd and systemd-sysctl."""
 
     def install(root: Path) -> None:
         resolv = root / "etc/resolv.conf"
         shutil.copyfile("/etc/resolv.conf", resolv)
-        (root / "etc/systemd/system/ssh.service").unlink()
+        for unit in ("ssh.service", "systemd-sysctl.service"):
+            (root / "etc/systemd/system" / unit).unlink()
+        for path in (root / VENDOR.lstrip("/")).glob("*.conf"):
+            path.unlink()
         for command in (
             ["apt-get", "update", "-q"],
             ["apt-get", "install", "-q", "--yes", "chrony"],
@@ -145,3 +151,42 @@ def test_sudo_and_logins(node: Host) -> None:
     greeting = node.run(["sh", "-c", session], check=False).stdout
     assert "message of the ring" in greeting
     assert "a part of the message" in greeting
+
+
+def test_sysctl(node: Host) -> None:
+    """The container has the settings of its own network."""
+    fin, cookies = "/proc/sys/net/ipv4/tcp_fin_timeout", "/proc/sys/net/ipv4/tcp_syncookies"
+    ports = "net.ipv4.ip_local_port_range"
+
+    def planned(text: str) -> list[str]:
+        config = machine_config("plan", files={"/etc/sysctl.d/60-ring.conf": text})
+        plan = json.loads(node.run(["nodeagent", "plan", "--json", "-"], stdin=config).stdout)
+        return [action["type"] for action in plan["actions"]]
+
+    # A pattern and a name beside it, as systemd itself brings them on Fedora.
+    vendor = f"net.ipv4.tcp_fin_timeout = 50\nnet.ipv4.tcp_syncookies = 1\n{ports} = 32768 60999\n"
+    node.write(f"{VENDOR}/50-ring.conf", f"{vendor}net.ipv4.conf.*.rp_filter = 2\n-net.ipv4.conf.all.rp_filter\n")
+    node.run(["systemctl", "restart", "systemd-sysctl.service"])
+    assert output(node, "cat", fin) == "50\n"
+    apply(node, "changed", {"/etc/sysctl.d/60-ring.conf": "net.ipv4.tcp_fin_timeout = 40\n"})
+    assert output(node, "cat", fin) == "40\n"
+    apply(node, "again", {"/etc/sysctl.d/60-ring.conf": "# shorter\nnet/ipv4/tcp_fin_timeout = 30\n"})
+    assert output(node, "cat", fin) == "30\n"
+    assert planned("net.ipv4.tcp_fin_timeout = 20\n") == ["Restart"]
+    assert planned("net.ipv4.tcp_fin_timeout = 30\nnet.ipv4.tcp_orphan_retries = 3\n") == ["Drain", "Reboot"]
+    # Another program has set what a restart would take back.
+    for path, text in ((cookies, "0"), ("/proc/sys/net/ipv4/conf/lo/rp_filter", "1")):
+        was = output(node, "cat", path)
+        node.run(["sh", "-c", f"echo {text} > {path}"])
+        assert planned("net.ipv4.tcp_fin_timeout = 20\n") == ["Drain", "Reboot"]
+        node.run(["sh", "-c", f"echo {was.strip()} > {path}"])
+        assert planned("net.ipv4.tcp_fin_timeout = 20\n") == ["Restart"]
+
+    # The kernel refuses such a range, at a boot as well. The restart with the previous file brings its values.
+    before = node.reboots
+    refused = f"net.ipv4.tcp_fin_timeout = 20\n{ports} = 60999 32768\n"
+    agent.write_desired(node, machine_config("refused", files={"/etc/sysctl.d/60-ring.conf": refused}))
+    assert agent.wait_outcome(node, "refused")["outcome"] == "reverted"
+    assert output(node, "cat", fin) == "30\n"
+    assert output(node, "cat", "/proc/sys/net/ipv4/ip_local_port_range").split() == ["32768", "60999"]
+    assert node.reboots == before

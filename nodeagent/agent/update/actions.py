@@ -334,6 +334,8 @@ async def _do(run: Run, step: ActStep, since: str | None) -> str:
         raise ServiceUnavailable(message, reason=Reason.BUS_TIMEOUT, service="systemd") from None
     if isinstance(step, ReloadUnit):
         await _check_reload(run, step, began)
+    elif isinstance(step, RestartUnit) and not unmet:
+        await _check_values(run, step)
     return unmet
 
 
@@ -349,6 +351,13 @@ async def _check_reload(run: Run, step: ReloadUnit, began: str) -> None:
         note = f"{step.unit} did not log whether it took the configuration over"
         run.narrate(Warned, note, "", run.update.progress(step))
     elif problem:
+        raise Terminal(f"{step.unit}: {problem}", reason=Reason.RELOAD_REJECTED)
+
+
+async def _check_values(run: Run, step: RestartUnit) -> None:
+    """Raise ``Terminal`` (``ReloadRejected``) if the kernel did not take the values that the unit sets."""
+    values = domains.live_values(step.unit, keys_of(run.update), reverted=run.record.reverting)
+    if values and (problem := await run.ports.health.values_problem(values)):
         raise Terminal(f"{step.unit}: {problem}", reason=Reason.RELOAD_REJECTED)
 
 

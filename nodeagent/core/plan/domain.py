@@ -134,6 +134,7 @@ class Domain:
 
     ``joined``: the files are parts of one configuration, with these units, so that they are applied together or not at
     all. None: each file is independent. ``fix``: the domain brings trust or access, which a degraded host may need.
+    ``opt_in`` has entries of the recommended policy about which ``actions`` decides, instead of their own actions.
     """
 
     name: str
@@ -148,6 +149,7 @@ class Domain:
     reload_proof: tuple[ReloadProof, ...] = ()
     joined: tuple[str, ...] | None = None
     fix: bool = False
+    opt_in: Mapping[str, ByContent] = field(default_factory=dict)
 
     def reads(self, _sides: Sides) -> Collection[str]:
         """Return the files of the host that the program reads; a path that ends in ``/`` means everything below.
@@ -186,6 +188,11 @@ class Domain:
     def verify(self, unit: str, _host: HostView) -> Sequence[Health]:
         """Return what proves that ``unit`` works with the files that the host has now."""
         return tuple(health for health in self.health if health.unit == unit)
+
+    def live_values(self, _unit: str, _keys: Sequence[KeyChange], *, reverted: bool) -> Mapping[str, str]:  # noqa: ARG002
+        """Return the files of the kernel that have a value after a restart of ``_unit`` for ``_keys``, and that value;
+        with ``reverted``, after a restart with the previous files."""
+        return {}
 
     def outdated(self, _keys: Sequence[KeyChange], *, reverted: bool) -> Mapping[str, str]:  # noqa: ARG002
         """Return capacities of the Node, such as ``pods``, that a kubelet without the changes of ``keys`` reports; with

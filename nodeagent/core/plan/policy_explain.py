@@ -148,6 +148,10 @@ def _suggestion(found: Disruptive, recommended: Policy) -> Suggestion:
     entry = match(recommended, change)
     if entry is None:
         return Suggestion(change, None, "the recommended policy has no entry for it: its readers are unknown")
+    if entry.entry.rule:
+        # A drop-in has no rules.
+        why = "the recommended policy decides by the content: nodeagent plan shows how, with recommended_policy: true"
+        return Suggestion(change, None, why)
     return Suggestion(change, entry.entry)
 
 

@@ -7,10 +7,13 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.core.config.file_tree import RegularFile
-from nodeagent.core.config.machineconfig import UnitEntry
+from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.plan.plan import make_plan
+from nodeagent.core.plan.policy import Entry
+from nodeagent.core.plan.sides import HostView
 from nodeagent.core.update.events import RevertStarted, Warned
 from nodeagent.core.update.phase import Phase
+from nodeagent.domains import sysctl
 from tests.world import FakeUnit, World
 from tests.world.run import POLICY, Host, config, kinds
 
@@ -138,3 +141,55 @@ async def test_a_unit_that_is_still_starting_is_restarted_instead_of_reloaded() 
     await host.settle()
     assert host.actions() == ["restart web.service"]
     assert host.world.units["web.service"].read["/etc/web/x"] == RegularFile(b"2")
+
+
+SWAPPINESS = "/proc/sys/vm/swappiness"
+SYSCTL = {"/etc/sysctl.d": Entry("/etc/sysctl.d", rule=sysctl.DOMAIN.actions)}
+
+
+def settings(name: str, value: int) -> MachineConfig:
+    return config(name, {"/etc/sysctl.d/60-site.conf": f"vm.swappiness = {value}\n"})
+
+
+async def with_settings(refused: str = "") -> Host:
+    unit = FakeUnit(type="oneshot")
+    host = Host(World(units={"systemd-sysctl.service": unit}), policy=replace(POLICY, files=SYSCTL))
+    host.want(settings("a", 60))
+    await host.settle()
+    assert host.phase is Phase.IDLE
+    host.view = HostView({SWAPPINESS: b"60\n"})
+    host.world.done.clear()
+    host.world.refused = {refused}
+    return host
+
+
+async def test_the_kernel_takes_the_values() -> None:
+    host = await with_settings()
+    host.want(settings("b", 10))
+    await host.settle()
+    assert (host.phase, host.world.history[-1].outcome) == (Phase.IDLE, "done")
+    assert host.actions() == ["restart systemd-sysctl.service"]
+    assert host.world.units_checked == [{SWAPPINESS: "10"}]
+
+
+async def test_a_value_that_the_kernel_does_not_take_is_reverted_without_a_reboot() -> None:
+    host = await with_settings("10")
+    boots = host.world.boot
+    host.want(settings("b", 10))
+    await host.settle()
+    entry = host.world.history[-1]
+    assert (entry.outcome, entry.reason, entry.reboots) == ("reverted", "ReloadRejected", 0)
+    # The restart with the previous file brings the previous value.
+    assert host.actions() == ["restart systemd-sysctl.service"] * 2
+    assert host.world.units_checked == [{SWAPPINESS: "10"}, {SWAPPINESS: "60"}]
+    assert host.world.boot == boots
+
+
+async def test_a_value_that_the_kernel_refuses_is_reverted_without_a_reboot() -> None:
+    host = await with_settings()
+    host.world.units["systemd-sysctl.service"].fail_restarts = 1
+    host.want(settings("b", 10))
+    await host.settle()
+    entry = host.world.history[-1]
+    assert (entry.outcome, entry.reason, entry.reboots) == ("reverted", "JobFailed", 0)
+    assert host.world.units_checked == [{SWAPPINESS: "60"}]

@@ -192,6 +192,10 @@ class HealthChecks(Protocol):
         """
         ...
 
+    async def values_problem(self, values: Mapping[str, str]) -> str:
+        """Return which files of the kernel (``/proc/sys``) have another value than in ``values``, "" if none has."""
+        ...
+
     async def kept_back(self, keys: Sequence[KeyChange]) -> Mapping[str, Decimal]:
         """Return what the files of this host keep back from pods if ``keys`` change that, see ``Domain.kept_back``."""
         ...
