@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from nodeagent.cli._io import printable
+from nodeagent.cli._plan_view import POLICY, detail_text
 from nodeagent.cli._render import (
     BAD,
     DIM,
@@ -21,7 +22,6 @@ from nodeagent.cli._render import (
     local_times,
     paint,
 )
-from nodeagent.cli.plan import POLICY, detail_text
 from nodeagent.core.plan.change import ActionType, Detail
 from nodeagent.core.update.trail import Span, Trail, elapsed, gap_before, trail_from_dict
 from nodeagent.reasons import hint

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from nodeagent.cli import _io
 from nodeagent.cli._io import printable
+from nodeagent.cli._plan_view import POLICY, actions_text
 from nodeagent.cli._render import STRONG, paint
-from nodeagent.cli.plan import POLICY, actions_text
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.plan.change import Change, ChangeKind, PolicySource
 from nodeagent.core.plan.policy import SSHKEY, Entry, Policy, match

@@ -1,0 +1,141 @@
+"""The lines of a plan: its changes, the keys of documents, the actions, and the parts that need no disruption."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from nodeagent.cli._io import printable
+from nodeagent.cli._render import BAD, DIM, GOOD, STRONG, WARN, change_name, paint, table
+from nodeagent.core.enumerated import enumerated
+from nodeagent.core.plan.change import Action, ActionType, Detail, KeyChange, Plan, PlannedChange, PolicySource
+
+__all__ = ["POLICY", "actions_text", "detail_text", "show_plan"]
+
+# The list of changes names all of them.
+MAX_BECAUSE: Final = 3
+UNSET: Final = "-"
+STYLE: Final = {"none": GOOD, "reload": GOOD, "restart": WARN, "drain": WARN, "reboot": BAD}
+POLICY: Final = {"default": "built in", "user": "user", "none": "unlisted"}
+# Values of a list, which are added or removed one by one.
+LISTED: Final = ("argument", "extension", "key")
+# Twelve digits identify an image, and two of them fit on a line.
+DIGEST: Final = re.compile(r"(sha256:[0-9a-f]{12})[0-9a-f]{52}")
+DIFF: Final = {"+": GOOD, "-": BAD, "@": DIM}
+DISRUPTIVE: Final = (ActionType.DRAIN, ActionType.REBOOT)
+SENTENCE: Final = {
+    "none": "nothing is restarted",
+    "reload": "services re-read their configuration, none stops",
+    "restart": "services restart, workloads stay",
+    "drain": "workloads move away first, no reboot",
+    "reboot": "workloads move away first, then the host reboots",
+}
+
+
+def actions_text(actions: Iterable[Action]) -> str:
+    return ", ".join(map(_action_text, actions)) or str(ActionType.NONE)
+
+
+def _action_text(action: Action) -> str:
+    return f"{action.type} {action.unit}" if action.unit else str(action.type)
+
+
+def show_plan(
+    plan: Plan,
+    notes: Iterable[str],
+    diffs: Mapping[str, str],
+    nothing: str = "nothing to do: both configs mean the same",
+) -> None:
+    """Print a plan. ``diffs`` has texts by the id of a change, ``nothing`` is the line of a plan without changes."""
+    from nodeagent.core.plan.plan import disruption
+
+    print(paint(printable(f"{plan.from_name or 'no config'} -> {plan.to_name}"), STRONG))
+    if not plan.changes:
+        print(nothing)
+        return
+    print()
+    below = [[detail_text(each) for each in planned.details] for planned in plan.changes]
+    table(("change", "what", "policy", "actions"), [_row(planned) for planned in plan.changes], below=below)
+    print()
+    keys = [key for planned in plan.changes for key in planned.keys]
+    if keys:
+        table(("key", "before", "after", "actions"), [_key_row(key, plan) for key in keys])
+        print()
+    for text in diffs.values():
+        for line in text.splitlines():
+            print(paint(printable(line), DIFF.get(line[:1], "")))
+        print()
+    acts = [action for action in plan.actions if action.type is not ActionType.NONE]
+    width = max((len(_action_text(action)) for action in acts), default=0)
+    for number, action in enumerate(acts, 1):
+        because = printable(f"for {enumerated(map(change_name, action.because), MAX_BECAUSE)}")
+        print(f"{number}. {_action_text(action).ljust(width)}  {paint(because, DIM)}")
+    if acts:
+        print()
+    word = disruption(plan)
+    print(f"disruption: {paint(word, STYLE[word])} ({SENTENCE[word]})")
+    _show_avoidable(plan)
+    _show_parts(plan)
+    for note in notes:
+        print(printable(note))
+
+
+def _show_avoidable(plan: Plan) -> None:
+    """Print how to avoid the drain and the reboot, unless an entry of the policy or the OS needs them anyway."""
+    disruptive = [each for each in plan.changes if any(action.type in DISRUPTIVE for action in each.actions)]
+    listed = [each for each in disruptive if each.policy is not PolicySource.NONE]
+    if disruptive and not listed and all(each.change.domain in ("file", "unit") for each in disruptive):
+        from nodeagent.cli.policy import show_avoidable
+
+        show_avoidable([each.change for each in disruptive])
+
+
+def detail_text(detail: Detail) -> str:
+    """Return ``mode 0644 -> 0600``, ``content +3 -1`` or ``+audit=1``; digests are cut."""
+    if detail.added is not None or detail.removed is not None:
+        return printable(f"{detail.what} +{detail.added or 0} -{detail.removed or 0}")
+    if detail.what in LISTED:
+        return printable(f"+{detail.after}" if detail.after else f"-{detail.before}")
+    value = f"{detail.before} -> {detail.after}" if detail.before and detail.after else detail.after
+    if detail.before and not detail.after:
+        value = f"{detail.before} -> none"
+    value = DIGEST.sub(r"\1...", value)
+    return printable(f"{detail.what} {value}" if value else f"{detail.what} differs")
+
+
+def _show_parts(plan: Plan) -> None:
+    """Print what is applied while the rest waits, if the plan has both."""
+    from nodeagent.core.plan.safe_parts import divide
+    from nodeagent.domains import group_of
+
+    parts = divide(plan, group_of)
+    if not (parts.safe and parts.waits):
+        return
+    print("\nif the rest is blocked, with on_blocked: apply-safe-parts:")
+    rows = [(printable(change_name(change)), "applied at once") for change in parts.safe]
+    rows += [(printable(change_name(change)), printable(f"waits: {why}")) for change, why in parts.waits.items()]
+    table(("change", "part"), rows)
+
+
+def _row(planned: PlannedChange) -> tuple[str, str, str, str]:
+    actions = actions_text(planned.actions) + (f" ({planned.why})" if planned.why else "")
+    return (
+        str(planned.change.kind),
+        printable(change_name(planned.change.id)),
+        POLICY[planned.policy],
+        printable(actions),
+    )
+
+
+def _key_row(key: KeyChange, plan: Plan) -> tuple[str, str, str, str]:
+    actions = actions_text(key.actions) + (f" ({key.why})" if key.why else "")
+    # Nothing of this plan starts the program, so the key waits for another start.
+    if key.next_start and not _starts(plan, key.next_start):
+        actions += f", from the next start of {key.next_start}"
+    before, after = printable(key.before or UNSET), printable(key.after or UNSET)
+    return printable(f"{key.document}: {key.key}"), before, after, printable(actions)
+
+
+def _starts(plan: Plan, unit: str) -> bool:
+    return plan.reboot or any((each.type, each.unit) == (ActionType.RESTART, unit) for each in plan.actions)
