@@ -13,6 +13,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
+from nodeagent.core.config.text.plain_json import loads
 from nodeagent.core.plan.change import Change, ChangeKind, KeyChange
 from nodeagent.core.plan.domain import ByContent, Domain, UnitFailure
 from nodeagent.core.plan.policy import DRAIN, REBOOT, Verdict, restart
@@ -118,8 +119,7 @@ class SysctlDomain(Domain):
         ours = [key for key in keys if key.document.startswith(f"{DIRECTORY}/") and key.actions == RESTART]
         # Only names of AT_ONCE have that action, so no dot is a part of a name.
         return {
-            f"{PROC}/{key.key.replace('.', '/')}": str(json.loads(key.before if reverted else key.after))
-            for key in ours
+            f"{PROC}/{key.key.replace('.', '/')}": str(loads(key.before if reverted else key.after)) for key in ours
         }
 
 
