@@ -166,6 +166,6 @@ def test_a_drop_in_of_registries_is_reloaded_and_a_namespace_of_two_files_is_ref
     node.write(f"{PLACES}/host.yaml", SIGSTORE)
     twice = search("twice", "a.example", "b.example", **{f"{PLACES}/ours.yaml": SIGSTORE})
     refused = agent.apply_command(node, twice, "--json", check=False)
-    assert (refused.returncode, json.loads(refused.stderr)["reason"]) == (2, "InvalidContent")
+    assert (refused.returncode, json.loads(refused.stderr)["reason"]) == (2, "InvalidInput")
     assert f"{PLACES}/host.yaml" in refused.stderr
     assert node.reboots == 0
