@@ -13,7 +13,8 @@ unexport PYTHONDONTWRITEBYTECODE
 HOSTS ?= 4
 # `make package rpm MACHINE=aarch64` writes into dist/aarch64.
 MACHINE ?=
-# `make package rpm INTERPRETER=standalone` takes the interpreter of python-build-standalone.
+# `make package rpm INTERPRETER=source` takes the interpreter of releases, INTERPRETER=standalone that of
+# python-build-standalone.
 INTERPRETER ?=
 # `make image BASE=fcos.oci.tar` puts the layer on this OCI archive.
 BASE ?=
@@ -28,7 +29,9 @@ PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 # Hosts that boot from ostree take minutes, most of them to make their trees: not in `make test`.
 OSTREE := integration/trees integration/standins/rpmostreed integration/hosts/ostree
 # Ring 3 pauses servers and reads clocks: not beside booting hosts. It mostly waits; each worker has its own servers.
-RING2 := integration $(addprefix --ignore=,integration/cluster integration/hosts/node integration/hosts/vm $(OSTREE))
+# Not in `make test`, `make long` and CI: the first build takes a quarter of an hour.
+INTERPRETER_TESTS := integration/package/test_source_interpreter.py
+RING2 := integration $(addprefix --ignore=,integration/cluster integration/hosts/node integration/hosts/vm $(OSTREE) $(INTERPRETER_TESTS))
 # Each worker has a control plane and hosts with a kubelet.
 NODE_TESTS = $(PYTEST) -q --durations 10 -n 2 --dist load --maxschedchunk 1 integration/hosts/node
 OSTREE_TESTS = $(PYTEST) -q --durations 5 -n 4 --dist load --maxschedchunk 1 $(OSTREE)
@@ -38,7 +41,7 @@ ROOT := $(filter 0,$(shell id -u))
 TOOLS := packaging/tools.sh
 RING1 ?= tests
 
-.PHONY: help tools demo-tools venv demo demo-shell demo-vm demo-node test versions check format unit kills golden host long ostree ostree-long integration cluster cluster-tools node-tools node-long vm vm-long package rpm image wheel release bench bench-fallback bench-rest bench-rollout bench-fence docs clean
+.PHONY: help tools demo-tools venv demo demo-shell demo-vm demo-node test versions check format unit kills golden host long ostree ostree-long integration cluster cluster-tools node-tools node-long vm vm-long interpreter interpreter-twice interpreter-tests package rpm image wheel release bench bench-fallback bench-rest bench-rollout bench-fence docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -142,6 +145,15 @@ check: venv ## ruff, mypy --strict, import contract, dead code, words of the sty
 format: venv ## rewrite to the project's format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+interpreter: venv ## the interpreter of releases, built from Debian's source packages into the cache; as root, minutes, once
+	@$(BIN)/python packaging/build_interpreter.py
+
+interpreter-twice: venv ## the same, built again and compared byte by byte
+	@$(BIN)/python packaging/build_interpreter.py --twice
+
+interpreter-tests: interpreter ## tests of the package with the interpreter of releases
+	@$(PYTEST) -q $(INTERPRETER_TESTS)
 
 package: venv ## the self-contained tree, as tar and as sysext image, in dist/
 	@$(BIN)/python packaging/build.py $(FOR_MACHINE)

@@ -25,13 +25,15 @@ from pathlib import Path
 import build as package
 from bundle import cache, images, lock, tools
 from bundle.errors import BuildError
+from bundle.origins.source import TIMEOUT as INTERPRETER_TIMEOUT
 
 CHANGES, LICENSES = "CHANGES.md", "LICENSES.txt"
 INPUTS = (*package.INPUTS, "README.md", "CHANGELOG.md")
-TIMEOUT = 1800.0  # seconds for one program of a build; Fedora's compression of the RPM takes minutes
+# Seconds for one program of a build: it may build the interpreter, and Fedora's compression of the RPM takes minutes.
+TIMEOUT = INTERPRETER_TIMEOUT + 1800.0
 TEXTS = "usr/share/licenses/nodeagent/"
-# What is fetched has a locked hash, so the second build takes it from the cache of the first.
-FETCHED = ("maven-*", "wheel-*", "standalone-*")
+# What is fetched has a locked hash, or is signed by Debian: the second build takes it from the cache of the first.
+FETCHED = ("maven-*", "wheel-*", "standalone-*", "debian-*", "buildtree-*")
 
 
 def main(arguments: list[str]) -> int:
@@ -41,7 +43,7 @@ def main(arguments: list[str]) -> int:
         "--out", type=Path, default=out, help="directory for the results, which is replaced (%(default)s)"
     )
     parser.add_argument("--machine", default=platform.machine(), help="as by uname: x86_64 or aarch64 (%(default)s)")
-    package.add_interpreter(parser, lock.QUICK)
+    package.add_interpreter(parser, lock.SOURCE)
     parser.add_argument("--fast", action="store_true", help="compress the RPM less, for tests")
     options = parser.parse_args(arguments)
     try:

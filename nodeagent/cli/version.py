@@ -23,6 +23,7 @@ __all__ = ["add_arguments", "run"]
 SBOM = "sbom.cdx.json"
 INTERPRETER = "nodeagent:interpreter"
 ORIGINS = {
+    "source": "built from Debian's source packages",
     "standalone": "from python-build-standalone",
     "quick": "from prebuilt parts, for tests only",
 }

@@ -60,9 +60,10 @@ class Component(NamedTuple):
 
 
 def bundled(python: Path, packages: Path, made_of: list[Part]) -> list[Component]:
-    """Return the components of the tree, sorted by name. Raises BuildError for a package without a licence.
+    """Return the components of the tree, sorted by name.
 
-    `made_of` is what the parts of the interpreter were made of.
+    `made_of` is what the parts of the interpreter were made of. Raises BuildError for a package without a licence, and
+    for a part that reports another version than the locked one.
     """
     answer = tools.run([python, "-BIS", "-c", VERSIONS, packages], timeout=TIMEOUT).decode().split()
     versions = answer + [""] * (len(LIBRARIES) - len(answer))
@@ -76,7 +77,10 @@ def bundled(python: Path, packages: Path, made_of: list[Part]) -> list[Component
 
 
 def _library(name: str, version: str, expression: str, part: Part | None) -> Component:
-    version = version or (part.version if part else "")
+    built = part.version if part else ""
+    if version and built and version != built:
+        raise BuildError(f"the interpreter has {name} {version}, the lock says {built}")
+    version = version or built
     known = CPE.get(name, "")
     suffix = f"@{version}" if version else ""
     cpe = f"cpe:2.3:a:{known}:{version}:*:*:*:*:*:*:*" if known else ""

@@ -12,7 +12,8 @@ from pathlib import Path, PurePosixPath
 from bundle import bytecode, cache, origins
 from bundle.elf import Elf
 from bundle.errors import BuildError
-from bundle.lock import InterpreterLock
+from bundle.lock import SOURCE, InterpreterLock
+from bundle.origins import source
 from bundle.origins.base import HOME, LICENSES, PYTHON, library_of
 
 FOLDER = Path(__file__).parent
@@ -55,6 +56,8 @@ def build(lock: InterpreterLock, compiler: Path | None = None) -> Path:
     """
     names = ("interpreter", "elf", "bytecode", "origins/base", f"origins/{lock.origin}")
     code = [(FOLDER / f"{name}.py").read_bytes() for name in names]
+    if lock.origin == SOURCE:
+        code.append(source.key(lock).encode())
     key = cache.digest([lock.text, lock.machine, lock.origin, *code])
     return cache.directory("interpreter", key, lambda to: _make(lock, compiler, to)) / "home"
 

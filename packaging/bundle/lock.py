@@ -11,8 +11,8 @@ from typing import Any
 
 from bundle.errors import BuildError
 
-STANDALONE, QUICK = "standalone", "quick"
-ORIGINS = (STANDALONE, QUICK)
+SOURCE, STANDALONE, QUICK = "source", "standalone", "quick"
+ORIGINS = (SOURCE, STANDALONE, QUICK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,28 @@ class StandaloneLock:
 
 
 @dataclass(frozen=True, slots=True)
+class SourcePackage:
+    """A source package of Debian. `files` has the sha256 of each of its files."""
+
+    package: str
+    version: str
+    upstream: str
+    files: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLock:
+    """The packages by component, the suites of Debian that list them, and the suite of the tree to build in."""
+
+    packages: dict[str, SourcePackage]
+    suites: tuple[str, ...]
+    tree: str
+
+
+Details = QuickLock | StandaloneLock | SourceLock
+
+
+@dataclass(frozen=True, slots=True)
 class InterpreterLock:
     """The part of one origin and one architecture. `text` has all of it, for keys of the cache."""
 
@@ -67,7 +89,7 @@ class InterpreterLock:
     python: str
     glibc: str
     wheels: str
-    details: QuickLock | StandaloneLock
+    details: Details
 
     @property
     def short(self) -> str:
@@ -92,11 +114,14 @@ def load(path: Path, machine: str = platform.machine(), origin: str = QUICK) -> 
         python=common["python"],
         glibc=whole["glibc"],
         wheels=part["wheels"],
-        details=_details(origin, part),
+        details=_details(origin, common, part),
     )
 
 
-def _details(origin: str, part: dict[str, Any]) -> QuickLock | StandaloneLock:
+def _details(origin: str, common: dict[str, Any], part: dict[str, Any]) -> Details:
+    if origin == SOURCE:
+        packages = {name: SourcePackage(**each) for name, each in common["packages"].items()}
+        return SourceLock(packages, tuple(common["suites"]), common["tree"])
     if origin == QUICK:
         libraries = {name: Library(**part[name]) for name in ("sqlite", "zlib")}
         return QuickLock(Cpython(**part["cpython"]), libraries)

@@ -26,10 +26,13 @@ def run(
     stdin: bytes = b"",
     env: Mapping[str, str] | None = None,
     umask: int = 0o022,
+    cwd: Path | None = None,
+    user: int | None = None,
 ) -> bytes:
     """Run `argv` and return its standard output. `timeout` in seconds. Raises BuildError with its messages.
 
-    Programs put the modes of the files that they write into archives, so `umask` is not that of the user.
+    Programs put the modes of the files that they write into archives, so `umask` is not that of the user. Root can have
+    a program run as another `user`, with the group of the same number and no other.
     """
     try:
         done = subprocess.run(
@@ -40,6 +43,10 @@ def run(
             check=False,
             env=dict(env) if env else None,
             umask=umask,
+            cwd=cwd,
+            user=user,
+            group=user,
+            extra_groups=None if user is None else (),
         )
     except FileNotFoundError as error:
         raise BuildError(f"{argv[0]} is not on this machine") from error
@@ -57,17 +64,24 @@ def require(program: str) -> str:
     Raises BuildError with the command that installs it on this distribution.
     """
     if shutil.which(program) is None:
-        done = subprocess.run(
-            [TOOLS, "install", program], capture_output=True, text=True, timeout=INSTALL_TIMEOUT, check=False
-        )
-        for line in done.stdout.splitlines():
-            log(line)
-        if done.returncode:
-            raise BuildError(done.stderr.strip())
+        install(program)
     found = shutil.which(program)
     if found is None:
         raise BuildError(f"{program} is installed, but not in PATH")
     return found
+
+
+def install(name: str) -> None:
+    """Install what is missing of a program, or of a group of programs of tools.txt.
+
+    Raises BuildError with the command that installs it on this distribution.
+    """
+    argv: list[str | Path] = [TOOLS, "install", name]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=INSTALL_TIMEOUT, check=False)
+    for line in done.stdout.splitlines():
+        log(line)
+    if done.returncode:
+        raise BuildError(done.stderr.strip())
 
 
 def uv() -> str:
