@@ -20,6 +20,9 @@ unpack() {
     # dpkg-source compares the files with the checksums of the .dsc, and applies Debian's patches.
     dpkg-source --extract "$top/sources/$1"/*.dsc "$top/$1"
     cd "$top/$1"
+    # OpenSSL and Python have a time of their build in the result.
+    SOURCE_DATE_EPOCH=$(dpkg-parsechangelog --show-field Timestamp)
+    export SOURCE_DATE_EPOCH
 }
 
 licence() { install -D -m 644 "$1" "$top/out/licenses/$2/LICENSE"; }
@@ -111,8 +114,6 @@ build_openssl() {
 
 build_python() {
     unpack python
-    SOURCE_DATE_EPOCH=$(dpkg-parsechangelog --show-field Timestamp)
-    export SOURCE_DATE_EPOCH
     # One program instead of a file for each module is what Debian does, too: fewer files to open at the start. The
     # modules with libraries stay files, which only their users load.
     local setup=Modules/Setup.stdlib.in own='^@MODULE_(_SSL|_SQLITE3|_CTYPES|_DECIMAL|PYEXPAT|_ELEMENTTREE|UNICODEDATA)_TRUE@'
