@@ -102,16 +102,23 @@ def seconds(text: str) -> float:
 
 def taken_too_early(cluster: Cluster, *nodes: str) -> list[str]:
     """Every acquisition of a lease that another holder held, and every time that was written
-    ahead of the server's clock. The API server's own log says so, not the agents."""
+    ahead of the server's clock. The API server's own log says so, not the agents.
+
+    A busy server logs the answer to a delete after that to the create which follows it. A create that it accepted
+    proves that there was no lease, and a delete that it received before deletes none that was created since."""
     found = []
     held = {f"node-{node}": ("", 0.0) for node in nodes}
+    created = dict.fromkeys(held, 0.0)
     for name, event in written(cluster):
         if name not in held:
             continue
         at, (holder, until) = seconds(event["stageTimestamp"]), held[name]
         if event["verb"] == "delete":
-            held[name] = ("", 0.0)
+            if seconds(event["requestReceivedTimestamp"]) >= created[name]:
+                held[name] = ("", 0.0)
             continue
+        if event["verb"] == "create":
+            holder, created[name] = "", at
         spec = event["responseObject"]["spec"]
         now = spec["holderIdentity"]
         if holder not in ("", now) and at <= until:
