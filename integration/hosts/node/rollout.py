@@ -19,6 +19,8 @@ from integration.hosts.node.workloads import PORT
 
 PERIOD: Final = 0.05  # seconds between two requests of a client
 WATCH: Final = 0.2  # seconds between two looks at the fleet
+# All members share one disk here: one that is slow to answer does not refuse the connection, and answers after it.
+SILENCE: Final = 3.0
 KEY: Final = base64.b64encode(b"client").decode()
 TIMEOUT: Final = 600.0  # seconds for a change to go through the fleet, on a busy machine
 
@@ -60,6 +62,7 @@ class Watch:
         self._begun = time.monotonic()
         self._endpoints: Sequence[str] = fleet.endpoints()
         self._away: dict[str, float] = {}
+        self._silent: dict[str, tuple[float, bool]] = {}
         self._leader = ""
         self._faults: list[BaseException] = []
         network = fleet.network
@@ -134,11 +137,14 @@ class Watch:
                 try:
                     request(network.address(node), 2379, "/readyz", timeout=0.5)
                     status: Any = request(network.address(node), 2379, "/v3/maintenance/status", {}, timeout=0.5)
-                except (OSError, http.client.HTTPException, ValueError):
-                    if node not in self._away:
-                        self._away[node] = now
-                        self.seen.leaders_stopped += [node] if self._leader == node else []
+                except (OSError, http.client.HTTPException, ValueError) as error:
+                    since, led = self._silent.setdefault(node, (now, self._leader == node))
+                    slow = isinstance(error, TimeoutError) and now - since < SILENCE
+                    if node not in self._away and not slow:
+                        self._away[node] = since
+                        self.seen.leaders_stopped += [node] if led else []
                     continue
+                self._silent.pop(node, None)
                 # A member without a leader leaves the field out.
                 if status.get("leader") == status["header"]["member_id"]:
                     leader = node
