@@ -55,7 +55,7 @@ def built(package: Package, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     assert done.returncode == 0, done.stderr
     first, module = sorted(out.glob("*.rpm"))
     later = out / package.tar.name.replace("-0.", "-9.")
-    with tarfile.open(package.tar) as source, tarfile.open(later, "w:gz") as target:
+    with tarfile.open(package.tar) as source, tarfile.open(later, "w:gz", compresslevel=1) as target:
         for member in source:
             if member.name != GONE:
                 target.addfile(member, source.extractfile(member) if member.isreg() else None)
