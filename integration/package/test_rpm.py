@@ -4,6 +4,7 @@ the commands of docs/usage/install-rpm.md."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -22,6 +23,8 @@ from integration.package.test_install_pages import commands
 pytestmark = pytest.mark.long
 
 TIMEOUT = 120.0  # seconds
+# On a host with RPM, the file triggers of systemd do this after each transaction. Debian's systemd has none.
+RELOAD = "systemctl daemon-reload"
 PAGE = SOURCE / "docs/usage/install-rpm.md"
 WANTS = "etc/systemd/system/multi-user.target.wants/nodeagent.service"
 GONE, NEW = "usr/lib/nodeagent/lib/python3.14/asyncio/windows_events.py", "usr/lib/nodeagent/new"
@@ -182,8 +185,7 @@ def test_install_upgrade_downgrade_and_remove(package: Package, built: dict[str,
 
 
 def test_the_commands_for_a_host_with_dnf(built: dict[str, Path]) -> None:
-    image = provisioning.tools()
-    with Host(image) as host:
+    with contextlib.closing(provisioning.tools()) as image, Host(image) as host:
         host.write("/etc/dnf/dnf.conf", "[main]\nassumeyes=True\n")
         host.boot()
         for path in built.values():
@@ -191,19 +193,17 @@ def test_the_commands_for_a_host_with_dnf(built: dict[str, Path]) -> None:
         host.run(["dnf", "install", f"/root/{built['base'].name}"], timeout=TIMEOUT)
         install, *others = commands("On a host with dnf", PAGE)
         assert install == f"dnf install ./{built['first'].name}"
-        for command in (install, *others, *commands("has its own list", PAGE)):
+        for command in (install, RELOAD, *others, *commands("has its own list", PAGE)):
             host.run(["sh", "-euc", f"cd /root && {command}"], timeout=TIMEOUT)
         assert host.is_active("nodeagent.service")
         pid = host.unit("nodeagent.service", "MainPID")
         host.run(["dnf", "upgrade", f"/root/{built['later'].name}"], timeout=TIMEOUT)
         host.wait_for(lambda: host.is_active("nodeagent.service"), "the agent runs after the upgrade")
         assert host.unit("nodeagent.service", "MainPID") != pid
-        # On a host with RPM, the file triggers of systemd do this.
-        host.run(["systemctl", "daemon-reload"])
+        host.run(RELOAD.split())
         host.run(["nodeagent", "selfcheck"])
         host.run(["dnf", "downgrade", f"/root/{built['first'].name}"], timeout=TIMEOUT)
         host.wait_for(lambda: host.is_active("nodeagent.service"), "the agent runs after the downgrade")
         host.run(["dnf", "remove", "nodeagent"], timeout=TIMEOUT)
         assert not host.exists("/usr/bin/nodeagent")
         assert not host.is_active("nodeagent.service")
-    image.close()

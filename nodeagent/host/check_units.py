@@ -33,9 +33,10 @@ MAX_SHOWN: Final = 400
 LINES: Final = 20
 CALL: Final = 15.0
 
-# journald may have the last lines a moment after systemd has the end of the program.
-TRIES: Final = 3
-PAUSE: Final = 0.2
+# journald may have the last lines a moment after systemd has the end of the program, and seconds after it on a host
+# that is busy. A program without output costs all of the tries.
+TRIES: Final = 10
+PAUSE: Final = 0.3
 
 
 async def run_check_unit(check: AdminCheck, deadline: float) -> str:
