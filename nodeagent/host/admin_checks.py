@@ -12,14 +12,16 @@ import contextlib
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from nodeagent.core.update.ports.checks import AdminCheck, CheckStage
+from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import Problem, Refused
 from nodeagent.host.check_units import run_check_unit, shown, unsafe_unit, writable
 from nodeagent.host.checkers.job import CheckerLate, run_program
+from nodeagent.host.clock import SystemClock
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.reasons import Reason
 
@@ -53,6 +55,7 @@ class HostAdminChecks:
 
     timeout: float
     root: Path = CHECKS
+    clock: Clock = field(default_factory=SystemClock)
 
     def use(self, timeout: float) -> None:
         self.timeout = timeout
@@ -62,7 +65,7 @@ class HostAdminChecks:
 
     async def run(self, check: AdminCheck, config: str) -> str:
         if check.is_unit:
-            return await run_check_unit(check, self.timeout)
+            return await run_check_unit(check, self.timeout, self.clock)
         about = f"the check {check.id}"
         unit = f"nodeagent-check-{check.stage}-{check.name}.service"
         # A check that runs again after a kill of the agent must not run beside itself.

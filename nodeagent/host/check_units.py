@@ -15,11 +15,13 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 from nodeagent.core.report.redact import redact
 from nodeagent.core.update.ports.checks import AdminCheck
+from nodeagent.core.update.ports.host import Clock
 from nodeagent.host.checkers.job import CheckerLate, run_program
 
 __all__ = ["run_check_unit", "shown", "unsafe_unit", "writable"]
@@ -33,15 +35,15 @@ MAX_SHOWN: Final = 400
 LINES: Final = 20
 CALL: Final = 15.0
 
-# journald may have the last lines a moment after systemd has the end of the program, and seconds after it on a host
-# that is busy. A program without output costs all of the tries.
-TRIES: Final = 10
-PAUSE: Final = 0.3
+# journald may have the last lines a moment after systemd has the end of the program.
+TRIES: Final = 3
+PAUSE: Final = 0.2
 
 
-async def run_check_unit(check: AdminCheck, deadline: float) -> str:
+async def run_check_unit(check: AdminCheck, deadline: float, clock: Clock) -> str:
     """Return why the service failed, with the end of its output, or "" if it passed. ``deadline`` in seconds."""
     about, unit, ended = f"the check {check.id}", check.name, False
+    since = datetime.fromisoformat(clock.now()).timestamp()
     try:
         status, lines = await run_program("systemctl", ("restart", "--quiet", "--", unit), Path("/"), deadline)
         ended = True
@@ -57,7 +59,7 @@ async def run_check_unit(check: AdminCheck, deadline: float) -> str:
             await asyncio.shield(_end(unit))
     if status == 0:
         return ""
-    output = await _output(unit) or lines
+    output = await _output(unit, since) or lines
     # The failure is reported here. Left behind, it would look like a service that the update broke.
     await _call("systemctl", "reset-failed", "--quiet", "--", unit)
     return f"{about} failed{shown(output)}"
@@ -68,15 +70,13 @@ async def _end(unit: str) -> None:
     await _call("systemctl", "reset-failed", "--quiet", "--", unit)
 
 
-async def _output(unit: str) -> Sequence[str]:
-    """Return the last lines of this start of the service in the journal, none if they are not known."""
-    found = await _call("systemctl", "show", "--property=InvocationID", "--value", "--", unit)
-    invocation = "".join(found).strip()
-    if re.fullmatch("[0-9a-f]{32}", invocation) is None:
-        return ()
-    options = ("--quiet", "--no-pager", "--output=cat", f"--lines={LINES}")
+async def _output(unit: str, since: float) -> Sequence[str]:
+    """Return the last lines of the service in the journal, none if it wrote none. ``since`` is in epoch seconds."""
+    # journald does not know the invocation of a program that ended before it read the message, but always the unit.
+    only = (f"--since=@{since:.3f}", f"_SYSTEMD_UNIT={unit}")
+    options = ("--quiet", "--no-pager", "--boot", "--output=cat", f"--lines={LINES}", *only)
     for _ in range(TRIES):
-        if lines := await _call("journalctl", *options, f"_SYSTEMD_INVOCATION_ID={invocation}"):
+        if lines := await _call("journalctl", *options):
             return lines
         await asyncio.sleep(PAUSE)
     return ()

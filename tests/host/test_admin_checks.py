@@ -6,7 +6,9 @@ Stand-ins for systemd-run and systemctl start the program themselves. The ring o
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from nodeagent.errors import Refused
 from nodeagent.host.admin_checks import MAX_CHECKS, HostAdminChecks
 from nodeagent.host.check_units import MAX_SHOWN
 from nodeagent.host.checkers import job
+from nodeagent.host.clock import SystemClock
 from nodeagent.reasons import Reason
 
 SYSTEMD_RUN = """#!/bin/sh
@@ -34,11 +37,14 @@ echo "systemctl $*" >> "$here/calls"
 for unit; do :; done
 case $1 in
 restart) exec "$here/$unit" ;;
-show) cat "$here/invocation" 2>/dev/null ;;
 esac
 """
-JOURNALCTL = '#!/bin/sh\necho "journalctl $*" >> "$(dirname "$0")/calls"\necho from the journal, password=hunter2\n'
-INVOCATION = "0123456789abcdef0123456789abcdef"
+JOURNALCTL = """#!/bin/sh
+here=$(dirname "$0")
+echo "journalctl $*" >> "$here/calls"
+cat "$here/journal" 2>/dev/null
+exit 0
+"""
 STAGE = CheckStage.BEFORE_DRAIN
 
 
@@ -228,10 +234,14 @@ async def test_a_service_that_fails_is_reported_with_its_journal_and_not_left_fa
     checks.add_unit("raid.service", "echo Job for raid.service failed. >&2; exit 1")
     about = "the check before-drain/raid.service failed"
     assert await checks.run("raid.service") == f"{about}: Job for raid.service failed."
-    (checks.tmp / "bin/invocation").write_text(f"{INVOCATION}\n")
+    (checks.tmp / "bin/journal").write_text("from the journal, password=hunter2\n")
+    begun = datetime.fromisoformat(SystemClock().now()).timestamp()
     assert await checks.run("raid.service") == f"{about}: from the journal, password=[redacted]"
     *_, journal, last = checks.calls()
-    assert journal.endswith(f" _SYSTEMD_INVOCATION_ID={INVOCATION}")
+    # Lines of a program that ended at once have no invocation.
+    found = re.fullmatch(r"journalctl .* --since=@([0-9.]+) _SYSTEMD_UNIT=raid\.service", journal)
+    assert found is not None
+    assert begun <= float(found[1]) < begun + 60
     assert last == "systemctl reset-failed --quiet -- raid.service"
 
 
