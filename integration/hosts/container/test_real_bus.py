@@ -17,7 +17,7 @@ UNITS = {
     "plain": "[Service]\nType=exec\nExecStart=/bin/sleep infinity\n",
     "fails": "[Service]\nType=oneshot\nExecStart=/bin/false\n",
     "hangs": "[Service]\nType=oneshot\nExecStart=/bin/sleep 1000\n",
-    "slow": "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/sleep 1\n",
+    "slow": "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/sleep 3\n",
     "needs": "[Unit]\nRequires=fails.service\nAfter=fails.service\n[Service]\nExecStart=/bin/sleep infinity\n",
     "idle": "[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/true\n",
     "bad": "[Service]\nType=oneshot\n",
