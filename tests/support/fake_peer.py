@@ -40,9 +40,7 @@ class FakePeer:
         return self
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._end_answers()
         try:
             self.bus.disconnect()
             async with asyncio.timeout(1):
@@ -53,6 +51,13 @@ class FakePeer:
         with contextlib.suppress(OSError, ValueError):
             self.bus._stream.close()
         self.bus._sock.close()
+        # Calls that arrived until the bus was closed.
+        await self._end_answers()
+
+    async def _end_answers(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def __aenter__(self) -> FakePeer:
         return self
