@@ -9,7 +9,6 @@ from integration.hosts import process, requirements
 from integration.hosts.container import recipe
 from integration.hosts.errors import Unavailable
 
-ARCHIVE = "http://deb.debian.org/debian"
 # sid is signed with the key of the newest stable release.
 UNSTABLE_KEYS = "debian-archive-trixie-automatic.*"
 # Settings of the machine's apt that decide whether a download works at all.
@@ -37,8 +36,11 @@ def unstable_keyring() -> Path:
 
 
 def unstable(keyring: Path) -> list[str]:
-    """Lines of sources.list for Debian sid, on the mirrors of mirrors()."""
-    return [f"deb [signed-by={keyring}] {uri} {recipe.UNSTABLE} main" for uri in mirrors() or [ARCHIVE]]
+    """Lines of sources.list for Debian sid, on the mirrors of mirrors(). Raises Unavailable where there are none."""
+    found = mirrors()
+    if not found:
+        raise Unavailable("no mirror of Debian sid: apt of this machine has no archive of Debian")
+    return [f"deb [signed-by={keyring}] {uri} {recipe.UNSTABLE} main" for uri in found]
 
 
 def options() -> list[str]:
