@@ -80,6 +80,8 @@ class FakePower:
             assert fault.error is not None
             raise fault.error
         self._happens(kind)
+        if self.world.fault("no answer to the reboot"):
+            await asyncio.Event().wait()  # systemd stops the agent first
 
     async def going_down(self) -> bool:
         """The delay ends with the first question."""

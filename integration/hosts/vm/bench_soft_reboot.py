@@ -54,8 +54,10 @@ def seconds_by_phase(node: Vm) -> Mapping[str, float]:
         # Rebooting ends with the shutdown, which `reboot` has.
         if phase["seconds"] is not None and phase["name"] != "Rebooting":
             phases[phase["name"]] = phases.get(phase["name"], 0) + phase["seconds"]
-    for before, after in itertools.pairwise(trail["boots"]):
-        gap = after["seen"] + after["offset"] - before["accepted"] - before["offset"]
+    for index, (before, after) in enumerate(itertools.pairwise(trail["boots"])):
+        # systemd may stop the agent before it has saved that logind accepted the reboot.
+        left = before["accepted"] or [each["mono"] for each in trail["phases"] if each["boot"] == index][-1]
+        gap = after["seen"] + after["offset"] - left - before["offset"]
         phases["reboot"] = phases.get("reboot", 0) + gap
     return {name: round(seconds, 1) for name, seconds in phases.items()}
 

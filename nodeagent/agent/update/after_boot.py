@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from nodeagent.agent.update import greenboot
 from nodeagent.agent.update.os_deployments import ASK_AGAIN, BootedSide, HostDeployments, booted_side, discard_own
-from nodeagent.agent.update.run import Ports, Run, Transition
+from nodeagent.agent.update.run import Ports, Run, Transition, moment
 from nodeagent.agent.update.verification import VerifyFailed, in_force
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.plan.deployment import Deployment, OsTarget, unmet
@@ -27,6 +27,7 @@ from nodeagent.core.plan.steps import WritePath, step_from_pair, step_id, step_t
 from nodeagent.core.update.events import UpdateWaiting, Warned
 from nodeagent.core.update.legs import Apply, Revert
 from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.trail_fold import leaving
 from nodeagent.errors import Retryable, ServiceUnavailable, Terminal, Unreachable
 from nodeagent.reasons import Reason
 
@@ -140,10 +141,14 @@ async def before_staging_again(run: Run) -> None:
 
 
 async def record_clean_shutdown(ports: Ports) -> None:
-    """Record that this boot ends in order: the process is stopped after logind accepted the reboot."""
+    """Record that this boot ends in order: the process is stopped after logind accepted the reboot, or before logind
+    has answered."""
     record = await ports.store.load()
     os = replace(record.os, clean_shutdown_boot_id=ports.power.boot_id())
-    await ports.store.save(replace(record, os=os))
+    trail = (
+        record.trail if record.trail.boots and record.trail.boots[-1].accepted else leaving(record.trail, moment(ports))
+    )
+    await ports.store.save(replace(record, os=os, trail=trail))
 
 
 async def repair_etc_merge(run: Run) -> Transition | None:

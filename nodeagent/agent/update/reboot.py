@@ -175,7 +175,7 @@ async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
     ``LockedSoftReboot`` if a soft reboot into a locked deployment is prepared and cannot be cleared.
     """
     ports, update = run.ports, run.update
-    allowed = float("-inf")
+    allowed, prepared = float("-inf"), False
 
     def report(kind: type[Warned | UpdateWaiting], message: str, reason: Reason) -> None:
         run.narrate(kind, message, reason=reason)
@@ -208,6 +208,7 @@ async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
     async def finish() -> None:
         """Stop the units whose state is removed, and unlock the staged deployment, as late as possible: no other reboot
         finalizes unverified files."""
+        nonlocal prepared
         # An inhibitor may block for an hour, and the kubelet must not be down for that time.
         if not soft:
             await clear_before_reboot(run)
@@ -217,12 +218,17 @@ async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
         if soft:
             # A preparation that fails leads to a full reboot, which may wait for inhibitors again.
             await clear_before_reboot(run)
+        prepared = True
 
     operation, why = run.record.operation, run.record.fallback or f"applying {run.record.to_name}"
     kind = ShutdownKind.SOFT_REBOOT if soft else ShutdownKind.REBOOT
     shutdown = Shutdown(kind, operation, permit, confirm, finish)
     try:
         await go_down(ports, run.policy, shutdown, why, report=report, direct=direct)
+    except asyncio.CancelledError:
+        # The process is stopped while it waits for the answer: systemd often stops it before logind has answered.
+        update.reboot_accepted = update.committed = prepared
+        raise
     except BaseException:
         update.committed = False
         raise

@@ -338,3 +338,20 @@ async def test_failure_before_reboot_leaves_nothing_staged() -> None:
     assert (host.phase, host.world.history[-1].reason, host.actions()) == (Phase.DEGRADED, "NoSpace", [])
     assert staged(host.world.deployments) is None
     assert managed(host.world, OLD, MORE) == expand(OLD)
+
+
+async def test_systemd_stops_the_agent_before_logind_answers() -> None:
+    """The shutdown was in order, so stagings that are lost are counted, and the trail knows when it began."""
+    host = await at_old()
+    host.world.faults.append(Fault("no answer to the reboot", times=None))
+    host.world.faults.append(Fault("finalize", times=1))
+    host.want(NEW)
+    await host._live()
+    assert (host.record.phase, host.record.os.clean_shutdown_boot_id) == (
+        Phase.REBOOTING,
+        host.record.os.staged_boot_id,
+    )
+    assert host.record.trail.boots[-1].accepted is not None
+    await host.settle()
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
+    assert host.actions() == ["reboot", "reboot"]
