@@ -27,7 +27,7 @@ CHRONY = "/etc/systemd/system/chrony.service.d/50-ring.conf"
 
 @pytest.fixture(scope="module")
 def services_image(agent_image: Image) -> Iterator[Image]:
-    """A host with chronyd, sshd and systemd-sysctl."""
+    """A host with chronyd, sshd and systemd-sysctl, and with NetworkManager, which only its test starts."""
 
     def install(root: Path) -> None:
         resolv = root / "etc/resolv.conf"
@@ -38,8 +38,9 @@ def services_image(agent_image: Image) -> Iterator[Image]:
             path.unlink()
         for command in (
             ["apt-get", "update", "-q"],
-            ["apt-get", "install", "-q", "--yes", "chrony"],
+            ["apt-get", "install", "-q", "--yes", "chrony", "network-manager", "iproute2"],
             ["systemctl", "enable", "ssh.service", "chrony.service"],
+            ["systemctl", "disable", "NetworkManager.service", "NetworkManager-wait-online.service"],
         ):
             environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive"}
             process.run(["chroot", str(root), *command], timeout=300, env=environment)
@@ -190,3 +191,99 @@ def test_sysctl(node: Host) -> None:
     assert output(node, "cat", fin) == "30\n"
     assert output(node, "cat", "/proc/sys/net/ipv4/ip_local_port_range").split() == ["32768", "60999"]
     assert node.reboots == before
+
+
+# Two ends of a cable, of which NetworkManager has one, and a bridge.
+CONNECTIONS = "/etc/NetworkManager/system-connections"
+CABLE = """[connection]
+id=ring
+type=veth
+interface-name=ring0
+[veth]
+peer=ring1
+[ipv4]
+method=manual
+address1=192.0.2.20/24
+dns=192.0.2.53
+route1=198.51.100.0/24,192.0.2.1
+[ipv6]
+method=disabled
+"""
+BRIDGE = """[connection]
+id=bridge
+type=bridge
+interface-name=ring9
+[ipv4]
+method=manual
+address1=203.0.113.9/24
+"""
+
+
+def test_network_manager(node: Host) -> None:
+    bus = ["org.freedesktop.NetworkManager", "/org/freedesktop/NetworkManager", "org.freedesktop.NetworkManager"]
+
+    def checks(name: str) -> str:
+        return output(node, "busctl", "get-property", *bus, f"ConnectivityCheck{name}").strip()
+
+    def planned(path: str, text: str) -> list[str]:
+        config = machine_config("plan", files={**files, path: text})
+        plan = json.loads(node.run(["nodeagent", "plan", "--json", "-"], stdin=config).stdout)
+        return [action["type"] for action in plan["actions"]]
+
+    def active() -> bool:
+        shown = [output(node, "nmcli", "-g", "GENERAL.STATE", "device", "show", name) for name in ("ring0", "ring9")]
+        return all(state.startswith("100") for state in shown)
+
+    def state() -> list[str]:
+        """What the kernel and the host have of the connections."""
+        addresses = [output(node, "ip", "-o", "address", "show", name) for name in ("ring0", "ring9")]
+        return [*addresses, output(node, "ip", "route"), output(node, "cat", "/run/NetworkManager/resolv.conf")]
+
+    for name, text in (("cable", CABLE), ("bridge", BRIDGE)):
+        node.write(f"{CONNECTIONS}/{name}.nmconnection", text)
+        node.run(["chmod", "600", f"{CONNECTIONS}/{name}.nmconnection"])
+    node.write("/usr/lib/NetworkManager/conf.d/20-vendor.conf", "[connectivity]\nuri=http://192.0.2.7/vendor\n")
+    node.run(["systemctl", "start", "NetworkManager.service"])
+    node.wait_for(active, "the connections are active")
+    before = state()
+    for number, part in enumerate(("192.0.2.20/24", "203.0.113.9/24", "198.51.100.0/24 via 192.0.2.1", "192.0.2.53")):
+        assert part in before[number]
+    node.run(["systemd-run", "-q", "--unit=monitor", "ip", "-o", "monitor", "link", "address", "route"])
+    assert checks("Uri") == 's "http://192.0.2.7/vendor"'
+    core = ["runuser", "-u", "core", "--", "nmcli", "-g", "VALUE", "general", "permissions"]
+    assert set(output(node, *core).split()) != {"yes"}
+
+    files = {"/etc/NetworkManager/conf.d/90-ring.conf": "[logging]\nlevel=DEBUG\ndomains=CORE,DEVICE\n"}
+    apply(node, "logging", files)
+    assert output(node, "nmcli", "-g", "LEVEL,DOMAINS", "general", "logging").strip() == "DEBUG:CORE,DEVICE"
+    main = output(node, "cat", "/etc/NetworkManager/NetworkManager.conf")
+    files |= {"/etc/NetworkManager/NetworkManager.conf": f"{main}[main]\nauth-polkit=false\n"}
+    apply(node, "polkit", files)
+    assert set(output(node, *core).split()) == {"yes"}
+    # It takes the place of the file of the OS.
+    files |= {"/etc/NetworkManager/conf.d/20-vendor.conf": "[connectivity]\nuri=http://192.0.2.8/ring\n"}
+    apply(node, "connectivity", files)
+    assert checks("Uri") == 's "http://192.0.2.8/ring"'
+    assert checks("Enabled") == "b true"
+    off = "[connectivity]\nuri=http://192.0.2.8/ring\nenabled=false\n"
+    apply(node, "off", {**files, "/etc/NetworkManager/conf.d/20-vendor.conf": off})
+    assert checks("Enabled") == "b false"
+
+    # The connections have been active all the time, on the same interfaces, with all that they had.
+    node.wait_for(active, "the connections are active again")
+    assert state() == before
+    assert output(node, "systemctl", "show", "-P", "ActiveState", "monitor.service") == "active\n"
+    seen = output(node, "journalctl", "-b", "-u", "monitor.service", "-o", "cat").splitlines()
+    assert not [line for line in seen if "Deleted" in line and "ring" in line]
+    assert not [line for line in seen if ": ring0@" in line and "state DOWN" in line]
+
+    drop_in = "/etc/NetworkManager/conf.d/90-ring.conf"
+    more = files[drop_in].replace("DEBUG", "TRACE")
+    assert planned(drop_in, more) == ["Restart"]
+    assert planned(drop_in, f"{more}[keyfile]\nunmanaged-devices=interface-name:ring0\n") == ["Drain", "Reboot"]
+    node.write(f"{CONNECTIONS}/ovs.nmconnection", "[connection]\nid=br-ex\ntype=ovs-bridge\n")
+    assert planned(drop_in, more) == ["Drain", "Reboot"]
+    broken = machine_config("broken", files={**files, drop_in: "[logging]\nlevel\n"})
+    refused = node.run(["nodeagent", "plan", "-"], stdin=broken, check=False)
+    assert refused.returncode != 0
+    assert f"{drop_in}: NetworkManager cannot read it" in refused.stderr

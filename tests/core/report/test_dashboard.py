@@ -110,4 +110,21 @@ def test_legends_name_labels_of_their_query() -> None:
 
 def test_the_variables_are_those_of_the_queries() -> None:
     assert [variable["name"] for variable in DASHBOARD["templating"]["list"]] == ["datasource", "job", "instance"]
-    assert {panel["datasource"]["uid"] for panel in PANELS} == {"${datasource}"}
+
+
+def test_each_query_goes_to_the_selected_prometheus() -> None:
+    selected = {"type": "prometheus", "uid": "${datasource}"}
+    source, *others = DASHBOARD["templating"]["list"]
+    assert (source["type"], source["query"]) == ("datasource", "prometheus")
+    for variable in others:
+        assert (variable["type"], variable["datasource"]) == ("query", selected)
+        assert metrics_in(variable["query"]) <= set(KNOWN)
+    for panel in PANELS:
+        assert panel["datasource"] == selected
+        assert panel["targets"]
+        for target in panel["targets"]:
+            assert target["datasource"] == selected
+            # Grafana draws a table and a heatmap from frames of their own format only.
+            assert target.get("format") == (panel["type"] if panel["type"] in ("table", "heatmap") else None)
+            # A stat and a table show the last value, the others show a course.
+            assert target.get("instant", False) is (panel["type"] in ("stat", "table"))
