@@ -41,7 +41,7 @@ ROOT := $(filter 0,$(shell id -u))
 TOOLS := packaging/tools.sh
 RING1 ?= tests
 
-.PHONY: help tools demo-tools venv demo demo-shell demo-vm demo-node test versions check format unit kills golden host long ostree ostree-long integration cluster cluster-tools node-tools node-long vm vm-long interpreter interpreter-twice interpreter-tests package rpm image wheel release bench bench-fallback bench-rest bench-rollout bench-fence docs clean
+.PHONY: help tools demo-tools venv demo demo-shell demo-vm demo-node test versions check format unit kills golden host long ostree ostree-long integration cluster cluster-tools node-tools node-long bootupd vm vm-long interpreter interpreter-twice interpreter-tests package rpm image wheel release bench bench-fallback bench-rest bench-rollout bench-fence docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -111,6 +111,9 @@ cluster-tools: venv ## kube-apiserver, etcd, kubectl drain and the kubelet for r
 
 node-tools: venv ## the real crictl for node-long, built (minutes, once); the rest is in cluster-tools
 	@$(BIN)/python -m integration.cluster.programs crictl
+
+bootupd: venv ## the real bootupd for one test of long, built with cargo (ten minutes, once)
+	@$(BIN)/python -m integration.hosts.container.real_bootupd
 
 cluster: venv ## ring 3: a real API server, and nodes with a real kubelet
 	@$(PYTEST) -q -n 3 --dist load --maxschedchunk 1 integration/cluster

@@ -107,7 +107,8 @@ class BootupdBootloader:
         component = EFI if has_efi(self._root) else BIOS
         installed, available = status.installed.get(component), None
         try:
-            available = self._payload(tree, component)
+            payload = self._payload(tree, component)
+            available = status.available.get(component, payload)
         except FileNotFoundError:
             why = why or f"the OS brings no bootloader for {component}"
         except (AgentError, ValueError, OSError) as error:

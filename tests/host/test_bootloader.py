@@ -136,11 +136,32 @@ async def test_an_older_one_that_refuses_the_kernel(port: Bootloader, manager: F
     assert not Path(properties["StandardOutputFile"]).exists()
 
 
+def status_of(installed: object, update: object) -> bytes:
+    entry = {"installed": installed, "interrupted": None, "update": update, "updatable": "x", "adopted-from": None}
+    return json.dumps({"components": {"EFI": entry}, "adoptable": {}}).encode()
+
+
 async def test_after_the_boot_it_runs_in_the_os_itself(port: Bootloader, manager: FakeSystemd, host: HostRoot) -> None:
     host.write("usr/lib/bootupd/updates/EFI.json", json.dumps(OLD).encode())
+    prints(manager, status_of(OLD, OLD))
     found = await check(port, None)
     assert (found.state, found.kernel) == ("same", "accepted")
     assert not {"RootDirectory", "BindPaths"} & manager.transient_properties[0].keys()
+
+
+async def test_a_bootloader_that_the_host_does_not_use_is_not_compared(
+    port: Bootloader, manager: FakeSystemd, host: HostRoot
+) -> None:
+    """The tree brings two, and bootupd reports the one that it would install."""
+    other = {"name": "systemd-boot", "rpm_evr": "260-1"}
+    both = {**NEW, "version": f"{NEW['version']},systemd-boot-260-1", "versions": [*NEW["versions"], other]}
+    host.stage("usr/lib/bootupd/updates/EFI.json", json.dumps(both).encode())
+    prints(manager, status_of(NEW, NEW))
+    found = await check(port)
+    assert (found.state, found.available) == ("same", NEW["version"])
+    # bootupd 0.2 reports the metadata as they are.
+    prints(manager, status_of(NEW, both))
+    assert (await check(port)).state == "older"
 
 
 async def test_a_host_without_bootupd_has_no_answer(port: Bootloader, manager: FakeSystemd, host: HostRoot) -> None:

@@ -2,7 +2,7 @@
 
 A container has no image-based OS, so the tree of the staged deployment is the host itself with another payload. What
 runs is the adapter of the installed package, in a unit with the agent's restrictions. The stand-in for bootupctl prints
-the JSON of bootupd 0.2.35.
+the JSON of bootupd 0.3.2, which `test_real_bootupd` compares with it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ UPDATES = "/usr/lib/bootupd/updates"
 UNIT = "nodeagent-bootloader.service"
 OLD, NEW = (
     f'{{"timestamp":"{year}-06-01T00:00:00Z","version":"grub2-1:2.{grub},shim-{shim}",'
-    f'"versions":[{{"name":"grub2","rpm_evr":"1:2.{grub}"}},{{"name":"shim","rpm_evr":"{shim}"}}]}}'
+    f'"versions":[{{"name":"grub2","rpm_evr":"1:2.{grub}"}},{{"name":"shim","rpm_evr":"{shim}"}}],'
+    '"default-bootloader":null}'
     for year, grub, shim in ((2024, "06-95.fc38", "15.6-2"), (2026, "12-41.fc44", "16.1-3"))
 )
 # The state is in /boot, as that of bootupd. `update` notes what it sees, and may take its time.
@@ -29,8 +30,10 @@ case $1 in
 status)
     test -e /boot/hang && exec sleep 4244
     test -e /boot/flood && exec head -c 100000000 /dev/zero
-    printf '{{"components":{{"EFI":{{"installed":%s,"interrupted":null,"update":%s,' "$(cat /boot/state)" \\
-        "$(cat {UPDATES}/EFI.json)"
+    test -e /sys/firmware/efi && method=EFI || method=BIOS
+    printf '{{"aleph-version":null,"boot-method":"%s","components":{{"EFI":{{"installed":%s,"interrupted":null,' \\
+        $method "$(cat /boot/state)"
+    printf '"update":%s,' "$(cat {UPDATES}/EFI.json)"
     printf '"updatable":"upgradable","adopted-from":null}}}},"adoptable":{{}}}}' ;;
 update)
     test -e /boot/fail && {{ echo "error: synthetic failpoint" >&2; exit 1; }}

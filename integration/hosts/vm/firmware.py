@@ -158,7 +158,8 @@ def foreign(kernel: bytes) -> bytes:
 
 def bootupd(payload: str, installed: str) -> Part:
     """bootupctl with the JSON of bootupd, metadata `payload` of this OS, and what is installed."""
-    status = f'{{"components":{{"EFI":{{"installed":{installed},"interrupted":null,"update":{payload},'
+    status = '{"aleph-version":null,"boot-method":"EFI","components":{"EFI":{'
+    status += f'"installed":{installed},"interrupted":null,"update":{payload},'
     status += '"updatable":"upgradable","adopted-from":null}},"adoptable":{}}'
     program = f'#!/bin/sh\ntest -n "$INVOCATION_ID" && test "$1" = status && echo \'{status}\'\n'
 

@@ -68,9 +68,14 @@ class BootloaderContent:
 
 @dataclass(frozen=True, slots=True)
 class BootloaderStatus:
-    """The installed components by name (EFI, BIOS), and those that bootupd did not install but could take over."""
+    """The installed components by name (EFI, BIOS), and those that bootupd did not install but could take over.
+
+    ``available`` is what bootupd would install. It may be less than the metadata of the tree, which bootupd 0.3 reduces
+    to the bootloader that the host uses.
+    """
 
     installed: Mapping[str, BootloaderContent] = field(default_factory=dict)
+    available: Mapping[str, BootloaderContent] = field(default_factory=dict)
     adoptable: frozenset[str] = frozenset()
 
 
@@ -87,6 +92,7 @@ class _Metadata(Struct):
 
 class _Component(Struct):
     installed: _Metadata
+    update: _Metadata | None = None
 
 
 class _Status(Struct):
@@ -100,7 +106,8 @@ def parse_status(data: bytes) -> BootloaderStatus:
     """Parse the output of ``bootupctl status --json``. Raises ``ValueError``."""
     found = _decode(data, _Status)
     installed = {name: _content(each.installed) for name, each in found.components.items()}
-    return BootloaderStatus(installed, frozenset(found.adoptable))
+    available = {name: _content(each.update) for name, each in found.components.items() if each.update is not None}
+    return BootloaderStatus(installed, available, frozenset(found.adoptable))
 
 
 def parse_payload(data: bytes) -> BootloaderContent:
