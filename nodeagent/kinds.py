@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["Kind"]
-
 
 class Kind(Enum):
     """The kinds of error: the exit status of the command line contract, and whether the agent retries."""

@@ -47,8 +47,6 @@ from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable, Termi
 from nodeagent.kinds import Kind
 from nodeagent.reasons import Reason
 
-__all__ = ["MemberManager", "MemberPort", "NoteStore"]
-
 # Seconds between two steps that have to wait. etcd refuses changes for five seconds after each change.
 PAUSE: Final = 1.0
 

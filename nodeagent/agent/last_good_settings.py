@@ -21,8 +21,6 @@ from nodeagent.settings.check import check_consistency, valid_values
 from nodeagent.settings.load import DIRECTORIES, load, salvage
 from nodeagent.settings.schema import Settings, flatten
 
-__all__ = ["FoundSettings", "SettingsStore", "choose", "keep", "read_settings"]
-
 NOTE: Final = "settings"
 _log = log.get(__name__)
 

@@ -23,8 +23,6 @@ from nodeagent.errors import AgentError
 from nodeagent.host.policy_files import read_policy_files
 from nodeagent.settings.schema import Settings
 
-__all__ = ["HostPolicy"]
-
 NOTE: Final = "policy"
 
 

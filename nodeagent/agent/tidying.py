@@ -16,8 +16,6 @@ from nodeagent.core.update.record import in_effect
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.reasons import Reason
 
-__all__ = ["sweep"]
-
 # Seconds. A directory on a file system that does not answer must not keep the daemon from starting.
 SWEEP_FOR: Final = 60.0
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from nodeagent.core.etcd.member_facts import Identity
     from nodeagent.host.store.database import Reader
 
-__all__ = ["config", "etcd_note", "history", "plan", "status", "update"]
-
 NEITHER = "nodeagent plan --from A --to B needs neither the daemon nor root"
 
 

@@ -12,8 +12,6 @@ import time
 
 from nodeagent.core.report.display import text
 
-__all__ = ["Notifier", "watchdog_interval"]
-
 # Characters, of up to four bytes each: systemd drops a notification of more than 4096 bytes.
 MAX_STATUS = 1000
 

@@ -15,8 +15,6 @@ from typing import Any
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.host.fs.os_errors import translated
 
-__all__ = ["sync_links"]
-
 # Directories of links that enable a unit: systemd.unit(5).
 _SUFFIXES = (".wants", ".requires", ".upholds")
 

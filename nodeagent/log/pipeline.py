@@ -24,8 +24,6 @@ with without_init("structlog"):
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor
 
-__all__ = ["PROCESSORS", "Logger", "Sink", "Switch"]
-
 IDENTIFIER = "nodeagent"
 
 

@@ -21,8 +21,6 @@ from nodeagent.settings.check import Value, check_values, find_obsolete, invalid
 from nodeagent.settings.obsolete import OBSOLETE_GROUPS
 from nodeagent.settings.schema import GROUPS, Settings
 
-__all__ = ["DIRECTORIES", "Fragment", "Loaded", "find", "load", "merge", "parse_fragment", "read", "salvage"]
-
 # From the weakest to the strongest.
 DIRECTORIES = ("/usr/lib/nodeagent/config.d", "/run/nodeagent/config.d", "/etc/nodeagent/config.d")
 

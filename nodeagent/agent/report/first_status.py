@@ -17,8 +17,6 @@ from nodeagent.core.update.record import degraded_record
 from nodeagent.errors import AgentError
 from nodeagent.settings.cluster import DrainSettings
 
-__all__ = ["drain_reporter", "first_status"]
-
 _T = TypeVar("_T")
 
 _THEN = {"reboot": "the host is rebooted anyway", "abort": "the update is given up and tried again later"}

@@ -16,8 +16,6 @@ from nodeagent.core.etcd.histogram import (
     quantile,
 )
 
-__all__ = ["HISTOGRAMS", "DiskLatency", "LatencySpan"]
-
 HISTOGRAMS: Final[Mapping[str, str]] = {"wal_fsync": WAL_FSYNC, "backend_commit": BACKEND_COMMIT}
 
 # Seconds, the first bound of etcd's buckets above its own warning (100 ms), so that the count is exact.

@@ -18,20 +18,6 @@ from itertools import pairwise
 from nodeagent.errors import Retryable
 from nodeagent.reasons import Reason
 
-__all__ = [
-    "BACKEND_COMMIT",
-    "WAL_FSYNC",
-    "Exceedances",
-    "Histogram",
-    "Increase",
-    "Quantile",
-    "QuantileStanding",
-    "above",
-    "increase",
-    "parse",
-    "quantile",
-]
-
 WAL_FSYNC = "etcd_disk_wal_fsync_duration_seconds"
 BACKEND_COMMIT = "etcd_disk_backend_commit_duration_seconds"
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from nodeagent.core.update.ports.coordination import Holder
     from nodeagent.core.update.record import FailedUnit
 
-__all__ = ["SCHEMA", "Status", "line", "status_to_dict"]
-
 SCHEMA = "nodeagent/status/v1"
 
 

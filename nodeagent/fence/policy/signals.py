@@ -11,18 +11,6 @@ from enum import IntEnum, StrEnum
 
 from nodeagent.core.etcd.histogram import Increase, above
 
-__all__ = [
-    "ETCD_STALL",
-    "STALL",
-    "Reading",
-    "Source",
-    "Strain",
-    "of_etcd",
-    "of_probe",
-    "target",
-    "weigh",
-]
-
 # Seconds above which etcd warns about an entry; the time above it counts as harm.
 STALL = 0.1
 

@@ -20,8 +20,6 @@ from nodeagent.fence.policy.signals import ETCD_STALL, STALL, Reading, of_etcd, 
 from nodeagent.fence.sensors.probe import FsyncProbe, fsync_probe
 from nodeagent.fence.sensors.protected import Protected, Scrape
 
-__all__ = ["Sensors", "open_sensors"]
-
 # Seconds between two pages of metrics, and twice that if the probe works as well: a page costs etcd more than the
 # agent. With a longer interval, a slow page would leave the controller without a fresh reading. An idle member does
 # some tens of fsyncs in this time.

@@ -28,8 +28,6 @@ from nodeagent.host.fs.selinux import Labels
 from nodeagent.host.fs.survey import contested, status, survey
 from nodeagent.reasons import Reason
 
-__all__ = ["CAPTURE_LIMIT", "DiskFiles", "HostFiles"]
-
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 

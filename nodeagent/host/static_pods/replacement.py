@@ -33,8 +33,6 @@ from nodeagent.reasons import Reason
 if TYPE_CHECKING:
     from nodeagent.host.etcd.proof import MemberProof
 
-__all__ = ["TAKEN", "KubeletStaticPods", "Notes"]
-
 # The note in the store: the path of the manifest that is taken away.
 TAKEN: Final = "static-pod-taken"
 

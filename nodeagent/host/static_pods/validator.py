@@ -31,8 +31,6 @@ from nodeagent.reasons import Reason
 if TYPE_CHECKING:
     from nodeagent.host.etcd.proof import MemberProof
 
-__all__ = ["StaticPodValidator"]
-
 # Types of a hostPath that the kubelet does not create: the pod would not start.
 MUST_EXIST: Final = ("File", "Directory", "Socket", "CharDevice", "BlockDevice")
 

@@ -16,8 +16,6 @@ from nodeagent.core.config.problems import Problems, place, shown
 from nodeagent.core.config.text import plain_json
 from nodeagent.errors import InvalidInput
 
-__all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_INT", "MAX_NODES", "check_text", "inspect", "is_json", "load", "load_strict"]
-
 # Ten times what a cluster accepts for one object (1.5 MiB): offline use needs room.
 MAX_BYTES: Final = 16 * 1024 * 1024
 # A MachineConfig needs 10. The JSON decoder itself fails near 1000.

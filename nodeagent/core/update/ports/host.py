@@ -13,23 +13,6 @@ from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.update.events import Event
 from nodeagent.errors import Problem
 
-__all__ = [
-    "MAX_KEPT",
-    "Clock",
-    "Culprits",
-    "Files",
-    "HealthChecks",
-    "PathChanges",
-    "Reporter",
-    "Survey",
-    "SweepResult",
-    "UnitState",
-    "Units",
-    "Users",
-    "Validator",
-]
-
-
 # Bytes of replaced files that one update keeps for a revert, in the store and for a moment in memory. The service has 1
 # GiB.
 MAX_KEPT = 256 << 20

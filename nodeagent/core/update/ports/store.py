@@ -11,8 +11,6 @@ from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.hold import Hold
 from nodeagent.core.update.record import Record
 
-__all__ = ["ApplyRequest", "HistoryEntry", "Snapshot", "Store"]
-
 
 @dataclass(frozen=True, slots=True)
 class ApplyRequest:
