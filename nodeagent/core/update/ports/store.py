@@ -99,6 +99,14 @@ class HistoryEntry:
     trail: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Notes(Protocol):
+    """Texts by key. Durable when the call returns."""
+
+    async def note(self, key: str) -> str: ...
+
+    async def keep_note(self, key: str, text: str) -> None: ...
+
+
 class Store(Protocol):
     """The database. Changes are durable when the call returns."""
 
