@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import time
 
 from nodeagent.core.report.display import text
 
@@ -34,10 +33,6 @@ class Notifier:
 
     def watchdog(self) -> None:
         self._send("WATCHDOG=1")
-
-    def reloading(self) -> None:
-        """Report a reload; ``ready`` must follow."""
-        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     def stopping(self) -> None:
         self._send("STOPPING=1")

@@ -154,9 +154,6 @@ class Systemd:
     async def preset(self, unit: str) -> None:
         await sync_links(unit, await self._manager_call("PresetUnitFiles", unit, "asbb", ([unit], False, True)))
 
-    async def mask(self, unit: str) -> None:
-        await sync_links(unit, await self._manager_call("MaskUnitFiles", unit, "asbb", ([unit], False, True)))
-
     # -- jobs -----------------------------------------------------------------------------------------------------
 
     async def reload(self, unit: str, deadline: float) -> None:

@@ -1,4 +1,4 @@
-"""Make the links of enabled and masked units durable: systemd does not sync them.
+"""Make the links of enabled units durable: systemd does not sync them.
 
 The store, which may be on another file system, records that an update is done. Without a sync, a power cut after that
 could lose the links, and the update would not be repeated.

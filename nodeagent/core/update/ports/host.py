@@ -36,14 +36,6 @@ class Clock(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class SweepResult:
-    """The result of a sweep: the removed temporary files, and the problems with the remaining ones."""
-
-    removed: Sequence[str] = ()
-    left: Sequence[Problem] = ()
-
-
 class Files(Protocol):
     """Paths of this host. Symlinks that other users can change are never followed."""
 
@@ -78,8 +70,11 @@ class Files(Protocol):
         """
         ...
 
-    async def sweep(self, paths: Sequence[str]) -> SweepResult:
-        """Remove temporary files of a killed process beside ``paths``. Never raises an ``AgentError``."""
+    async def sweep(self, paths: Sequence[str]) -> Sequence[Problem]:
+        """Remove temporary files of a killed process beside ``paths``, and return the problems with the remaining ones.
+
+        Never raises an ``AgentError``.
+        """
         ...
 
     async def differs(self, path: str, node: FileTreeEntry | None) -> str:
