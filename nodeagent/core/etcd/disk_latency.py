@@ -10,7 +10,6 @@ from nodeagent.core.etcd.histogram import (
     BACKEND_COMMIT,
     WAL_FSYNC,
     Histogram,
-    QuantileStanding,
     above,
     increase,
     quantile,
@@ -64,10 +63,9 @@ class DiskLatency:
             if (over := increase(pages)) is None:
                 continue
             p99 = quantile(0.99, over)
-            known = p99.standing is not QuantileStanding.TOO_FEW
             summary.setdefault(name, {})[span] = {
                 "samples": round(over.samples),
-                "slow": round(above(SLOW, over).least),
-                "p99_ms": round(p99.seconds * 1000, 1) if known else None,
+                "slow": round(above(SLOW, over)),
+                "p99_ms": None if p99 is None else round(p99 * 1000, 1),
             }
         return summary

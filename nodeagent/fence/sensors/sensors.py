@@ -117,7 +117,7 @@ class Sensors:
             return
         if (reading := of_etcd(_now(), over, self._target)) is not None:
             self._etcd.append(reading)
-        self._etcd_stalls = (self._etcd_stalls or 0.0) + above(ETCD_STALL, over).least
+        self._etcd_stalls = (self._etcd_stalls or 0.0) + above(ETCD_STALL, over)
 
     def _take(self) -> tuple[tuple[float, ...], float]:
         assert self._probe is not None
