@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 
-__all__ = ["without_init"]
-
 
 @contextmanager
 def without_init(package: str) -> Iterator[None]:

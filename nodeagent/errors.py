@@ -11,19 +11,6 @@ from dataclasses import dataclass
 
 from nodeagent.reasons import Reason
 
-__all__ = [
-    "AgentError",
-    "InvalidInput",
-    "Problem",
-    "Refused",
-    "Retryable",
-    "ServiceUnavailable",
-    "Terminal",
-    "Unreachable",
-    "Unreconcilable",
-    "full_text",
-]
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["Kind"]
-
 
 class Kind(Enum):
-    """The kinds of error: the exit status of the command line contract, and whether the agent retries."""
+    """The kinds of error, each with the exit status of the command line contract."""
 
-    INPUT = 2, False
-    UNRECONCILABLE = 3, False
-    REFUSED = 4, True
-    UNREACHABLE = 5, True
-    RETRY = 1, True
-    FAULT = 1, False
+    INPUT = "input", 2
+    UNRECONCILABLE = "unreconcilable", 3
+    REFUSED = "refused", 4
+    UNREACHABLE = "unreachable", 5
+    # The agent tries again on its own.
+    RETRY = "retry", 1
+    FAULT = "fault", 1
 
-    def __init__(self, exit_code: int, retryable: bool) -> None:
+    def __init__(self, _word: str, exit_code: int) -> None:
         self.exit_code = exit_code
-        self.retryable = retryable

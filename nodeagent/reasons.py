@@ -11,8 +11,6 @@ from enum import StrEnum
 
 from nodeagent.kinds import Kind
 
-__all__ = ["DOCUMENTATION", "Reason", "documentation", "hint"]
-
 # Address of the published documentation, as in pyproject.toml.
 DOCUMENTATION = "https://github.com/nodeagent/nodeagent/tree/main/docs"
 

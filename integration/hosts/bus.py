@@ -20,7 +20,8 @@ from typing import Any
 from integration.hosts.container.container_host import Host
 from integration.hosts.errors import CommandFailed
 from integration.hosts.testhost import COMMAND_TIMEOUT, TestHost
-from nodeagent.host.dbus.codec import HEADER_SIZE, Message, MessageKind, decode, encode, frame_size
+from nodeagent.host.dbus.codec import decode, encode
+from nodeagent.host.dbus.header import HEADER_SIZE, Message, MessageKind, frame_size
 
 SOCKET = "run/dbus/system_bus_socket"
 TIMEOUT = 10.0  # seconds for an answer, unless the caller sets another limit

@@ -34,8 +34,6 @@ from nodeagent.core.update.record import half_way, in_effect
 from nodeagent.errors import AgentError, InvalidInput, Refused
 from nodeagent.reasons import Reason
 
-__all__ = ["Api"]
-
 # Entries that one call returns, whatever the client requests: more than the store keeps.
 MAX_HISTORY = 1000
 

@@ -11,8 +11,6 @@ from nodeagent.core.update.events import Event, UpdateContext, Warned
 from nodeagent.errors import AgentError
 from nodeagent.kube.handshake import Handshake
 
-__all__ = ["ClusterConfigSource", "warn"]
-
 
 class ClusterConfigSource:
     def __init__(self, handshake: Handshake) -> None:

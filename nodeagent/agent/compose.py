@@ -69,8 +69,6 @@ if TYPE_CHECKING:
     from nodeagent.host.fleetlock import FleetLock
     from nodeagent.kube.cluster import Cluster
 
-__all__ = ["Adapters", "connect", "coordinate", "open_adapters", "open_for_plan", "update_policy"]
-
 MACHINE_ID: Final = Path("/etc/machine-id")
 # The keyspace before etcd gets another image: the old etcd refuses to start once the cluster has a newer version.
 SNAPSHOT: Final = "etcd-before-change.db"

@@ -20,8 +20,6 @@ from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import AgentError, Refused
 from nodeagent.reasons import Reason
 
-__all__ = ["EXPIRED", "LOST", "Coordination", "Operation"]
-
 # Reasons with which the right to disrupt the node was taken away. The operation ends: that was intended.
 LOST: Final = frozenset({Reason.LEASE_LOST, Reason.LEASE_GIVEN_BACK, Reason.SLOT_LOST})
 

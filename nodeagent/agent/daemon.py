@@ -53,8 +53,6 @@ from nodeagent.host.view import read_view
 from nodeagent.reasons import Reason
 from nodeagent.settings.schema import Settings
 
-__all__ = ["Daemon", "main", "run"]
-
 
 async def parse_desired(text: bytes) -> Desired:
     """Parse a config in a thread, because ten megabytes take a tenth of a second."""

@@ -30,8 +30,6 @@ from nodeagent.core.update.record import half_way, in_effect
 from nodeagent.errors import Retryable
 from nodeagent.reasons import Reason
 
-__all__ = ["DriftMonitor"]
-
 # Seconds from a change to the comparison, because editors write in several steps.
 SETTLE: Final = 1.0
 

@@ -35,8 +35,6 @@ from nodeagent.core.update.record import half_way, in_effect
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.reasons import Reason
 
-__all__ = ["DriftRepair"]
-
 TOPIC: Final = "drift repair"
 
 # Seconds for a daemon-reload.

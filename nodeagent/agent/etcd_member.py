@@ -43,11 +43,10 @@ from nodeagent.core.etcd.membership import (
 from nodeagent.core.etcd.quorum import Refusal
 from nodeagent.core.update.events import EtcdMemberChanged, MemberProgress
 from nodeagent.core.update.ports.host import Clock
+from nodeagent.core.update.ports.store import Notes
 from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable, Terminal, Unreachable
 from nodeagent.kinds import Kind
 from nodeagent.reasons import Reason
-
-__all__ = ["MemberManager", "MemberPort", "NoteStore"]
 
 # Seconds between two steps that have to wait. etcd refuses changes for five seconds after each change.
 PAUSE: Final = 1.0
@@ -64,14 +63,6 @@ GIVE_UP: Final = 1800.0
 
 # Seconds for a whole operation, as a multiple of the above: steps may alternate, each of which is progress.
 OVERALL: Final = 6
-
-
-class NoteStore(Protocol):
-    """Durable when the call returns."""
-
-    async def note(self, key: str) -> str: ...
-
-    async def keep_note(self, key: str, text: str) -> None: ...
 
 
 class MemberPort(Protocol):
@@ -94,7 +85,7 @@ class MemberManager:
         self,
         coordination: Coordination,
         clock: Clock,
-        store: NoteStore,
+        store: Notes,
         report: Report,
         open_member: Callable[[], Awaitable[MemberPort | None]],
         *,

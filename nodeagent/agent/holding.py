@@ -29,8 +29,6 @@ from nodeagent.host.clock import SystemClock
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.notify import Notifier
 
-__all__ = ["Held"]
-
 # Seconds. A full disk or a damaged file is repaired without a signal to this process.
 RETRY: Final = 30.0
 

@@ -11,26 +11,19 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from nodeagent import log
 from nodeagent.agent.report.report import Report
 from nodeagent.core.config.text import plain_json
+from nodeagent.core.update.ports.store import Notes
 from nodeagent.errors import AgentError, InvalidInput
 from nodeagent.settings.check import check_consistency, valid_values
 from nodeagent.settings.load import DIRECTORIES, load, salvage
 from nodeagent.settings.schema import Settings, flatten
 
-__all__ = ["FoundSettings", "SettingsStore", "choose", "keep", "read_settings"]
-
 NOTE: Final = "settings"
 _log = log.get(__name__)
-
-
-class SettingsStore(Protocol):
-    async def note(self, key: str) -> str: ...
-
-    async def keep_note(self, key: str, text: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +46,7 @@ def read_settings(directories: Sequence[str | Path] = DIRECTORIES) -> FoundSetti
     return FoundSettings(loaded.settings)
 
 
-async def choose(found: FoundSettings, notes: SettingsStore, report: Report) -> Settings:
+async def choose(found: FoundSettings, notes: Notes, report: Report) -> Settings:
     """Return the settings to use. Raises ``found.error`` if the store has no valid settings."""
     if found.error is None:
         return found.settings
@@ -65,7 +58,7 @@ async def choose(found: FoundSettings, notes: SettingsStore, report: Report) -> 
     return kept
 
 
-async def keep(settings: Settings, notes: SettingsStore, report: Report) -> None:
+async def keep(settings: Settings, notes: Notes, report: Report) -> None:
     """Save valid settings after a start or a reload. If the store fails, that is a problem in the status only."""
     # The keys are sorted, so that equal settings are equal texts.
     text = json.dumps(flatten(settings), sort_keys=True)
@@ -77,7 +70,7 @@ async def keep(settings: Settings, notes: SettingsStore, report: Report) -> None
         report.problem("store", error)
 
 
-async def _kept(notes: SettingsStore) -> Settings | None:
+async def _kept(notes: Notes) -> Settings | None:
     text = await notes.note(NOTE)
     if not text:
         return None

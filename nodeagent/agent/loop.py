@@ -49,8 +49,6 @@ from nodeagent.errors import (
     full_text,
 )
 
-__all__ = ["Loop"]
-
 # Seconds between two attempts to apply a config that was refused, or not staged, for a reason that may pass.
 RETRY_FIRST = 30.0
 RETRY_CAP = 3600.0

@@ -36,8 +36,6 @@ from nodeagent.core.update.ports.system import ShutdownKind
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable
 from nodeagent.reasons import Reason
 
-__all__ = ["MaintenanceManager", "MaintenanceStore"]
-
 # Seconds between two checks of the lease while nothing is to be done. Each step checks it as well.
 POLL: Final = 60.0
 

@@ -15,8 +15,6 @@ from nodeagent.agent.report.first_status import first_status
 from nodeagent.core.config.text import plain_json
 from nodeagent.host.dbus.client import Bus
 
-__all__ = ["plan_offline"]
-
 # Seconds within which the system bus accepts a connection.
 PATIENCE = 10.0
 

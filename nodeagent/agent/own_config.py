@@ -22,8 +22,6 @@ from nodeagent.settings.check import check_consistency, check_values
 from nodeagent.settings.load import DIRECTORIES, Fragment, find, merge, parse_fragment, read
 from nodeagent.settings.schema import Settings
 
-__all__ = ["OwnConfig"]
-
 # With other values the agent would start without the record of the update, or with another desired config.
 _KEPT: Final = ("state_dir", "desired_config")
 

@@ -27,8 +27,6 @@ from nodeagent.core.update.drift import entries_by_path
 from nodeagent.domains import group_of
 from nodeagent.errors import AgentError, ServiceUnavailable
 
-__all__ = ["plan_answer"]
-
 
 async def plan_answer(
     ports: Ports, policy: UpdatePolicy, update: Update, *, diff: bool, private: bool

@@ -11,19 +11,17 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from nodeagent.agent.last_good_settings import SettingsStore
 from nodeagent.agent.report.report import Report
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.text import plain_json
 from nodeagent.core.plan.policy import Policy
 from nodeagent.core.plan.policy_files import RECOMMENDED, is_policy_file, layered, merge_order
 from nodeagent.core.plan.policy_parse import parse_policy
+from nodeagent.core.update.ports.store import Notes
 from nodeagent.domains import default_policy, with_rules
 from nodeagent.errors import AgentError
 from nodeagent.host.policy_files import read_policy_files
 from nodeagent.settings.schema import Settings
-
-__all__ = ["HostPolicy"]
 
 NOTE: Final = "policy"
 
@@ -31,7 +29,7 @@ NOTE: Final = "policy"
 class HostPolicy:
     """``settings`` returns the current settings."""
 
-    def __init__(self, notes: SettingsStore, report: Report, settings: Callable[[], Settings]) -> None:
+    def __init__(self, notes: Notes, report: Report, settings: Callable[[], Settings]) -> None:
         self._notes = notes
         self._report = report
         self._settings = settings

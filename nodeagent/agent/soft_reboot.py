@@ -9,8 +9,6 @@ from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
 
-__all__ = ["SoftRebootWatch"]
-
 TOPIC = "soft reboot"
 
 

@@ -15,8 +15,6 @@ from nodeagent.core.once import Once
 from nodeagent.host.notify import Notifier, watchdog_interval
 from nodeagent.reasons import Reason
 
-__all__ = ["keep_running", "run_until", "stop_signals", "watchdog"]
-
 # Seconds before a task that failed is started again, doubled with each failure.
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 300.0

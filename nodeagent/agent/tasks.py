@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
-__all__ = ["finished_before", "pause", "running"]
-
 T = TypeVar("T")
 
 

@@ -16,8 +16,6 @@ from nodeagent.core.update.record import in_effect
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.reasons import Reason
 
-__all__ = ["sweep"]
-
 # Seconds. A directory on a file system that does not answer must not keep the daemon from starting.
 SWEEP_FOR: Final = 60.0
 
@@ -28,13 +26,13 @@ async def sweep(
     try:
         async with asyncio.timeout(SWEEP_FOR):
             # ``Api.apply`` writes the desired config in the same way as a managed file.
-            swept = await files.sweep(sorted({*await _paths(store, load), desired_path}))
+            left = await files.sweep(sorted({*await _paths(store, load), desired_path}))
     except TimeoutError:
         report.problem("sweep", Terminal(f"not done within {SWEEP_FOR:g} s", reason=Reason.SWEEP_INCOMPLETE))
         return
-    if swept.left:
-        first = f"{len(swept.left)} leftover temporary files were not removed"
-        report.problem("sweep", Terminal(first, reason=Reason.SWEEP_INCOMPLETE, problems=swept.left))
+    if left:
+        first = f"{len(left)} leftover temporary files were not removed"
+        report.problem("sweep", Terminal(first, reason=Reason.SWEEP_INCOMPLETE, problems=left))
 
 
 async def _paths(store: Store, load: Callable[[str], Awaitable[Desired]]) -> set[str]:

@@ -30,8 +30,6 @@ from nodeagent.kube.kubeconfig import client_certificate_of, cluster_of, kubecon
 from nodeagent.reasons import Reason
 from nodeagent.settings.schema import Settings
 
-__all__ = ["bootstrap"]
-
 # Seconds for the check of the new certificate: the API server has just issued it.
 VERIFY: Final = 60.0
 

@@ -25,20 +25,6 @@ from nodeagent.reasons import Reason, hint
 if TYPE_CHECKING:
     from nodeagent.host.dbus.client import Bus
 
-__all__ = [
-    "ABSENCE",
-    "LISTENING",
-    "MANAGER",
-    "NAME",
-    "PATH",
-    "STATUS",
-    "Client",
-    "Subscribed",
-    "UpdateEnd",
-    "ask",
-    "connect",
-]
-
 NAME = "org.nodeagent.Agent1"
 PATH = "/org/nodeagent/Agent1"
 MANAGER = "org.nodeagent.Agent1.Manager"

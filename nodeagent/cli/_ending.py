@@ -11,8 +11,6 @@ from nodeagent.cli._render import BAD, GOOD, WARN, counted, duration, local_now,
 from nodeagent.core.update.outcome import UpdateOutcome, exit_code
 from nodeagent.reasons import Reason, hint
 
-__all__ = ["Ending", "ending_of", "ending_without_signal", "print_ending"]
-
 
 @dataclass(frozen=True, slots=True)
 class Ending:

@@ -15,8 +15,6 @@ from nodeagent.reasons import Reason, hint
 if TYPE_CHECKING:
     from nodeagent.core.etcd.member_facts import Identity
 
-__all__ = ["MEMBER_SCHEMA", "add_commands", "change", "prepare"]
-
 MEMBER_SCHEMA: Final = "nodeagent/etcd-member/v1"
 DONE: Final = "done"
 

@@ -14,8 +14,6 @@ from nodeagent.reasons import Reason
 if TYPE_CHECKING:
     from nodeagent.kube.client import KubeClient
 
-__all__ = ["add_access_arguments", "with_cluster"]
-
 _T = TypeVar("_T")
 
 HINTS: Mapping[str, str] = {

@@ -19,8 +19,6 @@ from nodeagent.reasons import Reason
 if TYPE_CHECKING:
     from nodeagent.kube.client import KubeClient
 
-__all__ = ["run"]
-
 REFUSED: Final = 4
 
 

@@ -19,8 +19,6 @@ from nodeagent.cli._render import Screen, bar, clock, duration, local_now, local
 from nodeagent.errors import Refused, Unreachable
 from nodeagent.reasons import Reason, hint
 
-__all__ = ["Show", "Tick", "events", "lines", "progress_line", "request_and_wait"]
-
 # Draws a status; None: the daemon does not run.
 Show = Callable[[dict[str, Any] | None], None]
 

@@ -16,25 +16,6 @@ if TYPE_CHECKING:
 
     from nodeagent.core.plan.policy import Policy
 
-__all__ = [
-    "DECLINED",
-    "STDIN",
-    "Errors",
-    "add_max_disruption",
-    "confirm",
-    "discard_stderr",
-    "discard_stdout",
-    "emit",
-    "flush",
-    "is_interactive",
-    "load_policy",
-    "name_of",
-    "print_error",
-    "printable",
-    "read",
-    "warn",
-]
-
 STDIN: Final = "-"
 
 # Exit status after a no at a prompt.

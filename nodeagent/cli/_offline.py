@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from nodeagent.core.etcd.member_facts import Identity
     from nodeagent.host.store.database import Reader
 
-__all__ = ["config", "etcd_note", "history", "plan", "status", "update"]
-
 NEITHER = "nodeagent plan --from A --to B needs neither the daemon nor root"
 
 
@@ -46,29 +44,15 @@ def _store_or(why: Unreachable) -> Iterator[Reader]:
 
 def status(why: Unreachable) -> dict[str, Any]:
     """Return the status as the record has it. Raise an error with ``why`` if there is no store."""
-    from nodeagent.core.report.status import Status, status_to_dict
-    from nodeagent.core.update.phase import Phase
+    from dataclasses import replace
+
+    from nodeagent.core.report.status import recorded_status, status_to_dict
 
     with _store_or(why) as store:
-        record = store.load()
-        current = _name(store, store.current())
-        known = Status(
-            phase=record.phase,
-            reason=record.reason,
-            message=record.message,
-            since=record.since,
-            current=current,
-            desired=record.to_name or current,
-            current_digest=store.current(),
-            target=record.to_name if record.phase not in (Phase.IDLE, Phase.DEGRADED) else "",
-            # The boot in which the record was written: the present one may be later.
-            boot_id=record.boot_id,
-            update_id=record.update_id,
-            lease=store.lease(),
-            partial=record.lasting.partial,
-            maintenance=store.maintenance(),
-            failed_unit=record.failed_unit if record.reason else None,
-        )
+        digest = store.current()
+        # The boot in which the record was written stays: the present one may be later.
+        known = recorded_status(store.load(), store.get_config(digest).name if digest else "", digest)
+        known = replace(known, lease=store.lease(), maintenance=store.maintenance())
     return status_to_dict(known, daemon="stopped")
 
 
@@ -178,10 +162,6 @@ def etcd_note() -> Identity | None:
         if error.reason == Reason.NO_STORE:
             return None
         raise
-
-
-def _name(store: Reader, digest: str) -> str:
-    return store.get_config(digest).name if digest else ""
 
 
 def _both(why: Unreachable, error: AgentError) -> AgentError:

@@ -11,8 +11,6 @@ from nodeagent.cli._render import BAD, DIM, GOOD, STRONG, WARN, change_name, pai
 from nodeagent.core.enumerated import enumerated
 from nodeagent.core.plan.change import Action, ActionType, Detail, KeyChange, Plan, PlannedChange, PolicySource
 
-__all__ = ["POLICY", "actions_text", "detail_text", "show_plan"]
-
 # The list of changes names all of them.
 MAX_BECAUSE: Final = 3
 UNSET: Final = "-"

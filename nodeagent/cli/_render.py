@@ -13,28 +13,6 @@ from typing import Final
 
 from nodeagent.core.report.display import with_times
 
-__all__ = [
-    "BAD",
-    "DIM",
-    "GOOD",
-    "OUTCOMES",
-    "STRONG",
-    "WARN",
-    "Screen",
-    "ago",
-    "ahead",
-    "bar",
-    "change_name",
-    "clock",
-    "counted",
-    "duration",
-    "local_now",
-    "local_times",
-    "on_terminal",
-    "paint",
-    "table",
-]
-
 BAD, GOOD, WARN, DIM, STRONG = "31;1", "32", "33", "2", "1"
 BAR_WIDTH: Final = 24
 

@@ -42,8 +42,6 @@ from nodeagent.log.messages import MESSAGES
 from nodeagent.reasons import hint
 from nodeagent.settings.schema import Settings
 
-__all__ = ["survey"]
-
 # Seconds for each reader. They run side by side in three rounds, so the command takes at most three times as long.
 DEADLINE: Final = 20.0
 # Seconds to connect to the bus of a host without spare processor time.

@@ -26,8 +26,6 @@ from nodeagent.core.plan.change import ActionType, Detail
 from nodeagent.core.update.trail import Span, Trail, elapsed, gap_before, trail_from_dict
 from nodeagent.reasons import hint
 
-__all__ = ["differences", "update_lines"]
-
 RESULTS: Final = {"failed": BAD, "skipped": DIM}
 
 # Columns of the time line.

@@ -15,8 +15,6 @@ from nodeagent.cli.maintenance import flag
 from nodeagent.errors import InvalidInput, Refused
 from nodeagent.reasons import Reason, hint
 
-__all__ = ["add_arguments", "read_config", "run"]
-
 # Options of the D-Bus method Apply.
 Options = dict[str, str | bool]
 

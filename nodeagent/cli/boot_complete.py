@@ -9,8 +9,6 @@ from nodeagent.cli._client import Client, ask
 from nodeagent.cli._follow import progress_line
 from nodeagent.core.report.boot_complete import boot_verified
 
-__all__ = ["add_arguments", "run"]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """There are none."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-__all__ = ["add_arguments", "run"]
-
 SOURCE = "/etc/nodeagent/bootstrap-kubeconfig"
 
 

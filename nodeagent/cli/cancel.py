@@ -14,8 +14,6 @@ from nodeagent.core.update.cancel import Cancellation
 from nodeagent.core.update.outcome import UpdateOutcome
 from nodeagent.reasons import Reason
 
-__all__ = ["add_arguments", "run"]
-
 # Ends after which the config of the update is not in force.
 GONE: Final = (
     UpdateOutcome.CANCELLED,

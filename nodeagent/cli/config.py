@@ -12,8 +12,6 @@ from nodeagent.cli._io import emit, warn
 from nodeagent.cli._render import counted
 from nodeagent.errors import Unreachable
 
-__all__ = ["add_arguments", "run"]
-
 # The settings had these commands in the first version.
 _MOVED: Final = "nodeagent config {0} is nodeagent settings {0} now; the next version does not accept the old name"
 

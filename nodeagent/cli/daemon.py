@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-__all__ = ["add_arguments", "run"]
-
 
 def add_arguments(_parser: argparse.ArgumentParser) -> None:
     """Add none: the settings configure the daemon."""

@@ -16,8 +16,6 @@ from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import BAD, GOOD, paint, table
 from nodeagent.errors import AgentError
 
-__all__ = ["add_arguments", "run"]
-
 SCHEMA: Final = "nodeagent/etcd/v1"
 SNAPSHOT_SCHEMA: Final = "nodeagent/etcd-snapshot/v1"
 REFUSED: Final = 4

@@ -17,8 +17,6 @@ from nodeagent.core.plan.policy_explain import Explanation, explain
 from nodeagent.errors import InvalidInput
 from nodeagent.reasons import DOCUMENTATION, Reason, documentation
 
-__all__ = ["SCHEMA", "add_arguments", "run"]
-
 SCHEMA: Final = "nodeagent/explain/v1"
 # Fields of a MachineConfig that are neither a file nor a unit nor a user.
 FIELDS: Final = (

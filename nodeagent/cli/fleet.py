@@ -20,8 +20,6 @@ from nodeagent.reasons import Reason
 if TYPE_CHECKING:
     from nodeagent.core.report.rollout import NodeRollout, PoolRollout, Rollout
 
-__all__ = ["add_arguments", "run"]
-
 DEGRADED = 1
 WAITING = 4
 # Names in a line.

@@ -12,8 +12,6 @@ from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import GOOD, OUTCOMES, clock, counted, duration, local_now, local_times, paint, table
 from nodeagent.errors import Unreachable
 
-__all__ = ["add_arguments", "run"]
-
 # The daemon returns at most this many. The totals are over these.
 ALL = 1000
 SHOWN = 20

@@ -11,8 +11,6 @@ from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import ago, clock, local_now
 from nodeagent.errors import Unreachable
 
-__all__ = ["add_arguments", "describe_lease", "run"]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="lease_command", metavar="COMMAND", required=True)

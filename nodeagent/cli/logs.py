@@ -13,8 +13,6 @@ from nodeagent.cli._io import flush
 from nodeagent.errors import Terminal, Unreachable
 from nodeagent.reasons import Reason, hint
 
-__all__ = ["add_arguments", "run"]
-
 PROGRAM: Final = "journalctl"
 
 

@@ -18,8 +18,6 @@ from nodeagent.cli import _io
 from nodeagent.errors import AgentError, InvalidInput
 from nodeagent.reasons import Reason
 
-__all__ = ["COMMANDS", "Command", "build_parser", "entry", "main"]
-
 
 class Command(NamedTuple):
     """``help`` is a phrase without a capital and without a period."""

@@ -14,8 +14,6 @@ from nodeagent.cli.lease import describe_lease
 from nodeagent.errors import InvalidInput, Refused, Unreachable
 from nodeagent.reasons import Reason, hint
 
-__all__ = ["add_arguments", "flag", "run", "seconds_of"]
-
 # The names of systemd.time(7), without its combinations.
 UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
 

@@ -21,14 +21,6 @@ from nodeagent.core.plan.policy import Policy
 from nodeagent.errors import InvalidInput, Terminal, Unreachable
 from nodeagent.reasons import Reason
 
-__all__ = [
-    "add_arguments",
-    "ask_plan",
-    "plan_here",
-    "plan_update",
-    "run",
-]
-
 THEN: Final = {
     "kept": "it stays as it is",
     "overwritten": "this update overwrites it",

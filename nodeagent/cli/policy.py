@@ -16,8 +16,6 @@ from nodeagent.core.plan.policy_explain import Disruptive, Suggestion, entry_to_
 from nodeagent.errors import Terminal, Unreachable
 from nodeagent.reasons import Reason
 
-__all__ = ["SCHEMA", "add_arguments", "disruptive_changes", "recommended_policy", "run", "show_avoidable"]
-
 SCHEMA: Final = "nodeagent/policy-suggest/v1"
 # All updates of the history.
 ALL: Final = 1000

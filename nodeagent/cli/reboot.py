@@ -12,8 +12,6 @@ from nodeagent.cli._follow import request_and_wait
 from nodeagent.cli._io import emit, printable
 from nodeagent.reasons import Reason
 
-__all__ = ["add_arguments", "run"]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", "-y", action="store_true", help="do not prompt on a terminal")

@@ -18,8 +18,6 @@ from nodeagent.reasons import Reason
 if TYPE_CHECKING:
     from nodeagent.core.report.course.comparison import MeasuredReboot
 
-__all__ = ["add_arguments", "run"]
-
 STDOUT = "-"
 # Updates with a reboot that are read in search of one that was measured.
 CANDIDATES = 3

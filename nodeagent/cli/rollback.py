@@ -9,8 +9,6 @@ from nodeagent.cli._ending import Ending, print_ending
 from nodeagent.cli._follow import request_and_wait
 from nodeagent.cli._io import emit, printable
 
-__all__ = ["add_arguments", "run"]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wait", action="store_true", help="show the progress, and return when the update has ended")

@@ -17,8 +17,6 @@ from nodeagent.cli._render import BAD, DIM, GOOD, counted, paint, table
 if TYPE_CHECKING:
     from nodeagent.core.selfcheck.result import SelfCheck
 
-__all__ = ["add_arguments", "run"]
-
 SCHEMA: Final = "nodeagent/selfcheck/v1"
 STYLES: Final = {"ok": GOOD, "failed": BAD, "skipped": DIM}
 FAILED: Final = 1

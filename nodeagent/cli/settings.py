@@ -13,8 +13,6 @@ from nodeagent.errors import AgentError, InvalidInput, Problem
 if TYPE_CHECKING:
     from nodeagent.settings.schema import Settings
 
-__all__ = ["add_arguments", "check", "run", "show"]
-
 
 # Unit search path of systemd.unit(5).
 UNIT_PLACES: Final = (

@@ -31,8 +31,6 @@ from nodeagent.cli._render import (
 from nodeagent.errors import Unreachable
 from nodeagent.reasons import Reason, documentation, hint
 
-__all__ = ["add_arguments", "last_lines", "run", "view"]
-
 # Pods of a drain, of which the blocked ones come first, and drifted entries.
 SHOWN: Final = 20
 

@@ -17,8 +17,6 @@ from nodeagent.cli._io import emit
 from nodeagent.core.config.text import plain_json
 from nodeagent.errors import AgentError
 
-__all__ = ["add_arguments", "run"]
-
 # The package lists its content here (packaging/bundle/components.py); an installed wheel has no such file.
 SBOM = "sbom.cdx.json"
 INTERPRETER = "nodeagent:interpreter"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-__all__ = ["delays", "jittered"]
-
 
 def delays(first: float, cap: float) -> Iterator[float]:
     """Seconds: ``first``, doubled each time, at most ``cap``, without end."""

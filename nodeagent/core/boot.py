@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["RebootKind", "identity", "kernel_boot", "soft_reboots"]
-
 
 class RebootKind(StrEnum):
     FULL = "full"

@@ -17,20 +17,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-__all__ = [
-    "ENVIRONMENT_SIZE",
-    "TRIES",
-    "BootCount",
-    "BootCounting",
-    "CountedBy",
-    "boot_count",
-    "counting_to_dict",
-    "counts_boots",
-    "edited_environment",
-    "parse_environment",
-    "phrase",
-]
-
 # Boots of a new deployment, as many as greenboot has by default: two power cuts during a boot are no verdict on it.
 TRIES: Final = 3
 

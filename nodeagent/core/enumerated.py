@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["SHOWN", "enumerated"]
-
 # Names in a message of one line. The JSON and the status have all of them.
 SHOWN: Final = 3
 

@@ -45,28 +45,6 @@ from nodeagent.domains import (
 )
 from nodeagent.errors import Problem
 
-__all__ = [
-    "DOMAINS",
-    "changed_contents",
-    "checker_of",
-    "curable",
-    "default_policy",
-    "domain_of",
-    "group_of",
-    "health_of",
-    "host_problems",
-    "is_fix",
-    "kept_back",
-    "live_values",
-    "outdated",
-    "program_checks",
-    "reads",
-    "reload_proof_of",
-    "validate",
-    "warnings",
-    "with_rules",
-]
-
 Value = TypeVar("Value")
 
 # The first domain that owns a path decides. units comes last, because its patterns match the units of all others.

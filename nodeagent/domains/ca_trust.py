@@ -8,8 +8,6 @@ from nodeagent.core.plan.domain import Domain
 from nodeagent.core.plan.policy import NONE, restart
 from nodeagent.core.validate import pem
 
-__all__ = ["DOMAIN"]
-
 ANCHORS: Final = "/etc/pki/ca-trust/source/anchors"
 # The authority of the clients of the kubelet, on OpenShift.
 KUBELET_CLIENTS: Final = "/etc/kubernetes/kubelet-ca.crt"

@@ -10,8 +10,6 @@ from nodeagent.core.plan.reconcile import check_reconcilable, remedy
 from nodeagent.errors import InvalidInput, Problem, Unreconcilable
 from nodeagent.reasons import Reason
 
-__all__ = ["check_update"]
-
 
 def check_update(old: MachineConfig, new: MachineConfig, name: str) -> None:
     """Check that ``new`` has valid content and can be applied to a running host. ``name`` is that of the new config.

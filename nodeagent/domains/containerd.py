@@ -20,8 +20,6 @@ from nodeagent.core.plan.program import TREE, ProgramCheck, ProgramResult
 from nodeagent.core.plan.sides import HostView, Sides
 from nodeagent.errors import Problem
 
-__all__ = ["DOMAIN", "actions_of"]
-
 UNIT: Final = "containerd.service"
 DIRECTORY: Final = "/etc/containerd"
 MAIN: Final = f"{DIRECTORY}/config.toml"

@@ -19,8 +19,6 @@ from nodeagent.core.plan.sides import Sides
 from nodeagent.domains.kubelet.unit import UNIT_DIRS, KubeletUnit, read_unit
 from nodeagent.errors import Problem
 
-__all__ = ["DOMAIN", "actions_of"]
-
 UNIT: Final = "crio.service"
 MAIN: Final = "/etc/crio/crio.conf"
 DROPINS: Final = "/etc/crio/crio.conf.d"

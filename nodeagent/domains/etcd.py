@@ -15,8 +15,6 @@ from nodeagent.core.plan.policy import DAEMON_RELOAD, restart
 from nodeagent.core.plan.sides import Sides
 from nodeagent.errors import InvalidInput, Problem
 
-__all__ = ["DOMAIN"]
-
 # The EnvironmentFile= of the units of Debian and Fedora, and config files of --config-file.
 FILES: Final = ("/etc/default/etcd", "/etc/etcd/etcd.conf", "/etc/etcd/etcd.conf.yaml", "/etc/etcd/etcd.conf.yml")
 RESTART: Final = (restart(ETCD_UNIT),)

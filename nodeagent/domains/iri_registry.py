@@ -7,8 +7,6 @@ from typing import Final
 from nodeagent.core.plan.domain import Domain
 from nodeagent.core.plan.policy import DAEMON_RELOAD, restart
 
-__all__ = ["DOMAIN"]
-
 UNIT: Final = "iri-registry.service"
 
 DOMAIN: Final = Domain(

@@ -7,8 +7,6 @@ from typing import Final
 from nodeagent.core.plan.domain import Domain
 from nodeagent.core.plan.policy import NONE
 
-__all__ = ["DOMAIN"]
-
 DOMAIN: Final = Domain(
     name="network",
     title="nmstate network configuration",

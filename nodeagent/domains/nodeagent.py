@@ -21,8 +21,6 @@ from nodeagent.core.update.ports.checks import CheckStage
 from nodeagent.core.validate.unit_file import assignments
 from nodeagent.errors import Problem
 
-__all__ = ["BUS_NAME", "DOMAIN", "POLICY", "POLICY_DIR", "SETTINGS"]
-
 CHECKS: Final = "/etc/nodeagent/checks"
 SETTINGS: Final = "/etc/nodeagent/config.d"
 POLICY: Final = "/etc/nodeagent/policy.yaml"

@@ -9,8 +9,6 @@ from nodeagent.core.plan.domain import ByContent, Domain
 from nodeagent.core.plan.policy import NONE, Verdict
 from nodeagent.core.plan.sides import Sides
 
-__all__ = ["DOMAIN"]
-
 
 class OsImageDomain(Domain):
     """The image of the extensions changes with each release of the OS.

@@ -9,8 +9,6 @@ from nodeagent.core.plan.domain import Domain
 from nodeagent.core.plan.policy import NONE
 from nodeagent.core.validate import pull_secret
 
-__all__ = ["DOMAIN", "credentials_of"]
-
 KUBELET_AUTH: Final = "/var/lib/kubelet/config.json"
 OSTREE_AUTH: Final = "/etc/ostree/auth.json"
 

@@ -14,8 +14,6 @@ from nodeagent.core.plan.sides import Sides
 from nodeagent.core.validate import registries_conf
 from nodeagent.errors import Problem
 
-__all__ = ["DOMAIN"]
-
 RULE: Final = "Reload crio.service; before it a Drain, unless only pulls by digest are affected"
 
 

@@ -12,8 +12,6 @@ from nodeagent.core.plan.sides import Sides
 from nodeagent.core.validate import registries_d, signature_policy
 from nodeagent.errors import Problem
 
-__all__ = ["DOMAIN"]
-
 RELOAD_CRIO: Final = (reload("crio.service"),)
 POLICY: Final = "/etc/containers/policy.json"
 # One for each namespace, in the same format.

@@ -11,8 +11,6 @@ from typing import Final
 from nodeagent.core.plan.domain import Checker, Domain
 from nodeagent.core.plan.policy import NONE
 
-__all__ = ["DOMAIN"]
-
 DOMAIN: Final = Domain(
     name="sshd",
     title="ssh keys, passwords and the ssh server",

@@ -32,8 +32,6 @@ from nodeagent.core.validate.static_pod import StaticPod, check, load
 from nodeagent.domains.kubelet.document import KubeletConfig
 from nodeagent.errors import Problem
 
-__all__ = ["DOMAIN", "directory", "listing"]
-
 NOT_SHOWN: Final = "(not shown)"
 KEPT: Final = "staticPodPath"
 # Values of other keys may be secrets.

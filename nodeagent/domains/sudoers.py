@@ -6,8 +6,6 @@ from typing import Final
 
 from nodeagent.core.plan.domain import Checker, Domain
 
-__all__ = ["DOMAIN"]
-
 DOMAIN: Final = Domain(
     name="sudoers",
     title="sudo rules",

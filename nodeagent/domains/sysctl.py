@@ -21,8 +21,6 @@ from nodeagent.core.plan.sides import Sides
 from nodeagent.core.plan.sysctl import DIRECTORIES, DIRECTORY, PROC, KernelSettings, dotted, is_glob, parse, read_all
 from nodeagent.errors import Problem
 
-__all__ = ["AT_ONCE", "DOMAIN", "RULE"]
-
 UNIT: Final = "systemd-sysctl.service"
 RESTART: Final = (restart(UNIT),)
 STRONGEST: Final = (DRAIN, REBOOT)

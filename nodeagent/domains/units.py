@@ -9,8 +9,6 @@ from nodeagent.core.config.unit_names import UNIT_TYPES
 from nodeagent.core.plan.domain import Checker, Domain
 from nodeagent.core.validate import unit_file
 
-__all__ = ["DOMAIN"]
-
 PATHS: Final = (*(f"{UNIT_DIR}/*.{kind}" for kind in UNIT_TYPES), f"{UNIT_DIR}/*.d/*.conf")
 
 DOMAIN: Final = Domain(

@@ -29,8 +29,6 @@ from nodeagent.reasons import Reason
 if TYPE_CHECKING:
     from nodeagent.fence.fence import ActiveFence
 
-__all__ = ["INTERVAL", "ControlLoop", "failed_view", "flush_periodically"]
-
 # Seconds between two decisions.
 INTERVAL = 1.0
 # Seconds between two samples of the dirty bytes.

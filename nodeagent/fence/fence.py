@@ -43,8 +43,6 @@ from nodeagent.fence.sensors.sensors import Sensors, open_sensors
 from nodeagent.host.dbus.client import Bus
 from nodeagent.reasons import Reason
 
-__all__ = ["ActiveFence", "FenceOptions", "fenced"]
-
 _MOUNTS = Path("/proc/self/mountinfo")
 # The scheduler is switched only on the file system where the measurements show a benefit (docs/research/fence.md).
 _SWITCHED = "xfs"

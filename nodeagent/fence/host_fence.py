@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from nodeagent.fence.fence import ActiveFence
     from nodeagent.fence.sensors.protected import Protected
 
-__all__ = ["HostFence"]
-
 RESTORE_LOG = Path("/run/nodeagent/fence")
 
 # Seconds for which a measurement of the idle disk is used again: a failed staging is retried after minutes.

@@ -15,8 +15,6 @@ from nodeagent.host.fs.atomic import is_temp, put_file
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.fs.read_inside import read_regular
 
-__all__ = ["RestoreLog"]
-
 # The next version restores what this one left, so the name is a contract.
 _SUFFIX = ".undo"
 

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from nodeagent.fence.actuators.actuators import Actuators
 from nodeagent.fence.control_loop import ControlLoop
 
-__all__ = ["restore", "stop", "wait_for_writes"]
-
 # Seconds for the data of the unit to reach the disk before the limits are removed. The data waits behind the cap.
 # Released all at once, without any priorities, it held up etcd for most of a second.
 FLUSH_TIMEOUT = 10.0

@@ -25,8 +25,6 @@ from nodeagent.host.clock import SystemClock
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.reasons import Reason
 
-__all__ = ["CHECKS", "HostAdminChecks"]
-
 CHECKS: Final = Path("/etc/nodeagent/checks")
 
 # Required checks run first.

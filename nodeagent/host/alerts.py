@@ -20,8 +20,6 @@ from nodeagent.host.fs.read_inside import read_regular
 from nodeagent.reasons import Reason
 from nodeagent.settings.cluster import AlertSettings
 
-__all__ = ["PrometheusAlerts"]
-
 # Seconds for the whole request. A query of alerts takes milliseconds.
 TIMEOUT: Final = 15.0
 

@@ -29,8 +29,6 @@ from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.systemd_jobs import MANAGER, NAME, PATH
 from nodeagent.reasons import Reason
 
-__all__ = ["identify", "kernel_boot_id", "kernel_start_seconds"]
-
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _RECORD = "run/nodeagent/boot.json"
 # Bytes of the record.

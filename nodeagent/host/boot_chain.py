@@ -27,8 +27,6 @@ from nodeagent.core.plan.secure_boot import (
 from nodeagent.errors import AgentError
 from nodeagent.host.fs.read_inside import list_inside, mapped_inside, read_inside
 
-__all__ = ["BIOS", "has_efi", "read_chain", "unfit_payload"]
-
 BIOS: Final = "BIOS"
 
 T = TypeVar("T")

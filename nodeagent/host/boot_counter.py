@@ -49,8 +49,6 @@ from nodeagent.host.rpmostree.deployments import BootEntries
 from nodeagent.host.systemd_jobs import MANAGER, NAME, PATH, run_unit
 from nodeagent.reasons import Reason
 
-__all__ = ["HostBootCounter"]
-
 _DIRECTORIES: Final = ("boot/grub2", "boot/grub")
 # One write of the whole block from standard input, over the file that exists.
 _WRITE: Final = (

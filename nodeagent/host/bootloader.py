@@ -41,8 +41,6 @@ from nodeagent.host.fs.read_inside import read_inside
 from nodeagent.host.systemd_jobs import MANAGER, NAME, PATH, UNIT_EXISTS, run_unit
 from nodeagent.reasons import Reason
 
-__all__ = ["BOOTUPCTL", "UNIT", "BootupdBootloader", "BootupdTiming"]
-
 BOOTUPCTL: Final = "/usr/bin/bootupctl"
 UNIT: Final = "nodeagent-bootloader.service"
 

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import ctypes
 
-__all__ = ["c_library"]
-
 
 @cache
 def c_library(name: str | None = None) -> ctypes.CDLL:

@@ -24,8 +24,6 @@ from nodeagent.core.update.ports.checks import AdminCheck
 from nodeagent.core.update.ports.host import Clock
 from nodeagent.host.checkers.job import CheckerLate, run_program
 
-__all__ = ["run_check_unit", "shown", "unsafe_unit", "writable"]
-
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,127}\.service")
 
 # Characters of the output in a message. The end of the output contains the error.

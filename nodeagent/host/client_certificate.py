@@ -25,8 +25,6 @@ from nodeagent.host.fs.atomic import new_file
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.reasons import Reason
 
-__all__ = ["CertificateDirectory"]
-
 # Seconds for one run of openssl, which takes milliseconds.
 DEADLINE: Final = 60.0
 # Bytes of a file of this module.

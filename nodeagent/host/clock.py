@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 
-__all__ = ["SystemClock"]
-
 
 class SystemClock:
     """Fulfils ``ports.Clock``."""

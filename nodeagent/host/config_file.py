@@ -13,8 +13,6 @@ from nodeagent.errors import InvalidInput, Terminal
 from nodeagent.host.inotify import CHANGED, CREATED, GONE, OVERFLOW, Watch
 from nodeagent.reasons import Reason
 
-__all__ = ["MAX_BYTES", "names_in", "read", "read_now", "watch", "watch_directory"]
-
 # Twenty times the largest rendered MachineConfig that an API server accepts.
 MAX_BYTES = 32 * 1024 * 1024
 

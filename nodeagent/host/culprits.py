@@ -19,8 +19,6 @@ from typing import Final
 from nodeagent.core.coordination.kube_time import parse_time
 from nodeagent.core.update.ports.host import Clock
 
-__all__ = ["HostCulprits", "audited", "described"]
-
 # Bytes at the end of the audit log that are read. A busy host logs some MiB in an hour.
 TAIL: Final = 512 << 10
 

@@ -16,8 +16,6 @@ from typing import Any, Final, TypeVar
 
 from nodeagent import log
 
-__all__ = ["DaemonLoop", "in_daemon_thread"]
-
 T = TypeVar("T")
 
 # Concurrent lookups; others wait. The unit allows 128 tasks.

@@ -19,8 +19,6 @@ from nodeagent.errors import InvalidInput, Refused, Terminal, Unreachable
 from nodeagent.host.http import Answer, HttpFault, request, tls_context
 from nodeagent.reasons import Reason
 
-__all__ = ["FleetLock"]
-
 ATTEMPTS: Final = 4
 FIRST_PAUSE: Final = 1.0
 MAX_PAUSE: Final = 10.0

@@ -23,8 +23,6 @@ from nodeagent.core.plan.sysctl import PROC, dotted
 from nodeagent.host.checkers.job import CheckerLate, run_program
 from nodeagent.host.fs.read_inside import read_regular
 
-__all__ = ["HostHealth", "plugin_problems", "read_result", "reload_problem", "running_problem", "values_problem"]
-
 # Seconds for one check. A slower healthz counts as unhealthy.
 DEADLINE = 3.0
 MEMBER_DEADLINE = 20.0

@@ -27,8 +27,6 @@ from nodeagent.core.config.text import plain_json
 from nodeagent.errors import AgentError
 from nodeagent.host.eventloop import in_daemon_thread
 
-__all__ = ["Answer", "HttpFault", "exchange", "fetch_json", "no_password", "request", "tls_context"]
-
 MAX_ANSWER: Final = 4 * 1024 * 1024
 
 # Seconds. A connection attempt cannot be interrupted.

@@ -14,8 +14,6 @@ from typing import Self
 
 from nodeagent.host.c_library import c_library
 
-__all__ = ["CHANGED", "CREATED", "GONE", "OVERFLOW", "DirectoryWatches", "Watch"]
-
 # linux/inotify.h
 # A change of an entry: IN_CLOSE_WRITE, IN_MOVED_FROM, IN_MOVED_TO, IN_DELETE.
 CHANGED = 0x8 | 0x40 | 0x80 | 0x200

@@ -31,8 +31,6 @@ from nodeagent.host.fs.read_inside import read_regular
 from nodeagent.reasons import Reason
 from nodeagent.settings.schema import GraphSettings
 
-__all__ = ["HostJumps", "fetch_graph", "read_update_path"]
-
 # Seconds for the whole request. A graph has some hundred kilobytes.
 TIMEOUT: Final = 30.0
 

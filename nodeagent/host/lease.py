@@ -20,8 +20,6 @@ from nodeagent.errors import Refused, Terminal
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.reasons import Reason
 
-__all__ = ["LocalLease", "StoredToken"]
-
 TOKEN_NOTE: Final = "lease-token"  # noqa: S105 - the name of a note in the store
 
 

@@ -38,8 +38,6 @@ from nodeagent.host.dbus.errors import BusFault, BusRetryable, BusTerminal, serv
 from nodeagent.host.soft_reboot import TARGET, check_soft_reboot
 from nodeagent.reasons import Reason
 
-__all__ = ["Logind"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Shutdown:

@@ -18,8 +18,6 @@ from nodeagent.host.fs.files import DiskFiles
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.reasons import Reason
 
-__all__ = ["CONFIG_LIMIT", "CURRENT_CONFIG", "current_config", "originals"]
-
 _HOME = "/etc/machine-config-daemon"
 CURRENT_CONFIG = f"{_HOME}/currentconfig"
 

@@ -8,11 +8,8 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import time
 
 from nodeagent.core.report.display import text
-
-__all__ = ["Notifier", "watchdog_interval"]
 
 # Characters, of up to four bytes each: systemd drops a notification of more than 4096 bytes.
 MAX_STATUS = 1000
@@ -36,10 +33,6 @@ class Notifier:
 
     def watchdog(self) -> None:
         self._send("WATCHDOG=1")
-
-    def reloading(self) -> None:
-        """Report a reload; ``ready`` must follow."""
-        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     def stopping(self) -> None:
         self._send("STOPPING=1")

@@ -14,8 +14,6 @@ from nodeagent.errors import Retryable
 from nodeagent.host.inotify import GONE, OVERFLOW, DirectoryWatches
 from nodeagent.reasons import Reason
 
-__all__ = ["MAX_WATCHES", "PathWatch"]
-
 # Directories. The kernel allows each user 8192 watches or more, for all programs; one takes about 1 KiB.
 MAX_WATCHES: Final = 1024
 

@@ -10,8 +10,6 @@ from nodeagent.host.config_file import names_in, read_now
 from nodeagent.reasons import Reason
 from nodeagent.settings.schema import Settings
 
-__all__ = ["read_policy_files"]
-
 
 def read_policy_files(settings: Settings, without: Collection[str] = ()) -> Mapping[str, bytes | AgentError]:
     """Return the content of each policy file, or why it cannot be read; those of ``without`` are not read. Blocks.

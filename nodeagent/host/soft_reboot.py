@@ -25,8 +25,6 @@ from nodeagent.host.fs.read_inside import read_regular
 from nodeagent.host.systemd_jobs import MANAGER, NAME, PATH
 from nodeagent.reasons import Reason
 
-__all__ = ["TARGET", "check_soft_reboot"]
-
 TARGET: Final = "soft-reboot.target"
 
 _UNIT: Final = f"{NAME}.Unit"

@@ -50,8 +50,6 @@ from nodeagent.host.systemd_reload import daemon_reload
 from nodeagent.host.unit_links import sync_links
 from nodeagent.reasons import Reason
 
-__all__ = ["Systemd"]
-
 _NO_JOB = "org.freedesktop.systemd1.NoSuchJob"
 _SERVICE_NAME = service_name(NAME)
 
@@ -155,9 +153,6 @@ class Systemd:
 
     async def preset(self, unit: str) -> None:
         await sync_links(unit, await self._manager_call("PresetUnitFiles", unit, "asbb", ([unit], False, True)))
-
-    async def mask(self, unit: str) -> None:
-        await sync_links(unit, await self._manager_call("MaskUnitFiles", unit, "asbb", ([unit], False, True)))
 
     # -- jobs -----------------------------------------------------------------------------------------------------
 

@@ -20,25 +20,6 @@ from nodeagent.host.dbus.errors import BusFault
 from nodeagent.host.dbus.signals import Match, Signals
 from nodeagent.reasons import Reason
 
-__all__ = [
-    "BOOT_COMPLETE",
-    "JOB_RESULTS",
-    "MANAGER",
-    "NAME",
-    "PATH",
-    "REASONS",
-    "SERVICE",
-    "UNIT",
-    "UNIT_EXISTS",
-    "UnitJobFailed",
-    "all_wait_for",
-    "check_started",
-    "job_result",
-    "run_unit",
-    "subscribed",
-    "taken_along",
-]
-
 NAME: Final = "org.freedesktop.systemd1"
 PATH: Final = "/org/freedesktop/systemd1"
 MANAGER: Final = "org.freedesktop.systemd1.Manager"

@@ -17,8 +17,6 @@ from nodeagent.host.dbus.signals import Signals
 from nodeagent.host.systemd_jobs import MANAGER, NAME, PATH, subscribed
 from nodeagent.reasons import Reason
 
-__all__ = ["daemon_reload"]
-
 # Attempts, if the bus or systemd restarts during one.
 _ATTEMPTS: Final = 3
 # Seconds for the answer after the signal that a daemon-reload has finished.

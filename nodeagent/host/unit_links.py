@@ -1,4 +1,4 @@
-"""Make the links of enabled and masked units durable: systemd does not sync them.
+"""Make the links of enabled units durable: systemd does not sync them.
 
 The store, which may be on another file system, records that an update is done. Without a sync, a power cut after that
 could lose the links, and the update would not be repeated.
@@ -14,8 +14,6 @@ from typing import Any
 
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.host.fs.os_errors import translated
-
-__all__ = ["sync_links"]
 
 # Directories of links that enable a unit: systemd.unit(5).
 _SUFFIXES = (".wants", ".requires", ".upholds")

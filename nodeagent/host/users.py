@@ -17,8 +17,6 @@ from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.fs.owners import Owners, colon_fields
 from nodeagent.reasons import Reason
 
-__all__ = ["HostUsers", "locked"]
-
 _NO_PASSWORD = "*"  # noqa: S105 - matches no password
 
 

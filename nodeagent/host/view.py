@@ -17,8 +17,6 @@ from nodeagent.core.plan.sides import NO_CONFIG, HostView, Sides
 from nodeagent.domains import kubelet, static_pods
 from nodeagent.host.fs.read_inside import read_regular
 
-__all__ = ["host_directory", "host_listing", "read_files", "read_view"]
-
 log = logging.getLogger(__name__)
 
 # A unit names an environment file, its variables name a configuration file, which names a directory.

@@ -22,8 +22,6 @@ from nodeagent.reasons import Reason
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-__all__ = ["Library", "load"]
-
 WITHOUT_INIT = ("kubernetes", "kubernetes.aio", "kubernetes.aio.utils")
 CLIENT = "kubernetes.aio.client"
 API_CLIENT = "kubernetes.aio.client.api_client"

@@ -19,8 +19,6 @@ from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.errors import AlreadyExists, NoAnswer, NotFound, ServerFault, Throttled, Unauthorized
 from nodeagent.reasons import Reason
 
-__all__ = ["approve", "obtain", "pending_requests", "verify"]
-
 REQUESTS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 VERSION: Final = "authentication.k8s.io/v1"

@@ -27,8 +27,6 @@ from nodeagent.kube.credentials import ClientIdentity, ClusterAccess
 from nodeagent.kube.errors import KubeFault, NoAnswer, NotFound, ServerFault, Throttled, Unauthorized, from_answer
 from nodeagent.reasons import Reason
 
-__all__ = ["KubeClient", "Object"]
-
 Object = dict[str, Any]
 
 ATTEMPTS: Final = 3

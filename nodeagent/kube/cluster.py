@@ -30,8 +30,6 @@ from nodeagent.kube.slots import KubeSlots
 from nodeagent.settings.cluster import DrainSettings, SlotSettings
 from nodeagent.settings.schema import Settings
 
-__all__ = ["Cluster"]
-
 
 class Cluster:
     """``controls_node`` as in ``core.coordination.gates.node_gates``. ``report`` receives the remaining pods after each

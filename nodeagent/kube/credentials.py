@@ -19,8 +19,6 @@ from nodeagent.errors import Terminal
 from nodeagent.kube._import import load
 from nodeagent.reasons import Reason
 
-__all__ = ["ClientIdentity", "ClusterAccess"]
-
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 # Seconds for a credential plugin. The library has no limit, and a plugin that prompts for a password never ends.

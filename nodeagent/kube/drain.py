@@ -40,8 +40,6 @@ from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.errors import Conflict, KubeFault, NotFound
 from nodeagent.reasons import Reason
 
-__all__ = ["CORDONED_BY", "DRAIN_BEGINS", "DrainRounds", "KubeNode", "pods_of"]
-
 # Annotation of the Node: the operation that cordoned it.
 CORDONED_BY: Final = "nodeagent.org/cordoned-by"
 # Annotation of the Node: when the evictions begin, and the operation. It announces the drain to other programs.

@@ -12,21 +12,6 @@ from typing import Any
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal, Unreachable
 from nodeagent.reasons import Reason
 
-__all__ = [
-    "AlreadyExists",
-    "Conflict",
-    "Forbidden",
-    "Gone",
-    "KubeFault",
-    "NoAnswer",
-    "NotFound",
-    "Rejected",
-    "ServerFault",
-    "Throttled",
-    "Unauthorized",
-    "from_answer",
-]
-
 
 class KubeFault(AgentError):
     """Base of the kinds below. ``status`` is 0 without an answer."""

@@ -16,8 +16,6 @@ from nodeagent.core.report.node_events import NodeEvent
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import NotFound
 
-__all__ = ["CONTROLLER", "NodeEvents"]
-
 EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/default/events"
 CONTROLLER: Final = "nodeagent.org/agent"
 

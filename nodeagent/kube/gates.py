@@ -25,8 +25,6 @@ from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Conflict, NotFound
 from nodeagent.reasons import Reason
 
-__all__ = ["Gates"]
-
 # Of medik8s (node-maintenance-operator), and of the machine-api-operator of OpenShift.
 MAINTENANCES: Final = "/apis/nodemaintenance.medik8s.io/v1beta1/nodemaintenances"
 MACHINES: Final = "/apis/machine.openshift.io/v1beta1/namespaces/{}/machines/{}"

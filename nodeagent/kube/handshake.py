@@ -38,8 +38,6 @@ from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.errors import NotFound
 from nodeagent.reasons import Reason
 
-__all__ = ["CONFIGS", "ConfigMemory", "Handshake", "follow"]
-
 # Configs of the machine-config-operator, and of nodeagent for clusters without it (packaging/kubernetes).
 CONFIGS: Final = (
     "/apis/machineconfiguration.openshift.io/v1/machineconfigs",

@@ -10,8 +10,6 @@ from nodeagent.core.config.text import plain_yaml
 from nodeagent.errors import InvalidInput
 from nodeagent.reasons import Reason
 
-__all__ = ["client_certificate_of", "cluster_of", "kubeconfig"]
-
 # What is taken over of a cluster: the address, its authority, and the way to it.
 ADDRESS: Final = ("server", "certificate-authority", "certificate-authority-data", "tls-server-name", "proxy-url")
 

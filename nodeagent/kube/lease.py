@@ -40,8 +40,6 @@ from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.errors import AlreadyExists, Conflict, NoAnswer, NotFound, ServerFault
 from nodeagent.reasons import Reason
 
-__all__ = ["KubeLease", "TokenStore"]
-
 # Attempts while the lease changes between the read and the write.
 WRITES: Final = 3
 # Within the duration of a lease.

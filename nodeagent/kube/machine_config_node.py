@@ -12,8 +12,6 @@ from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import NotFound
 from nodeagent.kube.node import NodeConditions
 
-__all__ = ["ControlledNodeConditions"]
-
 NODES: Final = "/apis/machineconfiguration.openshift.io/v1/machineconfignodes"
 # Seconds until the object is requested again after a cluster had none.
 ABSENT_FOR: Final = 3600.0

@@ -21,8 +21,6 @@ from nodeagent.kube.client import KubeClient
 from nodeagent.kube.drain import pods_of
 from nodeagent.reasons import Reason
 
-__all__ = ["ControllerDrain", "EitherDrain"]
-
 # Seconds between two reads of the Node, as in the machine-config-daemon: a drain takes minutes.
 POLL: Final = 10.0
 # Seconds between two lists of the remaining pods.

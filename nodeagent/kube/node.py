@@ -17,8 +17,6 @@ from nodeagent.core.update.ports.host import Clock
 from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.errors import Forbidden, NotFound
 
-__all__ = ["KubeReadiness", "NodeConditions"]
-
 LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 

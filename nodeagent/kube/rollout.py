@@ -19,8 +19,6 @@ from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.errors import Forbidden, NotFound
 from nodeagent.kube.gates import MAINTENANCES
 
-__all__ = ["OS_CONFIGS", "POOLS", "KubeTurn", "read_objects"]
-
 POOLS: Final = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools"
 OS_CONFIGS: Final = "/apis/machineconfiguration.openshift.io/v1/machineosconfigs"
 PREFIX: Final = "node-"

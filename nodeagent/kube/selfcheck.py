@@ -9,8 +9,6 @@ from nodeagent.errors import AgentError
 from nodeagent.kube.client import KubeClient
 from nodeagent.reasons import hint
 
-__all__ = ["reach_api_server", "reach_lease"]
-
 # What a lease needs (packaging/kubernetes/nodeagent.yaml).
 VERBS: Final = ("get", "create", "patch")
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"

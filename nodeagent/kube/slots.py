@@ -25,8 +25,6 @@ from nodeagent.kube.errors import Conflict, NotFound
 from nodeagent.kube.rollout import KubeTurn
 from nodeagent.reasons import Reason
 
-__all__ = ["KubeSlots"]
-
 # Attempts while other nodes take the free slots.
 WRITES: Final = 3
 

@@ -17,8 +17,6 @@ from collections.abc import Mapping
 
 from nodeagent.log.messages import INFO
 
-__all__ = ["SOCKET", "SYSTEMD", "Journal", "frame", "stderr_is_journal"]
-
 SOCKET = "/run/systemd/journal/socket"
 
 # Bytes, as in libsystemd: room for a burst while journald rotates its files.

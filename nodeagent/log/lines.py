@@ -10,8 +10,6 @@ from collections.abc import Mapping
 
 from nodeagent.log.messages import DEBUG, ERROR, INFO, NOTICE, WARNING
 
-__all__ = ["Lines"]
-
 WORDS = {ERROR: "error", WARNING: "warning", NOTICE: "notice", INFO: "info", DEBUG: "debug"}
 COLOURS = {ERROR: "\x1b[31m", WARNING: "\x1b[33m", NOTICE: "\x1b[1m", INFO: "", DEBUG: "\x1b[2m"}
 RESET = "\x1b[0m"

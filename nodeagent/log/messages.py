@@ -13,8 +13,6 @@ from typing import NamedTuple
 from nodeagent.core.update import events
 from nodeagent.core.update.events import Event
 
-__all__ = ["DEBUG", "ERROR", "INFO", "MESSAGES", "NOTICE", "WARNING", "CatalogEntry"]
-
 # Priorities of syslog(3). 0 to 2 mean that the system is unusable, which no event of the agent does.
 ERROR, WARNING, NOTICE, INFO, DEBUG = 3, 4, 5, 6, 7
 

@@ -16,15 +16,13 @@ from nodeagent._partial_import import without_init
 from nodeagent.core.report.display import displayable, text
 from nodeagent.core.report.redact import redact_value
 from nodeagent.log.journal import SYSTEMD
-from nodeagent.log.messages import DEBUG, ERROR, INFO, NOTICE, WARNING
+from nodeagent.log.messages import DEBUG, ERROR, INFO, WARNING
 
 with without_init("structlog"):
     from structlog._base import BoundLoggerBase
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor
-
-__all__ = ["PROCESSORS", "Logger", "Sink", "Switch"]
 
 IDENTIFIER = "nodeagent"
 
@@ -73,9 +71,6 @@ class Logger(BoundLoggerBase):
 
     def info(self, message: str, *args: object, **fields: Any) -> None:
         self.log(INFO, message, *args, **fields)
-
-    def notice(self, message: str, *args: object, **fields: Any) -> None:
-        self.log(NOTICE, message, *args, **fields)
 
     def warning(self, message: str, *args: object, **fields: Any) -> None:
         self.log(WARNING, message, *args, **fields)

@@ -26,17 +26,6 @@ from nodeagent.settings.schema import GROUPS, KEYS, NodeName, Settings
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
-__all__ = [
-    "Value",
-    "check_consistency",
-    "check_values",
-    "find_obsolete",
-    "invalid",
-    "load_zone",
-    "valid_values",
-    "window_schedule",
-]
-
 HOST_ZONE: Final = "localtime"
 
 

@@ -11,8 +11,6 @@ from msgspec import Meta, Struct
 
 from nodeagent.core.coordination.drain_order import SELECTOR
 
-__all__ = ["AlertSettings", "ClusterSettings", "DrainSettings", "EtcdSettings", "SlotSettings", "WindowSettings"]
-
 # NUL ends a path for the kernel, and a line break could forge a line of the journal.
 PATH = r"^(/[^\x00-\x1f]*)?$"
 DAY = "(mon|tue|wed|thu|fri|sat|sun)"

@@ -15,8 +15,6 @@ from nodeagent.errors import InvalidInput
 from nodeagent.reasons import Reason
 from nodeagent.settings.cluster import OptionalPath, Url
 
-__all__ = ["ETCD_MEMBER_FILE", "EtcdMemberSettings", "parse_etcd_member"]
-
 ETCD_MEMBER_FILE = "/etc/nodeagent/etcd-member.yaml"
 
 Unit = Annotated[str, Meta(pattern=r"^[A-Za-z0-9:_.@-]+\.service$", max_length=255)]

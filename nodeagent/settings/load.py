@@ -16,12 +16,11 @@ from typing import Any
 
 import msgspec
 
+from nodeagent.core.config.text.document import encodes
 from nodeagent.errors import InvalidInput, Problem
 from nodeagent.settings.check import Value, check_values, find_obsolete, invalid, valid_values
 from nodeagent.settings.obsolete import OBSOLETE_GROUPS
 from nodeagent.settings.schema import GROUPS, Settings
-
-__all__ = ["DIRECTORIES", "Fragment", "Loaded", "find", "load", "merge", "parse_fragment", "read", "salvage"]
 
 # From the weakest to the strongest.
 DIRECTORIES = ("/usr/lib/nodeagent/config.d", "/run/nodeagent/config.d", "/etc/nodeagent/config.d")
@@ -118,7 +117,7 @@ def parse_fragment(path: str, text: bytes) -> Fragment:
         problems += [
             problem(node.start_mark, "half of a surrogate pair is not a character")
             for node in _scalars(root)
-            if not _encodes(node.value)
+            if not encodes(node.value)
         ]
         if problems:
             # Such a key must not get into a message.
@@ -152,14 +151,6 @@ def _scalars(root: Any) -> Iterator[Any]:
         else:
             for item in node.value:
                 nodes += item if isinstance(item, tuple) else [item]
-
-
-def _encodes(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def merge(fragments: Iterable[Fragment]) -> dict[str, Value]:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["IGNORED", "OBSOLETE_GROUPS", "warning"]
-
 _FROM_ETCD: Final = "it is taken from the options of etcd"
 _NO_BENEFIT: Final = "no benefit was measured"
 

@@ -21,24 +21,6 @@ from nodeagent.settings.cluster import (
     WindowSettings,
 )
 
-__all__ = [
-    "GROUPS",
-    "KEYS",
-    "Actions",
-    "BootloaderSettings",
-    "CheckSettings",
-    "FenceSettings",
-    "GraphSettings",
-    "Log",
-    "MetricsSettings",
-    "NodeName",
-    "OsSettings",
-    "RebootSettings",
-    "Settings",
-    "Verify",
-    "flatten",
-]
-
 
 class FenceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """``enabled``: when the writes of an OS update are limited. auto: on hosts with a member of etcd whose data is on

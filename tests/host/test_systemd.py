@@ -430,12 +430,10 @@ async def test_unit_files(systemd: Systemd, manager: FakeSystemd) -> None:
     await systemd.enable("a.service")
     await systemd.disable("a.service")
     await systemd.preset("a.service")
-    await systemd.mask("a.service")
     assert manager.calls == [
         ("EnableUnitFiles", [["a.service"], False, True]),
         ("DisableUnitFiles", [["a.service"], False]),
         ("PresetUnitFiles", [["a.service"], False, True]),
-        ("MaskUnitFiles", [["a.service"], False, True]),
     ]
 
 
@@ -473,7 +471,7 @@ async def test_links_of_units_are_durable_when_the_call_returns(
 
     monkeypatch.setattr(unit_links.os, "fsync", fail)
     with pytest.raises(AgentError, match="cannot sync"):
-        await systemd.mask("a.service")
+        await systemd.preset("a.service")
 
 
 async def test_unit_files_that_are_not_there(systemd: Systemd, manager: FakeSystemd) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nodeagent.core.config.file_tree import FileTreeEntry
-from nodeagent.core.update.ports.host import Survey, SweepResult
-from nodeagent.errors import Terminal
+from nodeagent.core.update.ports.host import Survey
+from nodeagent.errors import Problem, Terminal
 from nodeagent.reasons import Reason
 from tests.world.faults import Fault
 
@@ -79,8 +79,8 @@ class FakeFiles:
     async def contested(self, path: str) -> str:
         return next((who for place, who in self.world.contested.items() if path.startswith(f"{place}/")), "")
 
-    async def sweep(self, paths: Sequence[str]) -> SweepResult:
-        return SweepResult()
+    async def sweep(self, paths: Sequence[str]) -> Sequence[Problem]:
+        return ()
 
     async def differs(self, path: str, node: FileTreeEntry | None) -> str:
         self._fault(path)

@@ -19,21 +19,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from integration.bench.fence.buckets import Exceedances, Quantile, bounded_quantile, exceedances
 from nodeagent.cli._render import table
-from nodeagent.core.etcd.histogram import (
-    BACKEND_COMMIT,
-    WAL_FSYNC,
-    Exceedances,
-    Histogram,
-    Quantile,
-    above,
-    increase,
-    parse,
-    quantile,
-)
+from nodeagent.core.etcd.histogram import BACKEND_COMMIT, WAL_FSYNC, Histogram, increase, parse, restarted
 from nodeagent.errors import AgentError, InvalidInput
 from nodeagent.fence.sensors.protected import etcd_metrics
 from nodeagent.host.clock import SystemClock
@@ -77,7 +69,7 @@ class Figures:
     """Length of the span."""
     p99: Quantile
     above: tuple[tuple[float, Exceedances], ...]
-    resets: int
+    restarts: int
 
 
 def figures(scrapes: Mapping[When, Sequence[Scrape]]) -> tuple[Figures, ...]:
@@ -89,11 +81,13 @@ def figures(scrapes: Mapping[When, Sequence[Scrape]]) -> tuple[Figures, ...]:
     for name, metric in HISTOGRAMS.items():
         for when in When:
             have = [scrape for scrape in scrapes.get(when, ()) if metric in scrape.histograms]
-            over = increase([scrape.histograms[metric] for scrape in have])
+            histograms = [scrape.histograms[metric] for scrape in have]
+            over = increase(histograms)
             if over is not None:
-                exceeded = tuple((bound, above(bound, over)) for bound in BOUNDS)
+                exceeded = tuple((bound, exceedances(bound, over)) for bound in BOUNDS)
                 span = have[-1].at - have[0].at
-                found.append(Figures(name, when, span, quantile(_Q, over), exceeded, over.resets))
+                restarts = sum(restarted(earlier, later) for earlier, later in pairwise(histograms))
+                found.append(Figures(name, when, span, bounded_quantile(_Q, over), exceeded, restarts))
     return tuple(found)
 
 
@@ -193,7 +187,7 @@ def _as_dict(each: Figures) -> dict[str, Any]:
             "up_to_ms": _ms(p99.high) if p99.standing == "estimate" else None,
         },
         "above": [{"ms": _ms(bound), "least": over.least, "most": over.most} for bound, over in each.above],
-        "restarts": each.resets,
+        "restarts": each.restarts,
     }
 
 
@@ -211,7 +205,7 @@ def _describe(found: Sequence[Figures]) -> None:
         for each in found
     ]
     table(["", "WHEN", "FOR", "SAMPLES", "P99", *bounds], rows, right=[2, 3, *range(5, 5 + len(bounds))])
-    if restarts := max(each.resets for each in found):
+    if restarts := max(each.restarts for each in found):
         print(f"etcd restarted {restarts} times; the samples right before that are lost")
 
 

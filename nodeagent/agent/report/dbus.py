@@ -24,14 +24,13 @@ from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import Event, UpdateFinished
 from nodeagent.errors import AgentError, InvalidInput, Refused
 from nodeagent.host.dbus.client import Bus
-from nodeagent.host.dbus.codec import Message
 from nodeagent.host.dbus.errors import error_to_dict
-from nodeagent.host.dbus.exporter import Exporter, Interface, Method, Property, Signal
+from nodeagent.host.dbus.exporter import Exporter
+from nodeagent.host.dbus.header import Message
+from nodeagent.host.dbus.interface import Interface, Method, Property, Signal
 from nodeagent.host.dbus.polkit import authorize, caller_name, is_root
 from nodeagent.host.dbus.signals import BUS_NAME, Match
 from nodeagent.reasons import Reason
-
-__all__ = ["NAME", "PATH", "Served", "serve", "while_connected"]
 
 T = TypeVar("T")
 

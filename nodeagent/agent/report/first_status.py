@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from nodeagent.agent.report.report import Report
@@ -10,14 +11,12 @@ from nodeagent.agent.update.run import Ports
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.coordination.maintenance import add_seconds
 from nodeagent.core.report.display import displayable
-from nodeagent.core.report.status import Status
+from nodeagent.core.report.status import recorded_status
 from nodeagent.core.update.events import DrainAdvanced
 from nodeagent.core.update.phase import DISRUPTIVE, Phase
 from nodeagent.core.update.record import degraded_record
 from nodeagent.errors import AgentError
 from nodeagent.settings.cluster import DrainSettings
-
-__all__ = ["drain_reporter", "first_status"]
 
 _T = TypeVar("_T")
 
@@ -41,23 +40,13 @@ async def first_status(ports: Ports, report: Report, *, clustered: bool) -> None
         current = await _read(lambda: _name(ports, digest), "", faults)
     # The lease of a cluster is read by a task of its own, so that the start never waits for an API server.
     holder = None if clustered else await _read(ports.coordination.holder, None, faults)
-    known = Status(
-        phase=record.phase,
-        reason=record.reason,
-        message=record.message,
-        since=record.since,
-        current=current,
-        desired=record.to_name or current,
-        current_digest=digest,
-        target=record.to_name if record.phase not in (Phase.IDLE, Phase.DEGRADED) else "",
+    known = replace(
+        recorded_status(record, current, digest),
         boot_id=boot_id,
-        update_id=record.update_id,
         backend=ports.coordination.backend,
         drained=bool(record.cordon) and not record.fallback and record.phase in _AFTER_DRAIN,
         lease=holder,
-        partial=record.lasting.partial,
         problems=report.status.problems,
-        failed_unit=record.failed_unit if record.reason else None,
     )
     report.status = displayable(known)
     if faults:

@@ -16,8 +16,6 @@ from nodeagent.core.update import events
 from nodeagent.core.update.events import Event, StatusProblem, StepProgress, UpdateContext
 from nodeagent.core.update.outcome import ENDED_UNCHANGED
 
-__all__ = ["sentence", "to_journal", "to_notify"]
-
 # Pods in one line. The status has all of them.
 PODS = 5
 # The steps that an admin notices, by the beginning of their names. The others write files.

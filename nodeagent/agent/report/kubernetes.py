@@ -22,8 +22,6 @@ from nodeagent.core.update.events import Event
 from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal, Unreachable
 
-__all__ = ["ClusterReporter", "ConditionWriter", "EventWriter"]
-
 # An update has ten events, and a drain with blocked pods as many more.
 QUEUE: Final = 100
 

@@ -22,8 +22,6 @@ from nodeagent.errors import AgentError
 from nodeagent.host.fs.text_file import TextFile
 from nodeagent.host.store.database import HISTORY_LIMIT
 
-__all__ = ["Metrics"]
-
 # Seconds between two writes. Exporters are scraped every 15 s or less often.
 PAUSE = 1.0
 

@@ -20,8 +20,6 @@ from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import Event
 from nodeagent.host.fs.text_file import TextFile
 
-__all__ = ["MOTD", "MotdFile"]
-
 MOTD: Final = "/run/motd.d/50-nodeagent"
 
 # Seconds between two writes, and until a write that failed is tried again without a new message.

@@ -14,8 +14,6 @@ from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.errors import AgentError, full_text
 from nodeagent.reasons import Reason
 
-__all__ = ["Report", "Sink"]
-
 Sink = Callable[[Event, Status], None]
 
 

@@ -47,18 +47,6 @@ from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError, Problem, ServiceUnavailable, Terminal
 from nodeagent.reasons import Reason
 
-__all__ = [
-    "ActionFailed",
-    "act",
-    "clear_after_reboot",
-    "clear_before_reboot",
-    "curable",
-    "keys_of",
-    "missing_units",
-    "states_before",
-    "unit_steps",
-]
-
 # Active states of a unit that need not run after the update if it has one of them before.
 NOT_RUNNING = frozenset({"inactive", "failed"})
 

@@ -18,8 +18,6 @@ from nodeagent.core.update.ports.checks import AdminCheck, AdminChecks, CheckSta
 from nodeagent.errors import AgentError, Refused
 from nodeagent.reasons import Reason
 
-__all__ = ["CheckFailed", "check_before", "report", "stages_of", "verify"]
-
 # Any unit does for the question whether systemd answers.
 AGENT: Final = "nodeagent.service"
 

@@ -32,24 +32,6 @@ from nodeagent.core.update.ports.checks import CheckStage
 from nodeagent.errors import AgentError, Refused, Retryable, Unreachable
 from nodeagent.reasons import Reason
 
-__all__ = [
-    "NotNow",
-    "Waiting",
-    "acquire_all",
-    "acquire_staging_slot",
-    "check_before_etcd_stops",
-    "check_free",
-    "check_still_held",
-    "operation_now",
-    "reboots",
-    "recheck_before_reboot",
-    "recheck_before_write",
-    "release_all",
-    "release_staging_slot",
-    "retry_on_outage",
-    "stops_etcd",
-]
-
 # Seconds that a lease must last before a step that is not interrupted.
 NEED: Final = 120.0
 

@@ -31,18 +31,6 @@ from nodeagent.core.update.trail_fold import leaving
 from nodeagent.errors import Retryable, ServiceUnavailable, Terminal, Unreachable
 from nodeagent.reasons import Reason
 
-__all__ = [
-    "MAX_LOST_STAGINGS",
-    "MAX_RESTAGINGS",
-    "back_to_old",
-    "before_staging_again",
-    "check_booted",
-    "record_clean_shutdown",
-    "repair_etc_merge",
-    "stage_again",
-    "still_old",
-]
-
 # Stagings that may be lost for an unknown reason. After a third one, there is a permanent cause.
 MAX_LOST_STAGINGS = 2
 

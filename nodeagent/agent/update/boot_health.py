@@ -16,8 +16,6 @@ from nodeagent.core.plan.change import ActionType
 from nodeagent.core.update.ports.host import UnitState
 from nodeagent.reasons import Reason
 
-__all__ = ["note_units", "watch_boot"]
-
 # Seconds between two checks; each reads the states of some dozens of units from systemd.
 PERIOD = 2.0
 

@@ -25,8 +25,6 @@ from nodeagent.core.update.events import PhaseEntered
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
 from nodeagent.reasons import Reason
 
-__all__ = ["after_boot", "before_disruption", "check_staged"]
-
 # Updates of the bootloader that one update of the OS begins. A host that goes down during each of them must stop.
 MAX_TRIES: Final = 3
 

@@ -24,8 +24,6 @@ from nodeagent.core.update.record import Record, half_way, interrupted, reject
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
 
-__all__ = ["Cancelled", "carry_out", "request_cancellation", "taken_back"]
-
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:

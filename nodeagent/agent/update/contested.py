@@ -16,8 +16,6 @@ from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
 
-__all__ = ["REASON", "divide", "left_alone", "report"]
-
 REASON = Reason.PATH_CONTESTED
 
 # The group counts as well: its members are not root.

@@ -10,8 +10,6 @@ from __future__ import annotations
 from nodeagent.core.boot_count import TRIES, BootCounting
 from nodeagent.core.update.ports.system import BootCounter
 
-__all__ = ["CountedBoots"]
-
 
 class CountedBoots:
     """``counter`` None: a host whose boot loader is not known. Nothing is counted there."""

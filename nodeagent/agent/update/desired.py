@@ -16,8 +16,6 @@ from nodeagent.core.update.legs import Prepare
 from nodeagent.core.update.ports.store import ApplyRequest
 from nodeagent.errors import AgentError, InvalidInput, Retryable, Unreachable
 
-__all__ = ["DesiredReader"]
-
 
 class DesiredReader:
     """``source`` reads the desired config; None means that there is none.

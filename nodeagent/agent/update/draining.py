@@ -18,8 +18,6 @@ from nodeagent.core.update.ports.coordination import NodeDrainer
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
 
-__all__ = ["MIN_DRAIN", "Superseded", "drain_before_fallback", "drain_before_writing", "unless_newer"]
-
 # Seconds that a drain lasts at least, also if the deadline passed while the agent was down. Also the interval at which
 # etcd is checked again after the deadline.
 MIN_DRAIN: Final = 15.0

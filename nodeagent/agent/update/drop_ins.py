@@ -20,8 +20,6 @@ from nodeagent.core.update.ports.host import Units
 from nodeagent.domains import changed_contents
 from nodeagent.errors import Problem
 
-__all__ = ["check_dropins"]
-
 _DROPIN: Final = re.compile(rf"{UNIT_DIR}/([^/]+)\.d/(?!(?:\d\d-)?mco-)[^/]+\.conf")
 # Lines with which a drop-in starts nothing: no setting at all, or a condition that may switch the unit off.
 _SWITCH: Final = re.compile(r"\s*(?:$|[#;]|\[[^\]]*\]\s*$|(?:Condition|Assert)\w*\s*=)")

@@ -41,8 +41,6 @@ from nodeagent.core.update.trail import Trail, elapsed, trail_to_dict
 from nodeagent.errors import AgentError, Retryable, ServiceUnavailable
 from nodeagent.reasons import Reason
 
-__all__ = ["Executor", "RunResult"]
-
 # Attempts of a phase with transient faults, and the seconds between two of them.
 PHASE_TRIES = 3
 PHASE_PAUSE = 2.0

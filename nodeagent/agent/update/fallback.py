@@ -20,17 +20,6 @@ from nodeagent.core.update.phase import Phase
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
 from nodeagent.reasons import Reason
 
-__all__ = [
-    "NO_SOFT_REBOOT",
-    "begin_fallback",
-    "begin_planned",
-    "check_soft",
-    "kind_of_fallback",
-    "kind_of_planned",
-    "make_full",
-    "wants_soft",
-]
-
 # Reasons for which a soft reboot becomes a full one.
 NO_SOFT_REBOOT = frozenset(
     {

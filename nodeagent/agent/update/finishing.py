@@ -21,17 +21,6 @@ from nodeagent.core.update.record import Record, at_rest
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
 
-__all__ = [
-    "Requests",
-    "cancelled_by",
-    "close_interrupted",
-    "finish",
-    "finish_update",
-    "note_cancellation",
-    "takeover_by",
-    "unusable",
-]
-
 
 def finish(reporter: Reporter, entry: HistoryEntry, *, code: int | None = None, tried_again: bool = False) -> None:
     """``code`` is the exit status, where the error that ended it knows better than the outcome."""

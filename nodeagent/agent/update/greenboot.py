@@ -16,8 +16,6 @@ from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
 
-__all__ = ["HEALTH_CHECK", "rolled_back", "watch"]
-
 HEALTH_CHECK: Final = "greenboot-healthcheck.service"
 
 # Seconds between two looks at the unit.

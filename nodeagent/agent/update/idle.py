@@ -19,19 +19,6 @@ from nodeagent.core.update.record import OsProgress, Record, advance, half_way, 
 from nodeagent.errors import AgentError, InvalidInput, Refused
 from nodeagent.reasons import Reason
 
-__all__ = [
-    "check_not_rejected",
-    "degrade",
-    "discard_unwanted",
-    "end_stale_count",
-    "left_half_way",
-    "leftover",
-    "load_known",
-    "rest",
-    "still_held",
-    "with_meanings",
-]
-
 # Configs that are known at the same time as left half-way. What is older is forgotten, and may leave files behind.
 MAX_HALF_WAY = 16
 

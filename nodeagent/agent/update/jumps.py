@@ -14,8 +14,6 @@ from nodeagent.core.plan.deployment import contents
 from nodeagent.core.plan.jumps.release import Jump, Release
 from nodeagent.core.plan.steps import RemovePath
 
-__all__ = ["check_jump"]
-
 
 async def check_jump(ports: Ports, update: Update, *, staged: bool = False) -> None:
     """Check the jump of an update, and keep what is worth a note. Does nothing if the image stays as it is.

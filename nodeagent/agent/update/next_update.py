@@ -23,8 +23,6 @@ from nodeagent.core.update.record import Lasting, Record, advance, at_rest, half
 from nodeagent.errors import AgentError, InvalidInput, Refused, Unreconcilable
 from nodeagent.reasons import Reason
 
-__all__ = ["NextUpdate", "begin_update", "lasting_of"]
-
 
 class NextUpdate:
     """``load`` returns a stored config, ``adopted`` the one that a machine-config-daemon applied. ``wanted`` is the

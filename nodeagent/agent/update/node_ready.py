@@ -20,8 +20,6 @@ from nodeagent.core.update.ports.coordination import NodeReadiness
 from nodeagent.errors import AgentError, Refused, Retryable, Unreachable
 from nodeagent.reasons import Reason
 
-__all__ = ["wait", "was_ready"]
-
 # Seconds between two reads of the Node: a kubelet reports every ten.
 PERIOD: Final = 2.0
 

@@ -35,8 +35,6 @@ from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError, Retryable, Terminal, Unreachable
 from nodeagent.reasons import Reason
 
-__all__ = ["BootedSide", "HostDeployments", "booted_side", "discard_own", "find_own"]
-
 # Seconds between two calls of rpm-ostreed, which may still be starting after a boot.
 ASK_AGAIN = 5.0
 

@@ -22,8 +22,6 @@ from nodeagent.core.update.record import Record
 from nodeagent.errors import ServiceUnavailable
 from nodeagent.reasons import Reason
 
-__all__ = ["Outage"]
-
 # Seconds between two attempts, doubled each time: a service that was restarted is back within two or three.
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 30.0
 

@@ -35,19 +35,6 @@ from nodeagent.core.update.record import Record, reject
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.reasons import Reason
 
-__all__ = [
-    "OUTCOMES",
-    "abandon",
-    "abort",
-    "at_end",
-    "bug",
-    "degraded",
-    "failed",
-    "safe_parts_first",
-    "take_back",
-    "unreleased",
-]
-
 # Reasons to abort an update whose config is not desired any more, and the outcomes in the history.
 OUTCOMES: Final[Mapping[str, UpdateOutcome]] = {
     Reason.SUPERSEDED: UpdateOutcome.SUPERSEDED,

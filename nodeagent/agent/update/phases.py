@@ -53,8 +53,6 @@ from nodeagent.core.update.ports.checks import CheckStage
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable, Terminal
 from nodeagent.reasons import Reason
 
-__all__ = ["PHASES", "Work"]
-
 Work = Callable[[Run], Awaitable[Transition | None]]
 
 

@@ -40,8 +40,6 @@ from nodeagent.domains.checks import check_update
 from nodeagent.errors import InvalidInput, Problem, Refused, Unreconcilable
 from nodeagent.reasons import Reason
 
-__all__ = ["Desired", "Preflight", "read_source"]
-
 # Changes whose values are in the record, which is written at each step.
 MAX_DESCRIBED = 200
 

@@ -30,8 +30,6 @@ from nodeagent.core.update.trail_fold import leaving
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
 from nodeagent.reasons import Reason
 
-__all__ = ["Shutdown", "go_down", "request_reboot", "while_held"]
-
 # Seconds for which a check before a reboot counts. Users who are warned have longer, so it is repeated then.
 STILL_VALID: Final = 1.0
 

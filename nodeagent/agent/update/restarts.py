@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from nodeagent.agent.update.run import Ports, Run
 from nodeagent.core.plan.steps import ActStep, RestartUnit, step_id, step_unit
 
-__all__ = ["along_before", "in_transactions", "mark", "taken_along"]
-
 
 async def taken_along(ports: Ports, steps: Sequence[ActStep]) -> frozenset[str]:
     """Return the services that are restarted along with those of ``steps``. Other units have no process."""

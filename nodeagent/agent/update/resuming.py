@@ -21,8 +21,6 @@ from nodeagent.core.update.record import IllegalTransition, after_boot
 from nodeagent.core.update.resume import Decision, resume
 from nodeagent.errors import AgentError
 
-__all__ = ["resumed"]
-
 _AFTER_BOOT: Final[Mapping[Decision, Phase]] = {
     Decision.VERIFY: Phase.VERIFYING,
     Decision.REVERT: Phase.REVERTING,

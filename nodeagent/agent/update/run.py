@@ -45,25 +45,6 @@ from nodeagent.core.update.record import Record
 from nodeagent.core.update.trail_fold import Moment
 from nodeagent.errors import AgentError
 
-__all__ = [
-    "HOLDER",
-    "Basis",
-    "Close",
-    "Ports",
-    "Progress",
-    "PromoteConfig",
-    "Run",
-    "Takeover",
-    "Transition",
-    "Update",
-    "UpdatePolicy",
-    "context_of",
-    "moment",
-    "narrate",
-    "progress_of",
-    "time_of",
-]
-
 HOLDER = "nodeagent"
 
 P = ParamSpec("P")

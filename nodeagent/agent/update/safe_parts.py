@@ -37,8 +37,6 @@ from nodeagent.errors import (
 )
 from nodeagent.reasons import Reason
 
-__all__ = ["Blocked", "Compose", "SafeUpdates", "composed", "is_block"]
-
 # Returns the desired config with the entries of the set as they are in the current one. Blocks for some milliseconds.
 Compose = Callable[[Desired, Desired, frozenset[str]], Desired]
 

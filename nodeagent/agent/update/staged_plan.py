@@ -30,8 +30,6 @@ from nodeagent.core.update.record import OsProgress, Record, half_way, interrupt
 from nodeagent.errors import AgentError, Refused, Retryable
 from nodeagent.reasons import Reason
 
-__all__ = ["PlanStaging"]
-
 # Seconds for a turn of the loop that begins no update.
 TURN = 10.0
 

@@ -24,8 +24,6 @@ from nodeagent.core.update.ports.system import FencedUnit
 from nodeagent.domains.pull_secret import credentials_of
 from nodeagent.errors import Retryable, ServiceUnavailable
 
-__all__ = ["stage_again", "stage_unless_newer"]
-
 STAGE_TRIES = 5
 
 # Seconds between two attempts of one staging, doubled each time: a registry that is restarted is back by then. A longer

@@ -22,8 +22,6 @@ from nodeagent.core.validate.static_pod import load
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
 
-__all__ = ["StaticPodUnhealthy", "check", "restart", "watch"]
-
 PERIOD: Final = 1.0
 # Restarts of a container before its pod works: the ports of the old pod may still be taken.
 TOLERATED: Final = 1

@@ -17,8 +17,6 @@ from nodeagent.core.update.ports.system import ShutdownKind
 from nodeagent.errors import AgentError, Refused
 from nodeagent.reasons import Reason
 
-__all__ = ["leave_unmerged"]
-
 # Seconds after which an accepted reboot that did not take place is requested again.
 LATE: Final = 600.0
 

@@ -21,8 +21,6 @@ from nodeagent.core.update.record import UNKNOWN_UPDATE, Record, degraded_record
 from nodeagent.errors import AgentError, InvalidInput, Terminal
 from nodeagent.reasons import Reason
 
-__all__ = ["is_unreadable", "known_plan", "load_or_half_way", "rebuild", "set_aside"]
-
 _REASONS: Final = frozenset({Reason.STORE_CORRUPT, Reason.RECORD_TOO_NEW, Reason.RECORD_UNREADABLE})
 
 

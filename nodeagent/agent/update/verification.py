@@ -25,8 +25,6 @@ from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError, Unreconcilable
 from nodeagent.reasons import Reason
 
-__all__ = ["RestartedUnits", "VerifyFailed", "in_force", "mismatches", "os_mismatches", "watch_units", "with_os"]
-
 # Seconds between two checks of units that settle; only for the settle time of one update.
 PERIOD = 1.0
 

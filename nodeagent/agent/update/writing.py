@@ -33,8 +33,6 @@ from nodeagent.core.update.ports.store import Snapshot
 from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
 from nodeagent.reasons import Reason
 
-__all__ = ["forget_originals", "managed_keys", "original_of", "restore", "write"]
-
 # The states of systemctl is-enabled for a unit that starts at boot; units in other states are restored by disabling.
 ENABLED_STATES = frozenset({"enabled", "enabled-runtime"})
 NOT_A_FILE = Reason.NOT_A_FILE

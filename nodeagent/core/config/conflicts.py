@@ -8,8 +8,6 @@ from nodeagent.core.config import schema
 from nodeagent.core.config.machineconfig import FileEntry
 from nodeagent.core.config.problems import Location, shown
 
-__all__ = ["PathConflicts"]
-
 
 class PathConflicts:
     """Entries other than files claim their paths one at a time; the files are checked against them at the end."""

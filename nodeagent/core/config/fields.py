@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 
 from nodeagent.core.config.problems import Location, Problems, kind_of, shown, similar
 
-__all__ = ["Fields"]
-
 
 class Fields(Location):
     """``value`` is the object at ``path`` of the document."""

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UserEntry
 from nodeagent.core.config.paths import dropin_path, ssh_keys_path, unit_path
 
-__all__ = ["DEV_NULL", "FileTreeEntry", "RegularFile", "SymbolicLink", "expand"]
-
 # A unit file that is a link to it is masked (systemd.unit(5)).
 DEV_NULL = "/dev/null"
 

@@ -14,8 +14,6 @@ from nodeagent.core.config.problems import Location, shown
 from nodeagent.core.config.text.data_url import MAX_FILE_BYTES, ContentError, decode, gunzip
 from nodeagent.core.config.unsupported import UnsupportedSections
 
-__all__ = ["MAX_UNPACKED_BYTES", "FileReader"]
-
 # Of all compressed files of one config together.
 MAX_UNPACKED_BYTES: Final = 64 * 1024 * 1024
 

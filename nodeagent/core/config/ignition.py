@@ -16,8 +16,6 @@ from nodeagent.core.config.shape import field_names, shaped
 from nodeagent.core.config.units import read_units
 from nodeagent.core.config.unsupported import UnsupportedSections
 
-__all__ = ["VERSIONS", "Ignition", "read_ignition"]
-
 # Those that the machine-config-operator reads.
 VERSIONS: Final = ("3.0.0", "3.1.0", "3.2.0", "3.3.0", "3.4.0", "3.5.0")
 

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from nodeagent.errors import InvalidInput
 from nodeagent.reasons import Reason
 
-__all__ = ["ContainerImage", "OsImage", "OstreeCommit", "content_id", "image_to_text", "parse_image"]
-
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _CHECKSUM = re.compile(r"[0-9a-f]{64}")
 # The grammar of containers' references (github.com/distribution/reference): host and port, path, tag.

@@ -14,8 +14,6 @@ from typing import Final
 
 from nodeagent.core.config.paths import has_control
 
-__all__ = ["MAX_LENGTH", "entry_problem", "merged", "split"]
-
 # The most that the kernel of any architecture reads. It silently cuts off the rest.
 MAX_LENGTH: Final = 4096
 

@@ -12,17 +12,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = [
-    "CORE_USER",
-    "MAX_ID",
-    "MAX_MODE",
-    "ConfigSource",
-    "FileEntry",
-    "MachineConfig",
-    "UnitEntry",
-    "UserEntry",
-]
-
 CORE_USER: Final = "core"
 # The machine-config-daemon rejects setuid, setgid and sticky as well.
 MAX_MODE: Final = 0o777

@@ -12,8 +12,6 @@ from dataclasses import fields
 
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry, UserEntry
 
-__all__ = ["meaning"]
-
 # The name is not part of the digest; the other fields are written in a canonical form.
 APART = frozenset({"name", "files", "units", "users"})
 

@@ -7,8 +7,6 @@ from types import MappingProxyType
 
 from nodeagent.core.config.machineconfig import MachineConfig
 
-__all__ = ["EXTENSIONS", "KERNELS", "NOT_IN_EACH_IMAGE", "packages_of", "replaced_of"]
-
 # FCOS has no list of extensions. There, and for each name that is not listed, an extension is the package of that name.
 EXTENSIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {

@@ -30,8 +30,6 @@ from nodeagent.core.config.unsupported import UnsupportedSections
 from nodeagent.errors import InvalidInput
 from nodeagent.reasons import Reason
 
-__all__ = ["API_VERSION", "KERNEL_TYPES", "KIND", "parse", "parse_document", "parse_stored"]
-
 API_VERSION: Final = "machineconfiguration.openshift.io/v1"
 KIND: Final = "MachineConfig"
 KERNEL_TYPES: Final = ("default", "realtime", "64k-pages")

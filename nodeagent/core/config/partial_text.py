@@ -12,8 +12,6 @@ from typing import Any, Final
 from nodeagent.core.config.machineconfig import CORE_USER
 from nodeagent.core.config.text.document import load
 
-__all__ = ["partial_text"]
-
 _CORE_KEYS: Final = ("sshAuthorizedKeys", "passwordHash")
 _OS_KEYS: Final = ("baseOSExtensionsContainerImage", "extensions", "kernelArguments", "kernelType", "osImageURL")
 

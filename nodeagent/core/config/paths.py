@@ -10,17 +10,6 @@ import unicodedata
 from functools import lru_cache
 from typing import Final
 
-__all__ = [
-    "MAX_NAME_BYTES",
-    "UNIT_DIR",
-    "dropin_path",
-    "has_control",
-    "managed_path_problem",
-    "path_problem",
-    "ssh_keys_path",
-    "unit_path",
-]
-
 UNIT_DIR: Final = "/etc/systemd/system"
 # PATH_MAX without its NUL.
 MAX_PATH_BYTES: Final = 4095

@@ -12,8 +12,6 @@ from typing import Final
 
 from nodeagent.errors import InvalidInput, Problem
 
-__all__ = ["MAX_QUOTED", "MAX_SHOWN", "Location", "Problems", "kind_of", "place", "shown", "similar"]
-
 # More than an author reads; it keeps an answer over D-Bus or in a terminal small.
 MAX_SHOWN: Final = 100
 # Of a hostile input. Further problems are only counted.

@@ -16,8 +16,6 @@ import msgspec
 
 from nodeagent.core.config.problems import MAX_SHOWN, Location, kind_of, shown, similar
 
-__all__ = ["field_names", "shaped"]
-
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 _NAMES: Final[Mapping[type, str]] = {str: "a string", int: "an integer", bool: "true or false", list: "a list"}

@@ -8,8 +8,6 @@ from typing import Final
 
 from nodeagent.core.config.paths import MAX_NAME_BYTES, has_control
 
-__all__ = ["UNIT_TYPES", "did_you_mean", "dropin_name_problem", "is_template", "template_of", "unit_name_problem"]
-
 UNIT_TYPES: Final = (
     "service",
     "socket",

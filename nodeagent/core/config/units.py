@@ -12,8 +12,6 @@ from nodeagent.core.config.paths import dropin_path, unit_path
 from nodeagent.core.config.problems import Location, shown
 from nodeagent.core.config.unit_names import dropin_name_problem, unit_name_problem
 
-__all__ = ["OWN_UNIT", "read_units"]
-
 # A config that stops the agent could be undone by no later config, because no agent would read it.
 OWN_UNIT: Final = "nodeagent.service"
 

@@ -16,8 +16,6 @@ import msgspec
 
 from nodeagent.core.config.text.document import inspect
 
-__all__ = ["UnsupportedSections", "why"]
-
 _PROVISION: Final = "is set up when a host is provisioned and cannot change on a running one"
 _IGNITION: Final = "steers Ignition at the first boot and has no effect on a running host"
 

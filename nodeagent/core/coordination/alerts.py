@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from nodeagent.core.enumerated import enumerated
 
-__all__ = ["MAX_NAMED", "MAX_TEXT", "firing", "incomplete", "rejection"]
-
 # Alerts that a message names. During an outage hundreds may fire.
 MAX_NAMED: Final = 5
 

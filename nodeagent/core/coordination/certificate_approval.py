@@ -12,8 +12,6 @@ from nodeagent.core.coordination.client_certificate import GROUP, SIGNER, USAGES
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
 
-__all__ = ["BOOTSTRAP_GROUP", "Applicant", "applicant_of", "is_pending"]
-
 # The group of the bootstrap tokens in packaging/kubernetes/bootstrap.yaml.
 BOOTSTRAP_GROUP: Final = "system:bootstrappers:nodeagent"
 

@@ -17,8 +17,6 @@ from typing import Final
 
 from nodeagent.core.coordination.client_certificate import GROUP, user_of
 
-__all__ = ["requested_node"]
-
 # Bytes of the request in PEM. One for the longest subject has less than a thousand.
 MAX_REQUEST: Final = 4096
 _PEM: Final = re.compile(

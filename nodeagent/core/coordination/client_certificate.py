@@ -15,19 +15,6 @@ from typing import Any, Final
 from nodeagent.errors import Refused, Terminal
 from nodeagent.reasons import Reason
 
-__all__ = [
-    "GROUP",
-    "SIGNER",
-    "USAGES",
-    "Validity",
-    "check_identity",
-    "issued",
-    "request_name",
-    "request_object",
-    "subject_of",
-    "user_of",
-]
-
 GROUP: Final = "nodeagent"
 # The only signer of Kubernetes for clients that are no kubelets. No controller approves its requests.
 SIGNER: Final = "kubernetes.io/kube-apiserver-client"

@@ -14,24 +14,6 @@ from typing import Any, Final
 
 from nodeagent.core.coordination.drain_order import DrainOrder
 
-__all__ = [
-    "Cause",
-    "DrainPolicy",
-    "EvictionClass",
-    "Remaining",
-    "awaited_pod",
-    "blocking_reason",
-    "cause_of",
-    "classify",
-    "daemon_set_of",
-    "eviction",
-    "is_blocked",
-    "pause_after",
-    "protected_pod",
-    "remaining_pod",
-    "remedy",
-]
-
 Object = Mapping[str, Any]
 
 MIRROR = "kubernetes.io/config.mirror"

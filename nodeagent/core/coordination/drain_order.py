@@ -15,18 +15,6 @@ from typing import Any, Final
 
 from nodeagent.core.coordination.kube_time import parse_time, seconds_time
 
-__all__ = [
-    "SELECTOR",
-    "DrainOrder",
-    "DrainStep",
-    "begins_at",
-    "is_note_of",
-    "lead_left",
-    "lead_note",
-    "matches",
-    "present_step",
-]
-
 # 63 characters for a name or a value, 253 for a prefix, as the API server has it.
 _NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _KEY: Final = rf"([a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_NAME}"

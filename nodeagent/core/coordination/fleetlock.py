@@ -16,8 +16,6 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-__all__ = ["Call", "body_of", "client_id", "is_group", "refusal_text"]
-
 # The application id that Zincati compiles in.
 APPLICATION = UUID("de35106b6ec24688b63afddaa156679b")
 GROUP = re.compile(r"[a-zA-Z0-9.-]+")

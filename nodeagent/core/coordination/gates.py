@@ -12,8 +12,6 @@ from typing import Any
 
 from nodeagent.reasons import Reason
 
-__all__ = ["Gate", "hooks_with", "hooks_without", "machine_gates", "machine_of", "maintenance_gates", "node_gates"]
-
 Object = Mapping[str, Any]
 
 MCO = "machineconfiguration.openshift.io/"

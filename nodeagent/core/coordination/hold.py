@@ -10,8 +10,6 @@ from datetime import UTC, datetime, timedelta, tzinfo
 
 from nodeagent.core.coordination.windows import Schedule, parse_windows, weekly
 
-__all__ = ["MAX_DAYS", "Hold", "Waits", "parse_start", "start_of", "waits"]
-
 # Days from a request to the start of its update, at most: a later one is a typing error.
 MAX_DAYS = 366
 DAY = timedelta(days=1)

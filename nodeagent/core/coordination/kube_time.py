@@ -14,8 +14,6 @@ from math import isnan
 from nodeagent.errors import Retryable
 from nodeagent.reasons import Reason
 
-__all__ = ["ServerClock", "Uncertain", "http_date", "micro_time", "parse_time", "seconds_time"]
-
 # Seconds after which a bound expires: quartz drifts, at worst 0.1 s in this time.
 MAX_AGE = 600.0
 

@@ -21,22 +21,6 @@ from typing import Any
 from nodeagent.core.coordination.kube_time import ServerClock, micro_time, parse_time
 from nodeagent.reasons import Reason
 
-__all__ = [
-    "Claim",
-    "HostIdentity",
-    "LeaseObservation",
-    "LeaseToken",
-    "NodeLease",
-    "Standing",
-    "judge",
-    "new_lease",
-    "read_lease",
-    "reason_lost",
-    "renewal",
-    "take_over",
-    "why_lost",
-]
-
 PREFIX = "nodeagent.org/"
 # The type of the integers in a Lease.
 INT32 = 2**31 - 1

@@ -16,20 +16,6 @@ from nodeagent.core.boot import kernel_boot
 from nodeagent.errors import InvalidInput
 from nodeagent.reasons import Reason
 
-__all__ = [
-    "MAINTENANCE",
-    "POWER_OFF_TRIES",
-    "Maintenance",
-    "MaintenanceRequest",
-    "MaintenanceState",
-    "add_seconds",
-    "from_dict",
-    "held_message",
-    "is_maintenance",
-    "of_lease",
-    "seconds_until",
-]
-
 # Kind of the operation of a lease that an operator holds. An id follows it: an operation whose lease was taken away is
 # over, and the next maintenance is another operation.
 MAINTENANCE = "maintenance"

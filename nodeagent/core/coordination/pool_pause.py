@@ -15,8 +15,6 @@ from nodeagent.core.coordination.kube_time import micro_time, parse_time, second
 from nodeagent.core.coordination.lease import PREFIX
 from nodeagent.core.coordination.slots import NOTES, RELEASED, Object, Slot
 
-__all__ = ["PoolPause", "pool_pause", "released"]
-
 # Seconds by which a release may be in the future: the widths of two server's clocks.
 SLACK: Final = 60.0
 

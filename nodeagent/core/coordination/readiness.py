@@ -17,8 +17,6 @@ from typing import Any, Final
 from nodeagent.core.coordination.kube_time import parse_time
 from nodeagent.core.validate.quantity import parse_quantity
 
-__all__ = ["REPORTED", "unready"]
-
 # Seconds after which a condition that an action changed was written: the two periods of the kubelet above.
 REPORTED: Final = 15.0
 

@@ -17,20 +17,6 @@ from typing import Any, Final
 from nodeagent.core.coordination.kube_time import micro_time
 from nodeagent.core.coordination.lease import PREFIX, Claim, NodeLease, read_lease
 
-__all__ = [
-    "NOTES",
-    "RELEASED",
-    "Object",
-    "Slot",
-    "SlotKind",
-    "SlotPool",
-    "free_indices",
-    "held_by",
-    "new_slot",
-    "read_slots",
-    "taken",
-]
-
 Object = dict[str, Any]
 # Annotations of a slot: those of its holder, and the time and the node of its last release (``pool_pause``).
 NOTES: Final = ("requester", "operation", "reason", "instance")

@@ -10,13 +10,10 @@ from nodeagent.core.etcd.histogram import (
     BACKEND_COMMIT,
     WAL_FSYNC,
     Histogram,
-    QuantileStanding,
     above,
     increase,
     quantile,
 )
-
-__all__ = ["HISTOGRAMS", "DiskLatency", "LatencySpan"]
 
 HISTOGRAMS: Final[Mapping[str, str]] = {"wal_fsync": WAL_FSYNC, "backend_commit": BACKEND_COMMIT}
 
@@ -66,10 +63,9 @@ class DiskLatency:
             if (over := increase(pages)) is None:
                 continue
             p99 = quantile(0.99, over)
-            known = p99.standing is not QuantileStanding.TOO_FEW
             summary.setdefault(name, {})[span] = {
                 "samples": round(over.samples),
-                "slow": round(above(SLOW, over).least),
-                "p99_ms": round(p99.seconds * 1000, 1) if known else None,
+                "slow": round(above(SLOW, over)),
+                "p99_ms": None if p99 is None else round(p99 * 1000, 1),
             }
         return summary

@@ -2,8 +2,8 @@
 
 A histogram counts since the start of the process, in buckets that contain all samples up to a bound, so the samples of
 an interval are the difference of two scrapes. Quantiles are those of PromQL's ``histogram_quantile``: linear inside the
-bucket, which is an estimate. The bounds of the bucket are kept beside it: those of etcd are powers of two in ms, so a
-p99 between 8 and 16 may be below or above 10 ms. The number of samples above a bound is exact.
+bucket, which is an estimate: those of etcd are powers of two in ms, so a p99 between 8 and 16 may be below or above 10
+ms. The number of samples above a bound of a bucket is exact.
 """
 
 from __future__ import annotations
@@ -12,25 +12,10 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import pairwise
 
 from nodeagent.errors import Retryable
 from nodeagent.reasons import Reason
-
-__all__ = [
-    "BACKEND_COMMIT",
-    "WAL_FSYNC",
-    "Exceedances",
-    "Histogram",
-    "Increase",
-    "Quantile",
-    "QuantileStanding",
-    "above",
-    "increase",
-    "parse",
-    "quantile",
-]
 
 WAL_FSYNC = "etcd_disk_wal_fsync_duration_seconds"
 BACKEND_COMMIT = "etcd_disk_backend_commit_duration_seconds"
@@ -54,44 +39,9 @@ class Histogram:
     bounds: tuple[float, ...]
     counts: tuple[float, ...]
 
-
-@dataclass(frozen=True, slots=True)
-class Increase:
-    """The increase over some scrapes."""
-
-    histogram: Histogram
-    # How often the counters began again; the samples between the last scrape before and that are lost.
-    resets: int = 0
-
     @property
     def samples(self) -> float:
-        return self.histogram.counts[-1]
-
-
-class QuantileStanding(StrEnum):
-    ESTIMATE = "estimate"
-    # Samples, for a statement about that quantile.
-    TOO_FEW = "too-few"
-    # The last finite bound: ``low`` is all that is known.
-    BEYOND = "beyond"
-
-
-@dataclass(frozen=True, slots=True)
-class Quantile:
-    standing: QuantileStanding
-    samples: float
-    # 0 if there are too few samples; the last finite bound if it is beyond.
-    seconds: float = 0.0
-    low: float = 0.0
-    high: float = math.inf
-
-
-@dataclass(frozen=True, slots=True)
-class Exceedances:
-    """How many samples were above a bound; one number twice if it is a bound of a bucket."""
-
-    least: float
-    most: float
+        return self.counts[-1]
 
 
 def parse(text: str, names: Collection[str]) -> Mapping[str, Histogram]:
@@ -146,46 +96,51 @@ def _invalid(what: str) -> Retryable:
     return Retryable(f"metrics: {what}", reason=Reason.METRICS_INVALID)
 
 
-def increase(scrapes: Sequence[Histogram]) -> Increase | None:
-    """Return the increase over consecutive scrapes, oldest first; None for fewer than two."""
+def restarted(earlier: Histogram, later: Histogram) -> bool:
+    """Return whether the process was restarted between two scrapes, so that its counters began at zero.
+
+    The buckets differ, or a counter decreased. PromQL's ``increase`` has the same rule.
+    """
+    return earlier.bounds != later.bounds or any(b < a for a, b in zip(earlier.counts, later.counts, strict=True))
+
+
+def increase(scrapes: Sequence[Histogram]) -> Histogram | None:
+    """Return the increase over consecutive scrapes, oldest first; None for fewer than two.
+
+    The samples between a restart and the last scrape before it are lost.
+    """
     if len(scrapes) < 2:
         return None
-    resets = 0
     bounds = scrapes[-1].bounds
     sums = [0.0] * len(bounds)
     for earlier, later in pairwise(scrapes):
-        # If the buckets differ, or a counter decreased, the process was restarted and its counters began at zero.
-        # PromQL's ``increase`` has the same rule.
-        pairs = zip(earlier.counts, later.counts, strict=True)
-        restarted = earlier.bounds != later.bounds or any(b < a for a, b in pairs)
-        resets += restarted
         if later.bounds != bounds:
             # Samples of other buckets cannot be added to these.
             sums = [0.0] * len(bounds)
             continue
-        before = [0.0] * len(bounds) if restarted else earlier.counts
+        before = [0.0] * len(bounds) if restarted(earlier, later) else earlier.counts
         sums = [total + b - a for total, a, b in zip(sums, before, later.counts, strict=True)]
-    return Increase(Histogram(bounds, tuple(sums)), resets)
+    return Histogram(bounds, tuple(sums))
 
 
-def quantile(q: float, over: Increase) -> Quantile:
-    """``q`` from 0 to 1, such as 0.99."""
-    bounds, counts, samples = over.histogram.bounds, over.histogram.counts, over.samples
-    if not samples or samples * (1 - q) < _ENOUGH * (1 - _SLACK):
-        return Quantile(QuantileStanding.TOO_FEW, samples)
-    rank = q * samples
-    at = next(index for index, count in enumerate(counts) if count >= rank)
-    low = bounds[at - 1] if at else 0.0
-    if bounds[at] == math.inf:
-        return Quantile(QuantileStanding.BEYOND, samples, low, low, math.inf)
-    before = counts[at - 1] if at else 0.0
-    share = (rank - before) / (counts[at] - before)
-    return Quantile(QuantileStanding.ESTIMATE, samples, low + (bounds[at] - low) * share, low, bounds[at])
+def quantile(q: float, over: Histogram) -> float | None:
+    """Return the quantile ``q`` from 0 to 1, such as 0.99, in seconds; None if there are too few samples.
+
+    The last finite bound if it is beyond that.
+    """
+    if not over.samples or over.samples * (1 - q) < _ENOUGH * (1 - _SLACK):
+        return None
+    rank = q * over.samples
+    at = next(index for index, count in enumerate(over.counts) if count >= rank)
+    low = over.bounds[at - 1] if at else 0.0
+    if over.bounds[at] == math.inf:
+        return low
+    before = over.counts[at - 1] if at else 0.0
+    share = (rank - before) / (over.counts[at] - before)
+    return low + (over.bounds[at] - low) * share
 
 
-def above(bound: float, over: Increase) -> Exceedances:
-    """Samples above ``bound`` seconds."""
-    bounds, counts, samples = over.histogram.bounds, over.histogram.counts, over.samples
-    sure = next(count for b, count in zip(bounds, counts, strict=True) if b >= bound * (1 - _SLACK))
-    below = [c for b, c in zip(bounds, counts, strict=True) if b <= bound * (1 + _SLACK)]
-    return Exceedances(samples - sure, samples - (below[-1] if below else 0.0))
+def above(bound: float, over: Histogram) -> float:
+    """Return how many samples were above ``bound`` seconds for sure: exact for a bound of a bucket, else the least."""
+    pairs = zip(over.bounds, over.counts, strict=True)
+    return over.samples - next(count for b, count in pairs if b >= bound * (1 - _SLACK))

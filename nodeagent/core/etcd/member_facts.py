@@ -12,20 +12,6 @@ from typing import Final
 from nodeagent.core.etcd.quorum import EtcdSurvey, Member, Refusal
 from nodeagent.reasons import Reason
 
-__all__ = [
-    "DataDirectory",
-    "Identity",
-    "MemberFacts",
-    "by_id",
-    "data_lost",
-    "has_address",
-    "has_data_of",
-    "member_here",
-    "moved",
-    "same_name",
-]
-
-
 UNREACHABLE: Final = Refusal(Reason.ETCD_UNREACHABLE, "no member answers")
 
 

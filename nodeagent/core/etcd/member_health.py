@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from nodeagent.core.etcd.quorum import EtcdSurvey, troubles
 
-__all__ = ["member_trouble"]
-
 
 def member_trouble(survey: EtcdSurvey, expected: str = "") -> str:
     """Return what is wrong with the member on this host, "" if nothing is.

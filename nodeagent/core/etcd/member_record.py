@@ -13,16 +13,6 @@ import msgspec
 from nodeagent.core.etcd.member_facts import Identity
 from nodeagent.core.etcd.membership import MemberOperation, OperationKind
 
-__all__ = [
-    "LEASE_PREFIX",
-    "NOTE_KEY",
-    "OPERATION_KEY",
-    "MemberNote",
-    "note_from_text",
-    "operation_from_text",
-    "to_text",
-]
-
 NOTE_KEY = "etcd-member"
 OPERATION_KEY = "etcd-operation"
 # Of the operation of a lease, before the id.

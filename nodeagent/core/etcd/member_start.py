@@ -18,8 +18,6 @@ from nodeagent.core.etcd.quorum import EtcdSurvey, Member, Refusal
 from nodeagent.core.etcd.versions import parse_version
 from nodeagent.reasons import Reason
 
-__all__ = ["MemberStart", "check_version", "decide_start"]
-
 # The first release that stores a promotion: 3.6 refuses a member list with learners that were promoted before
 # (etcd#19557, etcd#20793).
 LEARNERS_KEPT: Final = (3, 5, 26)

@@ -33,27 +33,6 @@ from nodeagent.core.etcd.member_facts import (
 from nodeagent.core.etcd.quorum import MAX_LAG, EtcdSurvey, Member, Refusal, judge, troubles
 from nodeagent.reasons import Reason
 
-__all__ = [
-    "AddLearner",
-    "ArchiveData",
-    "ClusterStep",
-    "Finished",
-    "MemberOperation",
-    "MemberRequest",
-    "MoveLeader",
-    "OperationKind",
-    "Promote",
-    "RemoveMember",
-    "StartMember",
-    "Step",
-    "StopMember",
-    "UpdateAddress",
-    "begin",
-    "describe",
-    "next_step",
-    "unattended_kind",
-]
-
 
 class OperationKind(StrEnum):
     JOIN = "join"

@@ -16,20 +16,6 @@ from typing import Any
 
 from nodeagent.reasons import Reason
 
-__all__ = [
-    "Alarm",
-    "EtcdSurvey",
-    "Member",
-    "MemberState",
-    "QuorumVerdict",
-    "Refusal",
-    "judge",
-    "read_alarms",
-    "read_members",
-    "read_state",
-    "troubles",
-]
-
 # Entries of the log that a healthy member may be behind. etcd itself stops taking writes at 5000 between commit and
 # apply (v3_server.go, maxGapBetweenApplyAndCommitIndex).
 MAX_LAG = 1000

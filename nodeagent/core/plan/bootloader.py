@@ -16,17 +16,6 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-__all__ = [
-    "MAX_JSON",
-    "BootloaderContent",
-    "BootloaderState",
-    "BootloaderStatus",
-    "compare",
-    "compare_versions",
-    "parse_payload",
-    "parse_status",
-]
-
 T = TypeVar("T")
 
 # Bytes of one JSON document. The status of two components has less than two thousand.

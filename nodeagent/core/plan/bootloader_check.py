@@ -15,19 +15,6 @@ from nodeagent.core.plan.bootloader import BootloaderState
 from nodeagent.core.plan.secure_boot import KernelTrust, Signature, TrustedKeys, accepts
 from nodeagent.reasons import Reason
 
-__all__ = [
-    "EFI",
-    "BootChain",
-    "BootloaderCheck",
-    "BootloaderDecision",
-    "BootloaderStep",
-    "BootloaderUpdate",
-    "check_to_dict",
-    "decide",
-    "judge",
-    "phrase",
-]
-
 EFI = "EFI"
 
 

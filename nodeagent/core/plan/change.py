@@ -6,19 +6,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-__all__ = [
-    "ETCD_UNIT",
-    "Action",
-    "ActionType",
-    "Change",
-    "ChangeKind",
-    "Detail",
-    "KeyChange",
-    "Plan",
-    "PlannedChange",
-    "PolicySource",
-]
-
 
 class ChangeKind(StrEnum):
     ADDED = "added"

@@ -17,20 +17,6 @@ from nodeagent.core.config.kargs import merged
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.packages import NOT_IN_EACH_IMAGE, packages_of, replaced_of
 
-__all__ = [
-    "OS_DOMAINS",
-    "Deployment",
-    "OsTarget",
-    "StageProgress",
-    "booted",
-    "contents",
-    "staged",
-    "target_between",
-    "target_from_dict",
-    "target_to_dict",
-    "unmet",
-]
-
 # The domains whose changes need a new deployment.
 OS_DOMAINS = frozenset({"osImageURL", "kernelArguments", "kernelType", "extensions"})
 

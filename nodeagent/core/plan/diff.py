@@ -13,8 +13,6 @@ from typing import TypeVar
 from nodeagent.core.config.machineconfig import MachineConfig, UserEntry
 from nodeagent.core.plan.change import Change, ChangeKind
 
-__all__ = ["diff", "differing"]
-
 Entry = TypeVar("Entry")
 
 # Domains with one value for the whole config: the name in the schema, which is domain and key, and the attribute.

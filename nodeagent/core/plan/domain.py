@@ -19,23 +19,6 @@ from nodeagent.core.plan.program import ProgramCheck
 from nodeagent.core.plan.sides import HostView, Sides
 from nodeagent.errors import Problem
 
-__all__ = [
-    "NODE",
-    "ByContent",
-    "Checker",
-    "Domain",
-    "Health",
-    "HttpHealth",
-    "MemberHealth",
-    "PluginHealth",
-    "ReloadProof",
-    "SocketHealth",
-    "UnitFailure",
-    "Validate",
-    "owns",
-    "verdict_of",
-]
-
 # A function from the content of a file to its problems. Messages never quote content that may be secret.
 Validate = Callable[[bytes], Iterable[str]]
 

@@ -20,8 +20,6 @@ from nodeagent.core.config.packages import KERNELS, NOT_IN_EACH_IMAGE, packages_
 from nodeagent.core.plan.deployment import Deployment, OsTarget, unmet
 from nodeagent.errors import InvalidInput
 
-__all__ = ["Candidate", "asks_of_os", "effective", "mismatches_of", "os_in_force", "same_os"]
-
 Entry = TypeVar("Entry")
 
 

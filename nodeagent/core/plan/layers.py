@@ -9,19 +9,6 @@ from typing import Any, Final
 
 from nodeagent.core.plan.change import Action, KeyChange
 
-__all__ = [
-    "Key",
-    "Layer",
-    "differing_keys",
-    "dotted",
-    "is_leftover",
-    "key_changes",
-    "merged",
-    "not_taken_over",
-    "parse_toml",
-    "toml_problems",
-]
-
 Key = tuple[str, ...]
 """A key with the names of the tables above it."""
 

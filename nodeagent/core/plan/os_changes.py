@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from nodeagent.core.enumerated import enumerated
 
-__all__ = ["FileCounts", "OsChanges", "PackageChange", "PackageChangeKind", "os_changes_to_dict", "summary"]
-
 # Packages and paths in the status. The counts include all of them.
 MAX_LISTED: Final = 200
 

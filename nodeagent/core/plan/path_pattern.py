@@ -7,8 +7,6 @@ glance whether two patterns have a path in common. A pattern matches whole paths
 
 from __future__ import annotations
 
-__all__ = ["is_pattern", "matches", "overlap", "pattern_problem", "specificity"]
-
 
 def is_pattern(path: str) -> bool:
     return "*" in path

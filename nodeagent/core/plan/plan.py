@@ -36,8 +36,6 @@ from nodeagent.core.plan.toposort import merge_orders
 from nodeagent.errors import Problem, Refused
 from nodeagent.reasons import Reason
 
-__all__ = ["DISRUPTION_WORDS", "check_disruption", "combine", "disruption", "make_plan", "plan_changes", "widen"]
-
 UNIT_ACTIONS: Final = (ActionType.RELOAD, ActionType.RESTART)
 NO_HOST: Final = HostView()
 

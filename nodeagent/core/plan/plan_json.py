@@ -23,8 +23,6 @@ from nodeagent.core.plan.change import (
 )
 from nodeagent.core.plan.plan import disruption
 
-__all__ = ["PLAN_SCHEMA", "action_to_dict", "plan_from_dict", "plan_to_dict"]
-
 PLAN_SCHEMA: Final = "nodeagent/plan/v1"
 
 

@@ -19,30 +19,6 @@ from nodeagent.core.plan.change import Action, ActionType, Change, KeyChange, Po
 from nodeagent.core.plan.path_pattern import matches, specificity
 from nodeagent.core.plan.sides import Sides
 
-__all__ = [
-    "DAEMON_RELOAD",
-    "DRAIN",
-    "NONE",
-    "REBOOT",
-    "SSHKEY",
-    "UNLISTED",
-    "USER_DOMAINS",
-    "Entry",
-    "MatchKind",
-    "Policy",
-    "PolicyMatch",
-    "Rule",
-    "Verdict",
-    "clean_path",
-    "clear_state",
-    "match",
-    "merge",
-    "only_by_user",
-    "reload",
-    "restart",
-    "restart_static_pod",
-]
-
 NONE = Action(ActionType.NONE)
 DRAIN = Action(ActionType.DRAIN)
 DAEMON_RELOAD = Action(ActionType.DAEMON_RELOAD)

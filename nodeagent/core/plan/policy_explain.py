@@ -16,8 +16,6 @@ from nodeagent.core.plan.path_pattern import matches, specificity
 from nodeagent.core.plan.plan import combine, widen
 from nodeagent.core.plan.policy import UNLISTED, USER_DOMAINS, Entry, MatchKind, Policy, PolicyMatch, match
 
-__all__ = ["Disruptive", "Explanation", "Suggestion", "entry_to_dict", "explain", "suggest"]
-
 
 @dataclass(frozen=True, slots=True)
 class Explanation:

@@ -12,17 +12,6 @@ from typing import Final
 
 from nodeagent.core.plan.policy import Policy, merge
 
-__all__ = [
-    "MAX_BYTES",
-    "MAX_DROP_INS",
-    "RECOMMENDED",
-    "drop_in_directory",
-    "is_drop_in",
-    "is_policy_file",
-    "layered",
-    "merge_order",
-]
-
 # The entries that the setting recommended_policy adds, below those of the admin. It comes with the package.
 RECOMMENDED: Final = "/usr/lib/nodeagent/policy-recommended.yaml"
 

@@ -18,8 +18,6 @@ from nodeagent.core.plan.change import Action, ActionType, PolicySource
 from nodeagent.core.plan.path_pattern import is_pattern, overlap, pattern_problem, specificity
 from nodeagent.core.plan.policy import SSHKEY, Entry, Policy, clean_path
 
-__all__ = ["MAX_ACTIONS", "MAX_ENTRIES", "parse_policy"]
-
 # Files and units each; the CRD's bound.
 MAX_ENTRIES: Final = 50
 MAX_ACTIONS: Final = 10

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 from nodeagent.errors import Problem
 
-__all__ = ["SCRATCH", "TREE", "ProgramCheck", "ProgramResult"]
-
 # In arguments: the directory that holds the candidate tree, as in ``{tree}/etc/x.conf``.
 TREE = "{tree}"
 

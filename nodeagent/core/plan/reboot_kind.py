@@ -17,18 +17,6 @@ from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.plan.change import ActionType, Change, Plan, PlannedChange, PolicySource
 from nodeagent.reasons import Reason
 
-__all__ = [
-    "LINK_DIRECTORY",
-    "TREE_PATHS",
-    "ChosenKind",
-    "chosen_to_dict",
-    "fallback_kind",
-    "kernel_start",
-    "may_fall_back",
-    "planned_kind",
-]
-
-
 # Domains whose entries are files and services of the userspace. Each other domain is a part of the OS.
 _USERSPACE: Final = frozenset({"file", "unit", "sshkey", "password"})
 

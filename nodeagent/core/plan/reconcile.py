@@ -14,8 +14,6 @@ from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UserEn
 from nodeagent.core.validate import access, ssh_key
 from nodeagent.errors import Problem
 
-__all__ = ["check_reconcilable", "remedy"]
-
 _INSTALLATION: Final = ("fips", "config.storage.disks", "config.storage.filesystems", "config.storage.luks",
                         "config.storage.raid", "config.ignition")  # fmt: skip
 

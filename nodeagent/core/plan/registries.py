@@ -19,8 +19,6 @@ from nodeagent.core.plan.change import Change
 from nodeagent.core.plan.policy import DRAIN, NONE, Verdict, reload
 from nodeagent.core.plan.sides import Sides
 
-__all__ = ["DROPINS", "REGISTRIES_CONF", "RELOAD_CRIO", "dropins", "registries_rule", "unsafe_reason"]
-
 REGISTRIES_CONF: Final = "/etc/containers/registries.conf"
 DROPINS: Final = "/etc/containers/registries.conf.d"
 SUFFIX: Final = ".conf"

@@ -15,8 +15,6 @@ from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig
 from nodeagent.core.plan.change import ActionType, Change, Plan, PlannedChange
 from nodeagent.core.plan.diff import diff
 
-__all__ = ["USER_GROUP", "SafeParts", "compose", "divide", "is_safe", "parts_to_dict", "waiting_of", "with_os_of"]
-
 Entry = TypeVar("Entry")
 
 SAFE: Final = frozenset({ActionType.NONE, ActionType.DAEMON_RELOAD, ActionType.RELOAD, ActionType.RESTART})

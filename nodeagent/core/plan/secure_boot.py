@@ -20,20 +20,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-__all__ = [
-    "Certificate",
-    "KernelTrust",
-    "Signature",
-    "TrustedKeys",
-    "accepts",
-    "parse_sbat",
-    "revoked",
-    "sbat_of",
-    "signature_lists",
-    "signatures_of",
-    "vendor_keys",
-]
-
 # An image, in memory or mapped: a kernel has many megabytes, of which few pages are read.
 Image = bytes | mmap.mmap
 

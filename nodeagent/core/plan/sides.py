@@ -10,8 +10,6 @@ from typing import Any
 from nodeagent.core.config.file_tree import DEV_NULL, RegularFile, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 
-__all__ = ["NO_CONFIG", "HostView", "Sides"]
-
 NO_CONFIG = MachineConfig("")
 
 

@@ -16,24 +16,6 @@ from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.validate.static_pod import StaticPod, is_visible, load
 from nodeagent.errors import Problem
 
-__all__ = [
-    "DEFAULT_DIRECTORY",
-    "MISSING",
-    "OPERATOR_RESOURCES",
-    "Difference",
-    "data_directory",
-    "differences",
-    "directory_problems",
-    "etcd_image",
-    "in_directory",
-    "is_etcd",
-    "is_etcd_container",
-    "kubeadm_writes",
-    "manifests",
-    "owned_manifests",
-    "owner_of",
-]
-
 # That of kubeadm and of the machine-config-operator. The kubelet itself has no default for staticPodPath.
 DEFAULT_DIRECTORY: Final = "/etc/kubernetes/manifests"
 

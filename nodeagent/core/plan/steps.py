@@ -15,34 +15,6 @@ from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UnitEn
 from nodeagent.core.plan.change import ActionType, Plan
 from nodeagent.core.plan.static_pods import owned_manifests
 
-__all__ = [
-    "ClearState",
-    "DaemonReload",
-    "DisableUnit",
-    "Drain",
-    "EnableUnit",
-    "LockUser",
-    "PresetUnit",
-    "Reboot",
-    "ReloadUnit",
-    "RemovePath",
-    "RestartStaticPod",
-    "RestartUnit",
-    "RestoreUnit",
-    "SetPassword",
-    "Step",
-    "StopUnit",
-    "WritePath",
-    "act_steps",
-    "decides_enablement",
-    "describe",
-    "step_from_pair",
-    "step_id",
-    "step_to_pair",
-    "step_unit",
-    "write_steps",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class WritePath:

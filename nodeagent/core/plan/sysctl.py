@@ -10,18 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = [
-    "DIRECTORIES",
-    "DIRECTORY",
-    "PROC",
-    "FileSettings",
-    "KernelSettings",
-    "dotted",
-    "is_glob",
-    "parse",
-    "read_all",
-]
-
 DIRECTORY: Final = "/etc/sysctl.d"
 # The strongest last: its file replaces those of the same name.
 DIRECTORIES: Final = ("/usr/lib/sysctl.d", "/usr/local/lib/sysctl.d", "/run/sysctl.d", DIRECTORY)

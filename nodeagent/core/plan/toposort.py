@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["merge_orders"]
-
 
 def merge_orders(sequences: Iterable[Sequence[str]]) -> tuple[str, ...]:
     """Return all names of ``sequences``, each once. The first place of a repeated name counts."""

@@ -8,8 +8,6 @@ from typing import Any, Final
 from nodeagent.core.update.phase import Phase
 from nodeagent.reasons import Reason
 
-__all__ = ["boot_verified"]
-
 # Phases in which nothing of an update is in effect yet, or all of it is verified.
 _SETTLED: Final = frozenset({Phase.IDLE, Phase.STAGING, Phase.LEASING, Phase.RELEASING})
 

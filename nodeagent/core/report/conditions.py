@@ -15,8 +15,6 @@ from nodeagent.core.coordination.drain import Remaining
 if TYPE_CHECKING:
     from nodeagent.core.report.machine_config_node import UpdateProgress
 
-__all__ = ["TYPES", "NodeState", "conditions", "differing", "shape"]
-
 TYPES = ("MaintenancePlanned", "MaintenanceInProgress", "DrainInProgress", "Drained", "ConfigDrift")
 # Pods in a message; the rest is a number.
 SHOWN = 5

@@ -19,8 +19,6 @@ from nodeagent.core.update.outcome import ENDED_UNCHANGED
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.store import HistoryEntry
 
-__all__ = ["BOUNDS", "Counters"]
-
 # Seconds of an update: from one that writes a single file to an OS image over a slow link.
 BOUNDS = (1.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1800.0, 3600.0, 10800.0)
 

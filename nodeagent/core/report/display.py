@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final, TypeVar
 
-__all__ = ["MAX_TEXT", "displayable", "text", "with_times"]
-
 # Characters of one text. systemd drops a notification of more than 4096 bytes.
 MAX_TEXT: Final = 2000
 

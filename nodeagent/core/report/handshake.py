@@ -25,28 +25,6 @@ from nodeagent.core.report.status import Status
 from nodeagent.core.update.phase import Phase
 from nodeagent.reasons import Reason
 
-__all__ = [
-    "CURRENT",
-    "DESIRED",
-    "DRAIN",
-    "DRAINED",
-    "MAX_REASON",
-    "REASON",
-    "RETRY",
-    "STATE",
-    "ControllerRequest",
-    "DaemonState",
-    "NodeAnnotations",
-    "annotations_for",
-    "clean",
-    "differing",
-    "drain_request",
-    "is_name",
-    "read_request",
-    "source_of",
-    "uncordon_request",
-]
-
 CURRENT: Final = f"{MCO}currentConfig"
 DESIRED: Final = f"{MCO}desiredConfig"
 DESIRED_IMAGE: Final = f"{MCO}desiredImage"

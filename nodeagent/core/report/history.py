@@ -16,20 +16,6 @@ from nodeagent.core.update.trail import Trail, elapsed, trail_to_dict
 from nodeagent.errors import InvalidInput
 from nodeagent.reasons import Reason
 
-__all__ = [
-    "UPDATE_SCHEMA",
-    "UPDATE_UNDER_WAY",
-    "entry_of",
-    "entry_of_request",
-    "entry_to_dict",
-    "find_update",
-    "plan_summary",
-    "seconds_between",
-    "under_way",
-    "update_to_dict",
-    "with_trail",
-]
-
 UPDATE_SCHEMA: Final = "nodeagent/update/v1"
 
 # The outcome of an update that has not ended. It is in no entry of the history.

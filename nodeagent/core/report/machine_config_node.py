@@ -15,8 +15,6 @@ from nodeagent.core.report.handshake import DaemonState, annotations_for, clean,
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.phase import Phase
 
-__all__ = ["UpdateProgress", "changed_status", "progress_of"]
-
 # In the order in which an update passes them. The three after UpdateExecuted are parts of it, and so on.
 PREPARED: Final = "UpdatePrepared"
 EXECUTED: Final = "UpdateExecuted"

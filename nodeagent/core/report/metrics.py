@@ -22,8 +22,6 @@ from nodeagent.core.update.outcome import IN_HISTORY
 from nodeagent.core.update.phase import Phase
 from nodeagent.reasons import Reason
 
-__all__ = ["FAMILIES", "HISTORY", "Family", "MetricKind", "Sample", "render", "samples"]
-
 
 class MetricKind(StrEnum):
     COUNTER = "counter"

@@ -6,8 +6,6 @@ from nodeagent.core.report.status import Status
 from nodeagent.core.update.phase import Phase
 from nodeagent.reasons import Reason, hint
 
-__all__ = ["motd"]
-
 
 def motd(status: Status) -> str:
     """Return the message, which ends with a newline. Times in it are RFC 3339."""

@@ -22,8 +22,6 @@ from nodeagent.core.update.outcome import ENDED_UNCHANGED
 from nodeagent.core.update.phase import Phase
 from nodeagent.reasons import Reason
 
-__all__ = ["BLOCKED_FOR", "LONGEST", "NodeEvent", "NodeEventSource", "node_state"]
-
 # Seconds after which a pod that cannot be evicted is an Event: a disruption budget often allows it a moment later.
 BLOCKED_FOR = 30.0
 

@@ -18,8 +18,6 @@ from nodeagent.core.plan.change import Change, Plan
 from nodeagent.core.report.plan_values import Disk, binary
 from nodeagent.core.report.redact import redact
 
-__all__ = ["diffs"]
-
 # Bytes and lines of one side; larger files have no diff.
 MAX_BYTES: Final = 256 * 1024
 MAX_LINES: Final = 2000

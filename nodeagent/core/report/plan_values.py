@@ -19,8 +19,6 @@ from nodeagent.core.plan.change import Change, Detail, Plan
 from nodeagent.core.report.redact import redact
 from nodeagent.core.validate import ssh_key
 
-__all__ = ["Disk", "binary", "with_values"]
-
 # Entries of the host at paths where it differs from the old config, or that the old config does not manage.
 Disk = Mapping[str, FileTreeEntry]
 

@@ -8,8 +8,6 @@ from typing import Any, Final, NamedTuple
 from nodeagent.core.report.status import Status
 from nodeagent.reasons import hint
 
-__all__ = ["PROPERTIES", "TypedProperty", "properties_of"]
-
 
 class TypedProperty(NamedTuple):
     """``signature`` is of D-Bus, ``about`` is for the reference."""

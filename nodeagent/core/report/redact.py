@@ -13,8 +13,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-__all__ = ["HIDDEN", "redact", "redact_value"]
-
 HIDDEN = "[redacted]"
 
 NAMES = (

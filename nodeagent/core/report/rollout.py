@@ -19,17 +19,6 @@ from nodeagent.core.coordination.maintenance import is_maintenance
 from nodeagent.core.report.handshake import ControllerRequest, DaemonState, clean, read_request
 from nodeagent.reasons import Reason
 
-__all__ = [
-    "SCHEMA",
-    "ClusterObjects",
-    "NodeProgress",
-    "NodeRollout",
-    "PoolRollout",
-    "Rollout",
-    "rollout_of",
-    "rollout_to_dict",
-]
-
 SCHEMA: Final = "nodeagent/fleet/v1"
 POOL_LABEL: Final = "nodeagent.org/pool"
 CORDONED_BY: Final = "nodeagent.org/cordoned-by"

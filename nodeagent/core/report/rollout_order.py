@@ -14,8 +14,6 @@ from nodeagent.core.report.handshake import DaemonState
 from nodeagent.core.report.rollout import ClusterObjects, NodeProgress, NodeRollout, PoolRollout, rollout_of
 from nodeagent.reasons import Reason
 
-__all__ = ["RolloutOrder", "turn_gate"]
-
 
 @dataclass(frozen=True, slots=True)
 class RolloutOrder:

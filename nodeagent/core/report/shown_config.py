@@ -14,8 +14,6 @@ from nodeagent.core.config.parse import parse_stored
 from nodeagent.core.config.text.document import load
 from nodeagent.core.report.redact import HIDDEN, SECRET_NAME, redact
 
-__all__ = ["SCHEMA", "config_to_dict", "is_public"]
-
 SCHEMA: Final = "nodeagent/machineconfig/v1"
 
 _FILES: Final = "spec.config.storage.files["

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from nodeagent.core.update.fence_view import FenceView
     from nodeagent.core.update.lasting import Partial
     from nodeagent.core.update.ports.coordination import Holder
-    from nodeagent.core.update.record import FailedUnit
-
-__all__ = ["SCHEMA", "Status", "line", "status_to_dict"]
+    from nodeagent.core.update.record import FailedUnit, Record
 
 SCHEMA = "nodeagent/status/v1"
 
@@ -89,6 +87,27 @@ class Status:
         """Whether the host is about to reboot, or a staged deployment or an update waits for a reboot by an admin."""
         requested = self.phase is Phase.REBOOTING or self.reason == Reason.REBOOT_REQUIRED
         return requested or any(found.staged and not found.locked for found in self.deployments)
+
+
+def recorded_status(record: Record, current: str, digest: str) -> Status:
+    """Return the status as the record has it. ``current`` and ``digest`` are the name and digest of the current config.
+
+    The boot is that in which the record was written.
+    """
+    return Status(
+        phase=record.phase,
+        reason=record.reason,
+        message=record.message,
+        since=record.since,
+        current=current,
+        desired=record.to_name or current,
+        current_digest=digest,
+        target=record.to_name if record.phase not in (Phase.IDLE, Phase.DEGRADED) else "",
+        boot_id=record.boot_id,
+        update_id=record.update_id,
+        partial=record.lasting.partial,
+        failed_unit=record.failed_unit if record.reason else None,
+    )
 
 
 def line(status: Status) -> str:

@@ -13,8 +13,6 @@ from nodeagent.core.update.events import Event, StatusProblem, UpdateContext, Up
 from nodeagent.core.update.phase import Phase
 from nodeagent.reasons import Reason
 
-__all__ = ["fold"]
-
 _UNDRAINED = frozenset({Phase.IDLE, Phase.DEGRADED, Phase.LEASING, Phase.DRAINING})
 
 

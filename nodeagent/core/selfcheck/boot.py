@@ -7,8 +7,6 @@ from typing import Final
 from nodeagent.core.boot_count import BootCounting, CountedBy, phrase
 from nodeagent.core.selfcheck.result import NotRead, SelfCheck, ok, skipped, unread
 
-__all__ = ["BOOT_CHECK", "boot_check"]
-
 BOOT_CHECK: Final = "boot.count"
 
 _REMEDY: Final = "install greenboot, or let the boot loader count in another way, if a bad kernel must be given up"

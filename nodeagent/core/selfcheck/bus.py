@@ -10,17 +10,6 @@ from nodeagent.core.enumerated import enumerated
 from nodeagent.core.selfcheck.result import NotRead, SelfCheck, failed, ok, skipped, unread
 from nodeagent.core.selfcheck.unit import UNIT, UnitFacts
 
-__all__ = [
-    "ACTIONS",
-    "BUS_NAME",
-    "BUS_POLICY",
-    "POLKIT_ACTIONS",
-    "NameFacts",
-    "PolkitDecision",
-    "PolkitFacts",
-    "bus_checks",
-]
-
 BUS_NAME: Final = "org.nodeagent.Agent1"
 BUS_POLICY: Final = f"/usr/share/dbus-1/system.d/{BUS_NAME}.conf"
 POLKIT_ACTIONS: Final = "/usr/share/polkit-1/actions/org.nodeagent.agent1.policy"

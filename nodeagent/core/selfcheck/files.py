@@ -9,19 +9,6 @@ from typing import Final
 from nodeagent.core.enumerated import enumerated
 from nodeagent.core.selfcheck.result import NotRead, SelfCheck, failed, ok, skipped, unread
 
-__all__ = [
-    "DIRECTORIES",
-    "FILE_CHECKS",
-    "LABELLED",
-    "FileFacts",
-    "FileKind",
-    "PathFacts",
-    "catalog_check",
-    "domain_check",
-    "file_checks",
-    "label_check",
-]
-
 FILE_CHECKS: Final = ("files.package", "files.directories", "state.directory", "state.store")
 # systemd-tmpfiles makes these; the agent watches them, and admins write to them.
 DIRECTORIES: Final = (

@@ -10,8 +10,6 @@ from nodeagent.core.config.image import ContainerImage, parse_image
 from nodeagent.core.selfcheck.result import NotRead, SelfCheck, failed, ok, unread
 from nodeagent.errors import InvalidInput
 
-__all__ = ["REACH_CHECKS", "ReachFacts", "denied", "is_redirected", "reach_check", "registry_of"]
-
 REACH_CHECKS: Final = ("reach.api-server", "reach.lease", "reach.fleetlock", "reach.graph", "reach.registry")
 
 

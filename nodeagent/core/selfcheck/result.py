@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["CheckResult", "NotRead", "SelfCheck", "failed", "ok", "skipped", "unread"]
-
 
 class CheckResult(StrEnum):
     OK = "ok"

@@ -8,8 +8,6 @@ from typing import Final
 
 from nodeagent.core.selfcheck.result import NotRead, SelfCheck, failed, ok, skipped, unread
 
-__all__ = ["UNIT", "UNIT_CHECKS", "UNIT_FILE", "UnitFacts", "unit_checks"]
-
 UNIT: Final = "nodeagent.service"
 UNIT_FILE: Final = f"/usr/lib/systemd/system/{UNIT}"
 # /lib is a link to /usr/lib, and systemd may name a file by either.

@@ -10,8 +10,6 @@ from typing import Final
 from nodeagent.core.selfcheck.result import NotRead, SelfCheck, failed, ok, skipped, unread
 from nodeagent.core.selfcheck.unit import UNIT
 
-__all__ = ["RunningFacts", "VersionFacts", "version_checks"]
-
 # As the RPM requires them. The package is built for this glibc, and the unit needs this systemd.
 OLDEST: Final = {"systemd": (250,), "glibc": (2, 34)}
 

@@ -15,8 +15,6 @@ from nodeagent.core.update.resume import needs_kernel_boot
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
 
-__all__ = ["Cancellation", "cancellation"]
-
 
 class Cancellation(StrEnum):
     # Nothing was written: the update ends, and gives back what it holds.

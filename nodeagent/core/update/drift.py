@@ -16,22 +16,6 @@ from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.policy import Policy
 from nodeagent.core.plan.steps import PresetUnit, WriteStep, write_steps
 
-__all__ = [
-    "CONTENDED",
-    "Drift",
-    "DriftedEntry",
-    "OnDrift",
-    "Repair",
-    "RepairPace",
-    "describe_drift",
-    "entries_by_path",
-    "only",
-    "plan_repair",
-    "unchanged",
-    "updated",
-    "watched_paths",
-]
-
 # It has the passwords of all users, so a change of it need not be drift.
 SHADOW: Final = "/etc/shadow"
 # Entries in a message; the status has all of them.

@@ -23,48 +23,6 @@ from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.core.update.ports.store import HistoryEntry
 from nodeagent.core.update.record import FailedUnit
 
-__all__ = [
-    "BootloaderChecked",
-    "CauseEvent",
-    "ConfigRefused",
-    "DaemonStarted",
-    "DaemonStopped",
-    "DeploymentsChanged",
-    "DesiredChanged",
-    "DrainAdvanced",
-    "DriftChanged",
-    "EtcdMemberChanged",
-    "Event",
-    "FallbackChosen",
-    "FenceChanged",
-    "HostDegraded",
-    "LeaseChanged",
-    "MaintenanceChanged",
-    "MemberProgress",
-    "PhaseEntered",
-    "ProblemSolved",
-    "RevertStarted",
-    "SafePartsApplied",
-    "StagedInspected",
-    "StagingAdvanced",
-    "StatusProblem",
-    "StepDone",
-    "StepEvent",
-    "StepFailed",
-    "StepProgress",
-    "StepSkipped",
-    "StepStarted",
-    "UpdateCancelled",
-    "UpdateContext",
-    "UpdateDone",
-    "UpdateEvent",
-    "UpdateFinished",
-    "UpdateResumed",
-    "UpdateStarted",
-    "UpdateWaiting",
-    "Warned",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class UpdateContext:

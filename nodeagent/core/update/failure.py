@@ -13,8 +13,6 @@ from nodeagent.core.update.legs import Apply, Fallback
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import Record
 
-__all__ = ["FailureResponse", "after_failure"]
-
 
 class FailureResponse(StrEnum):
     REBOOT = "reboot"

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["FenceEvent", "FenceView", "fence_to_dict", "p50_of", "p99_of", "summary"]
-
 _MS = 1000
 
 # Samples below which there is no p99; up to a hundred samples it is the largest of them.

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 
 from nodeagent.core.enumerated import enumerated
 
-__all__ = ["LIMIT", "REBOOTS", "USED_UP", "WINDOW", "Budget", "Partial", "Rejection", "added", "matching", "without"]
-
 # Fallback reboots in a window. An admin who tries to find the right config on a host needs a few; a tool that renders a
 # new bad one every minute gets no more.
 REBOOTS = 5

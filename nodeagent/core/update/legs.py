@@ -12,22 +12,6 @@ from typing import Any
 
 from nodeagent.core.boot import RebootKind
 
-__all__ = [
-    "INTERRUPTED",
-    "SAFE_PARTS_FIRST",
-    "Abort",
-    "Apply",
-    "Fallback",
-    "Leg",
-    "Prepare",
-    "Rest",
-    "Revert",
-    "Unreleased",
-    "Written",
-    "fallback_of",
-    "revert_of",
-]
-
 # Reason of an abort after which the update begins again under the same id, if its config is still desired.
 INTERRUPTED = "Interrupted"
 

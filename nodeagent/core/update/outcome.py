@@ -12,8 +12,6 @@ from typing import Final
 from nodeagent.kinds import Kind
 from nodeagent.reasons import Reason
 
-__all__ = ["ENDED_UNCHANGED", "IN_HISTORY", "UpdateOutcome", "exit_code"]
-
 
 class UpdateOutcome(StrEnum):
     DONE = "done"

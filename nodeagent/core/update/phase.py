@@ -13,8 +13,6 @@ from typing import Final
 from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Rest, Revert, Unreleased
 from nodeagent.reasons import Reason
 
-__all__ = ["BY_PROGRESS", "DEADLINE", "DISRUPTIVE", "NEXT", "Phase", "State"]
-
 
 class Phase(StrEnum):
     """The same word is in the record, the journal, ``STATUS=`` and the contract's JSON."""

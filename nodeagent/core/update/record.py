@@ -30,24 +30,6 @@ from nodeagent.core.update.trail import Trail
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
 
-__all__ = [
-    "UNKNOWN_UPDATE",
-    "FailedUnit",
-    "IllegalTransition",
-    "Lasting",
-    "OsProgress",
-    "Record",
-    "UnitsBefore",
-    "advance",
-    "after_boot",
-    "at_rest",
-    "degraded_record",
-    "half_way",
-    "in_effect",
-    "interrupted",
-    "reject",
-]
-
 # The update of a record that says nothing that can be understood.
 UNKNOWN_UPDATE = "unknown"
 

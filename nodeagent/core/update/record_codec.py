@@ -21,8 +21,6 @@ from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import FailedUnit, Lasting, OsProgress, Record, UnitsBefore
 from nodeagent.core.update.trail import trail_from_dict, trail_to_dict
 
-__all__ = ["RECORD_VERSION", "NewerRecord", "record_from_dict", "record_to_dict", "salvaged"]
-
 RECORD_VERSION = 1
 
 

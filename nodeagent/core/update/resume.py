@@ -20,8 +20,6 @@ from nodeagent.core.update.legs import Apply, Fallback, Prepare, Rest, Revert, U
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import Record
 
-__all__ = ["MAX_REBOOT_TRIES", "Decision", "needs_kernel_boot", "resume"]
-
 # Requests for a reboot without effect after which the host counts as unable to reboot.
 MAX_REBOOT_TRIES = 3
 

@@ -13,19 +13,6 @@ import msgspec
 
 from nodeagent.core.update.phase import Phase
 
-__all__ = [
-    "Boot",
-    "FenceTrail",
-    "Result",
-    "Sample",
-    "Span",
-    "Trail",
-    "elapsed",
-    "gap_before",
-    "trail_from_dict",
-    "trail_to_dict",
-]
-
 
 class Result:
     """The values of ``Span.result``."""

@@ -12,8 +12,6 @@ from nodeagent.core.update.fence_view import FenceView
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.trail import Boot, FenceTrail, Result, Sample, Span, Trail
 
-__all__ = ["Moment", "closed", "fold", "leaving"]
-
 # Items of each list. An update has about ten phases and a dozen steps; a host that keeps losing its power has more.
 MAX_PHASES, MAX_STEPS, MAX_WAITS, MAX_BOOTS, MAX_CLOCK_STEPS = 60, 100, 40, 20, 8
 # Points of the fence's course. Of the points that are merged, the largest latency and the least cap remain.

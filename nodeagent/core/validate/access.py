@@ -16,8 +16,6 @@ from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UserEn
 from nodeagent.core.validate import ssh_key
 from nodeagent.errors import Problem
 
-__all__ = ["check", "hash_problem", "is_locked"]
-
 PATH: Final = f"spec.config.passwd.users[{CORE_USER}]"
 _EMPTY: Final = UserEntry(CORE_USER)
 

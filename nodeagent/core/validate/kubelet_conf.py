@@ -12,8 +12,6 @@ from typing import Final
 
 from nodeagent.core.config.problems import shown
 
-__all__ = ["KUBECONFIG", "check", "check_main", "is_kubeconfig"]
-
 KIND: Final = "KubeletConfiguration"
 KUBECONFIG: Final = "Config"
 GROUP: Final = "kubelet.config.k8s.io/"

@@ -11,8 +11,6 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["check"]
-
 LABELS: Final = ("CERTIFICATE", "X509 CERTIFICATE", "TRUSTED CERTIFICATE")
 MARKER: Final = re.compile(rb"-----(BEGIN|END) ([A-Z0-9 ]+)-----")
 DASHES: Final = b"-----"

@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from nodeagent.core.config.problems import kind_of, shown
 from nodeagent.core.config.text.document import load_strict
 
-__all__ = ["check"]
-
 
 def check(content: bytes) -> Iterator[str]:
     data, problems = load_strict(content)

@@ -6,8 +6,6 @@ import re
 from decimal import Decimal
 from typing import Final
 
-__all__ = ["parse_duration", "parse_quantity"]
-
 SUFFIXES: Final = {
     "": Decimal(1),
     "n": Decimal("1e-9"),

@@ -12,8 +12,6 @@ from typing import Any, Final
 
 from nodeagent.core.config.problems import kind_of, shown
 
-__all__ = ["check", "check_dropin"]
-
 LISTS: Final = ("unqualified-search-registries", "credential-helpers")
 TEXTS: Final = ("short-name-mode", "additional-layer-store-auth-helper")
 VERSION_2: Final = ("registry", *LISTS, *TEXTS, "aliases")

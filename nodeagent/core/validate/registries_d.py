@@ -13,8 +13,6 @@ from nodeagent.core.config.problems import kind_of, shown
 from nodeagent.core.config.text import document
 from nodeagent.errors import InvalidInput
 
-__all__ = ["check", "twice"]
-
 DEFAULT: Final = "default-docker"
 NAMESPACES: Final = "docker"
 TEXTS: Final = ("lookaside", "lookaside-staging", "sigstore", "sigstore-staging")

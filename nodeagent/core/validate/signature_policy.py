@@ -15,8 +15,6 @@ from nodeagent.core.config.fields import Fields
 from nodeagent.core.config.problems import Problems, shown
 from nodeagent.core.config.text.document import load_strict
 
-__all__ = ["check", "key_paths"]
-
 # containers/image parses all of these, and implements the first one only: the others reject every image.
 KEY_TYPES: Final = ("GPGKeys", "signedByGPGKeys", "X509Certificates", "signedByX509CAs")
 SIGNED_BY_KEYS: Final = ("keyPath", "keyPaths", "keyData")

@@ -14,8 +14,6 @@ from typing import Final
 
 from nodeagent.core.config.problems import shown
 
-__all__ = ["check", "fingerprint", "is_key"]
-
 # The most characters of a line that sshd reads.
 MAX_LINE: Final = 8192
 # The default RequiredRSASize of sshd, and the most that OpenSSH accepts.

@@ -20,8 +20,6 @@ from nodeagent.core.config.problems import kind_of, shown
 from nodeagent.core.config.text import document
 from nodeagent.errors import InvalidInput
 
-__all__ = ["MAX_BYTES", "StaticPod", "check", "is_visible", "load", "problems_of", "same_object"]
-
 # The kubelet reads no more of a file (kubernetes:pkg/kubelet/config/file.go, maxConfigLength).
 MAX_BYTES: Final = 10 << 20
 

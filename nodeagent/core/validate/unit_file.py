@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["assignments", "check"]
-
 # LONG_LINE_MAX of systemd. A longer line invalidates the whole file.
 MAX_LINE: Final = 1024 * 1024
 COMMENTS: Final = ("#", ";")

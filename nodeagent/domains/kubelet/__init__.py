@@ -28,8 +28,6 @@ from nodeagent.domains.kubelet.keys import DEFAULT_MAX_PODS, REBOOTED, RESTARTED
 from nodeagent.domains.kubelet.unit import KUBELET, UNIT_DIRS
 from nodeagent.errors import Problem
 
-__all__ = ["DOMAIN"]
-
 # The defaults of the kubelet: it serves healthz on loopback, at this port.
 HEALTHZ_PORT: Final = 10248
 EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104 - an address to ask on loopback, not one to listen on

@@ -16,8 +16,6 @@ from nodeagent.core.validate.kubelet_conf import KUBECONFIG, is_kubeconfig
 from nodeagent.domains.kubelet.unit import KubeletUnit, read_unit, unit_paths
 from nodeagent.errors import InvalidInput
 
-__all__ = ["CONFIG_DIRS", "CONFIG_FILES", "UNREADABLE", "KubeletConfig", "flatten"]
-
 # The usual paths, for a plan that does not see the unit of the kubelet.
 CONFIG_FILES: Final = ("/etc/kubernetes/kubelet.conf", "/var/lib/kubelet/config.yaml")
 CONFIG_DIRS: Final = ("/etc/openshift/kubelet.conf.d", "/etc/kubernetes/kubelet.conf.d")

@@ -22,8 +22,6 @@ from nodeagent.core.plan.program import SCRATCH, TREE, ProgramCheck, ProgramResu
 from nodeagent.domains.kubelet.document import UNREADABLE, KubeletConfig
 from nodeagent.errors import Problem
 
-__all__ = ["dry_runs", "judge"]
-
 PROGRAM: Final = "kubelet"
 MERGED: Final = "/merged/kubelet.conf"
 # Flags of the unit that would keep the dry run from ending, or lead it elsewhere.

@@ -12,8 +12,6 @@ from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.plan.layers import parse_toml
 from nodeagent.domains.kubelet.document import KubeletConfig
 
-__all__ = ["doubts_of", "host_problems_of", "paths_of"]
-
 CGROUPS: Final = "/sys/fs/cgroup"
 # Only the unified hierarchy has it.
 ROOT_CONTROLLERS: Final = f"{CGROUPS}/cgroup.controllers"

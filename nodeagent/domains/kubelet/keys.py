@@ -15,8 +15,6 @@ from nodeagent.core.plan.policy import DRAIN, REBOOT, clear_state, restart
 from nodeagent.core.validate.quantity import parse_quantity
 from nodeagent.domains.kubelet.unit import KUBELET
 
-__all__ = ["DEFAULT_MAX_PODS", "REBOOTED", "RESTARTED", "actions_of", "secret"]
-
 RESTART: Final = restart(KUBELET)
 RESTARTED: Final = (RESTART,)
 DRAINED: Final = (DRAIN, RESTART)

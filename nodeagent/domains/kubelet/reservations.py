@@ -15,8 +15,6 @@ from typing import Any, Final
 from nodeagent.core.validate.quantity import parse_quantity
 from nodeagent.domains.kubelet.document import KubeletConfig
 
-__all__ = ["CPUS", "MEMINFO", "NODES", "kept_back", "problems_of", "unknown_names"]
-
 MEMINFO: Final = "/proc/meminfo"
 CPUS: Final = "/sys/devices/system/cpu/online"
 NODES: Final = "/sys/devices/system/node/online"

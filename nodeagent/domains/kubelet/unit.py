@@ -14,8 +14,6 @@ from typing import Final
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.validate.unit_file import assignments
 
-__all__ = ["KUBELET", "UNIT_DIRS", "KubeletUnit", "read_unit", "unit_paths"]
-
 KUBELET: Final = "kubelet.service"
 # From the weakest to the strongest: systemd.unit(5).
 UNIT_DIRS: Final = ("/lib/systemd/system", "/usr/lib/systemd/system", "/run/systemd/system", UNIT_DIR)

@@ -25,8 +25,6 @@ from nodeagent.fence.policy.shape import QueueFacts, Shape, UnshapedQueue
 from nodeagent.fence.restore_log import RestoreLog
 from nodeagent.host.dbus.client import Bus
 
-__all__ = ["Actuators"]
-
 # Seconds between two searches for tasks without their priority. New tasks inherit that of the task that starts them, so
 # there are few.
 _PRIORITY_INTERVAL = 5.0

@@ -33,8 +33,6 @@ from nodeagent.fence.restore_log import RestoreLog
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.reasons import Reason
 
-__all__ = ["Queue", "SysfsQueue", "recover"]
-
 _KEY = "queue-"
 _NONE = "none"
 _SIZE, _DEPTH, _SCHEDULER, _WBT = "max_sectors_kb", "nr_requests", "scheduler", "wbt_lat_usec"

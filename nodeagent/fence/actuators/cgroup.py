@@ -31,8 +31,6 @@ from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.systemd_jobs import MANAGER, NAME, PATH
 from nodeagent.reasons import Reason
 
-__all__ = ["IoMax", "UnitIo", "dirty_bytes", "parse_io_max", "processes", "recover", "written_bytes"]
-
 _KEY = "unit-"
 _CGROUPS = Path("/sys/fs/cgroup")
 _IO_MAX = "io.max"

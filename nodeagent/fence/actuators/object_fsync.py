@@ -24,8 +24,6 @@ from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.systemd import Systemd
 from nodeagent.reasons import Reason
 
-__all__ = ["ObjectFsync", "units_left", "with_object_fsync"]
-
 _KEY = "objects-"
 _CONFIG = Path("/sysroot/ostree/repo/config")
 _UNITS = Path("/run/systemd/system")

@@ -25,8 +25,6 @@ from nodeagent.host.c_library import c_library
 from nodeagent.host.fs.os_errors import fault
 from nodeagent.reasons import Reason
 
-__all__ = ["IDLE", "REALTIME", "IoPriority", "Priorities"]
-
 KEY = "ioprio"
 _CLASS_SHIFT = 13
 

@@ -14,8 +14,6 @@ from nodeagent.fence.actuators.priorities import IoPriority, Priorities
 from nodeagent.fence.restore_log import RestoreLog
 from nodeagent.host.dbus.client import Bus
 
-__all__ = ["DEFAULT", "SystemPaths", "recover", "run_all"]
-
 
 @dataclass(frozen=True, slots=True)
 class SystemPaths:

@@ -22,8 +22,6 @@ from nodeagent.fence.policy.disks import BlockNode, DeviceNumber, Disks, find
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.reasons import Reason
 
-__all__ = ["SYSROOT", "Udev", "disks_below", "filesystem_at", "find_disks", "number_of"]
-
 SYSROOT = ("/sysroot", "/")
 
 

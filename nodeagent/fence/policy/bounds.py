@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-__all__ = ["FAST", "FENCE_BOUNDS", "Bounds", "Idle", "careful", "floor_at", "opening"]
-
 # Seconds, p99 of an fsync on the idle disk, below which the disk needs no limits.
 FAST = 0.002
 

@@ -25,8 +25,6 @@ from nodeagent.fence.policy.bounds import FENCE_BOUNDS, Bounds, floor_at
 from nodeagent.fence.policy.shape import Shape
 from nodeagent.fence.policy.signals import Reading, Strain
 
-__all__ = ["ControllerState", "IoLimits", "LimitCause", "LimitDecision", "begin", "step"]
-
 _UP, _DOWN = 1.25, 0.5
 # Parts of the rate of the last strain: the cap rises slowly from the first on, and forgets that rate at the second.
 _NEAR, _BEYOND = 0.6, 1.5

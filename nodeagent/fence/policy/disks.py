@@ -13,8 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["BlockNode", "DeviceNumber", "Disks", "Lookup", "find"]
-
 # Deeper stacks do not exist, and a cycle in the input must end.
 _LAYERS = 16
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from nodeagent.fence.policy.bounds import FAST
 
-__all__ = ["QueueFacts", "Shape", "UnshapedQueue", "choose_shape"]
-
 # Requests in KiB, and how many are on the disk at once.
 _PIECE = 32
 _DEPTH = 1

@@ -9,19 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
-from nodeagent.core.etcd.histogram import Increase, above
-
-__all__ = [
-    "ETCD_STALL",
-    "STALL",
-    "Reading",
-    "Source",
-    "Strain",
-    "of_etcd",
-    "of_probe",
-    "target",
-    "weigh",
-]
+from nodeagent.core.etcd.histogram import Histogram, above
 
 # Seconds above which etcd warns about an entry; the time above it counts as harm.
 STALL = 0.1
@@ -65,12 +53,12 @@ def target(idle_p99: float | None) -> float:
     return _LEAST if idle_p99 is None else min(max(_FACTOR * idle_p99, _LEAST), _MOST)
 
 
-def of_etcd(at: float, over: Increase, aim: float) -> Reading | None:
+def of_etcd(at: float, over: Histogram, aim: float) -> Reading | None:
     """Judge the fsyncs between two scrapes; None if there were none: etcd may be idle, or waiting for one."""
     if not over.samples:
         return None
     bounds = aim, ETCD_STALL
-    return _reading(Source.ETCD, at, over.samples, bounds, [above(bound, over).least for bound in bounds])
+    return _reading(Source.ETCD, at, over.samples, bounds, [above(bound, over) for bound in bounds])
 
 
 def of_probe(at: float, latencies: Sequence[float], waiting: float, aim: float) -> Reading | None:

@@ -27,8 +27,6 @@ from pathlib import Path
 from nodeagent.host.fs.atomic import temp_name
 from nodeagent.host.fs.os_errors import fault, translated
 
-__all__ = ["FsyncProbe", "ProbeSample", "fsync_probe"]
-
 # Bytes, as in the recipe of fio for etcd.
 _APPEND = 2300
 # Bytes that are allocated in advance: six minutes at ten appends per second.

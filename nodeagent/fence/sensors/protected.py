@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from nodeagent.host.etcd.detect import Found
     from nodeagent.host.etcd.options import Options
 
-__all__ = ["Protected", "etcd_metrics", "find_etcd"]
-
 # Seconds for one page of metrics. etcd serves it from memory, so a longer wait means trouble.
 TIMEOUT: Final = 3.0
 

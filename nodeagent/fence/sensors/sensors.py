@@ -20,8 +20,6 @@ from nodeagent.fence.policy.signals import ETCD_STALL, STALL, Reading, of_etcd, 
 from nodeagent.fence.sensors.probe import FsyncProbe, fsync_probe
 from nodeagent.fence.sensors.protected import Protected, Scrape
 
-__all__ = ["Sensors", "open_sensors"]
-
 # Seconds between two pages of metrics, and twice that if the probe works as well: a page costs etcd more than the
 # agent. With a longer interval, a slow page would leave the controller without a fresh reading. An idle member does
 # some tens of fsyncs in this time.
@@ -119,7 +117,7 @@ class Sensors:
             return
         if (reading := of_etcd(_now(), over, self._target)) is not None:
             self._etcd.append(reading)
-        self._etcd_stalls = (self._etcd_stalls or 0.0) + above(ETCD_STALL, over).least
+        self._etcd_stalls = (self._etcd_stalls or 0.0) + above(ETCD_STALL, over)
 
     def _take(self) -> tuple[tuple[float, ...], float]:
         assert self._probe is not None

@@ -27,8 +27,6 @@ from nodeagent.host.checkers.job import DEADLINE, CheckerLate, Job, private_dire
 from nodeagent.host.fs.owners import Owners
 from nodeagent.host.view import read_view
 
-__all__ = ["HostValidator", "run_check", "unknown"]
-
 log = logging.getLogger(__name__)
 
 # Without /usr/local: the program that checks is the one of the OS that will read the file.

@@ -16,8 +16,6 @@ from typing import Final
 
 from nodeagent.core.config.machineconfig import MachineConfig
 
-__all__ = ["DEADLINE", "CheckerLate", "Job", "private_directory", "run_program", "write_files"]
-
 # Seconds. Each of these programs takes well under one second; an overloaded host may need more.
 DEADLINE: Final = 30.0
 

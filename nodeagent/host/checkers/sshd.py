@@ -17,8 +17,6 @@ from nodeagent.errors import Problem
 from nodeagent.host.checkers.job import Job
 from nodeagent.host.fs.read_inside import read_regular
 
-__all__ = ["check"]
-
 DIRECTORY: Final = "/etc/ssh"
 MAIN: Final = f"{DIRECTORY}/sshd_config"
 DROPINS: Final = f"{MAIN}.d"

@@ -9,8 +9,6 @@ from pathlib import PurePath
 from nodeagent.errors import Problem
 from nodeagent.host.checkers.job import Job
 
-__all__ = ["check", "ignored_by_sudo"]
-
 log = logging.getLogger(__name__)
 
 

@@ -21,8 +21,6 @@ from nodeagent.domains import checker_of
 from nodeagent.errors import Problem
 from nodeagent.host.checkers.job import Job
 
-__all__ = ["check", "unit_of", "verdicts"]
-
 # Units in one run, far below the limit of an argument list.
 BATCH: Final = 100
 OPTIONS: Final = ("verify", "--man=no", "--generators=no")

@@ -10,8 +10,6 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["CallLimits", "CallSlot", "TooManyCalls"]
-
 MAX_CALLS: Final = 64
 
 # Slots of ``MAX_CALLS`` that only root can take.

@@ -22,7 +22,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from nodeagent.errors import AgentError, ServiceUnavailable
-from nodeagent.host.dbus.codec import MAX_ELEMENTS, Message, MessageKind
+from nodeagent.host.dbus.codec import MAX_ELEMENTS
 from nodeagent.host.dbus.connection import Connection, system_bus_address
 from nodeagent.host.dbus.errors import (
     BUS_SERVICE,
@@ -33,10 +33,9 @@ from nodeagent.host.dbus.errors import (
     from_bus,
     service_name,
 )
+from nodeagent.host.dbus.header import Message, MessageKind
 from nodeagent.host.dbus.signals import BUS_NAME, CALL_TIMEOUT, Match, Signals
 from nodeagent.reasons import Reason
-
-__all__ = ["UNDECODABLE", "Bus"]
 
 # Seconds for which one call tries to connect. A bus that restarts is back within one or two.
 CONNECT_FOR = 10.0

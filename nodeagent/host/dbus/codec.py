@@ -19,7 +19,7 @@ from io import BytesIO
 from typing import Any, Final
 
 from nodeagent._partial_import import without_init
-from nodeagent.host.dbus.header import HEADER_SIZE, Message, MessageKind, frame_size, header_size, read_header
+from nodeagent.host.dbus.header import Message, MessageKind, header_size, read_header
 
 with without_init("dbus_next"):
     import dbus_next.errors  # noqa: F401 - its modules import each other; this is the order that works
@@ -27,19 +27,6 @@ with without_init("dbus_next"):
     from dbus_next.constants import MessageFlag, MessageType
     from dbus_next.message import Message as _Message
     from dbus_next.signature import SignatureTree, Variant
-
-__all__ = [
-    "HEADER_SIZE",
-    "MAX_ELEMENTS",
-    "Message",
-    "MessageKind",
-    "a_sv",
-    "complete_types",
-    "decode",
-    "encode",
-    "frame_size",
-    "variant",
-]
 
 # Elements of one body from a service that was called or subscribed to. A large answer has some thousands.
 MAX_ELEMENTS: Final = 100_000

@@ -28,8 +28,6 @@ from nodeagent.host.dbus.header import HEADER_SIZE, Message, MessageKind, frame_
 from nodeagent.host.dbus.signals import BUS_NAME
 from nodeagent.reasons import Reason
 
-__all__ = ["UNDECODED", "Connection", "socket_paths", "system_bus_address"]
-
 # Bytes; the system bus itself lets 32 MiB through.
 MAX_MESSAGE = 64 << 20
 # Bytes that are kept for a bus that stopped reading.

@@ -26,22 +26,6 @@ from nodeagent.errors import (
 )
 from nodeagent.reasons import Reason, hint
 
-__all__ = [
-    "BUS_SERVICE",
-    "LOST",
-    "OWN_PREFIX",
-    "BusFault",
-    "BusRefused",
-    "BusRetryable",
-    "BusTerminal",
-    "BusUnreachable",
-    "connection_lost",
-    "error_to_dict",
-    "from_bus",
-    "service_name",
-    "to_bus",
-]
-
 OWN_PREFIX = "org.nodeagent.Error."
 
 # Reason of each call that fails because the connection was lost. Its outcome is unknown: read the state again.

@@ -23,9 +23,10 @@ from nodeagent import log
 from nodeagent.errors import AgentError, Refused, Terminal
 from nodeagent.host.dbus.call_limits import CallLimits, CallSlot, TooManyCalls
 from nodeagent.host.dbus.client import UNDECODABLE, Bus
-from nodeagent.host.dbus.codec import Message, a_sv, decode, variant
+from nodeagent.host.dbus.codec import a_sv, decode, variant
 from nodeagent.host.dbus.connection import UNDECODED
 from nodeagent.host.dbus.errors import to_bus
+from nodeagent.host.dbus.header import Message
 from nodeagent.host.dbus.interface import (
     INTROSPECTABLE,
     MAX_CALL,
@@ -33,13 +34,9 @@ from nodeagent.host.dbus.interface import (
     PROPERTIES,
     Interface,
     Method,
-    Property,
-    Signal,
 )
 from nodeagent.host.dbus.signals import BUS_NAME, Match
 from nodeagent.reasons import Reason, hint
-
-__all__ = ["Exporter", "Interface", "Method", "Property", "Signal"]
 
 # Elements of the arguments of one call.
 MAX_ELEMENTS = 200

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
-__all__ = ["HEADER_SIZE", "Message", "MessageKind", "byte_order", "frame_size", "header_size", "read_header"]
-
 # Bytes of the fixed part of a header, from which the size of the whole message follows.
 HEADER_SIZE: Final = 16
 

@@ -6,9 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nodeagent.host.dbus.codec import Message
-
-__all__ = ["INTROSPECTABLE", "PEER", "PROPERTIES", "Interface", "Method", "Property", "Signal"]
+from nodeagent.host.dbus.header import Message
 
 # Default bound of the size of a call, in bytes.
 MAX_CALL = 64 << 10

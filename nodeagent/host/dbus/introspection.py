@@ -8,8 +8,6 @@ from xml.etree import ElementTree as Xml
 from nodeagent.host.dbus.codec import complete_types
 from nodeagent.host.dbus.interface import INTROSPECTABLE, PEER, PROPERTIES, Interface, Signal
 
-__all__ = ["document"]
-
 _DOCTYPE = (
     '<!DOCTYPE node PUBLIC "-//freedesktop//DTD D-BUS Object Introspection 1.0//EN" '
     '"http://www.freedesktop.org/standards/dbus/1.0/introspect.dtd">\n'

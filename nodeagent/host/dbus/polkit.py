@@ -15,11 +15,10 @@ from typing import Any
 
 from nodeagent.errors import AgentError, Refused
 from nodeagent.host.dbus.client import Bus
-from nodeagent.host.dbus.codec import Message, a_sv
+from nodeagent.host.dbus.codec import a_sv
 from nodeagent.host.dbus.errors import BusFault
+from nodeagent.host.dbus.header import Message
 from nodeagent.reasons import Reason
-
-__all__ = ["authorize", "caller_name", "is_root"]
 
 _NAME = "org.freedesktop.PolicyKit1"
 _PATH = "/org/freedesktop/PolicyKit1/Authority"

@@ -17,8 +17,6 @@ from nodeagent.host.dbus.errors import BusRetryable
 from nodeagent.host.dbus.header import Message, MessageKind
 from nodeagent.reasons import Reason
 
-__all__ = ["BUS_NAME", "CALL_TIMEOUT", "Match", "Signals"]
-
 # Seconds; the default of libdbus and sd-bus.
 CALL_TIMEOUT = 25.0
 

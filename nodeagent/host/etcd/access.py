@@ -11,8 +11,6 @@ from nodeagent.host.etcd.options import Endpoints, Options, endpoints
 from nodeagent.host.http import tls_context
 from nodeagent.reasons import Reason
 
-__all__ = ["EtcdAccess", "client_tls", "endpoints_of", "open_client"]
-
 
 @dataclass(frozen=True, slots=True)
 class EtcdAccess:

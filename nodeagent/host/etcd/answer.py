@@ -8,8 +8,6 @@ from nodeagent.core.etcd.quorum import EtcdSurvey, troubles
 from nodeagent.host.etcd.quorum import QuorumReport
 from nodeagent.reasons import hint
 
-__all__ = ["SCHEMA", "answer"]
-
 SCHEMA: Final = "nodeagent/etcd/v1"
 
 

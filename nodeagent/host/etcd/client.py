@@ -18,8 +18,6 @@ from nodeagent.errors import Unreachable
 from nodeagent.host.http import Answer, HttpFault, exchange, request
 from nodeagent.reasons import Reason
 
-__all__ = ["EtcdClient", "EtcdFault"]
-
 T = TypeVar("T")
 TIMEOUT: Final = 5.0
 # Alarms have a request of their own.

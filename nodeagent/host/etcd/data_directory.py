@@ -18,8 +18,6 @@ from nodeagent.errors import Terminal
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.reasons import Reason
 
-__all__ = ["archive", "read_data_directory"]
-
 MEMBER: Final = "member"
 METADATA: Final = 1
 # The two records at the start have less than a hundred bytes.

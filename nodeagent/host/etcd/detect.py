@@ -24,8 +24,6 @@ from nodeagent.host.etcd.unit_options import UnitOptions, options_at_start, unit
 from nodeagent.host.fs.read_inside import read_regular
 from nodeagent.host.view import host_directory
 
-__all__ = ["Found", "detect", "manifest_directories"]
-
 MANIFESTS: Final = ("etc/kubernetes/manifests", "var/lib/rancher/rke2/agent/pod-manifests")
 
 # Each with a file ``config`` for etcd beside ``member``.

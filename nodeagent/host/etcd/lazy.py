@@ -11,8 +11,6 @@ from nodeagent.core.update.ports.host import Clock
 if TYPE_CHECKING:
     from nodeagent.host.etcd.quorum import QuorumCheck
 
-__all__ = ["LazyQuorumCheck"]
-
 
 class LazyQuorumCheck:
     """Implements ``ports.EtcdQuorum``. ``single`` as in ``core.etcd.quorum.judge``."""

@@ -16,8 +16,6 @@ from nodeagent.host.etcd.client import TIMEOUT
 from nodeagent.host.etcd.member_config import MemberConfig, TlsFiles
 from nodeagent.host.http import HttpFault, no_password, request, tls_context
 
-__all__ = ["certificate_problem"]
-
 # Seconds. A certificate that ends earlier does not last for the join and its first renewal.
 SOON: Final = 86400.0
 

@@ -23,16 +23,6 @@ from nodeagent.host.fs.os_errors import translated
 from nodeagent.reasons import Reason
 from nodeagent.settings.etcd_member import ETCD_MEMBER_FILE, EtcdMemberSettings, parse_etcd_member
 
-__all__ = [
-    "MEMBER_FILE",
-    "MemberConfig",
-    "TlsFiles",
-    "forget_other_members",
-    "read_member_config",
-    "remove_member_file",
-    "write_member_file",
-]
-
 MEMBER_FILE: Final = Path("/run/nodeagent/etcd/member.json")
 # nodeagent knows the present members; a list in a file of the admin would be that of the installation.
 OURS: Final = ("initial-cluster", "initial-cluster-state")

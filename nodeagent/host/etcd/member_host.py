@@ -47,8 +47,6 @@ from nodeagent.host.etcd.options import Endpoints
 from nodeagent.host.etcd.quorum import gateways, survey_cluster
 from nodeagent.reasons import Reason
 
-__all__ = ["MemberHost", "UnitStarter", "prepare", "program_version"]
-
 # Seconds. etcd reports READY=1 only when its cluster has a leader.
 START_TIMEOUT: Final = 120.0
 # Seconds, longer than systemd's own 90 s, so that systemd reports its timeout first.

@@ -22,8 +22,6 @@ from nodeagent.host.static_pods.replacement import KubeletStaticPods
 from nodeagent.host.view import host_directory
 from nodeagent.reasons import Reason
 
-__all__ = ["MemberPod", "manifest_problem"]
-
 MODE: Final = 0o600
 OPERATION: Final = "member"
 

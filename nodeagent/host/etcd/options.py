@@ -15,18 +15,6 @@ from urllib.parse import urlsplit, urlunsplit
 
 from nodeagent.core.plan.static_pods import is_etcd_container
 
-__all__ = [
-    "Endpoints",
-    "Options",
-    "endpoints",
-    "from_argv",
-    "from_config",
-    "from_environment",
-    "from_pod",
-    "kept",
-    "metrics_urls",
-]
-
 # Flags for the place, the addresses and the certificates of a member.
 KEPT = frozenset(
     {

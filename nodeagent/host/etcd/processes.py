@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-__all__ = ["Process", "processes", "strings"]
-
 NAME: Final = "etcd"
 
 # System users are below it, and in DYNAMIC_USERS (systemd, "Users, Groups, UIDs and GIDs on systemd systems").

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from nodeagent.host.etcd.client import EtcdClient
     from nodeagent.host.etcd.options import Endpoints
 
-__all__ = ["MemberProof"]
-
 T = TypeVar("T")
 
 

@@ -23,8 +23,6 @@ from nodeagent.host.etcd.detect import detect
 from nodeagent.host.etcd.options import Endpoints, Options
 from nodeagent.reasons import Reason
 
-__all__ = ["QuorumCheck", "QuorumReport", "gateways", "survey_cluster"]
-
 MOVE_TIMEOUT: Final = 15.0
 MOVE_PAUSE: Final = 0.2
 

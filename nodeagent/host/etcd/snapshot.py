@@ -28,8 +28,6 @@ from nodeagent.host.fs.atomic import new_file
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.reasons import Reason
 
-__all__ = ["EtcdSnapshot", "save_snapshot", "snapshot_of"]
-
 # Seconds for the whole file: a keyspace of 8 GB over a network of 20 Mbit/s.
 TIMEOUT: Final = 3600.0
 # Seconds without a piece.

@@ -20,8 +20,6 @@ from nodeagent.domains.kubelet.unit import UNIT_DIRS, read_unit, unit_paths
 from nodeagent.host.etcd.options import from_environment, kept
 from nodeagent.host.view import read_files
 
-__all__ = ["UnitOptions", "options_at_start", "unit_options"]
-
 # Processes of which the options are remembered. More than one or two of them is no real host.
 REMEMBERED: Final = 16
 

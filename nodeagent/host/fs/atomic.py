@@ -18,8 +18,6 @@ from nodeagent.errors import Retryable
 from nodeagent.host.fs.selinux import Labels
 from nodeagent.reasons import Reason
 
-__all__ = ["is_temp", "new_file", "put_dir", "put_file", "put_link", "remove_temp", "temp_name"]
-
 _PREFIX = ".nodeagent-"
 _SUFFIX = ".tmp"
 # Hex digits.

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, SymbolicLink
-from nodeagent.core.update.ports.host import Survey, SweepResult
+from nodeagent.core.update.ports.host import Survey
 from nodeagent.errors import AgentError, Problem, Retryable, Terminal
 from nodeagent.host.fs.atomic import is_temp, put_dir, put_file, put_link, remove_temp
 from nodeagent.host.fs.os_errors import fault, translated
@@ -27,8 +27,6 @@ from nodeagent.host.fs.paths import Parent, Walk, open_parent, split
 from nodeagent.host.fs.selinux import Labels
 from nodeagent.host.fs.survey import contested, status, survey
 from nodeagent.reasons import Reason
-
-__all__ = ["CAPTURE_LIMIT", "DiskFiles", "HostFiles"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -133,11 +131,11 @@ class DiskFiles:
         """Describe a directory above ``path`` that other users can write, "" if there is none."""
         return contested(self._root, path)
 
-    def sweep(self, paths: Iterable[str]) -> SweepResult:
+    def sweep(self, paths: Iterable[str]) -> Sequence[Problem]:
         """Remove temporary files that a killed agent left beside ``paths`` and above them.
 
         Only for the start, because it would also remove those of a write under way. A fault in one of the directories
-        is a problem in the result, not an error, because their owner controls their content.
+        is one of the returned problems, not an error, because their owner controls their content.
         """
         # Each directory is read once, however many of the paths are in it.
         folders: set[tuple[str, ...]] = set()
@@ -149,14 +147,13 @@ class DiskFiles:
                 left.append(Problem(path, error.message))
                 continue
             folders.update(tuple(parts[:depth]) for depth in range(len(parts) + 1))
-        removed: list[str] = []
         for folder in sorted(folders):
             path = "/" + "/".join((*folder, "*"))
             # The folder is opened like the parent of a path, so that no symbolic link of another user is followed.
             try:
                 with open_parent(self._root, path) as parent:
                     if not parent.missing:
-                        _sweep(parent, removed, left)
+                        _sweep(parent, left)
             except NotADirectoryError:
                 continue
             except OSError as error:
@@ -165,7 +162,7 @@ class DiskFiles:
                 # No write ever went through such a link.
                 if error.reason != Reason.LINK_REFUSED:
                     left.append(Problem(path, error.message))
-        return SweepResult(removed, left)
+        return left
 
     @contextmanager
     def _making(self, path: str, node: FileTreeEntry) -> Iterator[tuple[Parent, list[str]]]:
@@ -316,7 +313,7 @@ def _remove_empty(walk: Walk, made: frozenset[str]) -> None:
         os.fsync(walk.fd)
 
 
-def _sweep(parent: Parent, removed: list[str], left: list[Problem]) -> None:
+def _sweep(parent: Parent, left: list[Problem]) -> None:
     """Remove files, links and empty directories with a temporary name from one directory.
 
     Their owner does not matter: an interrupted write may have set the final owner already.
@@ -336,8 +333,6 @@ def _sweep(parent: Parent, removed: list[str], left: list[Problem]) -> None:
             continue
         except OSError as error:
             left.append(Problem(path, fault(error, "remove", path).message))
-        else:
-            removed.append(path)
 
 
 def _on_thread(

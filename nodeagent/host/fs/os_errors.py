@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.reasons import Reason
 
-__all__ = ["fault", "translated"]
-
 _TERMINAL = {
     errno.ENOSPC: Reason.NO_SPACE,
     errno.EDQUOT: Reason.QUOTA_EXCEEDED,

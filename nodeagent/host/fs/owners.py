@@ -17,8 +17,6 @@ from nodeagent.errors import Terminal
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.reasons import Reason
 
-__all__ = ["Owners", "PasswdEntry", "colon_fields"]
-
 
 @dataclass(frozen=True, slots=True)
 class PasswdEntry:

@@ -23,8 +23,6 @@ from dataclasses import dataclass, field
 from nodeagent.errors import InvalidInput, Terminal
 from nodeagent.reasons import Reason
 
-__all__ = ["Parent", "Walk", "open_parent", "split"]
-
 # The kernel's own bound.
 _MAX_LINKS = 40
 _OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

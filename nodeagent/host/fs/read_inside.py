@@ -15,8 +15,6 @@ from pathlib import Path
 
 from nodeagent.host.fs.paths import open_parent
 
-__all__ = ["list_inside", "mapped_inside", "read_inside", "read_regular"]
-
 
 def read_inside(tree: Path, path: str, limit: int) -> bytes:
     """Return the content of ``path``, an absolute path in ``tree``; no link leads out of it.

@@ -16,8 +16,6 @@ from pathlib import Path
 
 from nodeagent.host.c_library import c_library
 
-__all__ = ["Labels", "is_customizable", "policy_label"]
-
 _ATTRIBUTE = "security.selinux"
 _LIBRARY = "libselinux.so.1"
 # SELABEL_CTX_FILE.

@@ -15,8 +15,6 @@ from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.fs.paths import Parent, Walk, open_parent, split
 from nodeagent.reasons import Reason
 
-__all__ = ["contested", "status", "survey"]
-
 
 def contested(root: str, path: str) -> str:
     """Describe the first directory above ``path`` that users other than root can write; "" if there is none."""

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from nodeagent.host.fs.selinux import Labels
 
-__all__ = ["TextFile"]
-
 MODE = 0o644
 
 

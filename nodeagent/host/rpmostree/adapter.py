@@ -37,8 +37,6 @@ from nodeagent.host.rpmostree.transaction import End, Timing, TransactionResult,
 from nodeagent.host.systemd_jobs import run_unit
 from nodeagent.reasons import Reason
 
-__all__ = ["MIN_FREE", "RpmOstree", "detect"]
-
 # Bytes that must be free in /sysroot before staging. A new RHCOS image with shared layers adds about this much.
 MIN_FREE = 2 << 30
 

@@ -22,8 +22,6 @@ from nodeagent.errors import AgentError, Refused
 from nodeagent.host.rpmostree.client import Session
 from nodeagent.reasons import Reason
 
-__all__ = ["Trees", "argument_changes", "compare", "packages_from"]
-
 # As rpm-ostree numbers them.
 _KINDS: Final = (
     PackageChangeKind.ADDED,

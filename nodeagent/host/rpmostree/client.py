@@ -39,8 +39,6 @@ from nodeagent.host.rpmostree.staging import Lock
 from nodeagent.host.rpmostree.transaction import Timing, cancel, describe
 from nodeagent.reasons import Reason
 
-__all__ = ["SERVICE", "BusyWait", "Local", "Session", "SysrootState", "start_transaction"]
-
 SERVICE = "rpm-ostreed.service"
 _NAME = "org.projectatomic.rpmostree1"
 _SYSROOT_PATH = "/org/projectatomic/rpmostree1/Sysroot"

@@ -15,8 +15,6 @@ from pathlib import Path
 
 from nodeagent.host.fs.os_errors import translated
 
-__all__ = ["Credentials"]
-
 
 class Credentials:
     """Provides the pull secret to rpm-ostree."""

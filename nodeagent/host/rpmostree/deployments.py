@@ -31,8 +31,6 @@ from nodeagent.host.fs.read_inside import read_regular
 from nodeagent.host.rpmostree.staging import Lock
 from nodeagent.reasons import Reason
 
-__all__ = ["BootEntries", "BootEntry", "first_of_booted", "has_superusers", "read_all"]
-
 _DIRECTORIES = ("boot/grub2", "boot/grub")
 _NAMES = ("user.cfg", "custom.cfg", "grub.cfg")
 _EFI = "boot/efi/EFI"

@@ -27,8 +27,6 @@ from nodeagent.host.rpmostree.failures import failure, one_line
 from nodeagent.host.rpmostree.guards import Services
 from nodeagent.reasons import Reason
 
-__all__ = ["ExtensionsRepository"]
-
 _UNIT: Final = FencedUnit.EXTENSIONS
 # The same directory as in nodeagent-extensions.service.
 _RUN: Final = "run/nodeagent/extensions"

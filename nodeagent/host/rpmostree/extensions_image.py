@@ -21,8 +21,6 @@ from typing import Final
 
 from nodeagent.core.config.text import plain_json
 
-__all__ = ["PACKAGES", "FetchRequest", "fetch", "main"]
-
 # The directory of the packages in the image.
 PACKAGES: Final = "usr/share/rpm-ostree/extensions"
 

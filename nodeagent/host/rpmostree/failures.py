@@ -22,8 +22,6 @@ from nodeagent.core.plan.deployment import Deployment, OsTarget, unmet
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal
 from nodeagent.reasons import Reason
 
-__all__ = ["SAME_REFS", "absent_package", "failure", "incomplete", "one_line"]
-
 # A rebase to the refspec of the first deployment. Another client staged it between reading the state and the call.
 SAME_REFS = "Old and new refs are equal"
 

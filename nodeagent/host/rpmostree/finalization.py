@@ -27,8 +27,6 @@ from nodeagent.host.rpmostree.transaction import Timing
 from nodeagent.host.systemd_jobs import run_unit
 from nodeagent.reasons import Reason
 
-__all__ = ["Finalization"]
-
 _FINALIZE = "ostree-finalize-staged.service"
 _COMPLETE = "ostree-boot-complete.service"
 _UNLOCK = ("/usr/bin/ostree", "admin", "lock-finalization", "--unlock")

@@ -27,8 +27,6 @@ from nodeagent.host.rpmostree.client import SERVICE, Session, SysrootState
 from nodeagent.host.rpmostree.staging import read_vardict, string
 from nodeagent.reasons import Reason
 
-__all__ = ["Guards", "Services", "native_bootc", "ostree_version", "output_of"]
-
 
 async def output_of(*command: str, deadline: float) -> Sequence[str]:
     """Return the lines that a program prints, none if it does not exist or takes longer than ``deadline`` seconds.

@@ -28,8 +28,6 @@ from nodeagent.core.config.packages import NOT_IN_EACH_IMAGE
 from nodeagent.core.plan.deployment import Deployment, OsTarget, unmet
 from nodeagent.host.dbus.codec import a_sv
 
-__all__ = ["CLEANUP", "ROLLBACK", "TITLE", "Request", "next_request", "redeploy_command"]
-
 # The title of each transaction of nodeagent begins with it, which identifies those of an earlier run.
 TITLE = "nodeagent"
 

@@ -41,8 +41,6 @@ from nodeagent.host.rpmostree.transaction import Timing
 from nodeagent.host.systemd_jobs import run_unit
 from nodeagent.reasons import Reason
 
-__all__ = ["PREPARED", "SoftReboot"]
-
 # libostree creates it after the mounts and removes it with them.
 PREPARED: Final = "/run/ostree/nextroot-booted"
 

@@ -32,19 +32,6 @@ from nodeagent.core.plan.deployment import Deployment, OsTarget
 from nodeagent.host.fs.atomic import temp_name
 from nodeagent.host.fs.os_errors import translated
 
-__all__ = [
-    "Lock",
-    "OwnDeployments",
-    "Ownership",
-    "StagedState",
-    "Variant",
-    "boolean",
-    "device_and_inode",
-    "read_vardict",
-    "string",
-    "strings",
-]
-
 # Type and serialized value.
 Variant = tuple[str, bytes]
 

@@ -34,8 +34,6 @@ from nodeagent.host.dbus.errors import LOST, BusFault, BusTerminal, BusUnreachab
 from nodeagent.host.dbus.signals import Match, Signals
 from nodeagent.reasons import Reason
 
-__all__ = ["End", "Progress", "Timing", "TransactionResult", "cancel", "describe", "follow"]
-
 
 @dataclass(frozen=True, slots=True)
 class Timing:

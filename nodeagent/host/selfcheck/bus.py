@@ -23,8 +23,6 @@ from nodeagent.host.dbus.codec import a_sv
 from nodeagent.host.dbus.errors import BusFault
 from nodeagent.reasons import Reason
 
-__all__ = ["is_bus_policy", "read_name", "read_polkit"]
-
 _POLKIT: Final = "org.freedesktop.PolicyKit1"
 _AUTHORITY_PATH: Final = "/org/freedesktop/PolicyKit1/Authority"
 _AUTHORITY: Final = "org.freedesktop.PolicyKit1.Authority"

@@ -15,8 +15,6 @@ from nodeagent.core.selfcheck.result import NotRead
 from nodeagent.host.checkers.job import CheckerLate, run_program
 from nodeagent.host.fs.selinux import Labels, policy_label
 
-__all__ = ["read_catalog", "read_domain", "read_labels", "read_manifest", "read_path"]
-
 MANIFEST: Final = "/usr/lib/nodeagent/manifest"
 # Bytes. The manifest has 200 KB.
 _MAX_MANIFEST: Final = 4 << 20

@@ -16,8 +16,6 @@ from nodeagent.host.jumps import fetch_graph
 from nodeagent.reasons import hint
 from nodeagent.settings.schema import GraphSettings
 
-__all__ = ["reach_fleetlock", "reach_graph", "reach_registry"]
-
 # Seconds for one request.
 TIMEOUT: Final = 10.0
 _REGISTRIES: Final = "etc/containers/registries.conf"

@@ -10,8 +10,6 @@ from nodeagent.core.selfcheck.unit import UNIT, UNIT_FILE, UnitFacts
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.systemd_jobs import MANAGER, NAME, PATH, SERVICE
 
-__all__ = ["is_booted", "proxies", "read_systemd_version", "read_unit", "read_unit_files"]
-
 _UNIT: Final = "org.freedesktop.systemd1.Unit"
 # Directories of systemd.unit(5) that replace files of the package, in their order.
 _BEFORE: Final = (

@@ -14,8 +14,6 @@ from nodeagent.core.config.text import plain_json
 from nodeagent.core.selfcheck.result import NotRead
 from nodeagent.core.selfcheck.versions import VersionFacts
 
-__all__ = ["read_versions", "replaced_file"]
-
 SBOM: Final = "sbom.cdx.json"
 PACKAGE: Final = "/usr/lib/nodeagent/"
 _MAX_SBOM: Final = 4 << 20

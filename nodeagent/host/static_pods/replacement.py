@@ -16,12 +16,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile
 from nodeagent.core.plan.static_pods import is_etcd
 from nodeagent.core.update.ports.host import Clock, Files
 from nodeagent.core.update.ports.static_pods import StaticPodState
+from nodeagent.core.update.ports.store import Notes
 from nodeagent.core.validate.static_pod import MAX_BYTES, StaticPod, is_visible, load, same_object
 from nodeagent.errors import Refused, Terminal, Unreconcilable
 from nodeagent.host.fs.os_errors import translated
@@ -32,8 +33,6 @@ from nodeagent.reasons import Reason
 
 if TYPE_CHECKING:
     from nodeagent.host.etcd.proof import MemberProof
-
-__all__ = ["TAKEN", "KubeletStaticPods", "Notes"]
 
 # The note in the store: the path of the manifest that is taken away.
 TAKEN: Final = "static-pod-taken"
@@ -53,12 +52,6 @@ FAILED_PAUSE: Final = 1.0
 POLL: Final = 0.1
 HIDDEN: Final = ".nodeagent-taken-"
 RESOURCES: Final = "etc/kubernetes/static-pod-resources"
-
-
-class Notes(Protocol):
-    async def note(self, key: str) -> str: ...
-
-    async def keep_note(self, key: str, text: str) -> None: ...
 
 
 class KubeletStaticPods:

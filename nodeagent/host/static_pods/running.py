@@ -27,8 +27,6 @@ from nodeagent.errors import Terminal
 from nodeagent.host.checkers.job import CheckerLate, run_program
 from nodeagent.reasons import Reason
 
-__all__ = ["PODS", "Crictl", "Instance", "instances"]
-
 PODS: Final = "var/lib/kubelet/pods"
 LOGS: Final = "var/log/pods"
 _UID: Final = re.compile(r"[0-9a-f]{32}")

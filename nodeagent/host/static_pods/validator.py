@@ -21,17 +21,16 @@ from nodeagent.core.plan.static_pods import (
     manifests,
     owner_of,
 )
+from nodeagent.core.update.ports.store import Notes
 from nodeagent.core.validate.static_pod import MAX_BYTES, StaticPod, is_visible, load
 from nodeagent.domains import kubelet, static_pods
 from nodeagent.errors import Problem, Refused, Unreconcilable
-from nodeagent.host.static_pods.replacement import MEMBER, Notes
+from nodeagent.host.static_pods.replacement import MEMBER
 from nodeagent.host.view import read_files
 from nodeagent.reasons import Reason
 
 if TYPE_CHECKING:
     from nodeagent.host.etcd.proof import MemberProof
-
-__all__ = ["StaticPodValidator"]
 
 # Types of a hostPath that the kubelet does not create: the pod would not start.
 MUST_EXIST: Final = ("File", "Directory", "Socket", "CharDevice", "BlockDevice")

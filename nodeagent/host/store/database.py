@@ -31,8 +31,6 @@ from nodeagent.host.store.rows import (
 from nodeagent.host.store.schema import corrupt, store_errors, transaction
 from nodeagent.reasons import Reason
 
-__all__ = ["HISTORY_LIMIT", "Database", "Reader"]
-
 TOO_NEW = Reason.RECORD_TOO_NEW
 _UNKNOWN_TIME = "1970-01-01T00:00:00.000Z"
 

@@ -38,8 +38,6 @@ from nodeagent.host.store.schema import (
 )
 from nodeagent.reasons import Reason
 
-__all__ = ["open_copy", "open_database", "read_only_open"]
-
 # A reader holds its lock for milliseconds.
 _BUSY_SECONDS = 5.0
 # Seconds of integrity_check. An ordinary store takes some milliseconds.

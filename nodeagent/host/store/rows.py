@@ -21,20 +21,6 @@ from nodeagent.core.update.ports.store import ApplyRequest, HistoryEntry, Snapsh
 from nodeagent.core.update.record import UNKNOWN_UPDATE, Record
 from nodeagent.core.update.record_codec import record_from_dict, record_to_dict, salvaged
 
-__all__ = [
-    "checksum",
-    "history_from_row",
-    "holder_from_row",
-    "maintenance_from_row",
-    "record_from_row",
-    "record_to_row",
-    "request_from_row",
-    "salvage_record",
-    "snapshot_from_row",
-    "snapshot_to_row",
-    "to_json",
-]
-
 _T = TypeVar("_T")
 
 

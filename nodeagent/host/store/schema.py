@@ -13,18 +13,6 @@ from contextlib import contextmanager, suppress
 from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.reasons import Reason
 
-__all__ = [
-    "HEADER_BYTES",
-    "MIGRATIONS",
-    "check_header",
-    "check_tables",
-    "corrupt",
-    "migrate",
-    "prepare",
-    "store_errors",
-    "transaction",
-]
-
 # An extended code holds the primary one in its low byte.
 _PRIMARY = 0xFF
 _START_AFRESH = (

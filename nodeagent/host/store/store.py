@@ -22,8 +22,6 @@ from nodeagent.host.store.database import Database
 from nodeagent.host.store.opening import open_copy, open_database
 from nodeagent.reasons import Reason
 
-__all__ = ["SqliteStore"]
-
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.etcd.histogram import Histogram, Increase
+from nodeagent.core.etcd.histogram import Histogram
 from nodeagent.fence.policy.signals import Reading, Source, Strain, of_etcd, of_probe, target, weigh
 
 BOUNDS = (*(0.001 * 2**n for n in range(14)), math.inf)
 
 
-def etcd(below_8: int, below_16: int, below_128: int, everything: int) -> Increase:
-    return Increase(Histogram((0.008, 0.016, 0.128, math.inf), (below_8, below_16, below_128, everything)))
+def etcd(below_8: int, below_16: int, below_128: int, everything: int) -> Histogram:
+    return Histogram((0.008, 0.016, 0.128, math.inf), (below_8, below_16, below_128, everything))
 
 
 @pytest.mark.parametrize(("p99", "aim"), [(None, 0.008), (0.0005, 0.008), (0.004, 0.012), (0.017, 0.051), (2, 0.064)])
@@ -36,7 +36,7 @@ def test_the_target_follows_the_idle_disk(p99: float | None, aim: float) -> None
         (etcd(50, 98, 100, 100), 0.012, Strain.STRAINED, "2 of 100 fsyncs over 12 ms"),
     ],
 )
-def test_etcd(over: Increase, aim: float, strain: Strain, why: str) -> None:
+def test_etcd(over: Histogram, aim: float, strain: Strain, why: str) -> None:
     assert of_etcd(7.0, over, aim) == Reading(Source.ETCD, 7.0, strain, why)
 
 

@@ -16,9 +16,10 @@ from dbus_next import MessageType, Variant
 
 from nodeagent.errors import AgentError, InvalidInput, Problem, Refused, Retryable, Terminal, Unreachable
 from nodeagent.host.dbus.client import Bus
-from nodeagent.host.dbus.codec import Message, MessageKind, a_sv, decode, encode, frame_size
+from nodeagent.host.dbus.codec import a_sv, decode, encode
 from nodeagent.host.dbus.connection import Connection, socket_paths, system_bus_address
 from nodeagent.host.dbus.errors import LOST, BusFault, from_bus, to_bus
+from nodeagent.host.dbus.header import Message, MessageKind, frame_size
 from nodeagent.host.dbus.signals import Match
 from tests.support.fake_peer import DBusFault, FakePeer
 from tests.support.fixtures import PrivateBus

@@ -14,9 +14,10 @@ from dbus_next.introspection import Node
 from nodeagent.errors import AgentError, InvalidInput, Problem, Refused, Retryable, Terminal, Unreachable
 from nodeagent.host.dbus import call_limits
 from nodeagent.host.dbus.client import Bus
-from nodeagent.host.dbus.codec import Message, a_sv
-from nodeagent.host.dbus.exporter import MAX_PROPERTY_CALL, Exporter, Interface, Method, Property, Signal
-from nodeagent.host.dbus.interface import MAX_CALL, PROPERTIES
+from nodeagent.host.dbus.codec import a_sv
+from nodeagent.host.dbus.exporter import MAX_PROPERTY_CALL, Exporter
+from nodeagent.host.dbus.header import Message
+from nodeagent.host.dbus.interface import MAX_CALL, PROPERTIES, Interface, Method, Property, Signal
 from nodeagent.host.dbus.signals import Match
 from nodeagent.reasons import Reason
 from tests.support.fake_peer import FakePeer

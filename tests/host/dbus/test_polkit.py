@@ -13,7 +13,7 @@ import pytest
 from nodeagent.errors import Refused
 from nodeagent.host.dbus import polkit
 from nodeagent.host.dbus.client import Bus
-from nodeagent.host.dbus.codec import Message, MessageKind
+from nodeagent.host.dbus.header import Message, MessageKind
 from nodeagent.host.dbus.polkit import authorize, caller_name
 from tests.support.fake_peer import DBusFault, FakePeer
 from tests.support.fixtures import PrivateBus

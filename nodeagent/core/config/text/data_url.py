@@ -17,8 +17,6 @@ import msgspec
 
 from nodeagent.core.config.problems import shown
 
-__all__ = ["MAX_FILE_BYTES", "ContentError", "decode", "gunzip"]
-
 # Of one file after gunzip: as much as a whole document has before it.
 MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 # Of one gzip stream. Writers make one member, or one for each 64 KiB.

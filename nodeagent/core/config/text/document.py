@@ -16,8 +16,6 @@ from nodeagent.core.config.problems import Problems, place, shown
 from nodeagent.core.config.text import plain_json
 from nodeagent.errors import InvalidInput
 
-__all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_INT", "MAX_NODES", "check_text", "inspect", "is_json", "load", "load_strict"]
-
 # Ten times what a cluster accepts for one object (1.5 MiB): offline use needs room.
 MAX_BYTES: Final = 16 * 1024 * 1024
 # A MachineConfig needs 10. The JSON decoder itself fails near 1000.
@@ -143,7 +141,7 @@ def inspect(data: object, what: str, trail: tuple[str, ...] = ()) -> None:
 def _inspect(value: object, what: str, trail: list[str | int], problems: Problems) -> None:
     # The limit of the depth bounds the recursion. Paths are built for violations only, to keep the time linear.
     if isinstance(value, str):
-        if not value.isascii() and not _encodes(value):
+        if not value.isascii() and not encodes(value):
             problems.add(place(trail), "half of a surrogate pair is not a character")
     elif isinstance(value, int):
         if not -MAX_INT - 1 <= value <= MAX_INT:
@@ -159,7 +157,7 @@ def _inspect(value: object, what: str, trail: list[str | int], problems: Problem
         if isinstance(value, _Repeated):
             problems.add(place(trail), f"the key {shown(value.key)} occurs twice")
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            if isinstance(key, str) and not key.isascii() and not _encodes(key):
+            if isinstance(key, str) and not key.isascii() and not encodes(key):
                 problems.add(place(trail), f"half of a surrogate pair in the key {shown(key)}")
                 continue
             trail.append(key)
@@ -167,7 +165,8 @@ def _inspect(value: object, what: str, trail: list[str | int], problems: Problem
             trail.pop()
 
 
-def _encodes(text: str) -> bool:
+def encodes(text: str) -> bool:
+    """Return whether ``text`` has a form in UTF-8: half of a surrogate pair has none."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -6,8 +6,6 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["loads"]
-
 
 def loads(data: str | bytes, *, on_object: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """Decode one JSON document; ``on_object`` makes an object from its pairs. The caller bounds the size.

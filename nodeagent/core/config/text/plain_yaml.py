@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["loads"]
-
 
 def loads(text: bytes) -> Any:
     """Return the data of one YAML document. Raises ``ValueError`` for every fault, without words of the text."""

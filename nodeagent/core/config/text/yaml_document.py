@@ -18,8 +18,6 @@ from nodeagent.core.config.problems import Problems, place, shown
 from nodeagent.core.config.text.document import MAX_DEPTH, MAX_NODES
 from nodeagent.errors import InvalidInput
 
-__all__ = ["MAX_SLOW_BYTES", "load"]
-
 # For the parser written in Python, which takes ten times as long as libyaml.
 MAX_SLOW_BYTES: Final = 512 * 1024
 # No integer of 64 bits has more in any base.

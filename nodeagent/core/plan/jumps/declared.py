@@ -13,8 +13,6 @@ from nodeagent.core.plan.jumps.release import VERSION, version_key
 from nodeagent.errors import InvalidInput
 from nodeagent.reasons import Reason
 
-__all__ = ["BUILT_IN", "UPDATE_PATH", "Barrier", "Minimum", "Requirement", "UpdatePath", "parse_update_path"]
-
 UPDATE_PATH: Final = "/etc/nodeagent/update-path.yaml"
 
 Version = Annotated[str, Meta(pattern=VERSION)]

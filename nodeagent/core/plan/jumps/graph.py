@@ -18,8 +18,6 @@ from typing import Any, Final
 from nodeagent.core.plan.jumps.declared import Barrier
 from nodeagent.core.plan.jumps.release import VERSION, Release, version_key
 
-__all__ = ["GraphRelease", "UpdateGraph", "first_hop", "parse_graph", "rejection_of"]
-
 # A stream of Fedora CoreOS has about two hundred releases, a channel of OpenShift a thousand edges.
 MAX_RELEASES: Final = 5000
 MAX_EDGES: Final = 200_000

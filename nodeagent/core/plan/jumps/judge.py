@@ -12,8 +12,6 @@ from nodeagent.core.plan.jumps.release import Jump, Release, goes_up, version_ke
 from nodeagent.errors import Problem, Refused
 from nodeagent.reasons import Reason
 
-__all__ = ["HostFacts", "Stop", "applicable", "check_path", "check_requirements", "matches", "next_stop", "resolved"]
-
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["VERSION", "Jump", "JumpAnswer", "Release", "VersionKey", "goes_up", "version_key"]
-
 # A pattern of a whole version.
 VERSION: Final = r"^[A-Za-z0-9][A-Za-z0-9._~+-]{0,127}$"
 

@@ -12,8 +12,6 @@ from nodeagent.core.report.course.marks import length
 from nodeagent.core.report.course.timeline import Timeline, measured_reboot
 from nodeagent.core.update.phase import Phase
 
-__all__ = ["Comparison", "MeasuredReboot", "Part", "comparison_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class MeasuredReboot:

@@ -21,8 +21,6 @@ from nodeagent.core.report.course.marks import (
 )
 from nodeagent.core.report.course.timeline import Bar, Timeline
 
-__all__ = ["DESK", "PHONE", "Layout", "draw"]
-
 SIZE: Final = 12.0
 # Rows of steps and of waits; the tables have all of them.
 MAX_ROWS: Final = 12

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["Label", "fit", "hanging", "length", "line", "polyline", "rect", "stacked", "text", "ticks", "width_of"]
-
 # Width of an average character of the font, as a part of its size.
 _CHARACTER = 0.56
 

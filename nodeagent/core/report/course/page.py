@@ -13,8 +13,6 @@ from nodeagent.core.report.course.style import STYLE
 from nodeagent.core.report.course.timeline import Bar, PartKind, Timeline, timeline_of
 from nodeagent.core.report.history import UPDATE_UNDER_WAY
 
-__all__ = ["page"]
-
 # The enlarged part is drawn if it is less than this part of the whole.
 ENLARGE_BELOW: Final = 0.6
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["STYLE"]
-
 # Down time is hatched, because a colour is lost on paper and on some readers.
 # The colours of text on a bar (``--on-...``) are chosen for each bar, because one colour is not readable on all of
 # them.

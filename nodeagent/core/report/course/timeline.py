@@ -11,8 +11,6 @@ from nodeagent.core.report.display import with_times
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.trail import Result, Span, Trail, gap_before, trail_from_dict
 
-__all__ = ["Bar", "Downtime", "PartKind", "Point", "ServiceOutage", "Timeline", "measured_reboot", "timeline_of"]
-
 
 class PartKind(StrEnum):
     """How a part of an update affects the host. Also the class of its bar."""

@@ -9,8 +9,6 @@ from typing import Protocol
 
 from nodeagent.core.plan.jumps.release import Jump, JumpAnswer
 
-__all__ = ["AdminCheck", "AdminChecks", "AlertGate", "CheckStage", "JumpGate"]
-
 
 class CheckStage(StrEnum):
     """When a check runs. The values are the names of its directory."""

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Protocol
 
-__all__ = ["EtcdQuorum", "Gates", "Holder", "Lease", "NodeDrainer", "NodeReadiness", "Slots"]
-
 
 @dataclass(frozen=True, slots=True)
 class Holder:

@@ -13,23 +13,6 @@ from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.update.events import Event
 from nodeagent.errors import Problem
 
-__all__ = [
-    "MAX_KEPT",
-    "Clock",
-    "Culprits",
-    "Files",
-    "HealthChecks",
-    "PathChanges",
-    "Reporter",
-    "Survey",
-    "SweepResult",
-    "UnitState",
-    "Units",
-    "Users",
-    "Validator",
-]
-
-
 # Bytes of replaced files that one update keeps for a revert, in the store and for a moment in memory. The service has 1
 # GiB.
 MAX_KEPT = 256 << 20
@@ -51,14 +34,6 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Return the seconds of a clock that is never set; only differences are meaningful."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class SweepResult:
-    """The result of a sweep: the removed temporary files, and the problems with the remaining ones."""
-
-    removed: Sequence[str] = ()
-    left: Sequence[Problem] = ()
 
 
 class Files(Protocol):
@@ -95,8 +70,11 @@ class Files(Protocol):
         """
         ...
 
-    async def sweep(self, paths: Sequence[str]) -> SweepResult:
-        """Remove temporary files of a killed process beside ``paths``. Never raises an ``AgentError``."""
+    async def sweep(self, paths: Sequence[str]) -> Sequence[Problem]:
+        """Remove temporary files of a killed process beside ``paths``, and return the problems with the remaining ones.
+
+        Never raises an ``AgentError``.
+        """
         ...
 
     async def differs(self, path: str, node: FileTreeEntry | None) -> str:

@@ -7,8 +7,6 @@ from typing import Protocol
 
 from nodeagent.core.config.file_tree import FileTreeEntry
 
-__all__ = ["StaticPodState", "StaticPods"]
-
 
 @dataclass(frozen=True, slots=True)
 class StaticPodState:

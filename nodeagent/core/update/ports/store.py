@@ -11,8 +11,6 @@ from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.hold import Hold
 from nodeagent.core.update.record import Record
 
-__all__ = ["ApplyRequest", "HistoryEntry", "Snapshot", "Store"]
-
 
 @dataclass(frozen=True, slots=True)
 class ApplyRequest:
@@ -99,6 +97,14 @@ class HistoryEntry:
     plan: Mapping[str, Any] = field(default_factory=dict)
     # See ``core.update.trail``; {} as above.
     trail: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Notes(Protocol):
+    """Texts by key. Durable when the call returns."""
+
+    async def note(self, key: str) -> str: ...
+
+    async def keep_note(self, key: str, text: str) -> None: ...
 
 
 class Store(Protocol):

@@ -16,18 +16,6 @@ from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.core.update.fence_view import FenceEvent
 from nodeagent.reasons import Reason
 
-__all__ = [
-    "BootCounter",
-    "Bootloader",
-    "Confirm",
-    "Deployments",
-    "Fence",
-    "FencedUnit",
-    "Inhibitor",
-    "Power",
-    "ShutdownKind",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Inhibitor:
