@@ -129,7 +129,7 @@ vm-long: venv ## ring 4, the long part: a full /boot, power cuts at chance momen
 	@$(VM_TESTS) -m long
 
 # The longest first: `make -j2 integration` runs virtual machines beside the rings that mostly wait.
-integration: vm-long cluster node-tools node-long ostree ostree-long kills long vm ## the rings that take longer, or need more than this machine has at first: see cluster-tools
+integration: vm-long cluster node-tools node-long bootupd ostree ostree-long kills long vm ## the rings that take longer, or need more than this machine has at first: see cluster-tools
 	@echo "make integration: rings 3 and 4, and the long parts of rings 1 and 2, passed"
 
 versions: venv ## ring 1 on every other supported Python of this machine

@@ -21,8 +21,6 @@ from nodeagent.core.plan.program import SCRATCH, TREE, ProgramCheck, ProgramResu
 from nodeagent.core.plan.sides import Sides
 from nodeagent.errors import Problem
 
-__all__ = ["AT_START", "DOMAIN", "RULE"]
-
 UNIT: Final = "NetworkManager.service"
 RESTART: Final = (restart(UNIT),)
 STRONGEST: Final = (DRAIN, REBOOT)
