@@ -181,7 +181,7 @@ bench-fallback: venv ## seconds of a fallback by a soft and by a full reboot, on
 	@$(BIN)/python -m integration.bench.fallback
 
 bench-rest: venv ## memory before and after 300 updates, and what an idle daemon costs, on a test host; some minutes
-	@$(BIN)/python -m integration.bench.rest
+	@$(BIN)/python -m integration.bench.rest$(ORIGIN)
 
 bench-rollout: venv ## what clients notice while changes go through a control plane of three nodes; some minutes
 	@$(BIN)/python -m integration.bench.rollout

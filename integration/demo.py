@@ -143,17 +143,19 @@ def prepare(story: Story) -> Image:
     return installed_image(image, package_of(story))
 
 
-def package_of(story: Story) -> Path:
-    """The tar to install on a host."""
+def package_of(story: Story, interpreter: str = "") -> Path:
+    """The tar to install on a host. With an origin of the interpreter it is in a folder of its own."""
     story.say("   nodeagent's package: its own interpreter, libraries and units in one tar (make package)")
-    argv = [sys.executable, str(PROJECT / "packaging" / "build.py"), "--out", str(PROJECT / "dist")]
+    out = PROJECT / "dist" / interpreter
+    argv = [sys.executable, str(PROJECT / "packaging" / "build.py"), "--out", str(out)]
+    argv += ["--interpreter", interpreter] if interpreter else []
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as build:
         assert build.stdout is not None, "asked for"
         for line in build.stdout:
             story.output(line)
     if build.returncode != 0:
         raise Unavailable("the package could not be built; the reason is above")
-    return max((PROJECT / "dist").glob("nodeagent-*.tar.gz"), key=lambda path: path.stat().st_mtime)
+    return max(out.glob("nodeagent-*.tar.gz"), key=lambda path: path.stat().st_mtime)
 
 
 def boot(host: Host, story: Story) -> Node:

@@ -97,7 +97,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser. ``only`` names the command whose arguments are needed; without it all modules are imported."""
+    """Return the parser. ``only`` names the one command that it knows; without it all modules are imported."""
     parser = _Parser(
         prog="nodeagent",
         description=DESCRIPTION,
@@ -110,12 +110,13 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="store_true", help="show the version, as nodeagent version")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     for command in COMMANDS:
+        if only not in (None, command.name):
+            continue
         about = command.help[0].upper() + command.help[1:] + "."
         sub = commands.add_parser(command.name, help=command.help, description=about, allow_abbrev=False)
-        if only in (None, command.name):
-            module = import_module(command.module)
-            module.add_arguments(sub)
-            sub.set_defaults(run=module.run)
+        module = import_module(command.module)
+        module.add_arguments(sub)
+        sub.set_defaults(run=module.run)
     return parser
 
 

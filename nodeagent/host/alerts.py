@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import urlencode
 
 from nodeagent.core.coordination.alerts import firing, incomplete, rejection
 from nodeagent.core.report.display import text
@@ -52,7 +51,9 @@ class PrometheusAlerts:
         return ""
 
     async def _answer(self) -> Mapping[str, Any]:
-        # Most hosts have no such server, and the modules for HTTP and TLS are large.
+        # Most hosts have no such server, and the modules for URLs, HTTP and TLS are large.
+        from urllib.parse import urlencode
+
         from nodeagent.host.http import fetch_json
 
         try:

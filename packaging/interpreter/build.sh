@@ -138,11 +138,12 @@ build_python() {
     )
     unused=("${unused[@]/#/py_cv_module_}")
     local link="-L$static/lib -Wl,--exclude-libs,ALL"
-    # Debian's Makefile takes LDFLAGS_NODIST, and not LDFLAGS, from configure.
+    # Debian's Makefile takes LDFLAGS_NODIST, and not LDFLAGS, from configure. nice() seems broken to configure in a
+    # build of the lowest priority, where nice(1) and nice(2) are the same.
     PY_UNSUPPORTED_OPENSSL_BUILD=static ./configure \
         --prefix="$home" --with-platlibdir=lib --without-ensurepip --disable-test-modules --without-static-libpython \
         --with-pkg-config=no --with-openssl="$top/openssl" --with-system-expat --with-system-libmpdec \
-        "${unused[@]/%/=n/a}" "${terminals[@]/%/=no}" \
+        "${unused[@]/%/=n/a}" "${terminals[@]/%/=no}" ac_cv_broken_nice=no \
         OPT="-DNDEBUG -O3 -Wall" CFLAGS="$hardening" \
         LDFLAGS_NODIST="-Wl,-z,relro -Wl,-z,now -Wl,--build-id=none -Wl,--as-needed -Wl,--gc-sections" \
         ZLIB_CFLAGS="-I$static/include" ZLIB_LIBS="-L$static/lib -Wl,--exclude-libs,libz.a -l:libz.a" \

@@ -19,7 +19,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from urllib.parse import quote
 
 from nodeagent.core.update.record import Record
 from nodeagent.errors import Retryable, Terminal
@@ -227,7 +226,9 @@ def _fill(db: sqlite3.Connection) -> None:
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     # isolation_level None: the module begins no transactions of its own, so BEGIN and COMMIT are explicit.
-    db = sqlite3.connect(f"file:{quote(str(path))}?mode={mode}", uri=True, isolation_level=None, timeout=_BUSY_SECONDS)
+    # What a URI of SQLite needs (https://www.sqlite.org/uri.html), without 0.3 MiB of urllib.parse in an idle daemon.
+    name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    db = sqlite3.connect(f"file:{name}?mode={mode}", uri=True, isolation_level=None, timeout=_BUSY_SECONDS)
     db.execute("PRAGMA temp_store = MEMORY")
     # The file is untrusted input: its schema must not call functions.
     db.execute("PRAGMA trusted_schema = OFF")
