@@ -161,7 +161,7 @@ interpreter-tests: interpreter ## tests of the package with the interpreter of r
 package: venv ## the self-contained tree, as tar and as sysext image, in dist/
 	@$(BIN)/python packaging/build.py $(FOR_MACHINE)
 
-rpm: venv ## the package as an RPM, in dist/, checked by rpmlint
+rpm: venv ## the package as an RPM, and one for the host's Python, in dist/, checked by rpmlint
 	@$(BIN)/python packaging/build_rpm.py $(FOR_MACHINE)
 
 image: venv ## the package as the layer of an OCI image, in dist/; on the OCI archive BASE if that is given

@@ -1,7 +1,8 @@
-"""Build the RPM: `python packaging/build_rpm.py --out dist`.
+"""Build the RPMs: `python packaging/build_rpm.py --out dist`.
 
-The package of build.py is built first if it is not up to date; the RPM has the same files. The same commit gives the
-same bytes with the same version of rpm.
+The package of build.py is built first if it is not up to date; the RPM has the same files. The one for hosts that have
+a Python, nodeagent-python3, has those that do not depend on the architecture. The same commit gives the same bytes with
+the same version of rpm.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 from pathlib import Path
 
 import build as package
-from bundle import lock, tools
+from bundle import lock, noarch, tools
 from bundle.errors import BuildError
 
 SPEC = Path(__file__).parent / "rpm" / "nodeagent.spec"
@@ -42,7 +43,8 @@ def main(arguments: list[str]) -> int:
         package.build(out, options.machine, options.interpreter)
         (tar,) = out.glob(f"nodeagent-*-{options.machine}.tar.gz")
         begun = time.monotonic()
-        built = build(rpmbuild, tar, out, FAST if options.fast else COMPRESSION)
+        compression = FAST if options.fast else COMPRESSION
+        built = build(rpmbuild, tar, out, compression) + build_noarch(rpmbuild, tar, out, compression)
         tools.run([rpmlint, "--config", LINT, *built], timeout=TIMEOUT)
     except BuildError as error:
         print(f"package: {error}", file=sys.stderr)
@@ -73,6 +75,7 @@ def build(rpmbuild: str, tar: Path, out: Path, compression: str) -> list[Path]:
             "_binary_filedigest_algorithm": SHA256,
             "nodeagent_version": version,
             "nodeagent_tar": str(tar),
+            "nodeagent_requires": ", ".join(noarch.requirements(package.SOURCE / "pyproject.toml")),
         }
         command = [rpmbuild, "-bb", "--quiet", "--target", f"{machine}-unknown-linux"]
         for key, value in macros.items():
@@ -84,6 +87,13 @@ def build(rpmbuild: str, tar: Path, out: Path, compression: str) -> list[Path]:
         tools.run([*command, str(SPEC)], timeout=TIMEOUT, env=environment)
         # "nodeagent-0" sorts before "nodeagent-selinux".
         return [path.replace(out / path.name) for path in sorted((scratch / "out").rglob("*.rpm"))]
+
+
+def build_noarch(rpmbuild: str, tar: Path, out: Path, compression: str) -> list[Path]:
+    """Write the RPM for hosts that have a Python, from the `tar` of any machine. Raises BuildError."""
+    with package.scratch_folder(out) as scratch:
+        reduced = noarch.repack(tar, scratch, package.source_date_epoch(), Path(sys.executable))
+        return build(rpmbuild, reduced, out, compression)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def test_a_release_is_whole_and_built_twice_with_the_same_bytes(package: Package
     machine = package.tar.name.removesuffix(".tar.gz").rsplit("-", 1)[1]
     extension = f"nodeagent-{version}-{machine.replace('_', '-').replace('aarch64', 'arm64')}.raw"
     built = {f"nodeagent-{version}-{machine}.tar.gz", f"nodeagent-{version}-1.{machine}.rpm", extension}
-    built |= {f"nodeagent-selinux-{version}-1.noarch.rpm"}
+    built |= {f"nodeagent-selinux-{version}-1.noarch.rpm", f"nodeagent-python3-{version}-1.noarch.rpm"}
     built |= {f"nodeagent-{version}-py3-none-any.whl", "install.sh", "sbom.cdx.json"}
     built |= {f"nodeagent-{version}-{machine}.oci.tar"}
     others = {"CHANGES.md", "LICENSES.txt"}

@@ -49,6 +49,19 @@ What the host has.
 def built(package: Package, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The RPM as `make rpm` makes it, the RPM of a later version, and one that provides what ours requires."""
     out = tmp_path_factory.mktemp("rpm")
+    first, _python3, module = make(package, out)
+    later = out / package.tar.name.replace("-0.", "-9.")
+    with tarfile.open(package.tar) as source, tarfile.open(later, "w:gz", compresslevel=1) as target:
+        for member in source:
+            if member.name != GONE:
+                target.addfile(member, source.extractfile(member) if member.isreg() else None)
+        target.addfile(tarfile.TarInfo(NEW))
+    base = stand_in(out, BASE)
+    return {"first": first, "later": build(package, later, out), "base": base, "module": module}
+
+
+def make(package: Package, out: Path) -> list[Path]:
+    """Run `make rpm`, and return what it writes to ``out``: the package, that for the host's Python, the module."""
     for path in (*package.out.iterdir(),):
         shutil.copy2(path, out)
     script: list[str | Path] = [sys.executable, package.source / "packaging" / "build_rpm.py", "--fast", "--out", out]
@@ -56,28 +69,22 @@ def built(package: Package, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     if "missing: " in done.stderr:
         cannot(done.stderr.strip())
     assert done.returncode == 0, done.stderr
-    first, module = sorted(out.glob("*.rpm"))
-    later = out / package.tar.name.replace("-0.", "-9.")
-    with tarfile.open(package.tar) as source, tarfile.open(later, "w:gz", compresslevel=1) as target:
-        for member in source:
-            if member.name != GONE:
-                target.addfile(member, source.extractfile(member) if member.isreg() else None)
-        target.addfile(tarfile.TarInfo(NEW))
-    spec = out / "base.spec"
-    spec.write_text(BASE)
+    return sorted(out.glob("*.rpm"))
+
+
+def stand_in(out: Path, text: str) -> Path:
+    """Build the RPM of a spec without sources in ``out``."""
+    name = text.splitlines()[0].removeprefix("Name: ")
+    spec = out / f"{name}.spec"
+    spec.write_text(text)
+    top = f"{out}/{name}"
     command: list[str | Path] = [
-        "rpmbuild",
-        "-bb",
-        "--quiet",
-        "--define",
-        f"_topdir {out}/base",
-        "--define",
-        f"_rpmdir {out}/base",
+        *("rpmbuild", "-bb", "--quiet", "--define", f"_topdir {top}", "--define", f"_rpmdir {top}/built"),
         spec,
     ]
     subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT)
-    (base,) = (out / "base").rglob("*.rpm")
-    return {"first": first, "later": build(package, later, out), "base": base, "module": module}
+    (built,) = Path(top, "built").rglob("*.rpm")
+    return built
 
 
 def environment() -> dict[str, str]:

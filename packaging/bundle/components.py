@@ -72,7 +72,7 @@ def bundled(python: Path, packages: Path, made_of: list[Part]) -> list[Component
         _library(name, version, expression, known.get(name))
         for (name, expression), version in zip(LIBRARIES, versions, strict=True)
     ]
-    found += [_package(each) for each in metadata.distributions(path=[str(packages)])]
+    found += [package(each) for each in metadata.distributions(path=[str(packages)])]
     return sorted(found)
 
 
@@ -87,7 +87,7 @@ def _library(name: str, version: str, expression: str, part: Part | None) -> Com
     return Component(name, version, expression, f"pkg:generic/{name}{suffix}", cpe, part)
 
 
-def _package(package: metadata.Distribution) -> Component:
+def package(package: metadata.Distribution) -> Component:
     fields = package.metadata.json
     given = str(fields.get("license_expression") or fields.get("license") or "")
     if not given:
