@@ -9,13 +9,14 @@ import pytest
 from integration.browser.browser import Page
 from nodeagent.core.report.course.comparison import MeasuredReboot
 from nodeagent.core.report.course.page import page
-from tests.core.report.course.samples import an_os, hostile, restarts
+from tests.core.report.course.samples import an_os, hashes, hostile, restarts
 
 # They need a browser that is fetched once, and `make test` has six minutes.
 pytestmark = pytest.mark.long
 
 PAGES = {
     "os": page(an_os(), host="worker-7.example", version="0.1.0"),
+    "hashes": page(hashes(), host="worker-7.example", version="0.1.0"),
     "restarts": page(restarts(), host="worker-7.example", version="0.1.0", other=MeasuredReboot(48.9, "b")),
     "hostile": page(hostile(), host="<script>", version="<b>"),
 }
@@ -56,7 +57,7 @@ def test_each_look(tab: Page, name: str, width: int, dark: bool) -> None:
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("name", ["os", "restarts"])
+@pytest.mark.parametrize("name", ["os", "hashes", "restarts"])
 def test_no_text_of_a_drawing_is_cut_or_covered(tab: Page, name: str, width: int) -> None:
     tab.look(width)
     tab.open(PAGES[name])

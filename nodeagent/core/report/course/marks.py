@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-# Width of an average character of the font, as a part of its size.
-_CHARACTER = 0.56
+# Width of a character of the font, as a part of its size. That of digits: an average would be too little for hashes.
+_CHARACTER = 0.6
 
 # Distances of two ticks, in seconds.
 _STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)

@@ -109,6 +109,14 @@ def an_os(name: str = "b") -> dict[str, Any]:
     return update(trail, plan, from_name="a", to_name=name, disruption="reboot", reboots=1)
 
 
+def hashes() -> dict[str, Any]:
+    """The same, with the checksum of a deployment in what it waits for: digits are wider than most letters."""
+    entry = an_os()
+    checksum = "6289dad6d0c6b78e7cd92affb5c83522d230413c2b3fb071baec044dfb6e6832"
+    entry["trail"]["waits"][0]["message"] = f"the boots of os-{checksum}.1 and of os-{checksum}.0 are not counted"
+    return entry
+
+
 def restarts(name: str = "worker-2") -> dict[str, Any]:
     """30 s of waiting for the lease, and 2.9 s of restarts."""
     unit = f"restart {name}.service"
