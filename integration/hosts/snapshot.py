@@ -26,17 +26,24 @@ def from_tar(archive: bytes) -> dict[str, Entry]:
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
         for member in tar:
             content = ""
+            path = "/" + member.name.removeprefix("./").rstrip("/")
             if member.isreg():
                 stream = tar.extractfile(member)
                 assert stream is not None, "a regular member has content"
-                kind, content = "file", hashlib.sha256(stream.read()).hexdigest()
+                data = stream.read()
+                kind, content = "file", hashlib.sha256(undated(data) if path == "/etc/shadow" else data).hexdigest()
             elif member.issym():
                 kind, content = "link", member.linkname
             else:
                 kind = "directory" if member.isdir() else "other"
-            path = "/" + member.name.removeprefix("./").rstrip("/")
             entries[path] = Entry(kind, member.mode, member.uid, member.gid, content)
     return entries
+
+
+def undated(shadow: bytes) -> bytes:
+    """Return shadow(5) without the days of the last changes: a test may go on over midnight."""
+    lines = [line.split(b":") for line in shadow.split(b"\n")]
+    return b"\n".join(b":".join((*fields[:2], *fields[3:])) for fields in lines)
 
 
 def difference(before: Snapshot, after: Snapshot) -> list[str]:
