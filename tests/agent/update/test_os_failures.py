@@ -22,6 +22,7 @@ from nodeagent.core.update.record import Record
 from nodeagent.errors import Refused, Retryable, Terminal
 from nodeagent.reasons import Reason
 from tests.world import FakeLease, FakeStore, Fault, Killed, full_disk
+from tests.world.deployments import FakeDeployments
 from tests.world.os_host import (
     B_DIGEST,
     FIRST,
@@ -355,3 +356,23 @@ async def test_systemd_stops_the_agent_before_logind_answers() -> None:
     await host.settle()
     assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
     assert host.actions() == ["reboot", "reboot"]
+
+
+async def test_agent_stopped_while_the_reboot_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """logind was not called yet, so no shutdown began: a power cut after that is no end in order."""
+    host = await at_old()
+
+    async def stopped(self: FakeDeployments, _deployment: str) -> None:
+        assert self.world.rebooting is not None
+        self.world.rebooting.set()
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeDeployments, "unlock", stopped)
+        host.want(NEW)
+        await host._live()
+    assert (host.record.phase, host.record.os.clean_shutdown_boot_id) == (Phase.REBOOTING, "")
+    assert host.record.trail.boots[-1].accepted is None
+    await host.settle()
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
+    assert host.actions() == ["reboot"]
