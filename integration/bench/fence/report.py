@@ -69,6 +69,7 @@ def of_phase(
         "etcd": {**etcd, **counts},
         "others": {name: _three(between(some, phase.begin, phase.end)) for name, some in (others or {}).items()},
         "fence": list(phase.fence),
+        "pauses": list(phase.pauses),
         "noise": {name: round(value, 3) for name, value in phase.noise.items()},
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from integration.bench.fence.source import Source
@@ -38,6 +38,7 @@ class Phase:
     etcd: tuple[Mapping[str, float], Mapping[str, float]]  # its counters before and after
     noise: Mapping[str, float]
     steps: Sequence[float] = ()  # when each commit was there
+    pauses: Sequence[Mapping[str, Any]] = ()
     after: float | None = None  # until when entries may be late for what it left
 
 
@@ -83,7 +84,8 @@ def _phase(testbed: Testbed, source: Source, variant: Variant, number: int, idle
         staged = testbed.stage(variant.fence, ASKED + (AFTER if variant.fence is None else AFTER_FENCE))
         after = testbed.mark()
     log = testbed.fence_log() if variant.fence is not None else ()
-    return _of(variant, number, before, after, staged, log, testbed.steps())
+    pauses = testbed.pauses() if variant.pauses else ()
+    return replace(_of(variant, number, before, after, staged, log, testbed.steps()), pauses=pauses)
 
 
 def _of(
@@ -111,4 +113,4 @@ def _of(
     }
     written, writes = (int(staged.get(f"IOWrite{what}", 0)) for what in ("Bytes", "Operations"))
     etcd = (before.etcd, after.etcd)
-    return Phase(variant.name, number, begin, end, ran, written, writes, fence, etcd, noise, steps, watched)
+    return Phase(variant.name, number, begin, end, ran, written, writes, fence, etcd, noise, steps, after=watched)

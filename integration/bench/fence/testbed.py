@@ -56,6 +56,8 @@ ExecStart={command}"""
 # their niceness. Not CPUWeight=idle: who is interrupted with a handle of ext4's journal stops all others until it goes
 # on.
 SLICE = "osupdate.slice"
+CGROUP = f"/sys/fs/cgroup/{SLICE}"
+PAUSES = "bench-pauses.service"
 _SLICE = "[Slice]\nCPUWeight=20\n"
 _STAGE = f"""\
 Type=exec
@@ -126,6 +128,7 @@ class Testbed:
         )
         self.vm.write(f"{UNITS}/{SLICE}", _SLICE)
         self._unit(STAGE, "stages an update", _STAGE)
+        self._unit(PAUSES, "pauses of the update", f"ExecStart={python} {HOME}/paused.py {CGROUP} {HOME}/pauses")
         self.vm.write(f"{HOME}/stage.env", "COMMITS=\n")
         self._program("clean.sh", timeout=CLEAN_TIMEOUT)
         # Built into the kernels of RHCOS and Fedora CoreOS, a module in Debian's.
@@ -199,9 +202,13 @@ class Testbed:
         if variant.io_cost is not None and self._disk is not None:
             limits = [str(self._disk.iops), str(self._disk.bytes_per_second)]
             self._program("iocost.sh", "on", str(variant.io_cost), *limits)
+        if variant.pauses:
+            self.vm.run(["systemctl", "start", PAUSES])
         try:
             yield
         finally:
+            if variant.pauses:
+                self.vm.run(["systemctl", "stop", PAUSES])
             if variant.io_cost is not None:
                 self._program("iocost.sh", "off")
             if shape is not None:
@@ -226,6 +233,10 @@ class Testbed:
     def fence_log(self) -> list[Mapping[str, Any]]:
         """Return the log of guest/fenced.py about the fence of the last staging."""
         return [json.loads(line) for line in self.vm.read_text(f"{HOME}/fence.log").splitlines()]
+
+    def pauses(self) -> list[Mapping[str, Any]]:
+        """Return the log of guest/paused.py about the last staging that it paused."""
+        return [json.loads(line) for line in self.vm.read_text(f"{HOME}/pauses").splitlines()]
 
     def steps(self) -> list[float]:
         """When each commit of the last staging was there; seconds of the guest's clock."""

@@ -39,6 +39,7 @@ class Variant:
     cpu_weight: int = 20  # of its slice; others have 100
     cpu_quota: int | None = None  # percent of one processor
     io_cost: int | None = None  # io.weight of the update, where the victims have 1000
+    pauses: bool = False  # while XFS writes its own metadata
     fence: Mapping[str, Any] | None = None
     """What is other than the defaults of ``nodeagent.fence.fence.FenceOptions``; ``bounds`` by name."""
 
@@ -138,6 +139,7 @@ VARIANTS = {
         replace(
             FENCED, name="fence-early", title="the fence, idle class from the first instruction on", io_class="idle"
         ),
+        replace(FENCED, name="fence-paused", title="the fence, paused while XFS writes its own metadata", pauses=True),
         replace(FENCED, name="fence-cpu", title="the fence, half of a processor", cpu_quota=50),
         Variant("fence-batched", "the fence, without per-object-fsync", nice=10, fence={}),
         replace(
