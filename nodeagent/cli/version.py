@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import platform
 import sys
-from pathlib import Path
 from typing import Any
 
 import nodeagent
@@ -16,11 +15,11 @@ from nodeagent.cli._client import Client, ask
 from nodeagent.cli._io import emit
 from nodeagent.core.config.text import plain_json
 from nodeagent.errors import AgentError
+from nodeagent.host.selfcheck.versions import sbom
 
-# The package lists its content here (packaging/bundle/components.py); an installed wheel has no such file.
-SBOM = "sbom.cdx.json"
 INTERPRETER = "nodeagent:interpreter"
 ORIGINS = {
+    "host": "the interpreter of the host",
     "source": "built from Debian's source packages",
     "standalone": "from python-build-standalone",
     "quick": "from prebuilt parts, for tests only",
@@ -67,7 +66,7 @@ def _bundle() -> dict[str, Any]:
     """
     answer: dict[str, Any] = {"python": platform.python_version(), "interpreter": "", "components": []}
     try:
-        document = plain_json.loads((Path(sys.prefix) / SBOM).read_text())
+        document = plain_json.loads(sbom().read_text())
     except FileNotFoundError:
         return answer
     properties = {each["name"]: each["value"] for each in document["metadata"].get("properties", [])}

@@ -21,8 +21,15 @@ _MAX_MAPS: Final = 4 << 20
 _DELETED: Final = " (deleted)"
 
 
-def read_versions(systemd: str, prefix: Path | None = None) -> VersionFacts:
-    """``systemd`` is the version of the manager, "" if it is not known. ``prefix`` is the directory of the package."""
+def sbom() -> Path:
+    """Return the path of the list of components. An installed wheel has no such file."""
+    # The package for the Python of the host has the modules in a directory of its own (packaging/bundle/noarch.py).
+    of_host = Path(nodeagent.__file__).parents[2] / SBOM
+    return of_host if of_host.exists() else Path(sys.prefix) / SBOM
+
+
+def read_versions(systemd: str, listed: Path | None = None) -> VersionFacts:
+    """``systemd`` is the version of the manager, "" if it is not known. ``listed`` is the list of components."""
     import sqlite3
     import ssl
     import zlib
@@ -41,7 +48,11 @@ def read_versions(systemd: str, prefix: Path | None = None) -> VersionFacts:
     }
     host = {"systemd": systemd, "glibc": _glibc()}
     known = {name: version for name, version in host.items() if version}
-    return VersionFacts(_listed(prefix or Path(sys.prefix)), loaded, known)
+    components = _listed(listed or sbom())
+    if not isinstance(components, NotRead) and "python" not in components:
+        # The others are those of the host.
+        loaded = {name: version for name, version in loaded.items() if name in components}
+    return VersionFacts(components, loaded, known)
 
 
 def replaced_file(pid: int, proc: Path = Path("/proc")) -> str:
@@ -66,14 +77,14 @@ def _glibc() -> str:
         return ""
 
 
-def _listed(prefix: Path) -> Mapping[str, str] | NotRead:
+def _listed(path: Path) -> Mapping[str, str] | NotRead:
     try:
-        with (prefix / SBOM).open("rb") as file:
+        with path.open("rb") as file:
             document = plain_json.loads(file.read(_MAX_SBOM))
         entries = [document["metadata"]["component"], *document["components"]]
         return {str(entry["name"]): str(entry.get("version", "")) for entry in entries}
     except FileNotFoundError:
         return NotRead("not the self-contained package: its libraries are those of this Python")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        why = f"{prefix / SBOM} cannot be read: {type(error).__name__}"
+        why = f"{path} cannot be read: {type(error).__name__}"
         return NotRead(why, "install the package again", fault=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from dbus_next import Message, Variant
 
+import nodeagent
 from nodeagent.core.selfcheck.bus import ACTIONS, BUS_NAME, NameFacts, PolkitDecision, PolkitFacts
 from nodeagent.core.selfcheck.files import FileKind, PathFacts
 from nodeagent.core.selfcheck.reach import ReachFacts
@@ -192,19 +194,39 @@ async def test_catalog(tmp_path: Path) -> None:
     assert failed.fault
 
 
-def test_versions(tmp_path: Path) -> None:
-    assert isinstance(versions.read_versions("", tmp_path).listed, NotRead)
-    (tmp_path / versions.SBOM).write_text(
-        '{"metadata": {"component": {"name": "nodeagent", "version": "1"}}, "components": [{"name": "libffi"}]}'
+def listed(path: Path, components: str) -> Path:
+    path.write_text(
+        f'{{"metadata": {{"component": {{"name": "nodeagent", "version": "1"}}}}, "components": [{components}]}}'
     )
-    found = versions.read_versions("257", tmp_path)
-    assert found.listed == {"nodeagent": "1", "libffi": ""}
+    return path
+
+
+def test_versions(tmp_path: Path) -> None:
+    path = tmp_path / versions.SBOM
+    assert isinstance(versions.read_versions("", path).listed, NotRead)
+    found = versions.read_versions("257", listed(path, '{"name": "libffi"}, {"name": "python", "version": "3"}'))
+    assert found.listed == {"nodeagent": "1", "libffi": "", "python": "3"}
     assert found.loaded["sqlite"] == sqlite3.sqlite_version
     assert found.host["systemd"] == "257"
-    (tmp_path / versions.SBOM).write_text("[]")
-    broken = versions.read_versions("", tmp_path).listed
+    path.write_text("[]")
+    broken = versions.read_versions("", path).listed
     assert isinstance(broken, NotRead)
     assert broken.fault
+
+
+def test_a_package_without_an_interpreter_lists_nothing_of_the_host(tmp_path: Path) -> None:
+    found = versions.read_versions("", listed(tmp_path / versions.SBOM, '{"name": "aiohttp", "version": "3"}'))
+    assert found.loaded == {"nodeagent": nodeagent.__version__}
+
+
+def test_each_package_has_its_list_of_components(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundled, of_host = tmp_path / "bundled", tmp_path / "of_host"
+    monkeypatch.setattr(sys, "prefix", str(bundled))
+    monkeypatch.setattr(nodeagent, "__file__", str(of_host / "python/nodeagent/__init__.py"))
+    assert versions.sbom() == bundled / versions.SBOM
+    of_host.mkdir()
+    listed(of_host / versions.SBOM, "")
+    assert versions.sbom() == of_host / versions.SBOM
 
 
 def test_a_replaced_file_of_the_daemon(tmp_path: Path) -> None:
