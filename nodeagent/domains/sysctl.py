@@ -112,6 +112,8 @@ class SysctlDomain(Domain):
         return failure.unit != UNIT
 
     def live_values(self, unit: str, keys: Sequence[KeyChange], *, reverted: bool) -> Mapping[str, str]:
+        """Return the files of the kernel that have a value after a restart of ``unit`` for ``keys``, and that value;
+        with ``reverted``, after a restart with the previous files."""
         if unit != UNIT:
             return {}
         ours = [key for key in keys if key.document.startswith(f"{DIRECTORY}/") and key.actions == RESTART]

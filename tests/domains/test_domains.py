@@ -12,8 +12,16 @@ from nodeagent.core.config.machineconfig import FileEntry, UnitEntry
 from nodeagent.core.plan.change import Action, PolicySource
 from nodeagent.core.plan.domain import Checker, HttpHealth, SocketHealth, owns
 from nodeagent.core.plan.sides import HostView
-from nodeagent.domains import DOMAINS, changed_contents, checker_of, default_policy, domain_of, health_of, validate
-from nodeagent.domains.checks import check_update
+from nodeagent.domains import (
+    DOMAINS,
+    changed_contents,
+    check_update,
+    checker_of,
+    default_policy,
+    domain_of,
+    health_of,
+    validate,
+)
 from nodeagent.errors import InvalidInput
 from tests.support.configs import config
 

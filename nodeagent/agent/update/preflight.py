@@ -35,8 +35,7 @@ from nodeagent.core.report.plan_values import with_values
 from nodeagent.core.update.drift import OnDrift, unchanged
 from nodeagent.core.update.ports.host import MAX_KEPT, Validator
 from nodeagent.core.update.record import OsProgress, Record
-from nodeagent.domains import warnings
-from nodeagent.domains.checks import check_update
+from nodeagent.domains import check_update, warnings
 from nodeagent.errors import InvalidInput, Problem, Refused, Unreconcilable
 from nodeagent.reasons import Reason
 

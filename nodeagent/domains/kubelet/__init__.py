@@ -150,6 +150,8 @@ class KubeletDomain(Domain):
         return (HttpHealth(KUBELET, f"http://{name}:{port}/healthz"),)
 
     def outdated(self, keys: Sequence[KeyChange], *, reverted: bool) -> Mapping[str, str]:
+        """Return capacities of the Node, such as ``pods``, that a kubelet without the changes of ``keys`` reports; with
+        ``reverted``, those of a kubelet that still has them."""
         for key in keys:
             if key.key == "maxPods" and self._is_ours(key):
                 # The capacity of the side that the host must have left.
@@ -158,6 +160,8 @@ class KubeletDomain(Domain):
         return {}
 
     def kept_back(self, keys: Sequence[KeyChange], host: HostView) -> Mapping[str, Decimal]:
+        """Return the amounts of resources that the Node keeps back from pods with the files that the host has now, if
+        one of ``keys`` changes that. A resource whose amount is not certain is left out."""
         if not any(key.key.partition(".")[0] in RESERVING and self._is_ours(key) for key in keys):
             return {}
         now = KubeletConfig(host.files)
