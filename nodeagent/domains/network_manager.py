@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from nodeagent.core.plan.change import KeyChange
+from nodeagent.core.plan.change import HIDDEN, KeyChange, shortened
 from nodeagent.core.plan.domain import ByContent, Domain, UnitFailure
 from nodeagent.core.plan.policy import DRAIN, REBOOT, restart
 from nodeagent.core.plan.program import SCRATCH, TREE, ProgramCheck, ProgramResult
@@ -55,8 +55,6 @@ KEPT: Final = frozenset(
     }
 )
 BLANK: Final = " \t\r\v\f"
-HIDDEN: Final = "(not shown)"
-LONGEST: Final = 200
 # The exit status of NetworkManager if it cannot read its configuration.
 UNREADABLE: Final = 7
 FAILED: Final = "Failed to read configuration: "
@@ -231,7 +229,7 @@ def _shown(setting: Setting | None) -> str:
     # The address of a server may have a password.
     if "@" in setting.value:
         return HIDDEN
-    return json.dumps(setting.value if len(setting.value) <= LONGEST else f"{setting.value[:LONGEST]}...")
+    return json.dumps(shortened(setting.value))
 
 
 def _check(files: Mapping[str, bytes], control: ProgramCheck | None) -> ProgramCheck:

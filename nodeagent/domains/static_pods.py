@@ -11,7 +11,7 @@ import posixpath
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
-from nodeagent.core.plan.change import POD, Change, KeyChange
+from nodeagent.core.plan.change import HIDDEN, POD, Change, KeyChange
 from nodeagent.core.plan.domain import ByContent, Domain
 from nodeagent.core.plan.policy import NONE, UNLISTED, Verdict, restart_static_pod
 from nodeagent.core.plan.sides import Sides
@@ -32,7 +32,6 @@ from nodeagent.core.validate.static_pod import StaticPod, check, load
 from nodeagent.domains.kubelet.document import KubeletConfig
 from nodeagent.errors import Problem
 
-NOT_SHOWN: Final = "(not shown)"
 KEPT: Final = "staticPodPath"
 # Values of other keys may be secrets.
 SHOWN: Final = ".image"
@@ -145,7 +144,7 @@ def _title(pod: StaticPod | None) -> str:
 def _shown(key: str, value: object) -> str:
     if value is MISSING:
         return ""
-    return json.dumps(value) if key.endswith(SHOWN) else NOT_SHOWN
+    return json.dumps(value) if key.endswith(SHOWN) else HIDDEN
 
 
 DOMAIN: Final = StaticPodDomain(

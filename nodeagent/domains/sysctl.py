@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from nodeagent.core.config.text.plain_json import loads
-from nodeagent.core.plan.change import Change, ChangeKind, KeyChange
+from nodeagent.core.plan.change import HIDDEN, Change, ChangeKind, KeyChange, shortened
 from nodeagent.core.plan.domain import ByContent, Domain, UnitFailure
 from nodeagent.core.plan.policy import DRAIN, REBOOT, Verdict, restart
 from nodeagent.core.plan.sides import Sides
@@ -53,8 +53,6 @@ USER: Final = re.compile(r"user/max_[a-z_]+")
 PLAIN: Final = re.compile(r"-?(?:0|[1-9][0-9]*)")
 # Parts of names whose values are not shown: net.ipv4.tcp_fastopen_key, stable_secret of an interface.
 SECRET: Final = ("secret", "key")
-HIDDEN: Final = "(not shown)"
-LONGEST: Final = 200
 # Names and patterns that are compared with the kernel. A host with more has the strongest actions.
 MAX_NAMES: Final = 200
 MAX_GLOBS: Final = 10
@@ -205,7 +203,7 @@ def _shown(name: str, value: str | None) -> str:
         return ""
     if any(word in name for word in SECRET):
         return HIDDEN
-    return json.dumps(value if len(value) <= LONGEST else f"{value[:LONGEST]}...")
+    return json.dumps(shortened(value))
 
 
 DOMAIN: Final = SysctlDomain(

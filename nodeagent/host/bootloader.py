@@ -126,7 +126,7 @@ class BootupdBootloader:
             available=_shown(available),
             secure_boot=chain.secure_boot,
             kernel=kernel,
-            updated=updated,
+            kernel_after_update=updated,
             unfit=unfit_payload(self._root, tree) if component == EFI and chain.secure_boot else "",
             why=why if state is BootloaderState.UNKNOWN else "",
             revoked=chain.revoked if chain.secure_boot else "",

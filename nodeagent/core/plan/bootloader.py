@@ -124,7 +124,7 @@ def _content(found: _Metadata) -> BootloaderContent:
 
 
 def _order(package: tuple[str, str]) -> tuple[str, list[tuple[int, int, str]]]:
-    return package[0], _parts(package[1])
+    return package[0], version_parts(package[1])
 
 
 def _package(text: str) -> tuple[str, str]:
@@ -142,25 +142,19 @@ def compare(installed: BootloaderContent, available: BootloaderContent) -> Bootl
     if installed == available:
         return BootloaderState.SAME
     newer = False
-    for mine, other in zip(installed.packages, available.packages, strict=False):
-        order = (mine[0] > other[0]) - (mine[0] < other[0]) or compare_versions(mine[1], other[1])
-        if order < 0:
+    for mine, other in zip(map(_order, installed.packages), map(_order, available.packages), strict=False):
+        if mine < other:
             return BootloaderState.OLDER
-        newer = newer or order > 0
+        newer = newer or mine > other
     if len(installed.packages) != len(available.packages):
         fewer = len(installed.packages) < len(available.packages)
         return BootloaderState.OLDER if fewer else BootloaderState.NEWER
     return BootloaderState.NEWER if newer else BootloaderState.SAME
 
 
-def compare_versions(left: str, right: str) -> int:
-    """Return a number below, at or above zero, as the version format specification of the UAPI group has it."""
-    a, b = _parts(left), _parts(right)
-    return (a > b) - (a < b)
-
-
-def _parts(text: str) -> list[tuple[int, int, str]]:
-    """Return the parts of a version, so that lists compare as versions do. The end comes before any part but ``~``."""
+def version_parts(text: str) -> list[tuple[int, int, str]]:
+    """Return the parts of a version, so that lists compare as the version format specification of the UAPI group has
+    it. The end comes before any part but ``~``."""
     found = [_part(match) for match in _PART.finditer(text)]
     return [*found, (_END, 0, "")]
 

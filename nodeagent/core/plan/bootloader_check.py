@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+import msgspec
+
 from nodeagent.core.plan.bootloader import BootloaderState
 from nodeagent.core.plan.secure_boot import KernelTrust, Signature, TrustedKeys, accepts
 from nodeagent.reasons import Reason
@@ -48,9 +50,10 @@ class BootChain:
 class BootloaderCheck:
     """The installed bootloader, compared with that of the deployment that boots next.
 
-    ``component`` is EFI or BIOS. ``kernel`` is whether the installed bootloader starts the next kernel, and ``updated``
-    whether the one of the deployment does. ``revoked`` as in ``BootChain``. ``unfit`` is why the firmware would refuse
-    the bootloader of the deployment, "" if that is not known. ``why`` is why the state is unknown.
+    ``component`` is EFI or BIOS. ``kernel`` is whether the installed bootloader starts the next kernel, and
+    ``kernel_after_update`` whether the one of the deployment does. ``revoked`` as in ``BootChain``. ``unfit`` is why
+    the firmware would refuse the bootloader of the deployment, "" if that is not known. ``why`` is why the state is
+    unknown.
     """
 
     component: str = EFI
@@ -59,10 +62,10 @@ class BootloaderCheck:
     available: str = ""
     secure_boot: bool | None = None
     kernel: KernelTrust = KernelTrust.UNKNOWN
-    updated: KernelTrust = KernelTrust.UNKNOWN
+    kernel_after_update: KernelTrust = KernelTrust.UNKNOWN
+    revoked: str = ""
     unfit: str = ""
     why: str = ""
-    revoked: str = ""
 
 
 class BootloaderStep(StrEnum):
@@ -109,7 +112,8 @@ def decide(check: BootloaderCheck, update: BootloaderUpdate, *, bios: bool) -> B
         return BootloaderDecision()
     # An update after the boot would come too late: the host would not reach it.
     if check.kernel is KernelTrust.REFUSED:
-        if possible and update is BootloaderUpdate.BEFORE_REBOOT and check.updated is not KernelTrust.REFUSED:
+        helps = check.kernel_after_update is not KernelTrust.REFUSED
+        if possible and helps and update is BootloaderUpdate.BEFORE_REBOOT:
             return BootloaderDecision(BootloaderStep.UPDATE, phrase(check), Reason.BOOTLOADER_TOO_OLD)
         message = f"with Secure Boot, the installed bootloader refuses the kernel of the new OS ({phrase(check)})"
         return BootloaderDecision(BootloaderStep.REFUSE, message, Reason.BOOTLOADER_TOO_OLD)
@@ -146,16 +150,4 @@ def phrase(check: BootloaderCheck) -> str:
 
 def check_to_dict(check: BootloaderCheck) -> dict[str, Any]:
     """Return the object ``bootloader`` of the status and of a plan."""
-    return {
-        "component": check.component,
-        "state": str(check.state),
-        "installed": check.installed,
-        "available": check.available,
-        "secure_boot": check.secure_boot,
-        "kernel": str(check.kernel),
-        "kernel_after_update": str(check.updated),
-        "revoked": check.revoked,
-        "unfit": check.unfit,
-        "why": check.why,
-        "summary": phrase(check),
-    }
+    return {**msgspec.to_builtins(check), "summary": phrase(check)}

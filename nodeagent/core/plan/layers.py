@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nodeagent.core.plan.change import Action, KeyChange
+from nodeagent.core.plan.change import HIDDEN, Action, KeyChange, shortened
 
 Key = tuple[str, ...]
 """A key with the names of the tables above it."""
@@ -17,13 +17,9 @@ Rule = Callable[[Key], tuple[tuple[Action, ...], str]]
 
 # Parts of names whose values are not shown.
 SECRET: Final = ("password", "secret", "token", "auth", "identitytoken")
-HIDDEN: Final = "(not shown)"
 
 # Files that editors, package managers and interrupted copies leave.
 LEFTOVERS: Final = (".bak", ".orig", ".rej", ".rpmnew", ".rpmorig", ".rpmsave", ".save", ".swo", ".swp", ".tmp", "~")
-
-# Characters of a value in a plan.
-LONGEST: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,4 +151,4 @@ def is_leftover(path: str) -> bool:
 def _shown(key: Key, value: str) -> str:
     if value and any(word in name.lower() for name in key for word in SECRET):
         return HIDDEN
-    return value if len(value) <= LONGEST else f"{value[:LONGEST]}..."
+    return shortened(value)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.plan.change import Change, KeyChange
+from nodeagent.core.plan.change import HIDDEN, Change, KeyChange, shortened
 from nodeagent.core.plan.domain import NODE, ByContent, Domain, Health, HttpHealth, UnitFailure, owns
 from nodeagent.core.plan.layers import is_leftover
 from nodeagent.core.plan.policy import DAEMON_RELOAD, UNLISTED, Verdict, restart
@@ -31,9 +31,6 @@ from nodeagent.errors import Problem
 # The defaults of the kubelet: it serves healthz on loopback, at this port.
 HEALTHZ_PORT: Final = 10248
 EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104 - an address to ask on loopback, not one to listen on
-HIDDEN: Final = "(not shown)"
-# Characters of a key or a value in a plan.
-MAX_SHOWN: Final = 200
 BY_KEY: Final = ByContent("By the keys that change: Restart kubelet.service at least, Drain and Reboot at most")
 # Results of systemd for a program that ended on its own: it does the same after a boot.
 ENDED: Final = ("exit-code", "protocol", "start-limit-hit", "success")
@@ -79,8 +76,8 @@ class KubeletDomain(Domain):
             path = _document(key, changed, before, after)
             if path in units or path in ENVIRONMENT_FILES:
                 actions = (DAEMON_RELOAD, *actions)
-            name = key if len(key) <= MAX_SHOWN else f"{key[:MAX_SHOWN]}..."
-            found.append(KeyChange(units.get(path, path), name, _shown(key, was), _shown(key, now), actions, why))
+            values = (_shown(key, was), _shown(key, now))
+            found.append(KeyChange(units.get(path, path), shortened(key), *values, actions, why))
         return found
 
     def actions(self, change: Change, sides: Sides) -> Verdict:
@@ -245,8 +242,7 @@ def _shown(key: str, value: Any) -> str:
         return ""
     if secret(key) or key == UNREADABLE:
         return HIDDEN
-    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+    return shortened(json.dumps(value, ensure_ascii=False, sort_keys=True))
 
 
 DOMAIN: Final = KubeletDomain(

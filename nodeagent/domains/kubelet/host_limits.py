@@ -10,12 +10,12 @@ from typing import Final
 
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.plan.layers import parse_toml
+from nodeagent.core.plan.sysctl import DIRECTORIES, parse, read_all
 from nodeagent.domains.kubelet.document import KubeletConfig
 
 CGROUPS: Final = "/sys/fs/cgroup"
 # Only the unified hierarchy has it.
 ROOT_CONTROLLERS: Final = f"{CGROUPS}/cgroup.controllers"
-SYSCTL_DIRS: Final = ("/usr/lib/sysctl.d", "/run/sysctl.d", "/etc/sysctl.d")
 SYSCTL_FILE: Final = "/etc/sysctl.conf"
 SWAPS: Final = "/proc/swaps"
 CONTAINERD: Final = "/etc/containerd/config.toml"
@@ -34,7 +34,7 @@ def paths_of(config: KubeletConfig) -> Collection[str]:
     """Return the files of the host that the checks of ``config`` need."""
     found = {SWAPS, ROOT_CONTROLLERS, *(_controllers(group) for _, _, group in _enforced(config))}
     if config.keys.get("protectKernelDefaults") is True:
-        found |= {f"/proc/sys/{name}" for name in KERNEL} | {f"{path}/" for path in SYSCTL_DIRS} | {SYSCTL_FILE}
+        found |= {f"/proc/sys/{name}" for name in KERNEL} | {f"{path}/" for path in DIRECTORIES} | {SYSCTL_FILE}
     if "containerd" in str(config.keys.get("containerRuntimeEndpoint")):
         found.add(CONTAINERD)
     return found
@@ -50,7 +50,7 @@ def host_problems_of(config: KubeletConfig) -> Iterator[tuple[str, str]]:
             yield key, f"names a cgroup that this host does not have: {group}"
     if config.keys.get("protectKernelDefaults") is True:
         # A value that sysctl.d sets is right after a boot, and may only be changed at the moment.
-        set_at_boot = _sysctls(config.files)
+        set_at_boot = {**read_all(config.files).values, **parse(config.files.get(SYSCTL_FILE, b"")).values}
         for name, wanted in KERNEL.items():
             value = config.files.get(f"/proc/sys/{name}", wanted.encode()).decode("ascii", "replace").strip()
             if value != wanted and set_at_boot.get(name) != wanted:
@@ -99,21 +99,6 @@ def _made(config: KubeletConfig, group: str) -> bool:
 
 def _controllers(group: str) -> str:
     return f"{CGROUPS}{group}/cgroup.controllers"
-
-
-def _sysctls(files: Mapping[str, bytes]) -> dict[str, str]:
-    """Return the settings of sysctl.d(5), by names with slashes."""
-    # A file replaces those of the same name in the weaker directories, and all are applied in the order of names.
-    by_name = {
-        path.rpartition("/")[2]: path for each in SYSCTL_DIRS for path in sorted(files) if path.startswith(f"{each}/")
-    }
-    found: dict[str, str] = {}
-    for path in (*(path for name, path in sorted(by_name.items()) if name.endswith(".conf")), SYSCTL_FILE):
-        for line in files.get(path, b"").decode(errors="replace").splitlines():
-            name, equals, value = line.strip().partition("=")
-            if equals and not name.startswith(("#", ";")):
-                found[name.strip().removeprefix("-").replace(".", "/")] = value.strip()
-    return found
 
 
 def _systemd_cgroup(content: bytes | None) -> bool | None:
