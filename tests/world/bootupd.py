@@ -60,7 +60,9 @@ class FakeBootloader:
             available=f"shim-{brings}",
             secure_boot=True,
             kernel=KernelTrust.ACCEPTED if world.bootloader >= needed else KernelTrust.REFUSED,
-            kernel_after_update=KernelTrust.ACCEPTED if max(brings, world.bootloader) >= needed else KernelTrust.REFUSED,
+            kernel_after_update=KernelTrust.ACCEPTED
+            if max(brings, world.bootloader) >= needed
+            else KernelTrust.REFUSED,
             unfit=world.unfit,
         )
 

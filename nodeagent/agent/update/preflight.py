@@ -18,8 +18,7 @@ from nodeagent.agent.update.run import Basis, Ports, Update, UpdatePolicy
 from nodeagent.agent.update.verification import in_force, mismatches, os_mismatches, with_os
 from nodeagent.agent.update.writing import managed_keys
 from nodeagent.core.config.file_tree import expand
-from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
-from nodeagent.core.config.meaning import meaning
+from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig, meaning
 from nodeagent.core.config.parse import parse
 from nodeagent.core.plan.change import Plan
 from nodeagent.core.plan.deployment import OS_DOMAINS, OsTarget, target_between, target_to_dict, unmet

@@ -63,14 +63,14 @@ def kind_of(value: object) -> str:
             return "an object"
 
 
-def similar(key: str, names: Collection[str]) -> str:
+def similar(key: str, names: Collection[str], cutoff: float = 0.75) -> str:
     """The end of a message about the unknown ``key``: the one of ``names`` that was probably meant, if any."""
     if not names:
         return ""
     # The import takes 3 ms, which a valid document need not pay.
     from difflib import get_close_matches
 
-    close = get_close_matches(key[:MAX_QUOTED], sorted(names), 1, cutoff=0.75)
+    close = get_close_matches(key[:MAX_QUOTED], sorted(names), 1, cutoff)
     return f"; did you mean {close[0]}?" if close else ""
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
-from nodeagent.core.config.problems import shown
+from nodeagent.core.config.problems import shown, similar
 
 # The most characters of a line that sshd reads.
 MAX_LINE: Final = 8192
@@ -115,17 +115,9 @@ def _key_problem(kind: str, rest: str) -> str:
 def _unknown_type(kind: str) -> str:
     if kind == "ssh-dss":
         return "is a DSA key (ssh-dss), which OpenSSH does not accept since version 7.0"
-    close = _close(kind, _TYPES)
-    if close:
-        return f"{shown(kind)} is not a type of key; did you mean {close[0]}?"
+    if meant := similar(kind, _TYPES, 0.8):
+        return f"{shown(kind)} is not a type of key{meant}"
     return "is not a public key: a line begins with the type of the key, such as ssh-ed25519, or with options"
-
-
-def _close(word: str, known: Iterable[str]) -> list[str]:
-    # The import takes 3 ms, which a valid key need not pay.
-    from difflib import get_close_matches
-
-    return get_close_matches(word[:100], sorted(known), 1, cutoff=0.8)
 
 
 class _Short(Exception):
@@ -189,8 +181,8 @@ def _options_problem(options: str) -> str:
             if not equals or not (value.startswith('"') and value.endswith('"') and len(value) > 1):
                 return f'the option {name} needs a value in double quotes: {name}="..."'
         elif name not in _SWITCHES:
-            close = _close(name, [*_WITH_VALUE, *_SWITCHES])
-            return f"{shown(name)} is not an option of a key; did you mean {close[0]}?" if close else _unknown_type("")
+            meant = similar(name, _WITH_VALUE | _SWITCHES, 0.8)
+            return f"{shown(name)} is not an option of a key{meant}" if meant else _unknown_type("")
         elif equals:
             return f"the option {name} takes no value"
     return ""

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from nodeagent.core.config.text import document, plain_json
 from nodeagent.core.validate.kubelet_conf import KUBECONFIG, is_kubeconfig
+from nodeagent.domains.kubelet.keys import KEYS
 from nodeagent.domains.kubelet.unit import KubeletUnit, read_unit, unit_paths
 from nodeagent.errors import InvalidInput
 
@@ -26,7 +27,7 @@ UNREADABLE: Final = "(unreadable)"
 # Levels. Real documents have four; the input must not exhaust the stack of the daemon.
 MAX_MERGE_DEPTH: Final = 50
 
-# Flags whose key of the configuration has another name, and their form: the others are the name in camel case.
+# Flags by the form of their value. The others have one value, if a key has their name in camel case, or a renamed one.
 MAPS: Final = (
     "cpu-manager-policy-options",
     "feature-gates",
@@ -37,44 +38,6 @@ MAPS: Final = (
 )
 THRESHOLDS: Final = ("eviction-hard", "eviction-soft", "eviction-minimum-reclaim", "eviction-soft-grace-period")
 LISTS: Final = ("cluster-dns", "enforce-node-allocatable", "tls-cipher-suites", "allowed-unsafe-sysctls")
-SCALARS: Final = (
-    "address",
-    "cgroup-driver",
-    "cgroup-root",
-    "cgroups-per-qos",
-    "cluster-domain",
-    "container-log-max-files",
-    "container-log-max-size",
-    "container-runtime-endpoint",
-    "cpu-manager-policy",
-    "fail-swap-on",
-    "file-check-frequency",
-    "healthz-bind-address",
-    "healthz-port",
-    "image-gc-high-threshold",
-    "image-gc-low-threshold",
-    "image-service-endpoint",
-    "max-pods",
-    "memory-manager-policy",
-    "pod-max-pids",
-    "pod-manifest-path",
-    "pods-per-core",
-    "port",
-    "protect-kernel-defaults",
-    "read-only-port",
-    "register-node",
-    "reserved-cpus",
-    "reserved-memory",
-    "resolv-conf",
-    "rotate-certificates",
-    "serialize-image-pulls",
-    "system-cgroups",
-    "tls-cert-file",
-    "tls-min-version",
-    "tls-private-key-file",
-    "topology-manager-policy",
-    "topology-manager-scope",
-)
 RENAMED: Final = {
     "cluster-dns": "clusterDNS",
     "image-gc-high-threshold": "imageGCHighThresholdPercent",
@@ -230,10 +193,10 @@ def _flag_keys(flag: str, value: str) -> Iterator[tuple[str, Any]]:
         yield name, value.split(",")
     elif flag in ("v", "vmodule"):
         yield ("logging.verbosity" if flag == "v" else "logging.vmodule"), _scalar(value)
-    elif flag in SCALARS:
+    elif name in KEYS:
         yield name, _scalar(value)
     else:
-        # The dashes stay for a flag of unknown form, so that it matches no listed key and has the strongest actions.
+        # The dashes stay for a flag without a known key, so that it has the strongest actions.
         yield f"--{flag}", value
 
 
