@@ -8,15 +8,16 @@ plugin that fails, and the kubelet then finds no runtime; so its plugins are loo
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Final
 
 from nodeagent.core.plan.change import Action, Change, KeyChange
-from nodeagent.core.plan.domain import NODE, ByContent, Domain, Health, PluginHealth, UnitFailure, verdict_of
+from nodeagent.core.plan.domain import NODE, ByContent, Domain, Health, PluginHealth, UnitFailure
 from nodeagent.core.plan.layers import Key, Layer, is_leftover, key_changes, merged, parse_toml, toml_problems
 from nodeagent.core.plan.policy import DRAIN, NONE, REBOOT, Verdict, restart
-from nodeagent.core.plan.program import TREE, ProgramCheck, ProgramResult
+from nodeagent.core.plan.program import TREE, ProgramCheck, rejection
 from nodeagent.core.plan.sides import HostView, Sides
 from nodeagent.errors import Problem
 
@@ -81,10 +82,13 @@ def _layers(files: Mapping[str, bytes]) -> list[Layer]:
 
 
 def _imports(layer: Layer) -> list[str]:
-    imports = (layer.data or {}).get("imports", ())
-    texts = [name for name in imports if isinstance(name, str)] if isinstance(imports, list) else []
     # A relative import starts at the directory of the file that has it.
-    return [posixpath.normpath(posixpath.join(posixpath.dirname(layer.path), name)) for name in texts]
+    return [posixpath.normpath(posixpath.join(posixpath.dirname(layer.path), name)) for name in _written(layer)]
+
+
+def _written(layer: Layer) -> list[str]:
+    imports = (layer.data or {}).get("imports")
+    return [name for name in imports if isinstance(name, str)] if isinstance(imports, list) else []
 
 
 def _matches(pattern: str, path: str) -> bool:
@@ -125,7 +129,7 @@ class ContainerdDomain(Domain):
         # Another program may read such a file, so nothing is known about the effect of a change.
         if change.key not in {layer.path for layer in (*_layers(sides.before), *_layers(sides.after))}:
             return Verdict(STRONGEST, f"{MAIN} does not import it")
-        return verdict_of([key for key in self.changes(sides) if key.document == change.key])
+        return super().actions(change, sides)
 
     def programs(self, sides: Sides) -> Sequence[ProgramCheck]:
         return [_check(sides.after, _check(sides.before, None))] if self.changes(sides) else ()
@@ -157,14 +161,13 @@ def _check(files: Mapping[str, bytes], control: ProgramCheck | None) -> ProgramC
     tree = {layer.path: _with_own_imports(layer, files[layer.path]) for layer in _layers(files)}
     arguments = (f"--config={TREE}{MAIN}", "config", "dump")
     # The file of --config must exist, even where only the defaults are in use.
-    return ProgramCheck("containerd", arguments, {MAIN: b"", **tree}, _judge, control=control)
+    judge = partial(rejection, "containerd", MAIN)
+    return ProgramCheck("containerd", arguments, {MAIN: b"", **tree}, judge, control=control)
 
 
 def _with_own_imports(layer: Layer, content: bytes) -> bytes:
     """Return the file with relative imports: a copy with absolute ones would import the files of the host."""
-    data, changed = layer.data or {}, content
-    imports = data.get("imports")
-    names = [name for name in imports if isinstance(name, str)] if isinstance(imports, list) else []
+    data, changed, names = layer.data or {}, content, _written(layer)
     relative = {name: posixpath.relpath(name, posixpath.dirname(layer.path)) for name in names if name.startswith("/")}
     for name, short in relative.items():
         for quote in "\"'":
@@ -172,13 +175,6 @@ def _with_own_imports(layer: Layer, content: bytes) -> bytes:
     # A name with escapes, or one that is the value of another key as well, is left as it is.
     wanted = {**data, "imports": [relative.get(name, name) for name in names]}
     return changed if relative and parse_toml(changed)[0] == wanted else content
-
-
-def _judge(result: ProgramResult) -> Iterable[Problem]:
-    if result.status != 0:
-        lines = [line for line in result.lines if line.strip()]
-        reason = lines[-1] if lines else f"status {result.status}"
-        yield Problem(MAIN, f"containerd rejects the configuration: {reason}")
 
 
 DOMAIN: Final = ContainerdDomain(

@@ -6,17 +6,18 @@ keys, stops at the first error, and only logs it. Sources: ``pkg/config/config.g
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from nodeagent.core.plan.change import Action, KeyChange
 from nodeagent.core.plan.domain import NODE, ByContent, Domain, ReloadProof, SocketHealth, UnitFailure
 from nodeagent.core.plan.layers import Key, Layer, is_leftover, key_changes, merged, parse_toml, toml_problems
 from nodeagent.core.plan.policy import DRAIN, NONE, REBOOT, reload, restart
-from nodeagent.core.plan.program import TREE, ProgramCheck, ProgramResult
+from nodeagent.core.plan.program import TREE, ProgramCheck, rejection
 from nodeagent.core.plan.sides import Sides
-from nodeagent.domains.kubelet.unit import UNIT_DIRS, KubeletUnit, read_unit
+from nodeagent.domains.kubelet.unit import UNIT_DIRS, read_unit
 from nodeagent.errors import Problem
 
 UNIT: Final = "crio.service"
@@ -100,10 +101,6 @@ def _changed(sides: Sides) -> list[str]:
     return sorted(changed, key=lambda path: (path != MAIN, path))
 
 
-def _unit(files: Mapping[str, bytes]) -> KubeletUnit:
-    return read_unit(files, UNIT, "crio")
-
-
 def _whole(key: Key) -> bool:
     return key[:-1] in _WHOLE
 
@@ -114,7 +111,8 @@ class CrioDomain(Domain):
     def reads(self, sides: Sides) -> Collection[str]:
         # The unit and its environment files have the flags that a reload drops.
         units = [path for directory in UNIT_DIRS for path in (f"{directory}/{UNIT}", f"{directory}/{UNIT}.d/")]
-        sources = [path for side in (sides.before, sides.after) for path in _unit(side).environment_files]
+        before, after = (read_unit(side, UNIT, "crio") for side in (sides.before, sides.after))
+        sources = (*before.environment_files, *after.environment_files)
         return (MAIN, f"{DROPINS}/", *units, *(path for path in sources if path.startswith("/")))
 
     def changes(self, sides: Sides) -> Sequence[KeyChange]:
@@ -140,7 +138,7 @@ class CrioDomain(Domain):
             if path.startswith(f"{DROPINS}/") and is_leftover(path):
                 yield Problem(path, "is read by CRI-O, which reads every file of the directory, whatever its name")
         # A reload starts from the defaults and the files, and forgets the command line (cri-o#7586).
-        flags = [f"--{flag}" for flag in _unit(sides.after).flags if flag in DROPPED]
+        flags = [f"--{flag}" for flag in read_unit(sides.after, UNIT, "crio").flags if flag in DROPPED]
         actions = {action for key in self.changes(sides) for action in key.actions}
         if flags and RELOAD[0] in actions and RESTART[0] not in actions:
             yield Problem(UNIT, f"loses {', '.join(flags)} of its command line with a reload, until its next start")
@@ -157,13 +155,7 @@ def _check(files: Mapping[str, bytes], control: ProgramCheck | None) -> ProgramC
     # The directories exist, even without a file in them.
     tree.setdefault(MAIN, b"")
     arguments = (f"--config={TREE}{MAIN}", f"--config-dir={TREE}{DROPINS}", "config")
-    return ProgramCheck("crio", arguments, tree, _judge, control=control)
-
-
-def _judge(result: ProgramResult) -> Iterable[Problem]:
-    if result.status != 0:
-        lines = [line for line in result.lines if line.strip()]
-        yield Problem(MAIN, f"crio rejects the configuration: {lines[-1] if lines else f'status {result.status}'}")
+    return ProgramCheck("crio", arguments, tree, partial(rejection, "crio", MAIN), control=control)
 
 
 DOMAIN: Final = CrioDomain(

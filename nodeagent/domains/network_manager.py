@@ -16,6 +16,7 @@ from typing import Final
 
 from nodeagent.core.plan.change import HIDDEN, KeyChange, shortened
 from nodeagent.core.plan.domain import ByContent, Domain, UnitFailure
+from nodeagent.core.plan.layers import by_name
 from nodeagent.core.plan.policy import DRAIN, REBOOT, restart
 from nodeagent.core.plan.program import SCRATCH, TREE, ProgramCheck, ProgramResult
 from nodeagent.core.plan.sides import Sides
@@ -126,14 +127,8 @@ def _is_read(path: str) -> bool:
 
 def _read_files(files: Mapping[str, bytes]) -> dict[str, Settings]:
     """Return the settings of the files that NetworkManager reads of these, path to content."""
-    by_name: dict[str, str] = {}
-    for directory in DIRECTORIES:
-        for path in files:
-            above, _, name = path.rpartition("/")
-            if above == directory and name.endswith(SUFFIX):
-                by_name[name] = path
-    paths = (*by_name.values(), *((MAIN,) if MAIN in files else ()))
-    return {path: _parse(files[path]) for path in paths}
+    paths = [*by_name(files, DIRECTORIES, SUFFIX), MAIN]
+    return {path: _parse(files[path]) for path in paths if path in files}
 
 
 def _ended(sides: Sides, files: Mapping[str, Settings]) -> str:

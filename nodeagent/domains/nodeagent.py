@@ -191,11 +191,9 @@ def _own_dropin(node: RegularFile | SymbolicLink) -> Iterator[str]:
         return
     commands = None
     for section, key, value in _lines(node):
-        if section == "Unit" and value and key.startswith(("Condition", "Assert")):
-            yield f"{key}= could keep {OWN_UNIT} from starting"
-        elif section == "Unit" and value and key in ("Requires", "Requisite", "BindsTo", "Conflicts"):
+        if section == "Unit" and value and key in ("Requires", "Requisite", "BindsTo", "Conflicts"):
             yield f"{key}= could keep {OWN_UNIT} from starting, or stop it in an update"
-        elif section == "Service" and value and key in ("ExecCondition", "ExecStartPre"):
+        elif value and _hinders_start(section, key):
             yield f"{key}= could keep {OWN_UNIT} from starting"
         elif section == "Service" and value and key in ("User", "DynamicUser", "RootDirectory", "RootImage"):
             yield f"{key}= would keep nodeagent from managing this host"

@@ -141,6 +141,20 @@ def not_taken_over(running: bytes, keys: Sequence[KeyChange]) -> str | None:
     return "" if keys and all(found[key.key] == key.after for key in keys) else None
 
 
+def by_name(files: Mapping[str, bytes], directories: Sequence[str], suffix: str) -> list[str]:
+    """Return the paths of the files in ``directories`` that count, in the order of their names.
+
+    A file replaces those of the same name in earlier directories.
+    """
+    found: dict[str, str] = {}
+    for directory in directories:
+        for path in files:
+            above, _, name = path.rpartition("/")
+            if above == directory and name.endswith(suffix):
+                found[name] = path
+    return [path for _, path in sorted(found.items())]
+
+
 def is_leftover(path: str) -> bool:
     """Return whether a file of a drop-in directory is probably there by accident."""
     # CRI-O reads every file of its directory, whatever the ending, so a backup there is configuration.

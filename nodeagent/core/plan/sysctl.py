@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from nodeagent.core.plan.layers import by_name
+
 DIRECTORY: Final = "/etc/sysctl.d"
 # The strongest last: its file replaces those of the same name.
 DIRECTORIES: Final = ("/usr/lib/sysctl.d", "/usr/local/lib/sysctl.d", "/run/sysctl.d", DIRECTORY)
@@ -82,13 +84,7 @@ def is_glob(name: str) -> bool:
 
 def read_all(files: Mapping[str, bytes]) -> KernelSettings:
     """Return the settings of the files that systemd-sysctl reads of these, path to content."""
-    by_name: dict[str, str] = {}
-    for directory in DIRECTORIES:
-        for path in files:
-            above, _, name = path.rpartition("/")
-            if above == directory and name.endswith(SUFFIX):
-                by_name[name] = path
-    read = {path: parse(files[path]) for _, path in sorted(by_name.items())}
+    read = {path: parse(files[path]) for path in by_name(files, DIRECTORIES, SUFFIX)}
     values: dict[str, str | None] = {}
     for each in read.values():
         values |= each.values

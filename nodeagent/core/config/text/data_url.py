@@ -10,7 +10,6 @@ from __future__ import annotations
 import binascii
 import re
 import zlib
-from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -47,31 +46,11 @@ class ContentError(ValueError):
 
 def decode(source: str) -> bytes:
     """Return the content of the URL ``source``. Raises ``ContentError``."""
-    is_base64, start = _split(source)
-    data = source[start:]
-    return _decode_base64(data) if is_base64 else _decode_percent(data)
-
-
-def _split(source: str) -> tuple[bool, int]:
-    """Return whether the data of ``source`` is in base64, and where it starts."""
-    comma = source.find(",")
-    header = source[: comma + 1]
-    if 0 <= comma < _MAX_HEADER and '"' not in header:
-        return _is_base64(header), comma + 1
-    # A quoted parameter may contain a comma.
-    match = _HEADER.match(source[:_MAX_HEADER])
-    if match is None:
+    header = _HEADER.match(source, 0, _MAX_HEADER)
+    if header is None:
         raise ContentError(_header_problem(source))
-    return match["base64"] is not None, match.end()
-
-
-# A config has thousands of files and a handful of headers.
-@lru_cache(maxsize=64)
-def _is_base64(header: str) -> bool:
-    match = _HEADER.fullmatch(header)
-    if match is None:
-        raise ContentError(_header_problem(header))
-    return match["base64"] is not None
+    data = source[header.end() :]
+    return _decode_base64(data) if header["base64"] else _decode_percent(data)
 
 
 def _header_problem(source: str) -> str:
