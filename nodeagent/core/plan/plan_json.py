@@ -7,7 +7,7 @@ ignored, because a newer agent may have stored the plan. Unknown actions are an 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import fields, replace
 from typing import Any, Final
 
 import msgspec
@@ -44,7 +44,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
                 **({"why": planned.why} if planned.why else {}),
                 **({"avoids_reboot": True} if planned.avoids_reboot else {}),
                 **({"keys": [_key_to_dict(key) for key in planned.keys]} if planned.keys else {}),
-                **({"details": [_detail_to_dict(each) for each in planned.details]} if planned.details else {}),
+                **({"details": [_set_fields(each) for each in planned.details]} if planned.details else {}),
             }
             for planned in plan.changes
         ],
@@ -56,29 +56,22 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
 
 
 def action_to_dict(action: Action) -> dict[str, Any]:
-    out: dict[str, Any] = {"type": str(action.type)}
-    if action.unit:
-        out["unit"] = action.unit
-    if action.paths:
-        out["paths"] = list(action.paths)
-    return out
+    """Return the object of an action without ``because``."""
+    return _set_fields(replace(action, because=()))
 
 
 def _key_to_dict(key: KeyChange) -> dict[str, Any]:
-    return {
-        "document": key.document,
-        "key": key.key,
-        "before": key.before,
-        "after": key.after,
-        "actions": [action_to_dict(action) for action in key.actions],
-        **({"why": key.why} if key.why else {}),
-        **({"next_start": key.next_start} if key.next_start else {}),
-    }
+    return {**_set_fields(key), "actions": [action_to_dict(action) for action in key.actions]}
 
 
-def _detail_to_dict(detail: Detail) -> dict[str, Any]:
-    # A count of 0 lines stays: it was counted.
-    return {key: value for key, value in asdict(detail).items() if value not in ("", None)}
+def _set_fields(part: Action | KeyChange | Detail) -> dict[str, Any]:
+    """Return the fields that have another value than their default."""
+    found: dict[str, Any] = {}
+    for each in fields(part):
+        value = getattr(part, each.name)
+        if value != each.default:
+            found[each.name] = list(value) if isinstance(value, tuple) else msgspec.to_builtins(value)
+    return found
 
 
 class _Planned(Struct):

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from nodeagent.core.validate.pem import der_value
+
 # An image, in memory or mapped: a kernel has many megabytes, of which few pages are read.
 Image = bytes | mmap.mmap
 
@@ -295,15 +297,9 @@ def _children(der: bytes) -> list[tuple[int, bytes]]:
 
 
 def _element(der: bytes, at: int) -> tuple[int, bytes, int]:
-    _expect(at + 2 <= len(der))
-    tag, length, start = der[at], der[at + 1], at + 2
-    if length >= 0x80:
-        size = length & 0x7F
-        # Without a size the length is indefinite, which DER does not have. Four bytes are enough for any image.
-        _expect(1 <= size <= 4 and start + size <= len(der))
-        length, start = int.from_bytes(der[start : start + size], "big"), start + size
-    _expect(start + length <= len(der))
-    return tag, der[start : start + length], start + length
+    start, end = der_value(der, at) or (0, 0)
+    _expect(0 < end <= len(der))
+    return der[at], der[start:end], end
 
 
 def _expect(good: bool) -> None:

@@ -27,45 +27,38 @@ def check_main(content: bytes) -> Iterator[str]:
 
 def is_kubeconfig(content: bytes) -> bool:
     """Return whether the file is a kubeconfig, which has credentials."""
-    import yaml
-
-    try:
-        content.decode()
-        return len(content) <= MAX_BYTES and (_top(content) or {}).get("kind") == KUBECONFIG
-    except (UnicodeDecodeError, yaml.YAMLError):
-        return False
+    return _read(content)[0].get("kind") == KUBECONFIG
 
 
 def check(content: bytes) -> Iterator[str]:
-    # Only a config with this file pays for the import.
-    import yaml
-
-    if len(content) > MAX_BYTES:
-        yield f"is {len(content)} bytes; a kubelet configuration has at most {MAX_BYTES}"
-        return
-    try:
-        content.decode()
-        top = _top(content)
-    except UnicodeDecodeError as error:
-        yield f"is not UTF-8 at offset {error.start}"
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = "" if mark is None else f"line {mark.line + 1} column {mark.column + 1}: "
-        yield f"is not YAML: {where}{_without_quotes(error.problem or '')}"
-    except yaml.YAMLError:
-        yield "is not YAML: it has a character that YAML does not allow"
-    else:
-        yield from _top_problems(top)
-
-
-def _top_problems(top: dict[str, str] | None) -> Iterator[str]:
-    if top is None:
-        yield "is not a YAML mapping of settings"
-        return
+    top, problem = _read(content)
+    if problem:
+        yield problem
     if "kind" in top and top["kind"] != KIND:
         yield f"kind must be {KIND}, is {shown(top['kind'])}"
     if "apiVersion" in top and not top["apiVersion"].startswith(GROUP):
         yield f"apiVersion must be {GROUP}v1beta1, is {shown(top['apiVersion'])}"
+
+
+def _read(content: bytes) -> tuple[dict[str, str], str]:
+    """Return the top-level scalars, and why there are none."""
+    # Only a config with this file pays for the import.
+    import yaml
+
+    if len(content) > MAX_BYTES:
+        return {}, f"is {len(content)} bytes; a kubelet configuration has at most {MAX_BYTES}"
+    try:
+        content.decode()
+        top = _top(content)
+    except UnicodeDecodeError as error:
+        return {}, f"is not UTF-8 at offset {error.start}"
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = "" if mark is None else f"line {mark.line + 1} column {mark.column + 1}: "
+        return {}, f"is not YAML: {where}{_without_quotes(error.problem or '')}"
+    except yaml.YAMLError:
+        return {}, "is not YAML: it has a character that YAML does not allow"
+    return ({}, "is not a YAML mapping of settings") if top is None else (top, "")
 
 
 def _top(content: bytes) -> dict[str, str] | None:

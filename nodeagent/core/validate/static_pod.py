@@ -120,11 +120,7 @@ def same_object(one: StaticPod, other: StaticPod) -> bool:
 
     Its id of a pod is a hash of the decoded object. An explicit default counts as a difference here, not there.
     """
-    return _canonical(one) == _canonical(other)
-
-
-def _canonical(pod: StaticPod) -> str:
-    return json.dumps(pod.document, sort_keys=True)
+    return json.dumps(one.document, sort_keys=True) == json.dumps(other.document, sort_keys=True)
 
 
 def _decode(content: bytes) -> object:
@@ -221,9 +217,7 @@ def _volumes(value: object) -> Generator[str, None, set[str]]:
 
 
 def _source(where: str, volume: Mapping[str, object]) -> Iterator[str]:
-    for key, what in _API_VOLUMES.items():
-        if volume.get(key) is not None:
-            yield f"{where}.{key}: a static pod must not refer to {what}"
+    yield from _references(where, volume, _API_VOLUMES)
     host = volume.get("hostPath")
     if host is not None:
         path = host.get("path") if isinstance(host, dict) else None
@@ -282,8 +276,8 @@ def _environment(where: str, container: Mapping[str, object]) -> Iterator[str]:
         yield from _references(place, source)
 
 
-def _references(where: str, source: object) -> Iterator[str]:
-    for key, what in _API_ENV.items():
+def _references(where: str, source: object, kinds: Mapping[str, str] = _API_ENV) -> Iterator[str]:
+    for key, what in kinds.items():
         if isinstance(source, dict) and source.get(key) is not None:
             yield f"{where}.{key}: a static pod must not refer to {what}"
 
