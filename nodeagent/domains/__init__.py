@@ -20,10 +20,9 @@ from nodeagent.core.plan.diff import differing
 from nodeagent.core.plan.domain import ByContent, Checker, Domain, Health, ReloadProof, UnitFailure, owns
 from nodeagent.core.plan.policy import SSHKEY, USER_DOMAINS, Entry, Policy
 from nodeagent.core.plan.program import ProgramCheck
-from nodeagent.core.plan.reconcile import check_reconcilable, remedy
+from nodeagent.core.plan.reconcile import check_access, check_reconcilable, remedy
 from nodeagent.core.plan.safe_parts import USER_GROUP
 from nodeagent.core.plan.sides import HostView, Sides
-from nodeagent.core.validate import access
 from nodeagent.domains import (
     containerd,
     crio,
@@ -205,7 +204,7 @@ def _same_keys(entries: Mapping[str, Value], keys: Iterable[str]) -> dict[str, V
 def validate(old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
     """Return the problems of changed contents, as far as it shows without a host. Paths are those of the host, or for
     a user that of its entry."""
-    return (*_contents(Sides(old, new)), *_scripts(old, new), *access.check(old, new))
+    return (*_contents(Sides(old, new)), *_scripts(old, new), *check_access(old, new))
 
 
 def check_update(old: MachineConfig, new: MachineConfig, name: str) -> None:

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from nodeagent.core.plan.change import Change
 from nodeagent.core.plan.domain import ByContent, Domain
-from nodeagent.core.plan.layers import is_leftover, parse_toml
+from nodeagent.core.plan.layers import by_name, is_leftover, parse_toml
 from nodeagent.core.plan.policy import DRAIN, NONE, Verdict, reload
 from nodeagent.core.plan.sides import Sides
 from nodeagent.core.validate import registries_conf
@@ -43,31 +43,21 @@ class RegistriesDomain(Domain):
         return (REGISTRIES_CONF, f"{DROPINS}/")
 
     def actions(self, change: Change, sides: Sides) -> Verdict:
-        if change.key != REGISTRIES_CONF and not _is_dropin(change.key):
+        if change.key != REGISTRIES_CONF and not by_name([change.key], [DROPINS], SUFFIX):
             return Verdict((NONE,), f"only files of {DROPINS} itself that end in {SUFFIX} are read")
         if why := unsafe_reason(_documents(sides.before), _documents(sides.after)):
             return Verdict((DRAIN, RELOAD_CRIO), why)
         return Verdict((RELOAD_CRIO,), "only pulls by digest are affected")
 
     def warnings(self, sides: Sides) -> Iterator[Problem]:
-        for path in _dropins(sides.after):
+        for path in by_name(sides.after, [DROPINS], SUFFIX):
             if is_leftover(path):
                 yield Problem(path, "is read by CRI-O, which reads every file of the directory that ends in .conf")
 
 
-def _dropins(files: Mapping[str, bytes]) -> list[str]:
-    """Return the paths of the drop-ins that are read, in order."""
-    return sorted(filter(_is_dropin, files))
-
-
-def _is_dropin(path: str) -> bool:
-    directory, _, name = path.rpartition("/")
-    # Hidden names count, and subdirectories do not.
-    return directory == DROPINS and name.endswith(SUFFIX)
-
-
 def _documents(files: Mapping[str, bytes]) -> list[bytes]:
-    return [files[path] for path in (REGISTRIES_CONF, *_dropins(files)) if path in files]
+    # Hidden names count, and subdirectories do not.
+    return [files[path] for path in (REGISTRIES_CONF, *by_name(files, [DROPINS], SUFFIX)) if path in files]
 
 
 def unsafe_reason(old: Sequence[bytes], new: Sequence[bytes]) -> str:

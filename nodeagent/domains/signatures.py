@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from nodeagent.core.plan.domain import Domain
-from nodeagent.core.plan.layers import is_leftover
+from nodeagent.core.plan.layers import by_name, is_leftover
 from nodeagent.core.plan.policy import reload
 from nodeagent.core.plan.sides import Sides
 from nodeagent.core.validate import registries_d, signature_policy
@@ -59,8 +59,7 @@ def _keys(files: Mapping[str, bytes]) -> Mapping[str, str]:
 
 def _locations(files: Mapping[str, bytes]) -> Mapping[str, bytes]:
     """Return the files that are read: of the directory itself, hidden ones included."""
-    directories = {path: path.rpartition("/")[0] for path in files if path.endswith(SUFFIX)}
-    return {path: files[path] for path, directory in directories.items() if directory == LOCATIONS}
+    return {path: files[path] for path in by_name(files, [LOCATIONS], SUFFIX)}
 
 
 DOMAIN: Final = SignaturesDomain(

@@ -21,15 +21,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from nodeagent.core.plan.bootloader import (
+    EFI,
     MAX_JSON,
+    BootloaderCheck,
     BootloaderContent,
     BootloaderState,
     BootloaderStatus,
     compare,
+    judge,
     parse_payload,
     parse_status,
 )
-from nodeagent.core.plan.bootloader_check import EFI, BootloaderCheck, judge
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.report.display import text
 from nodeagent.errors import AgentError, ServiceUnavailable, Terminal

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from nodeagent.core.plan.bootloader import BootloaderState
-from nodeagent.core.plan.bootloader_check import BootloaderCheck
+from nodeagent.core.plan.bootloader import BootloaderCheck, BootloaderState
 from nodeagent.core.plan.deployment import Deployment, booted
 from nodeagent.core.plan.secure_boot import KernelTrust
 from nodeagent.errors import Terminal

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -141,7 +141,7 @@ def not_taken_over(running: bytes, keys: Sequence[KeyChange]) -> str | None:
     return "" if keys and all(found[key.key] == key.after for key in keys) else None
 
 
-def by_name(files: Mapping[str, bytes], directories: Sequence[str], suffix: str) -> list[str]:
+def by_name(files: Collection[str], directories: Sequence[str], suffix: str) -> list[str]:
     """Return the paths of the files in ``directories`` that count, in the order of their names.
 
     A file replaces those of the same name in earlier directories.

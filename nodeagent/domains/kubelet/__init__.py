@@ -20,11 +20,10 @@ from nodeagent.core.plan.policy import DAEMON_RELOAD, UNLISTED, Verdict, restart
 from nodeagent.core.plan.program import ProgramCheck
 from nodeagent.core.plan.sides import HostView, Sides
 from nodeagent.core.validate import kubelet_conf
-from nodeagent.domains.kubelet import reservations
 from nodeagent.domains.kubelet.document import CONFIG_DIRS, CONFIG_FILES, UNREADABLE, KubeletConfig
 from nodeagent.domains.kubelet.dry_run import dry_runs
-from nodeagent.domains.kubelet.host_limits import doubts_of, host_problems_of, paths_of
 from nodeagent.domains.kubelet.keys import DEFAULT_MAX_PODS, REBOOTED, RESTARTED, actions_of, secret
+from nodeagent.domains.kubelet.limits import doubts_of, kept_back, paths_of, problems_of
 from nodeagent.domains.kubelet.unit import KUBELET, UNIT_DIRS
 from nodeagent.errors import Problem
 
@@ -55,8 +54,6 @@ ENVIRONMENT_FILES: Final = ("/etc/default/kubelet", "/etc/sysconfig/kubelet")
 class KubeletDomain(Domain):
     def reads(self, sides: Sides) -> Collection[str]:
         found = {*CONFIG_FILES, *(f"{path}/" for path in CONFIG_DIRS)}
-        # The reservations are compared with the memory and the CPUs of the host.
-        found |= {reservations.MEMINFO, reservations.CPUS, reservations.NODES}
         for directory in UNIT_DIRS:
             found |= {f"{directory}/{KUBELET}", f"{directory}/{KUBELET}.d/"}
         for config in (KubeletConfig(sides.before), KubeletConfig(sides.after)):
@@ -106,8 +103,8 @@ class KubeletDomain(Domain):
         if not _changed_sources(sides, before, after):
             return
         # What was wrong before is no fault of an update that may be about another key.
-        known = {*reservations.problems_of(before), *host_problems_of(before)}
-        for key, problem in (*reservations.problems_of(after), *host_problems_of(after)):
+        known = {*problems_of(before)}
+        for key, problem in problems_of(after):
             if (key, problem) not in known:
                 yield Problem(after.source_of(key), f"{key} {problem}")
         path, now = _static_pods(before), _static_pods(after)
@@ -122,8 +119,8 @@ class KubeletDomain(Domain):
                 yield Problem(
                     path, "is read by the kubelet, which reads every file of the directory that ends in .conf"
                 )
-        known = {*doubts_of(before), *reservations.unknown_names(before)}
-        for key, doubt in (*doubts_of(after), *reservations.unknown_names(after)):
+        known = {*doubts_of(before)}
+        for key, doubt in doubts_of(after):
             if (key, doubt) not in known:
                 yield Problem(after.source_of(key), f"{key} {doubt}")
 
@@ -162,7 +159,7 @@ class KubeletDomain(Domain):
         if not any(key.key.partition(".")[0] in RESERVING and self._is_ours(key) for key in keys):
             return {}
         now = KubeletConfig(host.files)
-        found = {resource: reservations.kept_back(now, resource) for resource in ("cpu", "memory", "ephemeral-storage")}
+        found = {resource: kept_back(now, resource) for resource in ("cpu", "memory", "ephemeral-storage")}
         return {resource: amount for resource, amount in found.items() if amount is not None}
 
     def _is_ours(self, key: KeyChange) -> bool:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nodeagent.core.plan.bootloader import BootloaderState
-from nodeagent.core.plan.bootloader_check import (
+from nodeagent.core.plan.bootloader import (
     BootChain,
     BootloaderCheck,
+    BootloaderState,
     BootloaderStep,
     BootloaderUpdate,
     decide,
