@@ -19,8 +19,15 @@ from nodeagent.core.plan.layers import is_leftover
 from nodeagent.core.plan.policy import DAEMON_RELOAD, UNLISTED, Verdict, restart
 from nodeagent.core.plan.program import ProgramCheck
 from nodeagent.core.plan.sides import HostView, Sides
-from nodeagent.core.validate import kubelet_conf
-from nodeagent.domains.kubelet.document import CONFIG_DIRS, CONFIG_FILES, UNREADABLE, KubeletConfig
+from nodeagent.domains.kubelet.document import (
+    CONFIG_DIRS,
+    CONFIG_FILES,
+    UNREADABLE,
+    KubeletConfig,
+    check_form,
+    check_main,
+    is_kubeconfig,
+)
 from nodeagent.domains.kubelet.dry_run import dry_runs
 from nodeagent.domains.kubelet.keys import DEFAULT_MAX_PODS, REBOOTED, RESTARTED, actions_of, secret
 from nodeagent.domains.kubelet.limits import doubts_of, kept_back, paths_of, problems_of
@@ -226,7 +233,7 @@ def _enablement(sides: Sides) -> Iterator[KeyChange]:
 
 
 def _is_kubeconfig(path: str, files: Mapping[str, bytes]) -> bool:
-    return path in files and kubelet_conf.is_kubeconfig(files[path])
+    return path in files and is_kubeconfig(files[path])
 
 
 def _static_pods(config: KubeletConfig) -> str:
@@ -255,8 +262,8 @@ DOMAIN: Final = KubeletDomain(
     },
     units={KUBELET: BY_KEY},
     contents={
-        **dict.fromkeys(CONFIG_FILES, kubelet_conf.check_main),
-        **{f"{path}/*.conf": kubelet_conf.check for path in CONFIG_DIRS},
+        **dict.fromkeys(CONFIG_FILES, check_main),
+        **{f"{path}/*.conf": check_form for path in CONFIG_DIRS},
     },
     health=(HttpHealth(KUBELET, f"http://127.0.0.1:{HEALTHZ_PORT}/healthz"),),
     joined=(KUBELET,),

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
+from nodeagent.core.config.problems import shown
 from nodeagent.core.config.text import document, plain_json
-from nodeagent.core.validate.kubelet_conf import KUBECONFIG, is_kubeconfig
 from nodeagent.domains.kubelet.keys import KEYS
 from nodeagent.domains.kubelet.unit import KubeletUnit, read_unit, unit_paths
 from nodeagent.errors import InvalidInput
@@ -26,6 +26,11 @@ TYPE_KEYS: Final = ("apiVersion", "kind")
 UNREADABLE: Final = "(unreadable)"
 # Levels. Real documents have four; the input must not exhaust the stack of the daemon.
 MAX_MERGE_DEPTH: Final = 50
+KIND: Final = "KubeletConfiguration"
+KUBECONFIG: Final = "Config"
+GROUP: Final = "kubelet.config.k8s.io/"
+# About a hundred times what a kubelet needs.
+MAX_BYTES: Final = 1024 * 1024
 
 # Flags by the form of their value. The others have one value, if a key has their name in camel case, or a renamed one.
 MAPS: Final = (
@@ -217,3 +222,81 @@ def _scalar(text: str) -> Any:
     except ValueError:
         return text
     return value if isinstance(value, bool | int) else text
+
+
+def check_main(content: bytes) -> Iterator[str]:
+    """Check a file at a path where OpenShift has the configuration and kubeadm the kubeconfig of the kubelet."""
+    if not is_kubeconfig(content):
+        yield from check_form(content)
+
+
+def is_kubeconfig(content: bytes) -> bool:
+    """Return whether the file is a kubeconfig, which has credentials."""
+    return _scalars(content)[0].get("kind") == KUBECONFIG
+
+
+def check_form(content: bytes) -> Iterator[str]:
+    """Check the form of a file: YAML or JSON with a KubeletConfiguration.
+
+    The kubelet does not start with a file that it cannot read, and then the node does not return from the reboot that
+    follows the change. Only the form is checked, because only the kubelet of the host knows the keys. Anchors and other
+    YAML that the kubelet accepts are accepted.
+    """
+    top, problem = _scalars(content)
+    if problem:
+        yield problem
+    if "kind" in top and top["kind"] != KIND:
+        yield f"kind must be {KIND}, is {shown(top['kind'])}"
+    if "apiVersion" in top and not top["apiVersion"].startswith(GROUP):
+        yield f"apiVersion must be {GROUP}v1beta1, is {shown(top['apiVersion'])}"
+
+
+def _scalars(content: bytes) -> tuple[dict[str, str], str]:
+    """Return the top-level scalars, and why there are none."""
+    # Only a config with this file pays for the import.
+    import yaml
+
+    if len(content) > MAX_BYTES:
+        return {}, f"is {len(content)} bytes; a kubelet configuration has at most {MAX_BYTES}"
+    try:
+        content.decode()
+        top = _top(content)
+    except UnicodeDecodeError as error:
+        return {}, f"is not UTF-8 at offset {error.start}"
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = "" if mark is None else f"line {mark.line + 1} column {mark.column + 1}: "
+        return {}, f"is not YAML: {where}{_without_quotes(error.problem or '')}"
+    except yaml.YAMLError:
+        return {}, "is not YAML: it has a character that YAML does not allow"
+    return ({}, "is not a YAML mapping of settings") if top is None else (top, "")
+
+
+def _top(content: bytes) -> dict[str, str] | None:
+    """Return the top-level scalars of the first document; None if it is not a mapping. Parse the whole text."""
+    import yaml
+
+    found: dict[str, str] = {}
+    depth, top, key = 0, None, ""
+    # Events expand no alias, so a small text cannot take all memory.
+    for event in yaml.parse(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        if isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if not isinstance(event, yaml.NodeEvent):
+            continue
+        text = event.value if isinstance(event, yaml.ScalarEvent) else ""
+        if not depth:
+            top = top or type(event)
+        elif depth == 1 and key:
+            found.setdefault(key, text)
+            key = ""
+        elif depth == 1:
+            key = text or "?"
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+    return found if top is yaml.MappingStartEvent else None
+
+
+def _without_quotes(problem: str) -> str:
+    """Return the problem without the text of the file that the parser quotes."""
+    return problem.partition("'")[0].strip() if problem.count("'") > 1 else problem

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.plan.layers import parse_toml
-from nodeagent.core.plan.sysctl import DIRECTORIES, parse, read_all
 from nodeagent.core.validate.quantity import parse_quantity
 from nodeagent.domains.kubelet.document import KubeletConfig
+from nodeagent.domains.sysctl import DIRECTORIES, parse, read_all
 
 MEMINFO: Final = "/proc/meminfo"
 CPUS: Final = "/sys/devices/system/cpu/online"
