@@ -179,7 +179,6 @@ def _with_own_imports(layer: Layer, content: bytes) -> bytes:
 
 DOMAIN: Final = ContainerdDomain(
     name="containerd",
-    title="containerd",
     files={
         MAIN: ByContent(f"by key: Restart {UNIT}, or Drain and Reboot"),
         DIRECTORY: ByContent(f"by key for the files that {MAIN} imports; None for certs.d"),

@@ -159,8 +159,7 @@ def _check(files: Mapping[str, bytes], control: ProgramCheck | None) -> ProgramC
 
 
 DOMAIN: Final = CrioDomain(
-    name="crio",
-    title="CRI-O",
+    name="CRI-O",
     files={
         MAIN: ByContent(f"by key: Reload {UNIT}, Restart {UNIT}, or Drain and Reboot"),
         DROPINS: ByContent(f"by key: Reload {UNIT}, Restart {UNIT}, or Drain and Reboot"),

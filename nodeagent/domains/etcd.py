@@ -86,8 +86,7 @@ def _yaml(content: bytes) -> Iterator[str]:
 
 
 DOMAIN: Final = EtcdDomain(
-    name="etcd",
-    title="etcd as a unit",
+    name="etcd as a unit",
     files=dict.fromkeys(FILES, ByContent(f"Restart {ETCD_UNIT}, if an option changes")),
     units={ETCD_UNIT: (DAEMON_RELOAD, *RESTART)},
     # The first two are environment files: systemd skips a line that it cannot read.

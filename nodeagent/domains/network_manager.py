@@ -245,8 +245,7 @@ def _judge(result: ProgramResult) -> Iterator[Problem]:
 
 
 DOMAIN: Final = NetworkManagerDomain(
-    name="network_manager",
-    title="NetworkManager",
+    name="NetworkManager",
     opt_in={MAIN: ByContent(RULE), DIRECTORY: ByContent(RULE)},
     # A file replaces others, and a key of one file those of others.
     joined=(),

@@ -72,8 +72,7 @@ class NodeagentDomain(Domain):
 
 
 DOMAIN: Final = NodeagentDomain(
-    name="nodeagent",
-    title="nodeagent's own settings, policy and unit",
+    name="nodeagent's own settings, policy and unit",
     files={
         SETTINGS: (reload(OWN_UNIT),),
         # Read for each plan.

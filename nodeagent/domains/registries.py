@@ -182,8 +182,7 @@ def _read(text: bytes) -> _Document:
 
 
 DOMAIN: Final = RegistriesDomain(
-    name="registries",
-    title="container registries and mirrors",
+    name="container registries and mirrors",
     files={REGISTRIES_CONF: ByContent(RULE), DROPINS: ByContent(RULE)},
     contents={
         REGISTRIES_CONF: registries_conf.check,

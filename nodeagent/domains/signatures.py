@@ -134,8 +134,7 @@ def _namespace(where: str, value: object) -> Iterator[str]:
 
 
 DOMAIN: Final = SignaturesDomain(
-    name="signatures",
-    title="image signature policies",
+    name="image signature policies",
     files={
         # The controller writes keys to this directory that may change without a reboot.
         "/etc/machine-config-daemon/no-reboot/containers-gpg.pub": RELOAD_CRIO,

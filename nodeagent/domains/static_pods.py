@@ -148,8 +148,7 @@ def _shown(key: str, value: object) -> str:
 
 
 DOMAIN: Final = StaticPodDomain(
-    name="static-pods",
-    title="static pods of the kubelet",
+    name="static pods of the kubelet",
     files={
         DEFAULT_DIRECTORY: ByContent(
             "RestartStaticPod for each changed pod, also in another staticPodPath of the kubelet; None for a pod of an"

@@ -288,8 +288,7 @@ def _shown(name: str, value: str | None) -> str:
 
 
 DOMAIN: Final = SysctlDomain(
-    name="sysctl",
-    title="settings of the kernel",
+    name="settings of the kernel",
     opt_in={DIRECTORY: ByContent(RULE)},
     # A key in one file may be set by another one.
     joined=(),

@@ -19,8 +19,7 @@ KUBELET_CLIENTS: Final = "/etc/kubernetes/kubelet-ca.crt"
 UPDATE_TRUST: Final = restart("coreos-update-ca-trust.service")
 
 CA_TRUST: Final = Domain(
-    name="ca-trust",
-    title="trusted certificate authorities",
+    name="trusted certificate authorities",
     files={
         # The order matters: the runtime reads the store that the first service builds.
         f"{ANCHORS}/openshift-config-user-ca-bundle.crt": (UPDATE_TRUST, restart("crio.service")),
@@ -35,8 +34,7 @@ CA_TRUST: Final = Domain(
 IRI_UNIT: Final = "iri-registry.service"
 
 IRI_REGISTRY: Final = Domain(
-    name="iri-registry",
-    title="the registry of the internal release image",
+    name="the registry of the internal release image",
     files={
         "/etc/iri-registry": (restart(IRI_UNIT),),
         "/usr/local/bin/load-registry-image.sh": (restart(IRI_UNIT),),
@@ -47,8 +45,7 @@ IRI_REGISTRY: Final = Domain(
 
 # The service of nmstate applies it at boot.
 NETWORK: Final = Domain(
-    name="network",
-    title="nmstate network configuration",
+    name="nmstate network configuration",
     files={"/etc/nmstate/openshift": (NONE,)},
 )
 
@@ -65,8 +62,7 @@ class OsImageDomain(Domain):
 
 
 OS_IMAGE: Final = OsImageDomain(
-    name="os-image",
-    title="the OS deployment",
+    name="the OS deployment",
     fields={
         "baseOSExtensionsContainerImage": ByContent(
             "None: it is read with the next change of the OS, the extensions or the kernel type"
@@ -79,8 +75,7 @@ OSTREE_AUTH: Final = "/etc/ostree/auth.json"
 
 # kubelet and CRI-O read the file at each pull, so no service restarts for it. rpm-ostree reads the same format.
 PULL_SECRET: Final = Domain(
-    name="pull-secret",
-    title="registry credentials",
+    name="registry credentials",
     files={KUBELET_AUTH: (NONE,)},
     contents={KUBELET_AUTH: pull_secret.check, OSTREE_AUTH: pull_secret.check},
     fix=True,
@@ -101,16 +96,14 @@ def credentials_of(config: MachineConfig) -> bytes | None:
 # Keys of users are read by sshd at each login. Its configuration is unlisted, as in the machine-config-operator. It is
 # checked all the same: after the reboot that it needs, an invalid one would lock all users out.
 SSHD: Final = Domain(
-    name="sshd",
-    title="ssh keys, passwords and the ssh server",
+    name="ssh keys, passwords and the ssh server",
     sshkey=(NONE,),
     checkers={"/etc/ssh/sshd_config": Checker.SSHD, "/etc/ssh/sshd_config.d/*.conf": Checker.SSHD},
 )
 
 # One syntax error in any file makes sudo refuse all users.
 SUDOERS: Final = Domain(
-    name="sudoers",
-    title="sudo rules",
+    name="sudo rules",
     checkers={"/etc/sudoers": Checker.VISUDO, "/etc/sudoers.d/": Checker.VISUDO},
 )
 
@@ -118,8 +111,7 @@ UNIT_PATHS: Final = (*(f"{UNIT_DIR}/*.{kind}" for kind in UNIT_TYPES), f"{UNIT_D
 
 # The policy has the actions of units. Here it is only checked that systemd can load them.
 UNITS: Final = Domain(
-    name="units",
-    title="systemd units",
+    name="systemd units",
     contents=dict.fromkeys(UNIT_PATHS, unit_file.check),
     # Only the installed systemd knows which directives it has.
     checkers=dict.fromkeys(UNIT_PATHS, Checker.SYSTEMD_ANALYZE),

@@ -102,7 +102,7 @@ ACTIONS = {
     "c": (DRAIN, clear_state("k.service", "/var/lib/k/c"), restart("k.service")),
     "n": (NONE,),
 }
-KEYS = KeysDomain("k", "k", files={"/etc/k.conf": ByContent("by key")})
+KEYS = KeysDomain("k", files={"/etc/k.conf": ByContent("by key")})
 POLICY = Policy(files={"/etc/k.conf": Entry("/etc/k.conf", rule=KEYS.actions, summary="by key")})
 
 

@@ -95,7 +95,6 @@ class Preflight:
             desired.config,
             await self.policy(old, desired.config),
             from_name=from_name or (known[0].config.name if known else ""),
-            to_name=desired.config.name,
             host=host,
         )
         target = await self._target(old, desired.config, plan)

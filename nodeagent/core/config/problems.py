@@ -7,7 +7,7 @@ line) and never contain content, hashes or URLs, which can hold secrets.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from nodeagent.errors import InvalidInput, Problem
@@ -22,6 +22,14 @@ MAX_QUOTED: Final = 100
 MAX_ALIKE: Final = 3
 
 _DIGITS = re.compile(r"\d+")
+_KINDS: Final[Mapping[type, str]] = {
+    type(None): "null",
+    bool: "a boolean",
+    int: "an integer",
+    float: "a number with a fraction",
+    str: "a string",
+    list: "a list",
+}
 
 
 def shown(text: str) -> str:
@@ -46,21 +54,7 @@ def place(trail: Iterable[str | int]) -> str:
 
 def kind_of(value: object) -> str:
     """Name the type of a value of a document as JSON does."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case int():
-            return "an integer"
-        case float():
-            return "a number with a fraction"
-        case str():
-            return "a string"
-        case list():
-            return "a list"
-        case _:
-            return "an object"
+    return _KINDS.get(type(value), "an object")
 
 
 def similar(key: str, names: Collection[str], cutoff: float = 0.75) -> str:

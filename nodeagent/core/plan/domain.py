@@ -120,7 +120,6 @@ class Domain:
     """
 
     name: str
-    title: str
     files: Mapping[str, tuple[Action, ...] | ByContent] = field(default_factory=dict)
     units: Mapping[str, tuple[Action, ...] | ByContent] = field(default_factory=dict)
     fields: Mapping[str, ByContent] = field(default_factory=dict)

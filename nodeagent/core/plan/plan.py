@@ -57,18 +57,17 @@ def make_plan(
     new: MachineConfig,
     policy: Policy,
     from_name: str | None = None,
-    to_name: str | None = None,
     host: HostView = NO_HOST,
 ) -> Plan:
     """Return the plan of an update from ``old`` to ``new``. ``reconcile`` decides whether it is possible.
 
-    The names default to those of the configs. The daemon passes its own if ``old`` is the effective config of the host.
+    ``from_name`` defaults to the name of ``old``. The daemon passes its own if that is the effective config of a host.
     """
     sides = Sides(old, new, host)
     # ``diff`` has an order of its own, so equal updates have equal plans.
     planned = tuple(_planned(change, sides, policy) for change in diff(old, new))
-    names = (old.name if from_name is None else from_name, new.name if to_name is None else to_name)
-    return Plan(*names, planned, combine([(p.change.id, p.actions) for p in planned]))
+    name = old.name if from_name is None else from_name
+    return Plan(name, new.name, planned, combine([(p.change.id, p.actions) for p in planned]))
 
 
 def _planned(change: Change, sides: Sides, policy: Policy) -> PlannedChange:

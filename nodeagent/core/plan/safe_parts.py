@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Any, Final
 
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig
 from nodeagent.core.plan.change import ActionType, Change, Plan, PlannedChange
 from nodeagent.core.plan.diff import diff
-
-Entry = TypeVar("Entry")
 
 SAFE: Final = frozenset({ActionType.NONE, ActionType.DAEMON_RELOAD, ActionType.RELOAD, ActionType.RESTART})
 
@@ -80,27 +78,21 @@ def waiting_of(old: MachineConfig, new: MachineConfig, safe: Collection[str]) ->
 def compose(old: MachineConfig, new: MachineConfig, waiting: Collection[str]) -> MachineConfig:
     """Return ``new``, with the entries ``waiting`` as they are in ``old``."""
     files, units, users = dict(new.files), dict(new.units), dict(new.users)
+    of_users = (users, old.users)
+    sides: dict[str, tuple[dict[str, Any], Mapping[str, Any]]]
+    sides = {"file": (files, old.files), "unit": (units, old.units), "sshkey": of_users, "password": of_users}
     for entry in waiting:
         domain, _, key = entry.partition(":")
-        if domain == "file":
-            _take(files, old.files, key)
-        elif domain == "unit":
-            _take(units, old.units, key)
-        elif domain in ("sshkey", "password"):
-            _take(users, old.users, key)
+        entries, had = sides.get(domain, ({}, {}))
+        entries.pop(key, None)
+        if key in had:
+            entries[key] = had[key]
     return with_os_of(old, replace(new, files=files, units=units, users=users))
 
 
 def with_os_of(old: MachineConfig, new: MachineConfig) -> MachineConfig:
     """Return ``new`` with the OS of ``old``."""
     return replace(new, **{name: getattr(old, name) for name in OS_FIELDS})
-
-
-def _take(entries: dict[str, Entry], old: Mapping[str, Entry], key: str) -> None:
-    if key in old:
-        entries[key] = old[key]
-    else:
-        entries.pop(key, None)
 
 
 def parts_to_dict(parts: SafeParts) -> dict[str, object]:

@@ -248,9 +248,9 @@ def signature_lists(data: bytes) -> TrustedKeys:
 
 def _signers(der: bytes) -> Iterator[Signature]:
     """Yield the signers of a PKCS #7 message with signed data."""
-    content = _children(_value(der, _SEQUENCE))
+    content = _children(_sequence(der))
     _expect(len(content) >= 2 and content[1][0] == _EXPLICIT_0)
-    signed = _children(_value(content[1][1], _SEQUENCE))
+    signed = _children(_sequence(content[1][1]))
     _expect(len(signed) >= 4 and signed[-1][0] == _SET)
     certificates: list[Certificate] = []
     for tag, body in signed[3:-1]:
@@ -265,7 +265,7 @@ def _signers(der: bytes) -> Iterator[Signature]:
 
 
 def _certificate(der: bytes) -> Certificate:
-    return _parsed(_value(der, _SEQUENCE))
+    return _parsed(_sequence(der))
 
 
 def _parsed(body: bytes) -> Certificate:
@@ -278,10 +278,10 @@ def _parsed(body: bytes) -> Certificate:
     return Certificate(issuer=signed[2][1], serial=signed[0][1], subject=signed[4][1])
 
 
-def _value(der: bytes, tag: int) -> bytes:
-    """Return the content of the element at the beginning of ``der``. Padding may follow it."""
-    found, body, _ = _element(der, 0)
-    _expect(found == tag)
+def _sequence(der: bytes) -> bytes:
+    """Return the content of the sequence at the beginning of ``der``. Padding may follow it."""
+    tag, body, _ = _element(der, 0)
+    _expect(tag == _SEQUENCE)
     return body
 
 

