@@ -112,7 +112,7 @@ def disruptive_changes(plan: Mapping[str, Any]) -> list[tuple[Change, PolicySour
 
 def recommended_policy() -> Policy:
     """Return the entries of the recommended policy; none on a machine without the package."""
-    from nodeagent.core.plan.policy_files import MAX_BYTES, RECOMMENDED
+    from nodeagent.core.plan.policy import MAX_BYTES, RECOMMENDED
     from nodeagent.core.plan.policy_parse import parse_policy
     from nodeagent.domains import with_rules
     from nodeagent.host.config_file import read_now

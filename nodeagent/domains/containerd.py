@@ -11,11 +11,11 @@ import posixpath
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from nodeagent.core.plan.change import Action, Change, KeyChange
 from nodeagent.core.plan.domain import NODE, ByContent, Domain, Health, PluginHealth, UnitFailure
-from nodeagent.core.plan.layers import Key, Layer, is_leftover, key_changes, merged, parse_toml, toml_problems
+from nodeagent.core.plan.layers import Key, Layers, is_leftover, key_changes, merged, parse_toml, toml_problems
 from nodeagent.core.plan.policy import DRAIN, NONE, REBOOT, Verdict, restart
 from nodeagent.core.plan.program import TREE, ProgramCheck, rejection
 from nodeagent.core.plan.sides import HostView, Sides
@@ -67,27 +67,27 @@ def _whole(key: Key) -> bool:
     return len(key) == 2 and key[0] in _SECTIONS
 
 
-def _layers(files: Mapping[str, bytes]) -> list[Layer]:
+def _layers(files: Mapping[str, bytes]) -> Layers:
     """Return the files in the order of containerd: each is followed by its imports, after those of earlier files."""
-    found: dict[str, Layer] = {}
+    found: dict[str, Mapping[str, Any] | None] = {}
     pending = [MAIN]
     while pending and len(found) < MAX_FILES:
         path = pending.pop(0)
         if path in found or path not in files:
             continue
-        found[path] = layer = Layer(path, parse_toml(files[path])[0])
-        for pattern in _imports(layer):
+        found[path] = parse_toml(files[path])[0]
+        for pattern in _imports(path, found[path]):
             pending += sorted(name for name in files if _matches(pattern, name)) if "*" in pattern else [pattern]
-    return [*found.values()]
+    return found
 
 
-def _imports(layer: Layer) -> list[str]:
+def _imports(path: str, data: Mapping[str, Any] | None) -> list[str]:
     # A relative import starts at the directory of the file that has it.
-    return [posixpath.normpath(posixpath.join(posixpath.dirname(layer.path), name)) for name in _written(layer)]
+    return [posixpath.normpath(posixpath.join(posixpath.dirname(path), name)) for name in _written(data)]
 
 
-def _written(layer: Layer) -> list[str]:
-    imports = (layer.data or {}).get("imports")
+def _written(data: Mapping[str, Any] | None) -> list[str]:
+    imports = (data or {}).get("imports")
     return [name for name in imports if isinstance(name, str)] if isinstance(imports, list) else []
 
 
@@ -97,7 +97,7 @@ def _matches(pattern: str, path: str) -> bool:
     return len(wanted) == len(names) and all(map(fnmatchcase, names, wanted))
 
 
-def _document(layers: Sequence[Layer]) -> dict[Key, str]:
+def _document(layers: Layers) -> dict[Key, str]:
     # containerd appends the lists of imported files, and takes empty values for values that are not set.
     return merged(layers, whole=_whole, append=True)
 
@@ -106,7 +106,8 @@ class ContainerdDomain(Domain):
     """containerd's own document of config.toml and its imports."""
 
     def reads(self, sides: Sides) -> Collection[str]:
-        patterns = [pattern for layer in (*_layers(sides.before), *_layers(sides.after)) for pattern in _imports(layer)]
+        layers = (*_layers(sides.before).items(), *_layers(sides.after).items())
+        patterns = [pattern for layer in layers for pattern in _imports(*layer)]
         # A directory stands for a pattern of names in it.
         return (
             MAIN,
@@ -115,11 +116,10 @@ class ContainerdDomain(Domain):
 
     def changes(self, sides: Sides) -> Sequence[KeyChange]:
         before, after = _layers(sides.before), _layers(sides.after)
-        paths = dict.fromkeys(layer.path for layer in (*before, *after))
-        changed = [path for path in paths if sides.before.get(path) != sides.after.get(path)]
+        changed = [path for path in {**before, **after} if sides.before.get(path) != sides.after.get(path)]
         if not changed:
             return ()
-        if any(layer.data is None for layer in (*before, *after)):
+        if None in (*before.values(), *after.values()):
             return [KeyChange(path, "(all)", "", "", STRONGEST, "a file is no TOML on one side") for path in changed]
         return key_changes(before, after, changed, (_document(before), _document(after)), actions_of)
 
@@ -127,7 +127,7 @@ class ContainerdDomain(Domain):
         if change.key.startswith(f"{CERTS}/"):
             return Verdict((NONE,), "containerd reads it at each pull")
         # Another program may read such a file, so nothing is known about the effect of a change.
-        if change.key not in {layer.path for layer in (*_layers(sides.before), *_layers(sides.after))}:
+        if change.key not in {**_layers(sides.before), **_layers(sides.after)}:
             return Verdict(STRONGEST, f"{MAIN} does not import it")
         return super().actions(change, sides)
 
@@ -136,8 +136,8 @@ class ContainerdDomain(Domain):
 
     def warnings(self, sides: Sides) -> Iterator[Problem]:
         layers = _layers(sides.after)
-        named = {pattern for layer in layers for pattern in _imports(layer)}
-        for path in sorted({layer.path for layer in layers} - named - {MAIN}):
+        named = {pattern for layer in layers.items() for pattern in _imports(*layer)}
+        for path in sorted(layers.keys() - named - {MAIN}):
             if is_leftover(path):
                 yield Problem(path, "is read by containerd, because a pattern of its imports matches the name")
 
@@ -158,17 +158,17 @@ class ContainerdDomain(Domain):
 
 
 def _check(files: Mapping[str, bytes], control: ProgramCheck | None) -> ProgramCheck:
-    tree = {layer.path: _with_own_imports(layer, files[layer.path]) for layer in _layers(files)}
+    tree = {path: _with_own_imports(path, data or {}, files[path]) for path, data in _layers(files).items()}
     arguments = (f"--config={TREE}{MAIN}", "config", "dump")
     # The file of --config must exist, even where only the defaults are in use.
     judge = partial(rejection, "containerd", MAIN)
     return ProgramCheck("containerd", arguments, {MAIN: b"", **tree}, judge, control=control)
 
 
-def _with_own_imports(layer: Layer, content: bytes) -> bytes:
+def _with_own_imports(path: str, data: Mapping[str, Any], content: bytes) -> bytes:
     """Return the file with relative imports: a copy with absolute ones would import the files of the host."""
-    data, changed, names = layer.data or {}, content, _written(layer)
-    relative = {name: posixpath.relpath(name, posixpath.dirname(layer.path)) for name in names if name.startswith("/")}
+    changed, names = content, _written(data)
+    relative = {name: posixpath.relpath(name, posixpath.dirname(path)) for name in names if name.startswith("/")}
     for name, short in relative.items():
         for quote in "\"'":
             changed = changed.replace(f"{quote}{name}{quote}".encode(), f"{quote}{short}{quote}".encode())

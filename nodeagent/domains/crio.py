@@ -13,7 +13,7 @@ from typing import Final
 
 from nodeagent.core.plan.change import Action, KeyChange
 from nodeagent.core.plan.domain import NODE, ByContent, Domain, ReloadProof, SocketHealth, UnitFailure
-from nodeagent.core.plan.layers import Key, Layer, is_leftover, key_changes, merged, parse_toml, toml_problems
+from nodeagent.core.plan.layers import Key, Layers, is_leftover, key_changes, merged, parse_toml, toml_problems
 from nodeagent.core.plan.policy import DRAIN, NONE, REBOOT, reload, restart
 from nodeagent.core.plan.program import TREE, ProgramCheck, rejection
 from nodeagent.core.plan.sides import Sides
@@ -88,10 +88,10 @@ def _at_start(key: str) -> bool:
     return top == "crio" and _listed(name, AT_START)
 
 
-def _layers(files: Mapping[str, bytes]) -> list[Layer]:
+def _layers(files: Mapping[str, bytes]) -> Layers:
     # CRI-O walks the directory: subdirectories count, and the order is that of the paths.
     drop_ins = sorted(path for path in files if path.startswith(f"{DROPINS}/"))
-    return [Layer(path, parse_toml(files[path])[0]) for path in (MAIN, *drop_ins) if path in files]
+    return {path: parse_toml(files[path])[0] for path in (MAIN, *drop_ins) if path in files}
 
 
 def _changed(sides: Sides) -> list[str]:
@@ -119,7 +119,7 @@ class CrioDomain(Domain):
         if not (changed := _changed(sides)):
             return ()
         before, after = _layers(sides.before), _layers(sides.after)
-        unreadable = [layer.path for layer in (*before, *after) if layer.data is None]
+        unreadable = [path for path, data in (*before.items(), *after.items()) if data is None]
         if unreadable:
             # CRI-O starts with neither, so no document of it can be compared.
             why = f"{unreadable[0]} is no TOML on one side"

@@ -7,7 +7,6 @@ of the kubelet's own configuration; an update that changes it takes manifests fo
 from __future__ import annotations
 
 import json
-import posixpath
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -87,9 +86,7 @@ class StaticPodDomain(Domain):
 
 def directory(files: Mapping[str, bytes]) -> str:
     """Return the directory in which a kubelet with these files reads manifests."""
-    path = KubeletConfig(files).keys.get("staticPodPath")
-    # The paths of a config have no slash at the end and no dots.
-    return posixpath.normpath(path) if isinstance(path, str) and path.startswith("/") else DEFAULT_DIRECTORY
+    return KubeletConfig(files).static_pods or DEFAULT_DIRECTORY
 
 
 def listing(files: Mapping[str, bytes]) -> float:

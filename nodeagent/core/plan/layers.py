@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from nodeagent.core.plan.change import HIDDEN, Action, KeyChange, shortened
@@ -15,19 +14,14 @@ Key = tuple[str, ...]
 Rule = Callable[[Key], tuple[tuple[Action, ...], str]]
 """The actions that a changed key requests, and a remark for the plan, or ""."""
 
+Layers = Mapping[str, Mapping[str, Any] | None]
+"""The data of files by path, in the order in which the program reads them. None: it is no TOML."""
+
 # Parts of names whose values are not shown.
 SECRET: Final = ("password", "secret", "token", "auth", "identitytoken")
 
 # Files that editors, package managers and interrupted copies leave.
 LEFTOVERS: Final = (".bak", ".orig", ".rej", ".rpmnew", ".rpmorig", ".rpmsave", ".save", ".swo", ".swp", ".tmp", "~")
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """One file in the order in which the program reads them. ``data`` None: it is no TOML."""
-
-    path: str
-    data: Mapping[str, Any] | None
 
 
 def parse_toml(content: bytes) -> tuple[dict[str, Any] | None, str]:
@@ -55,15 +49,15 @@ def toml_problems(content: bytes) -> Iterator[str]:
         yield problem
 
 
-def merged(layers: Sequence[Layer], *, whole: Callable[[Key], bool], append: bool = False) -> dict[Key, str]:
+def merged(layers: Layers, *, whole: Callable[[Key], bool], append: bool = False) -> dict[Key, str]:
     """Return the merged document as values in JSON by key.
 
     A later layer wins, table by table; a table for which ``whole`` is true is replaced whole. With ``append`` lists are
     added together, and an empty value does not replace another one.
     """
     document: dict[str, Any] = {}
-    for layer in layers:
-        _merge(document, layer.data or {}, (), whole, append=append)
+    for data in layers.values():
+        _merge(document, data or {}, (), whole, append=append)
     return dict(_leaves(document, ()))
 
 
@@ -103,8 +97,8 @@ def dotted(key: Key) -> str:
 
 
 def key_changes(
-    before: Sequence[Layer],
-    after: Sequence[Layer],
+    before: Layers,
+    after: Layers,
     changed: Sequence[str],
     documents: tuple[Mapping[Key, str], Mapping[Key, str]],
     rule: Rule,
@@ -115,8 +109,7 @@ def key_changes(
     """
     if not changed:
         return []
-    own = {layer.path: dict(_leaves(layer.data or {}, ())) for layer in before}
-    now = {layer.path: dict(_leaves(layer.data or {}, ())) for layer in after}
+    own, now = ({path: dict(_leaves(data or {}, ())) for path, data in layers.items()} for layers in (before, after))
     found = []
     for key in differing_keys(*documents):
         having = [path for path in changed if key in own.get(path, {}) or key in now.get(path, {})]

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig
 from nodeagent.core.plan.change import ActionType, Change, Plan, PlannedChange
-from nodeagent.core.plan.diff import diff
 
 SAFE: Final = frozenset({ActionType.NONE, ActionType.DAEMON_RELOAD, ActionType.RELOAD, ActionType.RESTART})
 
@@ -68,11 +67,6 @@ def is_safe(plan: Plan) -> bool:
     return all(action.type in SAFE for action in plan.actions) and all(
         planned.change.domain in _ENTRIES for planned in plan.changes
     )
-
-
-def waiting_of(old: MachineConfig, new: MachineConfig, safe: Collection[str]) -> frozenset[str]:
-    """Return the ids of the changes from ``old`` to ``new`` that are not in ``safe``."""
-    return frozenset(change.id for change in diff(old, new)) - frozenset(safe)
 
 
 def compose(old: MachineConfig, new: MachineConfig, waiting: Collection[str]) -> MachineConfig:

@@ -160,16 +160,27 @@ def _bytes(data: bytes, count: int) -> tuple[bytes, bytes]:
 
 def _split_options(line: str) -> tuple[str | None, str]:
     """Split a line into its options, which end at the first blank outside double quotes, and the rest."""
-    quoted = False
+    for index, letter in _unquoted(line):
+        if letter in ' \t"':
+            return (None, "") if letter == '"' else (line[:index], line[index:].lstrip())
+    return line, ""
+
+
+def _unquoted(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the characters outside double quotes with their places, and at the end a quote that has no second one."""
+    opened: int | None = None
     index = 0
-    while index < len(line) and (quoted or line[index] not in " \t"):
+    while index < len(text):
         # sshd knows no other escape in its options than that of a quote.
-        if line[index : index + 2] == '\\"':
-            index += 2
-            continue
-        quoted ^= line[index] == '"'
+        if text[index : index + 2] == '\\"':
+            index += 1
+        elif text[index] == '"':
+            opened = index if opened is None else None
+        elif opened is None:
+            yield index, text[index]
         index += 1
-    return (None, "") if quoted else (line[:index], line[index:].lstrip())
+    if opened is not None:
+        yield opened, '"'
 
 
 def _options_problem(options: str) -> str:
@@ -189,14 +200,6 @@ def _options_problem(options: str) -> str:
 
 
 def _each(options: str) -> Iterator[str]:
-    quoted, start, index = False, 0, 0
-    while index < len(options):
-        if options[index : index + 2] == '\\"':
-            index += 1
-        elif options[index] == '"':
-            quoted = not quoted
-        elif options[index] == "," and not quoted:
-            yield options[start:index]
-            start = index + 1
-        index += 1
-    yield options[start:]
+    commas = [index for index, letter in _unquoted(options) if letter == ","]
+    for before, after in pairwise([-1, *commas, len(options)]):
+        yield options[before + 1 : after]

@@ -65,7 +65,7 @@ class KubeletDomain(Domain):
             found |= {f"{directory}/{KUBELET}", f"{directory}/{KUBELET}.d/"}
         for config in (KubeletConfig(sides.before), KubeletConfig(sides.after)):
             found |= {config.config_file, *config.unit.environment_files, *(f"{path}/" for path in config.config_dirs)}
-            found |= {f"{path}/" for path in (_static_pods(config),) if path} | set(paths_of(config))
+            found |= {f"{config.static_pods}/", *paths_of(config)} - {"/"}
         return {path for path in found if path.startswith("/")}
 
     def changes(self, sides: Sides) -> Sequence[KeyChange]:
@@ -97,9 +97,8 @@ class KubeletDomain(Domain):
             configs = (KubeletConfig(sides.before), KubeletConfig(sides.after))
             found = {config.keys[key]: key for config in configs for key in NAMING if key in config.keys}
             # kubeadm has the kubeconfig where OpenShift has the configuration.
-            places = [
-                path for path in CONFIG_FILES for files in (sides.before, sides.after) if _is_kubeconfig(path, files)
-            ]
+            files = [pair for side in (sides.before, sides.after) for pair in side.items() if pair[0] in CONFIG_FILES]
+            places = [path for path, content in files if is_kubeconfig(content)]
             sides.kept[NAMED] = dict.fromkeys(places, NAMING[-1]) | found
         key = sides.kept[NAMED].get(change.key)
         return Verdict(UNLISTED, "") if key is None else Verdict(RESTARTED, f"{key} of the kubelet names it")
@@ -114,8 +113,8 @@ class KubeletDomain(Domain):
         for key, problem in problems_of(after):
             if (key, problem) not in known:
                 yield Problem(after.source_of(key), f"{key} {problem}")
-        path, now = _static_pods(before), _static_pods(after)
-        if path and path != now and any(each.startswith(f"{path}/") for each in sides.before):
+        path = before.static_pods
+        if path and path != after.static_pods and any(each.startswith(f"{path}/") for each in sides.before):
             text = f"staticPodPath leaves {path}, which has static pods: the kubelet would end all of them"
             yield Problem(after.source_of("staticPodPath"), text)
 
@@ -230,15 +229,6 @@ def _enablement(sides: Sides) -> Iterator[KeyChange]:
         before, after = getattr(was, name, None), getattr(now, name, None)
         if before != after:
             yield KeyChange(KUBELET, name, _shown(name, before), _shown(name, after), REBOOTED)
-
-
-def _is_kubeconfig(path: str, files: Mapping[str, bytes]) -> bool:
-    return path in files and is_kubeconfig(files[path])
-
-
-def _static_pods(config: KubeletConfig) -> str:
-    path = config.keys.get("staticPodPath")
-    return path.rstrip("/") if isinstance(path, str) and path.startswith("/") else ""
 
 
 def _shown(key: str, value: Any) -> str:

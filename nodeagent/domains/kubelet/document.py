@@ -6,6 +6,7 @@ replaced, null deletes. Flags win, and feature gates are merged (kubelet: cmd/ku
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -119,6 +120,13 @@ class KubeletConfig:
                 found = {key: item for key, item in found.items() if key.partition(".")[0] != whole}
             found |= values
         return found
+
+    @cached_property
+    def static_pods(self) -> str:
+        """The directory of the manifests of static pods; "" if there is none."""
+        path = self.keys.get("staticPodPath")
+        # The paths of a config have no slash at the end and no dots.
+        return posixpath.normpath(path) if isinstance(path, str) and path.startswith("/") else ""
 
     def sets(self, path: str, key: str) -> bool:
         """Return whether the document ``path`` says something about ``key``, a deletion included."""
