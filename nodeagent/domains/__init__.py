@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.paths import UNIT_DIR
+from nodeagent.core.config.problems import first_of
 from nodeagent.core.config.unit_names import unit_name_problem
 from nodeagent.core.plan.change import Action, Change
 from nodeagent.core.plan.diff import differing
@@ -216,16 +217,11 @@ def check_update(old: MachineConfig, new: MachineConfig, name: str) -> None:
     # Both checks run before one of them raises, so that one attempt shows all problems.
     invalid, fixed = validate(old, new), check_reconcilable(old, new)
     if invalid:
-        message = f"{name} has invalid content: {_first(invalid)}"
+        message = f"{name} has invalid content: {first_of(invalid, len(invalid))}"
         raise InvalidInput(message, reason=Reason.INVALID_CONTENT, problems=(*invalid, *fixed))
     if fixed:
-        message = f"{name} cannot be applied to a running host: {_first(fixed)}"
+        message = f"{name} cannot be applied to a running host: {first_of(fixed, len(fixed))}"
         raise Unreconcilable(message, problems=fixed, hint=remedy(fixed))
-
-
-def _first(problems: Sequence[Problem]) -> str:
-    more = len(problems) - 1
-    return f"{problems[0].path}: {problems[0].message}" + (f" (and {more} more)" if more else "")
 
 
 def host_problems(sides: Sides) -> tuple[Problem, ...]:

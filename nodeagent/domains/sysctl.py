@@ -247,11 +247,8 @@ def _doubt(name: str, path: str, before: KernelSettings, after: KernelSettings, 
 
 def _invalid(before: KernelSettings, after: KernelSettings) -> str:
     """The service fails with such a line, so a restart would."""
-    for settings in (before, after):
-        for path, each in settings.files.items():
-            if each.invalid:
-                return f"{path} has a line that is no setting"
-    return ""
+    invalid = [path for settings in (before, after) for path, each in settings.files.items() if each.invalid]
+    return f"{invalid[0]} has a line that is no setting" if invalid else ""
 
 
 def _others(after: KernelSettings, differing: Collection[str], host: Mapping[str, bytes]) -> str:

@@ -7,7 +7,7 @@ line) and never contain content, hashes or URLs, which can hold secrets.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from nodeagent.errors import InvalidInput, Problem
@@ -82,6 +82,12 @@ def _few(shape: tuple[str, str], group: list[Problem]) -> list[Problem]:
     return [*group[:MAX_ALIKE], Problem(path, f"{message}: {more} more like these")]
 
 
+def first_of(problems: Sequence[Problem], count: int) -> str:
+    """Return the first problem, and the number of the others, of ``count`` in all."""
+    first = f"{problems[0].path}: {problems[0].message}" if problems[0].path else problems[0].message
+    return f"{first} (and {count - 1} more)" if count > 1 else first
+
+
 class Problems:
     """A bounded collection; ``check`` raises ``InvalidInput`` if it is not empty."""
 
@@ -126,10 +132,7 @@ class Problems:
         if not self._found:
             return
         listed = self.listed()
-        more = len(self) - 1
-        first = f"{listed[0].path}: {listed[0].message}" if listed[0].path else listed[0].message
-        tail = f" (and {more} more)" if more else ""
-        raise InvalidInput(f"{what} is invalid: {first}{tail}", problems=listed)
+        raise InvalidInput(f"{what} is invalid: {first_of(listed, len(self))}", problems=listed)
 
 
 class Location:
