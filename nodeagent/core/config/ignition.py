@@ -12,7 +12,7 @@ from nodeagent.core.config.files import FileReader
 from nodeagent.core.config.machineconfig import CORE_USER, FileEntry, UnitEntry, UserEntry
 from nodeagent.core.config.paths import has_control, path_problem, ssh_keys_path
 from nodeagent.core.config.problems import Location, shown
-from nodeagent.core.config.shape import field_names, shaped
+from nodeagent.core.config.shape import fields_of, shaped
 from nodeagent.core.config.units import read_units
 from nodeagent.core.config.unsupported import UnsupportedSections
 
@@ -136,7 +136,7 @@ def _core(entry: dict[str, Any], unsupported: UnsupportedSections, where: Locati
     password = user.password_hash or None
     if password is not None and (has_control(password) or ":" in password):
         where.bad("passwordHash", "must not hold colons or control characters")
-    for key in entry.keys() - field_names(schema.CoreUser):
+    for key in entry.keys() - fields_of(schema.CoreUser).keys():
         unsupported.record(f"passwd.users[{CORE_USER}].{key}", entry[key])
     keys = _keys(user.ssh_authorized_keys or [], where.child("sshAuthorizedKeys"))
     return UserEntry(CORE_USER, keys, password)

@@ -87,10 +87,6 @@ def _leaves(value: Any, key: Key) -> Iterator[tuple[Key, str]]:
         yield key, json.dumps(value, default=str, sort_keys=True)
 
 
-def differing_keys(before: Mapping[Key, str], after: Mapping[Key, str]) -> list[Key]:
-    return sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
-
-
 def dotted(key: Key) -> str:
     """Return a key as TOML writes it, with quotes where a name needs them."""
     return ".".join(name if name.replace("-", "").replace("_", "").isalnum() else f'"{name}"' for name in key)
@@ -111,7 +107,8 @@ def key_changes(
         return []
     own, now = ({path: dict(_leaves(data or {}, ())) for path, data in layers.items()} for layers in (before, after))
     found = []
-    for key in differing_keys(*documents):
+    was_set, is_set = documents
+    for key in sorted(key for key in was_set.keys() | is_set.keys() if was_set.get(key) != is_set.get(key)):
         having = [path for path in changed if key in own.get(path, {}) or key in now.get(path, {})]
         actions, why = rule(key)
         was, new = (_shown(key, document.get(key, "")) for document in documents)

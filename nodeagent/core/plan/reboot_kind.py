@@ -15,11 +15,8 @@ from typing import Any, Final
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import template_of
-from nodeagent.core.plan.change import ActionType, Change, Plan, PlannedChange, PolicySource
+from nodeagent.core.plan.change import USERSPACE, ActionType, Change, Plan, PlannedChange, PolicySource
 from nodeagent.reasons import Reason
-
-# Domains whose entries are files and services of the userspace. Each other domain is a part of the OS.
-_USERSPACE: Final = frozenset({"file", "unit", "sshkey", "password"})
 
 # Domains that another deployment brings: its trees decide.
 _DEPLOYED: Final = frozenset({"osImageURL", "extensions"})
@@ -141,7 +138,7 @@ def kernel_start(change: Change) -> str:
         case "unit":
             return _of_unit(change.key)
         case domain:
-            return "" if domain in _USERSPACE else "the OS"
+            return "" if domain in USERSPACE else "the OS"
 
 
 def _of_path(path: str) -> str:

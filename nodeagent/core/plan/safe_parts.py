@@ -12,15 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig
-from nodeagent.core.plan.change import ActionType, Change, Plan, PlannedChange
+from nodeagent.core.plan.change import USERSPACE, ActionType, Change, Plan, PlannedChange
 
 SAFE: Final = frozenset({ActionType.NONE, ActionType.DAEMON_RELOAD, ActionType.RELOAD, ActionType.RESTART})
 
 # The group of the keys and the password of a user.
 USER_GROUP: Final = f"user:{CORE_USER}"
-
-# Domains whose entries are not parts of the OS.
-_ENTRIES: Final = frozenset({"file", "unit", "sshkey", "password"})
 
 # Attributes of a config that a deployment brings. They wait always.
 OS_FIELDS: Final = ("kernel_arguments", "extensions", "kernel_type", "os_image_url", "extensions_image")
@@ -59,13 +56,13 @@ def _obstacle(planned: PlannedChange, left: Collection[str]) -> str:
     if any(action.type not in SAFE for action in planned.actions):
         return ", ".join(f"{action.type} {action.unit}".strip() for action in planned.actions)
     # A change of the OS without an action of its own still needs a deployment.
-    return "" if planned.change.domain in _ENTRIES else "the next change of the OS"
+    return "" if planned.change.domain in USERSPACE else "the next change of the OS"
 
 
 def is_safe(plan: Plan) -> bool:
     """Return whether an update with this plan disrupts nothing."""
     return all(action.type in SAFE for action in plan.actions) and all(
-        planned.change.domain in _ENTRIES for planned in plan.changes
+        planned.change.domain in USERSPACE for planned in plan.changes
     )
 
 
