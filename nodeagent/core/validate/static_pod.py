@@ -308,7 +308,7 @@ def _texts(where: str, value: object) -> Iterator[str]:
             yield f"{where}.{key} must be a string: put numbers and booleans in quotes"
 
 
-def _mappings(where: str, value: object) -> Generator[str, None, list[tuple[str, Mapping[str, Any]]]]:
+def _mappings(where: str, value: object) -> Generator[str, None, Sequence[tuple[str, Mapping[str, Any]]]]:
     """Yield a problem for each item that is no mapping, and return the place and the mapping of the others."""
     if not isinstance(value, list | None):
         yield f"{where} must be a list, is {kind_of(value)}"
