@@ -10,6 +10,7 @@ from __future__ import annotations
 import binascii
 import re
 import zlib
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -46,11 +47,24 @@ class ContentError(ValueError):
 
 def decode(source: str) -> bytes:
     """Return the content of the URL ``source``. Raises ``ContentError``."""
-    header = _HEADER.match(source, 0, _MAX_HEADER)
-    if header is None:
-        raise ContentError(_header_problem(source))
-    data = source[header.end() :]
-    return _decode_base64(data) if header["base64"] else _decode_percent(data)
+    header = source[: source.find(",", 0, _MAX_HEADER) + 1]
+    # A quoted parameter may contain a comma.
+    plain = header and '"' not in header
+    end, is_base64 = _known_header(header) if plain else _read_header(source[:_MAX_HEADER])
+    data = source[end:]
+    return _decode_base64(data) if is_base64 else _decode_percent(data)
+
+
+def _read_header(start: str) -> tuple[int, bool]:
+    """Return the length of the header of a URL, and whether the data is in base64."""
+    match = _HEADER.match(start)
+    if match is None:
+        raise ContentError(_header_problem(start))
+    return match.end(), match["base64"] is not None
+
+
+# A config has thousands of files and a handful of headers.
+_known_header = lru_cache(maxsize=64)(_read_header)
 
 
 def _header_problem(source: str) -> str:
