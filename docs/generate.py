@@ -106,11 +106,11 @@ def entry(actions: tuple[Action, ...] | ByContent) -> str:
 def policy() -> str:
     rows: list[list[str]] = []
     for domain in DOMAINS:
-        rows += [[domain.title, f"path {code(key)}", entry(actions)] for key, actions in domain.files.items()]
-        rows += [[domain.title, f"unit {code(key)}", entry(actions)] for key, actions in domain.units.items()]
-        rows += [[domain.title, f"field {code(key)}", entry(rule)] for key, rule in domain.fields.items()]
+        rows += [[domain.name, f"path {code(key)}", entry(actions)] for key, actions in domain.files.items()]
+        rows += [[domain.name, f"unit {code(key)}", entry(actions)] for key, actions in domain.units.items()]
+        rows += [[domain.name, f"field {code(key)}", entry(rule)] for key, rule in domain.fields.items()]
         if domain.sshkey:
-            rows.append([domain.title, f"{code(SSHKEY)} (every change to a user)", entry(domain.sshkey)])
+            rows.append([domain.name, f"{code(SSHKEY)} (every change to a user)", entry(domain.sshkey)])
     rows.append(["everything else", "unlisted", "Drain, Reboot"])
     return table(["area", "entry", "actions"], rows)
 
@@ -142,7 +142,7 @@ def checks() -> str:
         groups: dict[str, list[str]] = {}
         for path, ways in how.items():
             groups.setdefault(" and ".join(ways), []).append(path)
-        rows += [[domain.title, shortened(found), way] for way, found in groups.items()]
+        rows += [[domain.name, shortened(found), way] for way, found in groups.items()]
     return table(["area", "paths", "checked with"], rows)
 
 

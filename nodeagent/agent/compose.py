@@ -29,7 +29,7 @@ from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.coordination.fleetlock import client_id
 from nodeagent.core.coordination.windows import Schedule
-from nodeagent.core.plan.bootloader_check import BootloaderUpdate
+from nodeagent.core.plan.bootloader import BootloaderUpdate
 from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.domain import Health
 from nodeagent.core.plan.sides import NO_CONFIG

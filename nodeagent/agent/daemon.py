@@ -34,7 +34,7 @@ from nodeagent.agent.update.outcomes import bug
 from nodeagent.agent.update.preflight import Desired, Preflight, read_source
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.parse import parse, parse_stored
-from nodeagent.core.plan.policy_files import drop_in_directory, is_drop_in
+from nodeagent.core.plan.policy import drop_in_directory, is_drop_in
 from nodeagent.core.plan.steps import ActStep, ReloadUnit, describe
 from nodeagent.core.update.events import DaemonStarted, DaemonStopped
 from nodeagent.core.update.ports.store import ApplyRequest

@@ -14,7 +14,7 @@ from typing import Final
 
 from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.plan.policy_files import is_policy_file
+from nodeagent.core.plan.policy import is_policy_file
 from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.domains.nodeagent import SETTINGS
 from nodeagent.errors import InvalidInput, Problem

@@ -16,7 +16,7 @@ from nodeagent.agent.update.run import Basis, Ports, Update, UpdatePolicy
 from nodeagent.core.boot_count import counting_to_dict
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.plan.bootloader_check import check_to_dict, decide
+from nodeagent.core.plan.bootloader import check_to_dict, decide
 from nodeagent.core.plan.deployment import OsTarget, staged, unmet
 from nodeagent.core.plan.os_changes import os_changes_to_dict
 from nodeagent.core.plan.plan_json import plan_to_dict

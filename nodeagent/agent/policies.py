@@ -14,8 +14,7 @@ from typing import Any, Final
 from nodeagent.agent.report.report import Report
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.text import plain_json
-from nodeagent.core.plan.policy import Policy
-from nodeagent.core.plan.policy_files import RECOMMENDED, is_policy_file, layered, merge_order
+from nodeagent.core.plan.policy import RECOMMENDED, Policy, is_policy_file, layered, merge_order
 from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.core.update.ports.store import Notes
 from nodeagent.domains import default_policy, with_rules

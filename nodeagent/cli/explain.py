@@ -75,7 +75,7 @@ def _recommended(found: Explanation) -> Entry | None:
 
 def _host_policy() -> tuple[Policy, str | None]:
     """Return the policy of this host and the path of its file; files that this user cannot read are left out."""
-    from nodeagent.core.plan.policy_files import RECOMMENDED, layered
+    from nodeagent.core.plan.policy import RECOMMENDED, layered
     from nodeagent.core.plan.policy_parse import parse_policy
     from nodeagent.domains import default_policy, with_rules
     from nodeagent.host.policy_files import read_policy_files

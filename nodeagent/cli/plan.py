@@ -255,7 +255,7 @@ def _load(old_path: str, new_path: str, policy_path: str | None) -> tuple[Machin
 def plan_update(old: MachineConfig, new: MachineConfig, policy: Policy, what: str) -> Plan:
     """Return the plan of an update, after the checks that need no host. ``what`` names the new config."""
     from nodeagent.core.plan.plan import make_plan
-    from nodeagent.domains.checks import check_update
+    from nodeagent.domains import check_update
 
     check_update(old, new, what)
     if old.os_image_url != new.os_image_url or old.extensions != new.extensions:

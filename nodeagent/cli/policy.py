@@ -12,7 +12,7 @@ from nodeagent.cli._io import printable
 from nodeagent.cli._render import change_name
 from nodeagent.core.plan.change import Change, ChangeKind, PolicySource
 from nodeagent.core.plan.policy import Policy
-from nodeagent.core.plan.policy_explain import Disruptive, Suggestion, entry_to_dict, suggest
+from nodeagent.core.plan.policy_explain import Suggestion, entry_to_dict, suggest
 from nodeagent.errors import Terminal, Unreachable
 from nodeagent.reasons import Reason
 
@@ -38,7 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     what, plan, more = _last_update() if args.file is None else (*_plan_of(args.file, as_json=args.json), 0)
-    found = suggest(disruptive_changes(plan), recommended_policy())
+    recommended = recommended_policy()
+    found = [suggest(change, source, recommended) for change, source in disruptive_changes(plan)]
     # Entries of the same path are one entry.
     entries = {each.entry.key: entry_to_dict(each.entry) for each in found if each.entry is not None}
     avoidable = bool(found) and all(each.entry is not None for each in found) and not more
@@ -92,13 +93,12 @@ def _disruptive(updates: Sequence[Mapping[str, Any]]) -> str:
     return str(next((each["update_id"] for each in found), ""))
 
 
-def disruptive_changes(plan: Mapping[str, Any]) -> list[Disruptive]:
-    """Return the changes that request a drain or a reboot, of a plan in the form of the bus or of the history."""
+def disruptive_changes(plan: Mapping[str, Any]) -> list[tuple[Change, PolicySource]]:
+    """Return the changes that request a drain or a reboot, and the sources of that, of a plan in the form of the bus or
+    of the history."""
     try:
         return [
-            Disruptive(
-                Change(str(each["domain"]), str(each["key"]), ChangeKind(each["change"])), PolicySource(each["policy"])
-            )
+            (Change(str(each["domain"]), str(each["key"]), ChangeKind(each["change"])), PolicySource(each["policy"]))
             for each in plan.get("changes", ())
             # The history has actions as texts, the answer of the daemon as objects.
             if any(
@@ -112,7 +112,7 @@ def disruptive_changes(plan: Mapping[str, Any]) -> list[Disruptive]:
 
 def recommended_policy() -> Policy:
     """Return the entries of the recommended policy; none on a machine without the package."""
-    from nodeagent.core.plan.policy_files import MAX_BYTES, RECOMMENDED
+    from nodeagent.core.plan.policy import MAX_BYTES, RECOMMENDED
     from nodeagent.core.plan.policy_parse import parse_policy
     from nodeagent.domains import with_rules
     from nodeagent.host.config_file import read_now
@@ -123,7 +123,8 @@ def recommended_policy() -> Policy:
 
 def show_avoidable(changes: Iterable[Change]) -> None:
     """Print whether the recommended policy avoids the disruption by unlisted changes, or the first that it does not."""
-    found = suggest([Disruptive(change, PolicySource.NONE) for change in changes], recommended_policy())
+    recommended = recommended_policy()
+    found = [suggest(change, PolicySource.NONE, recommended) for change in changes]
     left = [printable(each.change.key) for each in found if each.entry is None]
     if not left:
         print("avoidable: the recommended policy needs no drain and no reboot for it; see nodeagent policy suggest")

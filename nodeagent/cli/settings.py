@@ -134,7 +134,7 @@ def _check_file(path: str, what: str, *, optional: bool) -> dict[str, Any]:
 
 
 def _check_drop_ins(policy: str) -> list[dict[str, Any]]:
-    from nodeagent.core.plan.policy_files import drop_in_directory, is_policy_file
+    from nodeagent.core.plan.policy import drop_in_directory, is_policy_file
     from nodeagent.host.config_file import names_in
 
     directory = drop_in_directory(policy)

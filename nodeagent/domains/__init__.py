@@ -1,74 +1,73 @@
 """The configuration domains: all that nodeagent knows about particular files and services of a host.
 
-One module for each, listed here by hand. The built-in disruption policy consists of their entries.
+Listed here by hand: one module for each, and one for all that are tables only. The built-in disruption policy consists
+of their entries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from decimal import Decimal
 from functools import cache
 from typing import Final, TypeVar
 
 from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.paths import UNIT_DIR
+from nodeagent.core.config.problems import first_of
 from nodeagent.core.config.unit_names import unit_name_problem
-from nodeagent.core.plan.change import Action, Change, KeyChange
+from nodeagent.core.plan.change import Action, Change
 from nodeagent.core.plan.diff import differing
 from nodeagent.core.plan.domain import ByContent, Checker, Domain, Health, ReloadProof, UnitFailure, owns
 from nodeagent.core.plan.policy import SSHKEY, USER_DOMAINS, Entry, Policy
 from nodeagent.core.plan.program import ProgramCheck
+from nodeagent.core.plan.reconcile import check_access, check_reconcilable, remedy
 from nodeagent.core.plan.safe_parts import USER_GROUP
 from nodeagent.core.plan.sides import HostView, Sides
-from nodeagent.core.validate import access
 from nodeagent.domains import (
-    ca_trust,
     containerd,
     crio,
     etcd,
-    iri_registry,
     kubelet,
-    network,
     network_manager,
     nodeagent,
-    osimage,
-    pull_secret,
     registries,
     signatures,
-    sshd,
     static_pods,
-    sudoers,
     sysctl,
-    units,
+    tables,
 )
-from nodeagent.errors import Problem
+from nodeagent.errors import InvalidInput, Problem, Unreconcilable
+from nodeagent.reasons import Reason
 
 Value = TypeVar("Value")
 
-# The first domain that owns a path decides. units comes last, because its patterns match the units of all others.
+# The first domain that owns a path decides. Units come last, because their patterns match the units of all others.
 DOMAINS: Final[tuple[Domain, ...]] = (
-    pull_secret.DOMAIN,
+    tables.PULL_SECRET,
     signatures.DOMAIN,
     registries.DOMAIN,
-    ca_trust.DOMAIN,
+    tables.CA_TRUST,
     crio.DOMAIN,
     containerd.DOMAIN,
     kubelet.DOMAIN,
     static_pods.DOMAIN,
     etcd.DOMAIN,
-    iri_registry.DOMAIN,
-    network.DOMAIN,
+    tables.IRI_REGISTRY,
+    tables.NETWORK,
     network_manager.DOMAIN,
-    sshd.DOMAIN,
-    sudoers.DOMAIN,
+    tables.SSHD,
+    tables.SUDOERS,
     sysctl.DOMAIN,
-    osimage.DOMAIN,
+    tables.OS_IMAGE,
     nodeagent.DOMAIN,
-    units.DOMAIN,
+    tables.UNITS,
 )
 
+# Proofs that one program alone can give.
+live_values = sysctl.DOMAIN.live_values
+outdated = kubelet.DOMAIN.outdated
+kept_back = kubelet.DOMAIN.kept_back
 
 # Bytes of a file in which the end of the first line is looked for.
 MAX_LINE: Final = 1024
@@ -169,14 +168,6 @@ def reload_proof_of(unit: str) -> ReloadProof | None:
     return next((proof for domain in DOMAINS for proof in domain.reload_proof if proof.unit == unit), None)
 
 
-def live_values(unit: str, keys: Sequence[KeyChange], *, reverted: bool) -> Mapping[str, str]:
-    """Return the values that the kernel has after a restart of ``unit``, by file, see ``Domain.live_values``."""
-    found: dict[str, str] = {}
-    for domain in DOMAINS:
-        found |= domain.live_values(unit, keys, reverted=reverted)
-    return found
-
-
 def reads(sides: Sides) -> frozenset[str]:
     """The files and directories of the host that the programs of all domains read."""
     return frozenset(path for domain in DOMAINS for path in domain.reads(sides))
@@ -185,22 +176,6 @@ def reads(sides: Sides) -> frozenset[str]:
 def program_checks(sides: Sides) -> Sequence[ProgramCheck]:
     """The checks of the new side by programs of the host."""
     return [check for domain in DOMAINS for check in domain.programs(sides)]
-
-
-def outdated(keys: Sequence[KeyChange], *, reverted: bool) -> Mapping[str, str]:
-    """Return the capacities of the Node by which a kubelet shows that it has the wrong configuration."""
-    found: dict[str, str] = {}
-    for domain in DOMAINS:
-        found |= domain.outdated(keys, reverted=reverted)
-    return found
-
-
-def kept_back(keys: Sequence[KeyChange], host: HostView) -> Mapping[str, Decimal]:
-    """Return what the Node keeps back from pods if one of ``keys`` changes that, see ``Domain.kept_back``."""
-    found: dict[str, Decimal] = {}
-    for domain in DOMAINS:
-        found |= domain.kept_back(keys, host)
-    return found
 
 
 def curable(failure: UnitFailure) -> bool:
@@ -230,7 +205,23 @@ def _same_keys(entries: Mapping[str, Value], keys: Iterable[str]) -> dict[str, V
 def validate(old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
     """Return the problems of changed contents, as far as it shows without a host. Paths are those of the host, or for
     a user that of its entry."""
-    return (*_contents(Sides(old, new)), *_scripts(old, new), *access.check(old, new))
+    return (*_contents(Sides(old, new)), *_scripts(old, new), *check_access(old, new))
+
+
+def check_update(old: MachineConfig, new: MachineConfig, name: str) -> None:
+    """Check that ``new`` has valid content and can be applied to a running host. ``name`` is that of the new config.
+
+    Needs no host. Raises ``InvalidInput`` (``InvalidContent``), with the problems of both checks, or
+    ``Unreconcilable``.
+    """
+    # Both checks run before one of them raises, so that one attempt shows all problems.
+    invalid, fixed = validate(old, new), check_reconcilable(old, new)
+    if invalid:
+        message = f"{name} has invalid content: {first_of(invalid, len(invalid))}"
+        raise InvalidInput(message, reason=Reason.INVALID_CONTENT, problems=(*invalid, *fixed))
+    if fixed:
+        message = f"{name} cannot be applied to a running host: {first_of(fixed, len(fixed))}"
+        raise Unreconcilable(message, problems=fixed, hint=remedy(fixed))
 
 
 def host_problems(sides: Sides) -> tuple[Problem, ...]:
@@ -243,7 +234,7 @@ def warnings(old: MachineConfig, new: MachineConfig, host: HostView | None = Non
     sides = Sides(old, new, host or HostView())
     found = [
         Problem(path, "is removed: images of private registries cannot be pulled without it")
-        for path in pull_secret.DOMAIN.contents
+        for path in tables.PULL_SECRET.contents
         if path in old.files and path not in new.files
     ]
     for path in differing(old.files, new.files):

@@ -8,15 +8,16 @@ plugin that fails, and the kubelet then finds no runtime; so its plugins are loo
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from nodeagent.core.plan.change import Action, Change, KeyChange
-from nodeagent.core.plan.domain import NODE, ByContent, Domain, Health, PluginHealth, UnitFailure, verdict_of
-from nodeagent.core.plan.layers import Key, Layer, is_leftover, key_changes, merged, parse_toml, toml_problems
+from nodeagent.core.plan.domain import NODE, ByContent, Domain, Health, PluginHealth, UnitFailure
+from nodeagent.core.plan.layers import Key, Layers, is_leftover, key_changes, merged, parse_toml, toml_problems
 from nodeagent.core.plan.policy import DRAIN, NONE, REBOOT, Verdict, restart
-from nodeagent.core.plan.program import TREE, ProgramCheck, ProgramResult
+from nodeagent.core.plan.program import TREE, ProgramCheck, rejection
 from nodeagent.core.plan.sides import HostView, Sides
 from nodeagent.errors import Problem
 
@@ -66,25 +67,28 @@ def _whole(key: Key) -> bool:
     return len(key) == 2 and key[0] in _SECTIONS
 
 
-def _layers(files: Mapping[str, bytes]) -> list[Layer]:
+def _layers(files: Mapping[str, bytes]) -> Layers:
     """Return the files in the order of containerd: each is followed by its imports, after those of earlier files."""
-    found: dict[str, Layer] = {}
+    found: dict[str, Mapping[str, Any] | None] = {}
     pending = [MAIN]
     while pending and len(found) < MAX_FILES:
         path = pending.pop(0)
         if path in found or path not in files:
             continue
-        found[path] = layer = Layer(path, parse_toml(files[path])[0])
-        for pattern in _imports(layer):
+        found[path] = parse_toml(files[path])[0]
+        for pattern in _imports(path, found[path]):
             pending += sorted(name for name in files if _matches(pattern, name)) if "*" in pattern else [pattern]
-    return [*found.values()]
+    return found
 
 
-def _imports(layer: Layer) -> list[str]:
-    imports = (layer.data or {}).get("imports", ())
-    texts = [name for name in imports if isinstance(name, str)] if isinstance(imports, list) else []
+def _imports(path: str, data: Mapping[str, Any] | None) -> list[str]:
     # A relative import starts at the directory of the file that has it.
-    return [posixpath.normpath(posixpath.join(posixpath.dirname(layer.path), name)) for name in texts]
+    return [posixpath.normpath(posixpath.join(posixpath.dirname(path), name)) for name in _written(data)]
+
+
+def _written(data: Mapping[str, Any] | None) -> list[str]:
+    imports = (data or {}).get("imports")
+    return [name for name in imports if isinstance(name, str)] if isinstance(imports, list) else []
 
 
 def _matches(pattern: str, path: str) -> bool:
@@ -93,7 +97,7 @@ def _matches(pattern: str, path: str) -> bool:
     return len(wanted) == len(names) and all(map(fnmatchcase, names, wanted))
 
 
-def _document(layers: Sequence[Layer]) -> dict[Key, str]:
+def _document(layers: Layers) -> dict[Key, str]:
     # containerd appends the lists of imported files, and takes empty values for values that are not set.
     return merged(layers, whole=_whole, append=True)
 
@@ -102,7 +106,8 @@ class ContainerdDomain(Domain):
     """containerd's own document of config.toml and its imports."""
 
     def reads(self, sides: Sides) -> Collection[str]:
-        patterns = [pattern for layer in (*_layers(sides.before), *_layers(sides.after)) for pattern in _imports(layer)]
+        layers = (*_layers(sides.before).items(), *_layers(sides.after).items())
+        patterns = [pattern for layer in layers for pattern in _imports(*layer)]
         # A directory stands for a pattern of names in it.
         return (
             MAIN,
@@ -111,11 +116,10 @@ class ContainerdDomain(Domain):
 
     def changes(self, sides: Sides) -> Sequence[KeyChange]:
         before, after = _layers(sides.before), _layers(sides.after)
-        paths = dict.fromkeys(layer.path for layer in (*before, *after))
-        changed = [path for path in paths if sides.before.get(path) != sides.after.get(path)]
+        changed = [path for path in {**before, **after} if sides.before.get(path) != sides.after.get(path)]
         if not changed:
             return ()
-        if any(layer.data is None for layer in (*before, *after)):
+        if None in (*before.values(), *after.values()):
             return [KeyChange(path, "(all)", "", "", STRONGEST, "a file is no TOML on one side") for path in changed]
         return key_changes(before, after, changed, (_document(before), _document(after)), actions_of)
 
@@ -123,17 +127,17 @@ class ContainerdDomain(Domain):
         if change.key.startswith(f"{CERTS}/"):
             return Verdict((NONE,), "containerd reads it at each pull")
         # Another program may read such a file, so nothing is known about the effect of a change.
-        if change.key not in {layer.path for layer in (*_layers(sides.before), *_layers(sides.after))}:
+        if change.key not in {**_layers(sides.before), **_layers(sides.after)}:
             return Verdict(STRONGEST, f"{MAIN} does not import it")
-        return verdict_of([key for key in self.changes(sides) if key.document == change.key])
+        return super().actions(change, sides)
 
     def programs(self, sides: Sides) -> Sequence[ProgramCheck]:
         return [_check(sides.after, _check(sides.before, None))] if self.changes(sides) else ()
 
     def warnings(self, sides: Sides) -> Iterator[Problem]:
         layers = _layers(sides.after)
-        named = {pattern for layer in layers for pattern in _imports(layer)}
-        for path in sorted({layer.path for layer in layers} - named - {MAIN}):
+        named = {pattern for layer in layers.items() for pattern in _imports(*layer)}
+        for path in sorted(layers.keys() - named - {MAIN}):
             if is_leftover(path):
                 yield Problem(path, "is read by containerd, because a pattern of its imports matches the name")
 
@@ -154,18 +158,17 @@ class ContainerdDomain(Domain):
 
 
 def _check(files: Mapping[str, bytes], control: ProgramCheck | None) -> ProgramCheck:
-    tree = {layer.path: _with_own_imports(layer, files[layer.path]) for layer in _layers(files)}
+    tree = {path: _with_own_imports(path, data or {}, files[path]) for path, data in _layers(files).items()}
     arguments = (f"--config={TREE}{MAIN}", "config", "dump")
     # The file of --config must exist, even where only the defaults are in use.
-    return ProgramCheck("containerd", arguments, {MAIN: b"", **tree}, _judge, control=control)
+    judge = partial(rejection, "containerd", MAIN)
+    return ProgramCheck("containerd", arguments, {MAIN: b"", **tree}, judge, control=control)
 
 
-def _with_own_imports(layer: Layer, content: bytes) -> bytes:
+def _with_own_imports(path: str, data: Mapping[str, Any], content: bytes) -> bytes:
     """Return the file with relative imports: a copy with absolute ones would import the files of the host."""
-    data, changed = layer.data or {}, content
-    imports = data.get("imports")
-    names = [name for name in imports if isinstance(name, str)] if isinstance(imports, list) else []
-    relative = {name: posixpath.relpath(name, posixpath.dirname(layer.path)) for name in names if name.startswith("/")}
+    changed, names = content, _written(data)
+    relative = {name: posixpath.relpath(name, posixpath.dirname(path)) for name in names if name.startswith("/")}
     for name, short in relative.items():
         for quote in "\"'":
             changed = changed.replace(f"{quote}{name}{quote}".encode(), f"{quote}{short}{quote}".encode())
@@ -174,16 +177,8 @@ def _with_own_imports(layer: Layer, content: bytes) -> bytes:
     return changed if relative and parse_toml(changed)[0] == wanted else content
 
 
-def _judge(result: ProgramResult) -> Iterable[Problem]:
-    if result.status != 0:
-        lines = [line for line in result.lines if line.strip()]
-        reason = lines[-1] if lines else f"status {result.status}"
-        yield Problem(MAIN, f"containerd rejects the configuration: {reason}")
-
-
 DOMAIN: Final = ContainerdDomain(
     name="containerd",
-    title="containerd",
     files={
         MAIN: ByContent(f"by key: Restart {UNIT}, or Drain and Reboot"),
         DIRECTORY: ByContent(f"by key for the files that {MAIN} imports; None for certs.d"),

@@ -6,17 +6,18 @@ keys, stops at the first error, and only logs it. Sources: ``pkg/config/config.g
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from nodeagent.core.plan.change import Action, KeyChange
 from nodeagent.core.plan.domain import NODE, ByContent, Domain, ReloadProof, SocketHealth, UnitFailure
-from nodeagent.core.plan.layers import Key, Layer, is_leftover, key_changes, merged, parse_toml, toml_problems
+from nodeagent.core.plan.layers import Key, Layers, is_leftover, key_changes, merged, parse_toml, toml_problems
 from nodeagent.core.plan.policy import DRAIN, NONE, REBOOT, reload, restart
-from nodeagent.core.plan.program import TREE, ProgramCheck, ProgramResult
+from nodeagent.core.plan.program import TREE, ProgramCheck, rejection
 from nodeagent.core.plan.sides import Sides
-from nodeagent.domains.kubelet.unit import UNIT_DIRS, KubeletUnit, read_unit
+from nodeagent.domains.kubelet.unit import UNIT_DIRS, read_unit
 from nodeagent.errors import Problem
 
 UNIT: Final = "crio.service"
@@ -87,10 +88,10 @@ def _at_start(key: str) -> bool:
     return top == "crio" and _listed(name, AT_START)
 
 
-def _layers(files: Mapping[str, bytes]) -> list[Layer]:
+def _layers(files: Mapping[str, bytes]) -> Layers:
     # CRI-O walks the directory: subdirectories count, and the order is that of the paths.
     drop_ins = sorted(path for path in files if path.startswith(f"{DROPINS}/"))
-    return [Layer(path, parse_toml(files[path])[0]) for path in (MAIN, *drop_ins) if path in files]
+    return {path: parse_toml(files[path])[0] for path in (MAIN, *drop_ins) if path in files}
 
 
 def _changed(sides: Sides) -> list[str]:
@@ -98,10 +99,6 @@ def _changed(sides: Sides) -> list[str]:
     changed = [path for path in paths if sides.before.get(path) != sides.after.get(path)]
     # The order is that in which CRI-O reads them: a key is attributed to the last file that sets it.
     return sorted(changed, key=lambda path: (path != MAIN, path))
-
-
-def _unit(files: Mapping[str, bytes]) -> KubeletUnit:
-    return read_unit(files, UNIT, "crio")
 
 
 def _whole(key: Key) -> bool:
@@ -114,14 +111,15 @@ class CrioDomain(Domain):
     def reads(self, sides: Sides) -> Collection[str]:
         # The unit and its environment files have the flags that a reload drops.
         units = [path for directory in UNIT_DIRS for path in (f"{directory}/{UNIT}", f"{directory}/{UNIT}.d/")]
-        sources = [path for side in (sides.before, sides.after) for path in _unit(side).environment_files]
+        before, after = (read_unit(side, UNIT, "crio") for side in (sides.before, sides.after))
+        sources = (*before.environment_files, *after.environment_files)
         return (MAIN, f"{DROPINS}/", *units, *(path for path in sources if path.startswith("/")))
 
     def changes(self, sides: Sides) -> Sequence[KeyChange]:
         if not (changed := _changed(sides)):
             return ()
         before, after = _layers(sides.before), _layers(sides.after)
-        unreadable = [layer.path for layer in (*before, *after) if layer.data is None]
+        unreadable = [path for path, data in (*before.items(), *after.items()) if data is None]
         if unreadable:
             # CRI-O starts with neither, so no document of it can be compared.
             why = f"{unreadable[0]} is no TOML on one side"
@@ -140,7 +138,7 @@ class CrioDomain(Domain):
             if path.startswith(f"{DROPINS}/") and is_leftover(path):
                 yield Problem(path, "is read by CRI-O, which reads every file of the directory, whatever its name")
         # A reload starts from the defaults and the files, and forgets the command line (cri-o#7586).
-        flags = [f"--{flag}" for flag in _unit(sides.after).flags if flag in DROPPED]
+        flags = [f"--{flag}" for flag in read_unit(sides.after, UNIT, "crio").flags if flag in DROPPED]
         actions = {action for key in self.changes(sides) for action in key.actions}
         if flags and RELOAD[0] in actions and RESTART[0] not in actions:
             yield Problem(UNIT, f"loses {', '.join(flags)} of its command line with a reload, until its next start")
@@ -157,18 +155,11 @@ def _check(files: Mapping[str, bytes], control: ProgramCheck | None) -> ProgramC
     # The directories exist, even without a file in them.
     tree.setdefault(MAIN, b"")
     arguments = (f"--config={TREE}{MAIN}", f"--config-dir={TREE}{DROPINS}", "config")
-    return ProgramCheck("crio", arguments, tree, _judge, control=control)
-
-
-def _judge(result: ProgramResult) -> Iterable[Problem]:
-    if result.status != 0:
-        lines = [line for line in result.lines if line.strip()]
-        yield Problem(MAIN, f"crio rejects the configuration: {lines[-1] if lines else f'status {result.status}'}")
+    return ProgramCheck("crio", arguments, tree, partial(rejection, "crio", MAIN), control=control)
 
 
 DOMAIN: Final = CrioDomain(
-    name="crio",
-    title="CRI-O",
+    name="CRI-O",
     files={
         MAIN: ByContent(f"by key: Reload {UNIT}, Restart {UNIT}, or Drain and Reboot"),
         DROPINS: ByContent(f"by key: Reload {UNIT}, Restart {UNIT}, or Drain and Reboot"),

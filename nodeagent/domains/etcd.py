@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from nodeagent.core.config.text import document
-from nodeagent.core.plan.change import ETCD_UNIT, KeyChange
+from nodeagent.core.plan.change import ETCD_UNIT, HIDDEN, KeyChange
 from nodeagent.core.plan.domain import ByContent, Domain, MemberHealth, UnitFailure
 from nodeagent.core.plan.policy import DAEMON_RELOAD, restart
 from nodeagent.core.plan.sides import Sides
@@ -18,15 +18,14 @@ from nodeagent.errors import InvalidInput, Problem
 # The EnvironmentFile= of the units of Debian and Fedora, and config files of --config-file.
 FILES: Final = ("/etc/default/etcd", "/etc/etcd/etcd.conf", "/etc/etcd/etcd.conf.yaml", "/etc/etcd/etcd.conf.yml")
 RESTART: Final = (restart(ETCD_UNIT),)
-# An environment file may hold anything, also passwords.
-NOT_SHOWN: Final = "(not shown)"
 STATE: Final = "initial-cluster-state"
 
 
 class EtcdDomain(Domain):
     def changes(self, sides: Sides) -> Sequence[KeyChange]:
         return [
-            KeyChange(path, key, NOT_SHOWN if key in was else "", NOT_SHOWN if key in now else "", RESTART)
+            # An environment file may hold anything, also passwords.
+            KeyChange(path, key, HIDDEN if key in was else "", HIDDEN if key in now else "", RESTART)
             for path, was, now in _changed(sides)
             for key in sorted({*was, *now})
             if was.get(key) != now.get(key)
@@ -87,8 +86,7 @@ def _yaml(content: bytes) -> Iterator[str]:
 
 
 DOMAIN: Final = EtcdDomain(
-    name="etcd",
-    title="etcd as a unit",
+    name="etcd as a unit",
     files=dict.fromkeys(FILES, ByContent(f"Restart {ETCD_UNIT}, if an option changes")),
     units={ETCD_UNIT: (DAEMON_RELOAD, *RESTART)},
     # The first two are environment files: systemd skips a line that it cannot read.

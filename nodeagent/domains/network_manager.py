@@ -14,8 +14,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from nodeagent.core.plan.change import KeyChange
+from nodeagent.core.plan.change import HIDDEN, KeyChange, shortened
 from nodeagent.core.plan.domain import ByContent, Domain, UnitFailure
+from nodeagent.core.plan.layers import by_name
 from nodeagent.core.plan.policy import DRAIN, REBOOT, restart
 from nodeagent.core.plan.program import SCRATCH, TREE, ProgramCheck, ProgramResult
 from nodeagent.core.plan.sides import Sides
@@ -55,8 +56,6 @@ KEPT: Final = frozenset(
     }
 )
 BLANK: Final = " \t\r\v\f"
-HIDDEN: Final = "(not shown)"
-LONGEST: Final = 200
 # The exit status of NetworkManager if it cannot read its configuration.
 UNREADABLE: Final = 7
 FAILED: Final = "Failed to read configuration: "
@@ -128,14 +127,8 @@ def _is_read(path: str) -> bool:
 
 def _read_files(files: Mapping[str, bytes]) -> dict[str, Settings]:
     """Return the settings of the files that NetworkManager reads of these, path to content."""
-    by_name: dict[str, str] = {}
-    for directory in DIRECTORIES:
-        for path in files:
-            above, _, name = path.rpartition("/")
-            if above == directory and name.endswith(SUFFIX):
-                by_name[name] = path
-    paths = (*by_name.values(), *((MAIN,) if MAIN in files else ()))
-    return {path: _parse(files[path]) for path in paths}
+    paths = [*by_name(files, DIRECTORIES, SUFFIX), MAIN]
+    return {path: _parse(files[path]) for path in paths if path in files}
 
 
 def _ended(sides: Sides, files: Mapping[str, Settings]) -> str:
@@ -231,7 +224,7 @@ def _shown(setting: Setting | None) -> str:
     # The address of a server may have a password.
     if "@" in setting.value:
         return HIDDEN
-    return json.dumps(setting.value if len(setting.value) <= LONGEST else f"{setting.value[:LONGEST]}...")
+    return json.dumps(shortened(setting.value))
 
 
 def _check(files: Mapping[str, bytes], control: ProgramCheck | None) -> ProgramCheck:
@@ -252,8 +245,7 @@ def _judge(result: ProgramResult) -> Iterator[Problem]:
 
 
 DOMAIN: Final = NetworkManagerDomain(
-    name="network_manager",
-    title="NetworkManager",
+    name="NetworkManager",
     opt_in={MAIN: ByContent(RULE), DIRECTORY: ByContent(RULE)},
     # A file replaces others, and a key of one file those of others.
     joined=(),

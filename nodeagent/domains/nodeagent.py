@@ -61,6 +61,7 @@ _OTHER_DROPINS: Final = {
 }
 _POLKIT_ACTIONS: Final = "/etc/polkit-1/actions"
 _COMMAND: Final = "nodeagent daemon"
+_Check = Callable[[RegularFile | SymbolicLink], Iterator[str]]
 
 
 class NodeagentDomain(Domain):
@@ -72,8 +73,7 @@ class NodeagentDomain(Domain):
 
 
 DOMAIN: Final = NodeagentDomain(
-    name="nodeagent",
-    title="nodeagent's own settings, policy and unit",
+    name="nodeagent's own settings, policy and unit",
     files={
         SETTINGS: (reload(OWN_UNIT),),
         # Read for each plan.
@@ -101,14 +101,15 @@ def _problems_of(old: MachineConfig, new: MachineConfig) -> Iterator[Problem]:
             yield from (Problem(path, message) for message in check(node))
 
 
-def _check_of(path: str) -> Callable[[RegularFile | SymbolicLink], Iterator[str]] | None:
+def _check_of(path: str) -> _Check | None:
     directory, _, name = path.rpartition("/")
     if path.startswith(f"{CHECKS}/"):
         return partial(_admin_check, directory)
     if directory == UNIT_DIR and name == OWN_UNIT:
-        return _own_unit
+        return partial(_whole_unit, _own_dropin, "ExecStart", f"/usr/bin/{_COMMAND}")
     if directory == UNIT_DIR and name in ESSENTIAL:
-        return partial(_essential_unit, name)
+        needed = {"service": "ExecStart", "socket": "ListenStream"}.get(name.rpartition(".")[2], "")
+        return partial(_whole_unit, partial(_essential_dropin, name, whole=True), needed, "")
     if directory in _OTHER_DROPINS and name.endswith(".conf"):
         return partial(_essential_dropin, _OTHER_DROPINS[directory])
     if directory == _POLKIT_ACTIONS and name.endswith(".policy"):
@@ -133,19 +134,15 @@ def _enablement(_node: RegularFile | SymbolicLink) -> Iterator[str]:
     yield f"would replace the link that enables {OWN_UNIT}"
 
 
-def _essential(node: RegularFile | SymbolicLink) -> Iterator[str]:
+def _whole_unit(lines: _Check, needed: str, value: str, node: RegularFile | SymbolicLink) -> Iterator[str]:
+    """Yield the problems of a unit by its ``lines``. It must set the key ``needed``, as to ``value``."""
     # systemd takes a link to /dev/null and an empty file for a mask.
     if isinstance(node, SymbolicLink) or not node.content.strip():
         yield "would mask a unit that nodeagent needs"
-
-
-def _essential_unit(name: str, node: RegularFile | SymbolicLink) -> Iterator[str]:
-    yield from _essential(node)
-    if isinstance(node, RegularFile) and node.content.strip():
-        yield from _essential_dropin(name, node, whole=True)
-        needed = {"service": "ExecStart", "socket": "ListenStream"}.get(name.rpartition(".")[2])
-        if needed and not any(key == needed and value for _, key, value in _lines(node)):
-            yield f"must have {needed}="
+        return
+    yield from lines(node)
+    if needed and not any(key == needed and found for _, key, found in _lines(node)):
+        yield f"must have {needed}={value}"
 
 
 def _essential_dropin(name: str, node: RegularFile | SymbolicLink, *, whole: bool = False) -> Iterator[str]:
@@ -177,25 +174,15 @@ def _hinders_start(section: str, key: str) -> bool:
     return section == "Unit" and (key.startswith(("Condition", "Assert")) or key in ("Requisite", "BindsTo"))
 
 
-def _own_unit(node: RegularFile | SymbolicLink) -> Iterator[str]:
-    yield from _essential(node)
-    if isinstance(node, RegularFile) and node.content.strip():
-        yield from _own_dropin(node)
-        if not any(key == "ExecStart" and value for _, key, value in _lines(node)):
-            yield f"must have ExecStart=/usr/bin/{_COMMAND}"
-
-
 def _own_dropin(node: RegularFile | SymbolicLink) -> Iterator[str]:
     """Yield the lines with which the unit would not start the daemon as root on each host."""
     if isinstance(node, SymbolicLink):
         return
     commands = None
     for section, key, value in _lines(node):
-        if section == "Unit" and value and key.startswith(("Condition", "Assert")):
-            yield f"{key}= could keep {OWN_UNIT} from starting"
-        elif section == "Unit" and value and key in ("Requires", "Requisite", "BindsTo", "Conflicts"):
+        if section == "Unit" and value and key in ("Requires", "Requisite", "BindsTo", "Conflicts"):
             yield f"{key}= could keep {OWN_UNIT} from starting, or stop it in an update"
-        elif section == "Service" and value and key in ("ExecCondition", "ExecStartPre"):
+        elif value and _hinders_start(section, key):
             yield f"{key}= could keep {OWN_UNIT} from starting"
         elif section == "Service" and value and key in ("User", "DynamicUser", "RootDirectory", "RootImage"):
             yield f"{key}= would keep nodeagent from managing this host"

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
+from nodeagent.core.config.problems import kind_of, shown
+from nodeagent.core.config.text import document
 from nodeagent.core.plan.domain import Domain
-from nodeagent.core.plan.layers import is_leftover
+from nodeagent.core.plan.layers import by_name, is_leftover
 from nodeagent.core.plan.policy import reload
 from nodeagent.core.plan.sides import Sides
-from nodeagent.core.validate import registries_d, signature_policy
-from nodeagent.errors import Problem
+from nodeagent.core.validate import signature_policy
+from nodeagent.errors import InvalidInput, Problem
 
 RELOAD_CRIO: Final = (reload("crio.service"),)
 POLICY: Final = "/etc/containers/policy.json"
@@ -18,6 +20,11 @@ POLICY: Final = "/etc/containers/policy.json"
 POLICIES: Final = "/etc/crio/policies/"
 LOCATIONS: Final = "/etc/containers/registries.d"
 SUFFIX: Final = ".yaml"
+# Keys of a file of LOCATIONS.
+DEFAULT: Final = "default-docker"
+NAMESPACES: Final = "docker"
+TEXTS: Final = ("lookaside", "lookaside-staging", "sigstore", "sigstore-staging")
+SWITCH: Final = "use-sigstore-attachments"
 
 
 class SignaturesDomain(Domain):
@@ -32,8 +39,8 @@ class SignaturesDomain(Domain):
         if before == after:
             return
         # What two files defined before is no fault of an update.
-        known = {name for name, _, _ in registries_d.twice(before)}
-        for name, first, second in registries_d.twice(after):
+        known = {name for name, _, _ in twice(before)}
+        for name, first, second in twice(after):
             if name not in known:
                 path, other = (second, first) if before.get(second) != after.get(second) else (first, second)
                 yield Problem(path, f"defines {name}, as {other} does: then no image can be pulled")
@@ -59,13 +66,75 @@ def _keys(files: Mapping[str, bytes]) -> Mapping[str, str]:
 
 def _locations(files: Mapping[str, bytes]) -> Mapping[str, bytes]:
     """Return the files that are read: of the directory itself, hidden ones included."""
-    directories = {path: path.rpartition("/")[0] for path in files if path.endswith(SUFFIX)}
-    return {path: files[path] for path, directory in directories.items() if directory == LOCATIONS}
+    return {path: files[path] for path in by_name(files, [LOCATIONS], SUFFIX)}
+
+
+def check_locations(content: bytes) -> Iterator[str]:
+    """Check a file of registries.d, which names the places of image signatures: containers-registries.d(5).
+
+    The readers take all files together whose names end in ``.yaml``. One that cannot be parsed, or a namespace that two
+    files define, fails each access to a registry. Unknown keys are accepted, as by the readers.
+    """
+    try:
+        data = _load(content)
+    except InvalidInput as error:
+        yield from (f"{p.path}: {p.message}" for p in error.problems) if error.problems else (error.message,)
+        return
+    if not isinstance(data, dict):
+        yield f"must be a mapping, is {kind_of(data)}"
+        return
+    yield from _namespace(DEFAULT, data.get(DEFAULT))
+    namespaces = data.get(NAMESPACES)
+    if isinstance(namespaces, dict):
+        for name, value in namespaces.items():
+            yield from _namespace(f"{NAMESPACES}.{shown(name)}", value)
+    elif namespaces is not None:
+        yield f"{NAMESPACES} must be a mapping, is {kind_of(namespaces)}"
+
+
+def twice(files: Mapping[str, bytes]) -> Iterator[tuple[str, str, str]]:
+    """Yield what two files define, and both paths. Files that cannot be read define nothing."""
+    found: dict[str, str] = {}
+    for path in sorted(files):
+        for name in _names(files[path]):
+            if (other := found.setdefault(name, path)) != path:
+                yield name, other, path
+
+
+def _names(content: bytes) -> Iterator[str]:
+    try:
+        data = _load(content)
+    except InvalidInput:
+        return
+    if isinstance(data, dict):
+        if data.get(DEFAULT) is not None:
+            yield DEFAULT
+        namespaces = data.get(NAMESPACES)
+        yield from (f"{NAMESPACES}.{shown(name)}" for name in namespaces) if isinstance(namespaces, dict) else ()
+
+
+def _load(content: bytes) -> object:
+    lines = (line.strip() for line in content.splitlines())
+    # The file of a distribution may have nothing but comments, which is no document.
+    return document.load(content, "the file") if any(line and not line.startswith(b"#") for line in lines) else {}
+
+
+def _namespace(where: str, value: object) -> Iterator[str]:
+    if value is None:
+        return
+    if not isinstance(value, dict):
+        yield f"{where} must be a mapping, is {kind_of(value)}"
+        return
+    for key in TEXTS:
+        # The readers take numbers for text.
+        if isinstance(value.get(key), dict | list):
+            yield f"{where}.{key} must be a string"
+    if not isinstance(value.get(SWITCH), bool | None):
+        yield f"{where}.{SWITCH} must be true or false"
 
 
 DOMAIN: Final = SignaturesDomain(
-    name="signatures",
-    title="image signature policies",
+    name="image signature policies",
     files={
         # The controller writes keys to this directory that may change without a reboot.
         "/etc/machine-config-daemon/no-reboot/containers-gpg.pub": RELOAD_CRIO,
@@ -76,7 +145,7 @@ DOMAIN: Final = SignaturesDomain(
     contents={
         POLICY: signature_policy.check,
         POLICIES: signature_policy.check,
-        f"{LOCATIONS}/*{SUFFIX}": registries_d.check,
+        f"{LOCATIONS}/*{SUFFIX}": check_locations,
     },
     joined=(),
 )

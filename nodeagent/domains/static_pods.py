@@ -7,11 +7,10 @@ of the kubelet's own configuration; an update that changes it takes manifests fo
 from __future__ import annotations
 
 import json
-import posixpath
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
-from nodeagent.core.plan.change import POD, Change, KeyChange
+from nodeagent.core.plan.change import HIDDEN, POD, Change, KeyChange
 from nodeagent.core.plan.domain import ByContent, Domain
 from nodeagent.core.plan.policy import NONE, UNLISTED, Verdict, restart_static_pod
 from nodeagent.core.plan.sides import Sides
@@ -32,7 +31,6 @@ from nodeagent.core.validate.static_pod import StaticPod, check, load
 from nodeagent.domains.kubelet.document import KubeletConfig
 from nodeagent.errors import Problem
 
-NOT_SHOWN: Final = "(not shown)"
 KEPT: Final = "staticPodPath"
 # Values of other keys may be secrets.
 SHOWN: Final = ".image"
@@ -88,9 +86,7 @@ class StaticPodDomain(Domain):
 
 def directory(files: Mapping[str, bytes]) -> str:
     """Return the directory in which a kubelet with these files reads manifests."""
-    path = KubeletConfig(files).keys.get("staticPodPath")
-    # The paths of a config have no slash at the end and no dots.
-    return posixpath.normpath(path) if isinstance(path, str) and path.startswith("/") else DEFAULT_DIRECTORY
+    return KubeletConfig(files).static_pods or DEFAULT_DIRECTORY
 
 
 def listing(files: Mapping[str, bytes]) -> float:
@@ -145,12 +141,11 @@ def _title(pod: StaticPod | None) -> str:
 def _shown(key: str, value: object) -> str:
     if value is MISSING:
         return ""
-    return json.dumps(value) if key.endswith(SHOWN) else NOT_SHOWN
+    return json.dumps(value) if key.endswith(SHOWN) else HIDDEN
 
 
 DOMAIN: Final = StaticPodDomain(
-    name="static-pods",
-    title="static pods of the kubelet",
+    name="static pods of the kubelet",
     files={
         DEFAULT_DIRECTORY: ByContent(
             "RestartStaticPod for each changed pod, also in another staticPodPath of the kubelet; None for a pod of an"

@@ -11,19 +11,27 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from nodeagent.core.config.text.plain_json import loads
-from nodeagent.core.plan.change import Change, ChangeKind, KeyChange
+from nodeagent.core.plan.change import HIDDEN, Change, ChangeKind, KeyChange, shortened
 from nodeagent.core.plan.domain import ByContent, Domain, UnitFailure
+from nodeagent.core.plan.layers import by_name
 from nodeagent.core.plan.policy import DRAIN, REBOOT, Verdict, restart
 from nodeagent.core.plan.sides import Sides
-from nodeagent.core.plan.sysctl import DIRECTORIES, DIRECTORY, PROC, KernelSettings, dotted, is_glob, parse, read_all
 from nodeagent.errors import Problem
 
 UNIT: Final = "systemd-sysctl.service"
 RESTART: Final = (restart(UNIT),)
 STRONGEST: Final = (DRAIN, REBOOT)
+DIRECTORY: Final = "/etc/sysctl.d"
+# The strongest last: its file replaces those of the same name.
+DIRECTORIES: Final = ("/usr/lib/sysctl.d", "/usr/local/lib/sysctl.d", "/run/sysctl.d", DIRECTORY)
+PROC: Final = "/proc/sys"
+SUFFIX: Final = ".conf"
+BLANK: Final = " \t\r"
+SWAP: Final = str.maketrans("./", "/.")
 RULE: Final = f"Restart {UNIT}, if only values change that take effect at once; otherwise Drain and Reboot"
 
 # Settings that the kernel reads whenever it needs them, and that change no other setting. Left out are those that a
@@ -53,11 +61,82 @@ USER: Final = re.compile(r"user/max_[a-z_]+")
 PLAIN: Final = re.compile(r"-?(?:0|[1-9][0-9]*)")
 # Parts of names whose values are not shown: net.ipv4.tcp_fastopen_key, stable_secret of an interface.
 SECRET: Final = ("secret", "key")
-HIDDEN: Final = "(not shown)"
-LONGEST: Final = 200
 # Names and patterns that are compared with the kernel. A host with more has the strongest actions.
 MAX_NAMES: Final = 200
 MAX_GLOBS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class FileSettings:
+    """One file. ``values``: name to value, None for a name that no pattern sets. ``invalid``: numbers of lines."""
+
+    values: Mapping[str, str | None] = field(default_factory=dict)
+    invalid: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSettings:
+    """All files: ``values`` as of one file, the strongest wins. ``files`` by path, of those that count."""
+
+    files: Mapping[str, FileSettings]
+    values: Mapping[str, str | None]
+
+
+def parse(content: bytes) -> FileSettings:
+    """Read one file as systemd-sysctl does, which skips a line that is no assignment and fails after all others.
+
+    Names are those below ``/proc/sys``, with slashes. Raises nothing.
+    """
+    values: dict[str, str | None] = {}
+    invalid: list[int] = []
+    for number, line in enumerate(content.decode(errors="replace").split("\n"), 1):
+        text = line.strip(BLANK)
+        if not text or text[0] in "#;":
+            continue
+        left, equals, right = text.partition("=")
+        # The dash means that a failure is ignored; without a value, that no pattern sets the name.
+        name = _name(left.strip(BLANK).removeprefix("-").strip(BLANK))
+        if not name or not (equals or text.startswith("-")) or not all(map(_is_text, text)):
+            invalid.append(number)
+            continue
+        # The last assignment counts, also for the order.
+        values.pop(name, None)
+        values[name] = right.strip(BLANK) if equals else None
+    return FileSettings(values, tuple(invalid))
+
+
+def _name(text: str) -> str:
+    """Return a name with slashes, "" for one that is empty or leads out of the directory."""
+    # The first separator decides: a slash keeps the dots of a name, a dot exchanges both.
+    path = text.translate(SWAP) if _first_separator(text) == "." else text
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    return "" if ".." in parts else "/".join(parts)
+
+
+def _first_separator(text: str) -> str:
+    return next((letter for letter in text if letter in "./"), "")
+
+
+def _is_text(letter: str) -> bool:
+    return letter == "\t" or letter.isprintable()
+
+
+def dotted(name: str) -> str:
+    """Return the usual form of a name, which ``parse`` reads as the same name."""
+    return f"/{name}" if _first_separator(name) == "." else name.translate(SWAP)
+
+
+def is_glob(name: str) -> bool:
+    return any(letter in name for letter in "*?[")
+
+
+def read_all(files: Mapping[str, bytes]) -> KernelSettings:
+    """Return the settings of the files that systemd-sysctl reads of these, path to content."""
+    read = {path: parse(files[path]) for path in by_name(files, DIRECTORIES, SUFFIX)}
+    values: dict[str, str | None] = {}
+    for each in read.values():
+        values |= each.values
+    return KernelSettings(read, values)
 
 
 class SysctlDomain(Domain):
@@ -112,6 +191,8 @@ class SysctlDomain(Domain):
         return failure.unit != UNIT
 
     def live_values(self, unit: str, keys: Sequence[KeyChange], *, reverted: bool) -> Mapping[str, str]:
+        """Return the files of the kernel that have a value after a restart of ``unit`` for ``keys``, and that value;
+        with ``reverted``, after a restart with the previous files."""
         if unit != UNIT:
             return {}
         ours = [key for key in keys if key.document.startswith(f"{DIRECTORY}/") and key.actions == RESTART]
@@ -136,7 +217,7 @@ def _written(path: str, settings: KernelSettings) -> Sequence[tuple[str, str | N
 
 def _is_read(path: str) -> bool:
     directory, _, name = path.rpartition("/")
-    return directory == DIRECTORY and name.endswith(".conf")
+    return directory == DIRECTORY and name.endswith(SUFFIX)
 
 
 def _document(name: str, changed: Sequence[str], before: KernelSettings, after: KernelSettings) -> str:
@@ -166,11 +247,8 @@ def _doubt(name: str, path: str, before: KernelSettings, after: KernelSettings, 
 
 def _invalid(before: KernelSettings, after: KernelSettings) -> str:
     """The service fails with such a line, so a restart would."""
-    for settings in (before, after):
-        for path, each in settings.files.items():
-            if each.invalid:
-                return f"{path} has a line that is no setting"
-    return ""
+    invalid = [path for settings in (before, after) for path, each in settings.files.items() if each.invalid]
+    return f"{invalid[0]} has a line that is no setting" if invalid else ""
 
 
 def _others(after: KernelSettings, differing: Collection[str], host: Mapping[str, bytes]) -> str:
@@ -203,12 +281,11 @@ def _shown(name: str, value: str | None) -> str:
         return ""
     if any(word in name for word in SECRET):
         return HIDDEN
-    return json.dumps(value if len(value) <= LONGEST else f"{value[:LONGEST]}...")
+    return json.dumps(shortened(value))
 
 
 DOMAIN: Final = SysctlDomain(
-    name="sysctl",
-    title="settings of the kernel",
+    name="settings of the kernel",
     opt_in={DIRECTORY: ByContent(RULE)},
     # A key in one file may be set by another one.
     joined=(),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from nodeagent.core.plan.bootloader_check import BootChain
+from nodeagent.core.plan.bootloader import BootChain
 from nodeagent.core.plan.secure_boot import (
     KernelTrust,
     TrustedKeys,

@@ -21,15 +21,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from nodeagent.core.plan.bootloader import (
+    EFI,
     MAX_JSON,
+    BootloaderCheck,
     BootloaderContent,
     BootloaderState,
     BootloaderStatus,
     compare,
+    judge,
     parse_payload,
     parse_status,
 )
-from nodeagent.core.plan.bootloader_check import EFI, BootloaderCheck, judge
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.report.display import text
 from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
@@ -126,7 +128,7 @@ class BootupdBootloader:
             available=_shown(available),
             secure_boot=chain.secure_boot,
             kernel=kernel,
-            updated=updated,
+            kernel_after_update=updated,
             unfit=unfit_payload(self._root, tree) if component == EFI and chain.secure_boot else "",
             why=why if state is BootloaderState.UNKNOWN else "",
             revoked=chain.revoked if chain.secure_boot else "",

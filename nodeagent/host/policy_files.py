@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from nodeagent.core.plan.policy_files import MAX_BYTES, MAX_DROP_INS, RECOMMENDED, drop_in_directory, is_drop_in
+from nodeagent.core.plan.policy import MAX_BYTES, MAX_DROP_INS, RECOMMENDED, drop_in_directory, is_drop_in
 from nodeagent.errors import AgentError, InvalidInput
 from nodeagent.host.config_file import names_in, read_now
 from nodeagent.reasons import Reason

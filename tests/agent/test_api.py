@@ -15,7 +15,7 @@ from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.update.preflight import Desired
 from nodeagent.core.config.file_tree import RegularFile
-from nodeagent.core.config.meaning import meaning
+from nodeagent.core.config.machineconfig import meaning
 from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.etcd.membership import MemberRequest, OperationKind
 from nodeagent.core.plan.deployment import Deployment

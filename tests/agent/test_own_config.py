@@ -13,8 +13,7 @@ from nodeagent.agent.report.report import Report
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
 from nodeagent.core.plan.change import ChangeKind
 from nodeagent.core.plan.plan import Change
-from nodeagent.core.plan.policy import DAEMON_RELOAD, Entry, Policy, match, restart
-from nodeagent.core.plan.policy_files import MAX_DROP_INS
+from nodeagent.core.plan.policy import DAEMON_RELOAD, MAX_DROP_INS, Entry, Policy, match, restart
 from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.phase import Phase
@@ -217,7 +216,7 @@ class TestRecommended:
         self.file, self.path = tmp_path / "recommended.yaml", tmp_path / "policy.yaml"
         self.file.write_bytes(RECOMMENDED.read_bytes())
         self.write("files: []")
-        for module in ("nodeagent.host.policy_files", "nodeagent.core.plan.policy_files", "nodeagent.agent.policies"):
+        for module in ("nodeagent.host.policy_files", "nodeagent.core.plan.policy", "nodeagent.agent.policies"):
             monkeypatch.setattr(f"{module}.RECOMMENDED", str(self.file))
 
     def write(self, text: str) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from nodeagent.cli.main import main
-from nodeagent.core.plan import policy_files
 from tests.cli.conftest import machine_config, write
 from tests.core.validate.test_text_files import CERTIFICATE
 from tests.support.golden import Golden
@@ -183,7 +182,7 @@ def test_the_answer_has_the_values(
     golden: Golden,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(policy_files, "RECOMMENDED", str(RECOMMENDED))
+    monkeypatch.setattr("nodeagent.core.plan.policy.RECOMMENDED", str(RECOMMENDED))
     expected, change = CHANGES[name]
     spec = base()
     change(spec)

@@ -56,7 +56,7 @@ def test_the_entries_avoid_the_reboot(monkeypatch: pytest.MonkeyPatch, capsys: p
     # The output is a drop-in, and does what it is for.
     policy = merge(default_policy(), parse_policy(text.encode()))
     rest = command.disruptive_changes({"changes": [change(path) for path in paths]})
-    assert all(each.entry is not None for each in command.suggest(rest, policy))
+    assert all(command.suggest(*each, policy).entry is not None for each in rest)
 
 
 def test_what_no_entry_avoids(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
-from pathlib import Path
+from pkgutil import iter_modules
 
 import pytest
 
 from nodeagent import domains
 from nodeagent.core.config.machineconfig import FileEntry, UnitEntry
 from nodeagent.core.plan.change import Action, PolicySource
-from nodeagent.core.plan.domain import Checker, HttpHealth, SocketHealth, owns
+from nodeagent.core.plan.domain import Checker, Domain, HttpHealth, SocketHealth, owns
 from nodeagent.core.plan.sides import HostView
-from nodeagent.domains import DOMAINS, changed_contents, checker_of, default_policy, domain_of, health_of, validate
-from nodeagent.domains.checks import check_update
+from nodeagent.domains import (
+    DOMAINS,
+    changed_contents,
+    check_update,
+    checker_of,
+    default_policy,
+    domain_of,
+    health_of,
+    validate,
+)
 from nodeagent.errors import InvalidInput
 from tests.support.configs import config
 
@@ -91,11 +100,10 @@ def test_no_two_domains_claim_one_key() -> None:
     assert len({domain.name for domain in DOMAINS}) == len(DOMAINS)
 
 
-def test_every_module_is_listed() -> None:
-    folder = Path(domains.__file__).parent
-    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "checks"}
-    modules |= {path.parent.name for path in folder.glob("*/__init__.py")}
-    assert len(modules) == len(DOMAINS)
+def test_every_domain_is_listed() -> None:
+    modules = [importlib.import_module(f"{domains.__name__}.{info.name}") for info in iter_modules(domains.__path__)]
+    found = [value.name for module in modules for value in vars(module).values() if isinstance(value, Domain)]
+    assert sorted(found) == sorted(domain.name for domain in DOMAINS)
 
 
 @pytest.mark.parametrize(
@@ -119,13 +127,13 @@ def test_owns(pattern: str, path: str, expected: bool) -> None:
 @pytest.mark.parametrize(
     ("path", "name"),
     [
-        ("/etc/containers/registries.conf", "registries"),
-        ("/etc/containers/registries.conf.d/10-x.conf", "registries"),
-        ("/etc/containers/registries.d/x.yaml", "signatures"),
-        ("/etc/pki/ca-trust/source/anchors/corp.pem", "ca-trust"),
-        ("/etc/ssh/sshd_config.d/10-x.conf", "sshd"),
-        ("/etc/sudoers.d/x", "sudoers"),
-        ("/etc/systemd/system/x.service.d/10.conf", "units"),
+        ("/etc/containers/registries.conf", "container registries and mirrors"),
+        ("/etc/containers/registries.conf.d/10-x.conf", "container registries and mirrors"),
+        ("/etc/containers/registries.d/x.yaml", "image signature policies"),
+        ("/etc/pki/ca-trust/source/anchors/corp.pem", "trusted certificate authorities"),
+        ("/etc/ssh/sshd_config.d/10-x.conf", "ssh keys, passwords and the ssh server"),
+        ("/etc/sudoers.d/x", "sudo rules"),
+        ("/etc/systemd/system/x.service.d/10.conf", "systemd units"),
         ("/etc/hosts", None),
     ],
 )

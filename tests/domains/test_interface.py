@@ -102,7 +102,7 @@ ACTIONS = {
     "c": (DRAIN, clear_state("k.service", "/var/lib/k/c"), restart("k.service")),
     "n": (NONE,),
 }
-KEYS = KeysDomain("k", "k", files={"/etc/k.conf": ByContent("by key")})
+KEYS = KeysDomain("k", files={"/etc/k.conf": ByContent("by key")})
 POLICY = Policy(files={"/etc/k.conf": Entry("/etc/k.conf", rule=KEYS.actions, summary="by key")})
 
 
@@ -185,7 +185,7 @@ def test_the_policy_asks_the_domains(monkeypatch: pytest.MonkeyPatch) -> None:
         def curable(self, failure: UnitFailure) -> bool:
             return failure.unit != "k.service"
 
-    monkeypatch.setattr(domains, "DOMAINS", (Strict("k", "k", files=KEYS.files),))
+    monkeypatch.setattr(domains, "DOMAINS", (Strict("k", files=KEYS.files),))
     entry = default_policy.__wrapped__().files["/etc/k.conf"]
     old, new = (config(files={"/etc/k.conf": text}) for text in (b"a=1", b"a=2"))
     change = Change("file", "/etc/k.conf", ChangeKind.MODIFIED)
@@ -215,7 +215,7 @@ class Judging(Domain):
 def test_a_domain_judges_the_files_that_it_declares_also_without_a_table_of_validators(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    judge = Judging("judge", "judge", files={"/etc/judged": (NONE,)})
+    judge = Judging("judge", files={"/etc/judged": (NONE,)})
     monkeypatch.setattr(domains, "DOMAINS", (*DOMAINS, judge))
     found = domains.validate(config(), config(files={"/etc/judged": b"x", "/etc/other": b"x"}))
     assert found == (Problem("/etc/judged", "is judged"),)

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from dbus_next import Variant
 
-from nodeagent.core.plan.bootloader import MAX_JSON
-from nodeagent.core.plan.bootloader_check import BootloaderCheck, BootloaderUpdate, decide
+from nodeagent.core.plan.bootloader import MAX_JSON, BootloaderCheck, BootloaderUpdate, decide
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.update.ports.system import Bootloader
 from nodeagent.errors import ServiceUnavailable, Terminal

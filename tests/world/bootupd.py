@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from nodeagent.core.plan.bootloader import BootloaderState
-from nodeagent.core.plan.bootloader_check import BootloaderCheck
+from nodeagent.core.plan.bootloader import BootloaderCheck, BootloaderState
 from nodeagent.core.plan.deployment import Deployment, booted
 from nodeagent.core.plan.secure_boot import KernelTrust
 from nodeagent.errors import Terminal
@@ -60,7 +59,9 @@ class FakeBootloader:
             available=f"shim-{brings}",
             secure_boot=True,
             kernel=KernelTrust.ACCEPTED if world.bootloader >= needed else KernelTrust.REFUSED,
-            updated=KernelTrust.ACCEPTED if max(brings, world.bootloader) >= needed else KernelTrust.REFUSED,
+            kernel_after_update=KernelTrust.ACCEPTED
+            if max(brings, world.bootloader) >= needed
+            else KernelTrust.REFUSED,
             unfit=world.unfit,
         )
 

@@ -15,8 +15,7 @@ from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.agent.update.phases import Work
 from nodeagent.agent.update.preflight import Desired, Preflight
 from nodeagent.agent.update.run import Ports, UpdatePolicy
-from nodeagent.core.config.machineconfig import ConfigSource, FileEntry, MachineConfig, UnitEntry, UserEntry
-from nodeagent.core.config.meaning import meaning
+from nodeagent.core.config.machineconfig import ConfigSource, FileEntry, MachineConfig, UnitEntry, UserEntry, meaning
 from nodeagent.core.plan.change import PolicySource
 from nodeagent.core.plan.policy import DAEMON_RELOAD, DRAIN, NONE, Entry, Policy, reload, restart
 from nodeagent.core.plan.safe_parts import compose

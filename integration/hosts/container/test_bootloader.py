@@ -49,7 +49,7 @@ esac
 SCRIPT = """
 import asyncio, glob, json, sys
 sys.path.extend(glob.glob("/usr/lib/nodeagent/lib/python3*/site-packages"))
-from nodeagent.core.plan.bootloader_check import check_to_dict
+from nodeagent.core.plan.bootloader import check_to_dict
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.errors import AgentError
 from nodeagent.host import boot_chain

@@ -8,7 +8,7 @@ from typing import Any, assert_never
 from nodeagent import log
 from nodeagent.agent.report.report import Sink
 from nodeagent.core.boot import RebootKind
-from nodeagent.core.plan.bootloader_check import phrase
+from nodeagent.core.plan.bootloader import phrase
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.os_changes import summary
 from nodeagent.core.report.status import Status, line

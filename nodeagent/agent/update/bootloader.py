@@ -13,9 +13,9 @@ from typing import Final
 from nodeagent.agent.update import admin_checks
 from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.agent.update.run import Run
-from nodeagent.core.plan.bootloader import BootloaderState
-from nodeagent.core.plan.bootloader_check import (
+from nodeagent.core.plan.bootloader import (
     BootloaderCheck,
+    BootloaderState,
     BootloaderStep,
     BootloaderUpdate,
     decide,

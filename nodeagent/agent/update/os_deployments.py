@@ -16,7 +16,7 @@ from nodeagent.agent.update.counted_boots import CountedBoots
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.image import OsImage, content_id
 from nodeagent.core.once import Once
-from nodeagent.core.plan.bootloader_check import BootloaderCheck
+from nodeagent.core.plan.bootloader import BootloaderCheck
 from nodeagent.core.plan.deployment import (
     Deployment,
     OsTarget,

@@ -18,8 +18,7 @@ from nodeagent.agent.update.run import Basis, Ports, Update, UpdatePolicy
 from nodeagent.agent.update.verification import in_force, mismatches, os_mismatches, with_os
 from nodeagent.agent.update.writing import managed_keys
 from nodeagent.core.config.file_tree import expand
-from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
-from nodeagent.core.config.meaning import meaning
+from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig, meaning
 from nodeagent.core.config.parse import parse
 from nodeagent.core.plan.change import Plan
 from nodeagent.core.plan.deployment import OS_DOMAINS, OsTarget, target_between, target_to_dict, unmet
@@ -35,8 +34,7 @@ from nodeagent.core.report.plan_values import with_values
 from nodeagent.core.update.drift import OnDrift, unchanged
 from nodeagent.core.update.ports.host import MAX_KEPT, Validator
 from nodeagent.core.update.record import OsProgress, Record
-from nodeagent.domains import warnings
-from nodeagent.domains.checks import check_update
+from nodeagent.domains import check_update, warnings
 from nodeagent.errors import InvalidInput, Problem, Refused, Unreconcilable
 from nodeagent.reasons import Reason
 
@@ -97,7 +95,6 @@ class Preflight:
             desired.config,
             await self.policy(old, desired.config),
             from_name=from_name or (known[0].config.name if known else ""),
-            to_name=desired.config.name,
             host=host,
         )
         target = await self._target(old, desired.config, plan)

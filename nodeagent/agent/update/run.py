@@ -15,7 +15,7 @@ from nodeagent.core.config.units import OWN_UNIT
 from nodeagent.core.coordination.maintenance import add_seconds
 from nodeagent.core.coordination.windows import Schedule
 from nodeagent.core.once import Once
-from nodeagent.core.plan.bootloader_check import BootloaderUpdate
+from nodeagent.core.plan.bootloader import BootloaderUpdate
 from nodeagent.core.plan.change import Plan
 from nodeagent.core.plan.deployment import OsTarget, target_from_dict
 from nodeagent.core.plan.steps import (

@@ -21,7 +21,7 @@ from nodeagent.agent.update.verification import mismatches
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.partial_text import partial_text
 from nodeagent.core.plan.plan import make_plan
-from nodeagent.core.plan.safe_parts import SafeParts, compose, divide, is_safe, waiting_of
+from nodeagent.core.plan.safe_parts import SafeParts, compose, divide, is_safe
 from nodeagent.core.update.events import Warned
 from nodeagent.core.update.lasting import Partial, matching
 from nodeagent.core.update.record import Record, half_way, in_effect
@@ -139,7 +139,7 @@ class SafeUpdates:
     ) -> tuple[Desired, Update] | None:
         base = await self._load(in_effect(record, current.source.digest))
         parts = await self._divide(preflight, current, desired, base, failed=failed)
-        waiting = waiting_of(current.config, desired.config, parts.safe)
+        waiting = frozenset(parts.waits)
         target, partial = desired, None
         if waiting and parts.safe:
             target = await asyncio.to_thread(self._compose, current, desired, waiting)

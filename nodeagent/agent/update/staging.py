@@ -21,7 +21,7 @@ from nodeagent.core.plan.os_changes import summary
 from nodeagent.core.update.events import FenceChanged, StagingAdvanced, StepProgress, Warned
 from nodeagent.core.update.fence_view import FenceEvent
 from nodeagent.core.update.ports.system import FencedUnit
-from nodeagent.domains.pull_secret import credentials_of
+from nodeagent.domains.tables import credentials_of
 from nodeagent.errors import Retryable, ServiceUnavailable
 
 STAGE_TRIES = 5

@@ -37,6 +37,13 @@ class Fields(Location):
         self.bad(key, f"must be a string, is {kind_of(value)}")
         return None
 
+    def required(self, key: str) -> str | None:
+        """Return a text that must be there; None after a report that it is not."""
+        # ``text`` reports a value of another type.
+        if (value := self.text(key)) is None and self.raw(key) is None:
+            self.bad(key, "is required")
+        return value
+
     def child(self, key: str) -> Fields:
         # An absent object reads as an empty one, so that a reader needs no second case.
         return Fields(self.raw(key), self.at(key), self.problems)

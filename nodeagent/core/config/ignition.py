@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from nodeagent.core.config.files import FileReader
 from nodeagent.core.config.machineconfig import CORE_USER, FileEntry, UnitEntry, UserEntry
 from nodeagent.core.config.paths import has_control, path_problem, ssh_keys_path
 from nodeagent.core.config.problems import Location, shown
-from nodeagent.core.config.shape import field_names, shaped
+from nodeagent.core.config.shape import fields_of, shaped
 from nodeagent.core.config.units import read_units
 from nodeagent.core.config.unsupported import UnsupportedSections
 
@@ -93,16 +93,26 @@ def _record_entries(
 ) -> dict[str, Location]:
     """Record each entry under the value of its key ``identity``. Return their locations by that value."""
     found: dict[str, Location] = {}
-    for index, entry in enumerate(entries or []):
+    for name, entry, at in _named(entries, identity, "must name the entry", where):
+        found[name] = at
+        unsupported.record(f"{section}[{name}]", entry)
+    return found
+
+
+def _named(
+    entries: Iterable[dict[str, Any]] | None, identity: str, rule: str, where: Location
+) -> Iterator[tuple[str, dict[str, Any], Location]]:
+    """Yield each entry with its name and location. ``rule`` is broken by an entry without a name."""
+    seen: set[str] = set()
+    for index, entry in enumerate(entries or ()):
         at, name = where.item(index), entry.get(identity)
         if not isinstance(name, str) or not name or has_control(name):
-            at.bad(identity, "must name the entry")
-        elif name in found:
+            at.bad(identity, rule)
+        elif name in seen:
             at.bad(identity, f"{shown(name)} has two entries")
         else:
-            found[name] = at
-            unsupported.record(f"{section}[{name}]", entry)
-    return found
+            seen.add(name)
+            yield name, entry, at
 
 
 def read_users(
@@ -110,16 +120,7 @@ def read_users(
 ) -> dict[str, UserEntry]:
     """``where`` is the location of the list."""
     users: dict[str, UserEntry] = {}
-    seen: set[str] = set()
-    for index, entry in enumerate(entries):
-        at, name = where.item(index), entry.get("name")
-        if not isinstance(name, str) or not name or has_control(name):
-            at.bad("name", "must be the name of a user")
-            continue
-        if name in seen:
-            at.bad("name", f"{shown(name)} has two entries")
-            continue
-        seen.add(name)
+    for name, entry, at in _named(entries, "name", "must be the name of a user", where):
         if name == CORE_USER:
             users[name] = _core(entry, unsupported, at)
             if users[name].ssh_keys:
@@ -135,7 +136,7 @@ def _core(entry: dict[str, Any], unsupported: UnsupportedSections, where: Locati
     password = user.password_hash or None
     if password is not None and (has_control(password) or ":" in password):
         where.bad("passwordHash", "must not hold colons or control characters")
-    for key in entry.keys() - field_names(schema.CoreUser):
+    for key in entry.keys() - fields_of(schema.CoreUser).keys():
         unsupported.record(f"passwd.users[{CORE_USER}].{key}", entry[key])
     keys = _keys(user.ssh_authorized_keys or [], where.child("sshAuthorizedKeys"))
     return UserEntry(CORE_USER, keys, password)

@@ -93,12 +93,11 @@ def _split_scheme(text: str) -> tuple[str, str]:
     for scheme in _REMOTES:
         if text.startswith(scheme):
             remote, colon, rest = text[len(scheme) :].partition(":")
-            rest = rest.removeprefix("docker://") if scheme == "ostree-remote-image:" else rest
             # ostree-remote-image takes any transport after its remote, ostree-remote-registry only registries. One
             # image must have one refspec, or a booted deployment would differ from its config.
             docker = "docker://" if scheme == "ostree-remote-image:" else ""
             if colon and _REMOTE.fullmatch(remote):
-                return f"{scheme}{remote}:{docker}", rest
+                return f"{scheme}{remote}:{docker}", rest.removeprefix(docker)
     if "://" in text or text.startswith("ostree-"):
         raise InvalidInput(
             f"osImageURL: {text!r} has an unknown form",

@@ -7,7 +7,7 @@ line) and never contain content, hashes or URLs, which can hold secrets.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from nodeagent.errors import InvalidInput, Problem
@@ -22,6 +22,14 @@ MAX_QUOTED: Final = 100
 MAX_ALIKE: Final = 3
 
 _DIGITS = re.compile(r"\d+")
+_KINDS: Final[Mapping[type, str]] = {
+    type(None): "null",
+    bool: "a boolean",
+    int: "an integer",
+    float: "a number with a fraction",
+    str: "a string",
+    list: "a list",
+}
 
 
 def shown(text: str) -> str:
@@ -46,31 +54,17 @@ def place(trail: Iterable[str | int]) -> str:
 
 def kind_of(value: object) -> str:
     """Name the type of a value of a document as JSON does."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case int():
-            return "an integer"
-        case float():
-            return "a number with a fraction"
-        case str():
-            return "a string"
-        case list():
-            return "a list"
-        case _:
-            return "an object"
+    return _KINDS.get(type(value), "an object")
 
 
-def similar(key: str, names: Collection[str]) -> str:
+def similar(key: str, names: Collection[str], cutoff: float = 0.75) -> str:
     """The end of a message about the unknown ``key``: the one of ``names`` that was probably meant, if any."""
     if not names:
         return ""
     # The import takes 3 ms, which a valid document need not pay.
     from difflib import get_close_matches
 
-    close = get_close_matches(key[:MAX_QUOTED], sorted(names), 1, cutoff=0.75)
+    close = get_close_matches(key[:MAX_QUOTED], sorted(names), 1, cutoff)
     return f"; did you mean {close[0]}?" if close else ""
 
 
@@ -86,6 +80,12 @@ def _few(shape: tuple[str, str], group: list[Problem]) -> list[Problem]:
         return group
     path, message = shape
     return [*group[:MAX_ALIKE], Problem(path, f"{message}: {more} more like these")]
+
+
+def first_of(problems: Sequence[Problem], count: int) -> str:
+    """Return the first problem, and the number of the others, of ``count`` in all."""
+    first = f"{problems[0].path}: {problems[0].message}" if problems[0].path else problems[0].message
+    return f"{first} (and {count - 1} more)" if count > 1 else first
 
 
 class Problems:
@@ -132,10 +132,7 @@ class Problems:
         if not self._found:
             return
         listed = self.listed()
-        more = len(self) - 1
-        first = f"{listed[0].path}: {listed[0].message}" if listed[0].path else listed[0].message
-        tail = f" (and {more} more)" if more else ""
-        raise InvalidInput(f"{what} is invalid: {first}{tail}", problems=listed)
+        raise InvalidInput(f"{what} is invalid: {first_of(listed, len(self))}", problems=listed)
 
 
 class Location:

@@ -7,7 +7,7 @@ the problems of all other values in the same pass. It accepts exactly what the t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from functools import cache
 from types import NoneType
 from typing import Any, Final, TypeVar, get_args, get_origin
@@ -22,13 +22,9 @@ _NAMES: Final[Mapping[type, str]] = {str: "a string", int: "an integer", bool: "
 _OCTAL = re.compile(r"(?:0o)?[0-7]{3,5}")
 
 
-def field_names(kind: type[msgspec.Struct]) -> Set[str]:
-    """The keys that ``kind`` has in a document."""
-    return _fields(kind).keys()
-
-
 @cache
-def _fields(kind: type[msgspec.Struct]) -> Mapping[str, msgspec.structs.FieldInfo]:
+def fields_of(kind: type[msgspec.Struct]) -> Mapping[str, msgspec.structs.FieldInfo]:
+    """Return the fields of ``kind`` by the keys that they have in a document."""
     return {field.encode_name: field for field in msgspec.structs.fields(kind)}
 
 
@@ -38,7 +34,7 @@ def shaped(value: object, kind: type[_Struct], where: Location) -> _Struct:
         if value is not None:
             where.bad("", f"must be an object, is {kind_of(value)}")
         return kind()
-    fields = _fields(kind)
+    fields = fields_of(kind)
     known = {key: item for key, item in value.items() if key in fields}
     if kind.__struct_config__.forbid_unknown_fields:
         unknown = [key for key in value if key not in fields]

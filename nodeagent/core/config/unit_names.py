@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from nodeagent.core.config.paths import MAX_NAME_BYTES, has_control
+from nodeagent.core.config.problems import similar
 
 UNIT_TYPES: Final = (
     "service",
@@ -70,10 +71,7 @@ def dropin_name_problem(name: str) -> str | None:
 
 def did_you_mean(unit: str, known: Iterable[str]) -> str:
     """Return ``; did you mean X?`` with the unit of the same type whose name is the most similar one, or ""."""
-    # The import takes a millisecond, which a valid config need not pay.
-    from difflib import get_close_matches
-
     stem, dot, kind = unit.rpartition(".")
-    stems = [name.removesuffix(dot + kind) for name in sorted(known) if name.endswith(dot + kind)]
-    close = get_close_matches(stem, stems, 1)
-    return f"; did you mean {close[0]}{dot}{kind}?" if close else ""
+    stems = [name.removesuffix(dot + kind) for name in known if name.endswith(dot + kind)]
+    meant = similar(stem, stems, 0.6)
+    return f"{meant.removesuffix('?')}{dot}{kind}?" if meant else ""

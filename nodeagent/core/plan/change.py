@@ -21,10 +21,21 @@ class PolicySource(StrEnum):
     NONE = "none"
 
 
+# Domains whose entries are files and services of the userspace. Each other domain is a part of the OS.
+USERSPACE: Final = frozenset({"file", "unit", "sshkey", "password"})
 # A plan that stops it needs the check of the quorum.
 ETCD_UNIT: Final = "etcd.service"
+# In place of a value that may be a secret.
+HIDDEN: Final = "(not shown)"
+# Characters of a value in a plan.
+LONGEST: Final = 200
 # In place of a key of a manifest: the whole static pod is added or removed.
 POD: Final = "pod"
+
+
+def shortened(text: str) -> str:
+    """Return a value as a plan shows it."""
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
 class ActionType(StrEnum):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from enum import StrEnum
 
 from nodeagent.core.enumerated import enumerated
@@ -121,7 +120,6 @@ class Domain:
     """
 
     name: str
-    title: str
     files: Mapping[str, tuple[Action, ...] | ByContent] = field(default_factory=dict)
     units: Mapping[str, tuple[Action, ...] | ByContent] = field(default_factory=dict)
     fields: Mapping[str, ByContent] = field(default_factory=dict)
@@ -171,21 +169,6 @@ class Domain:
     def verify(self, unit: str, _host: HostView) -> Sequence[Health]:
         """Return what proves that ``unit`` works with the files that the host has now."""
         return tuple(health for health in self.health if health.unit == unit)
-
-    def live_values(self, _unit: str, _keys: Sequence[KeyChange], *, reverted: bool) -> Mapping[str, str]:  # noqa: ARG002
-        """Return the files of the kernel that have a value after a restart of ``_unit`` for ``_keys``, and that value;
-        with ``reverted``, after a restart with the previous files."""
-        return {}
-
-    def outdated(self, _keys: Sequence[KeyChange], *, reverted: bool) -> Mapping[str, str]:  # noqa: ARG002
-        """Return capacities of the Node, such as ``pods``, that a kubelet without the changes of ``keys`` reports; with
-        ``reverted``, those of a kubelet that still has them."""
-        return {}
-
-    def kept_back(self, _keys: Sequence[KeyChange], _host: HostView) -> Mapping[str, Decimal]:
-        """Return the amounts of resources that the Node keeps back from pods with the files that the host has now, if
-        one of ``keys`` changes that. A resource whose amount is not certain is left out."""
-        return {}
 
     def curable(self, _failure: UnitFailure) -> bool:
         """Return whether a reboot may mend this failure. If not, the update is reverted without one."""

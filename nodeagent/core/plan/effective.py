@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from nodeagent.core.config.image import OsImage, parse_image
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UserEntry
@@ -66,21 +66,18 @@ def _pick(
 
 
 def _users(candidates: Sequence[Candidate], desired: MachineConfig) -> dict[str, UserEntry]:
-    keys: tuple[str, ...] | None = None
-    password: str | None = None
     wanted = desired.users.get(CORE_USER)
-    for candidate in candidates:
-        user = candidate.config.users.get(CORE_USER)
-        if user is None:
-            continue
-        if keys is None and user.ssh_keys:
-            gone_anyway = wanted is None or not wanted.ssh_keys
-            if candidate.has(f"sshkey:{CORE_USER}") or gone_anyway:
-                keys = user.ssh_keys
-        if password is None and user.password_hash is not None:
-            gone_anyway = wanted is None or wanted.password_hash is None
-            if candidate.has(f"password:{CORE_USER}") or gone_anyway:
-                password = user.password_hash
+
+    def first(domain: str, attribute: str) -> Any:
+        # What leaves with the desired config is kept, so that it is removed.
+        leaves = not getattr(wanted, attribute, None)
+        for candidate in candidates:
+            value = getattr(candidate.config.users.get(CORE_USER), attribute, None)
+            if value and (leaves or candidate.has(f"{domain}:{CORE_USER}")):
+                return value
+        return None
+
+    keys, password = first("sshkey", "ssh_keys"), first("password", "password_hash")
     if keys is None and password is None:
         # The host cannot lack anything of a user without keys and password.
         return {CORE_USER: wanted} if wanted == UserEntry(CORE_USER) else {}

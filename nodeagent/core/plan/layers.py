@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from nodeagent.core.plan.change import Action, KeyChange
+from nodeagent.core.plan.change import HIDDEN, Action, KeyChange, shortened
 
 Key = tuple[str, ...]
 """A key with the names of the tables above it."""
@@ -15,23 +14,14 @@ Key = tuple[str, ...]
 Rule = Callable[[Key], tuple[tuple[Action, ...], str]]
 """The actions that a changed key requests, and a remark for the plan, or ""."""
 
+Layers = Mapping[str, Mapping[str, Any] | None]
+"""The data of files by path, in the order in which the program reads them. None: it is no TOML."""
+
 # Parts of names whose values are not shown.
 SECRET: Final = ("password", "secret", "token", "auth", "identitytoken")
-HIDDEN: Final = "(not shown)"
 
 # Files that editors, package managers and interrupted copies leave.
 LEFTOVERS: Final = (".bak", ".orig", ".rej", ".rpmnew", ".rpmorig", ".rpmsave", ".save", ".swo", ".swp", ".tmp", "~")
-
-# Characters of a value in a plan.
-LONGEST: Final = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """One file in the order in which the program reads them. ``data`` None: it is no TOML."""
-
-    path: str
-    data: Mapping[str, Any] | None
 
 
 def parse_toml(content: bytes) -> tuple[dict[str, Any] | None, str]:
@@ -59,15 +49,15 @@ def toml_problems(content: bytes) -> Iterator[str]:
         yield problem
 
 
-def merged(layers: Sequence[Layer], *, whole: Callable[[Key], bool], append: bool = False) -> dict[Key, str]:
+def merged(layers: Layers, *, whole: Callable[[Key], bool], append: bool = False) -> dict[Key, str]:
     """Return the merged document as values in JSON by key.
 
     A later layer wins, table by table; a table for which ``whole`` is true is replaced whole. With ``append`` lists are
     added together, and an empty value does not replace another one.
     """
     document: dict[str, Any] = {}
-    for layer in layers:
-        _merge(document, layer.data or {}, (), whole, append=append)
+    for data in layers.values():
+        _merge(document, data or {}, (), whole, append=append)
     return dict(_leaves(document, ()))
 
 
@@ -97,18 +87,14 @@ def _leaves(value: Any, key: Key) -> Iterator[tuple[Key, str]]:
         yield key, json.dumps(value, default=str, sort_keys=True)
 
 
-def differing_keys(before: Mapping[Key, str], after: Mapping[Key, str]) -> list[Key]:
-    return sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
-
-
 def dotted(key: Key) -> str:
     """Return a key as TOML writes it, with quotes where a name needs them."""
     return ".".join(name if name.replace("-", "").replace("_", "").isalnum() else f'"{name}"' for name in key)
 
 
 def key_changes(
-    before: Sequence[Layer],
-    after: Sequence[Layer],
+    before: Layers,
+    after: Layers,
     changed: Sequence[str],
     documents: tuple[Mapping[Key, str], Mapping[Key, str]],
     rule: Rule,
@@ -119,10 +105,10 @@ def key_changes(
     """
     if not changed:
         return []
-    own = {layer.path: dict(_leaves(layer.data or {}, ())) for layer in before}
-    now = {layer.path: dict(_leaves(layer.data or {}, ())) for layer in after}
+    own, now = ({path: dict(_leaves(data or {}, ())) for path, data in layers.items()} for layers in (before, after))
     found = []
-    for key in differing_keys(*documents):
+    was_set, is_set = documents
+    for key in sorted(key for key in was_set.keys() | is_set.keys() if was_set.get(key) != is_set.get(key)):
         having = [path for path in changed if key in own.get(path, {}) or key in now.get(path, {})]
         actions, why = rule(key)
         was, new = (_shown(key, document.get(key, "")) for document in documents)
@@ -145,6 +131,20 @@ def not_taken_over(running: bytes, keys: Sequence[KeyChange]) -> str | None:
     return "" if keys and all(found[key.key] == key.after for key in keys) else None
 
 
+def by_name(files: Collection[str], directories: Sequence[str], suffix: str) -> list[str]:
+    """Return the paths of the files in ``directories`` that count, in the order of their names.
+
+    A file replaces those of the same name in earlier directories.
+    """
+    found: dict[str, str] = {}
+    for directory in directories:
+        for path in files:
+            above, _, name = path.rpartition("/")
+            if above == directory and name.endswith(suffix):
+                found[name] = path
+    return [path for _, path in sorted(found.items())]
+
+
 def is_leftover(path: str) -> bool:
     """Return whether a file of a drop-in directory is probably there by accident."""
     # CRI-O reads every file of its directory, whatever the ending, so a backup there is configuration.
@@ -155,4 +155,4 @@ def is_leftover(path: str) -> bool:
 def _shown(key: Key, value: str) -> str:
     if value and any(word in name.lower() for name in key for word in SECRET):
         return HIDDEN
-    return value if len(value) <= LONGEST else f"{value[:LONGEST]}..."
+    return shortened(value)

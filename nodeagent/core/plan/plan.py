@@ -12,7 +12,7 @@ The rules, in order:
 4. Otherwise each action occurs once: Drain, DaemonReload, the removals of state, the stops, the reloads, the restarts,
    the static pods.
    A Reload is dropped if the same unit restarts, and its changes count for the Restart. Reloads and restarts keep the
-   order of each policy list (``core.plan.toposort``).
+   order of each policy list (``merge_orders``).
 5. If there are changes, but no action, the only action is None.
 
 Each action names the changes that requested it. The result does not depend on the order of the input.
@@ -21,7 +21,6 @@ Each action names the changes that requested it. The result does not depend on t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from operator import attrgetter
 from typing import Final
 
 from nodeagent.core.config.machineconfig import MachineConfig
@@ -32,7 +31,6 @@ from nodeagent.core.plan.change import Action, ActionType, Change, ChangeKind, P
 from nodeagent.core.plan.diff import diff
 from nodeagent.core.plan.policy import DRAIN, NONE, REBOOT, UNLISTED, Policy, match, only_by_user
 from nodeagent.core.plan.sides import HostView, Sides
-from nodeagent.core.plan.toposort import merge_orders
 from nodeagent.errors import Problem, Refused
 from nodeagent.reasons import Reason
 
@@ -59,28 +57,17 @@ def make_plan(
     new: MachineConfig,
     policy: Policy,
     from_name: str | None = None,
-    to_name: str | None = None,
     host: HostView = NO_HOST,
 ) -> Plan:
     """Return the plan of an update from ``old`` to ``new``. ``reconcile`` decides whether it is possible.
 
-    The names default to those of the configs. The daemon passes its own if ``old`` is the effective config of the host.
+    ``from_name`` defaults to the name of ``old``. The daemon passes its own if that is the effective config of a host.
     """
-    return plan_changes(
-        diff(old, new),
-        Sides(old, new, host),
-        policy,
-        old.name if from_name is None else from_name,
-        new.name if to_name is None else to_name,
-    )
-
-
-def plan_changes(changes: Iterable[Change], sides: Sides, policy: Policy, from_name: str, to_name: str) -> Plan:
-    """Return the plan of these changes."""
-    # The order of changes does not influence the plan, so equal updates have equal plans.
-    ordered = sorted(set(changes), key=attrgetter("domain", "key", "kind"))
-    planned = tuple(_planned(change, sides, policy) for change in ordered)
-    return Plan(from_name, to_name, planned, combine([(p.change.id, p.actions) for p in planned]))
+    sides = Sides(old, new, host)
+    # ``diff`` has an order of its own, so equal updates have equal plans.
+    planned = tuple(_planned(change, sides, policy) for change in diff(old, new))
+    name = old.name if from_name is None else from_name
+    return Plan(name, new.name, planned, combine([(p.change.id, p.actions) for p in planned]))
 
 
 def _planned(change: Change, sides: Sides, policy: Policy) -> PlannedChange:
@@ -179,6 +166,48 @@ def _unit_actions(
         for unit in merge_orders(sequence(actions, verb) for actions in lists)
         if (verb, unit) in because
     ]
+
+
+def merge_orders(sequences: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """Return all names of ``sequences``, each once, in the order in which units are reloaded or restarted.
+
+    Each policy entry lists its actions in a deliberate order: the trust store is rebuilt before the runtime that reads
+    it restarts. The lists of all entries are partial orders, and the result keeps each of them. The first place of a
+    repeated name counts. Unrelated units are sorted by name, so that the same change always runs in the same order. If
+    lists contradict each other, the units of that cycle are sorted by name, and all other orders still hold.
+    """
+    after: dict[str, set[str]] = {}
+    for sequence in sequences:
+        names = tuple(dict.fromkeys(sequence))
+        for index, name in enumerate(names):
+            after.setdefault(name, set()).update(names[index + 1 :])
+    # Orders are transitive: a list may put a unit before one that another list puts before a third.
+    later = {name: _reachable(after, name) - {name} for name in after}
+    earlier: dict[str, set[str]] = {name: set() for name in after}
+    for name, others in later.items():
+        for other in others:
+            # The names of a cycle do not wait for each other.
+            if name not in later[other]:
+                earlier[other].add(name)
+    ordered: list[str] = []
+    left = sorted(after)
+    while left:
+        done = set(ordered)
+        # There always is one: only a cycle could leave none, and the names of a cycle do not wait for each other.
+        name = next(name for name in left if earlier[name] <= done)
+        ordered.append(name)
+        left.remove(name)
+    return tuple(ordered)
+
+
+def _reachable(after: Mapping[str, set[str]], start: str) -> set[str]:
+    found: set[str] = set()
+    todo = [start]
+    while todo:
+        new = after[todo.pop()] - found
+        found |= new
+        todo.extend(new)
+    return found
 
 
 def disruption(plan: Plan) -> str:

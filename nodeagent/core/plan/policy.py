@@ -11,9 +11,11 @@ reads one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import reduce
+from typing import Final
 
 from nodeagent.core.plan.change import Action, ActionType, Change, KeyChange, PolicySource
 from nodeagent.core.plan.path_pattern import matches, specificity
@@ -26,6 +28,13 @@ REBOOT = Action(ActionType.REBOOT)
 
 # The actions of an unlisted change. Its readers are unknown, so all services start again.
 UNLISTED = (DRAIN, REBOOT)
+
+# The entries that the setting recommended_policy adds, below those of the admin. It comes with the package.
+RECOMMENDED: Final = "/usr/lib/nodeagent/policy-recommended.yaml"
+
+# An object that an API server accepts has at most 1.5 MB.
+MAX_BYTES: Final = 2 * 1024 * 1024
+MAX_DROP_INS: Final = 100
 
 SSHKEY = "sshkey"
 
@@ -184,3 +193,35 @@ def merge(weaker: Policy, user: Policy) -> Policy:
         sshkey=user.sshkey or weaker.sshkey,
         replaced=(*weaker.replaced, *built_in),
     )
+
+
+def drop_in_directory(policy: str) -> str:
+    """Return the directory of the drop-ins of the file ``policy``: its name with another ending.
+
+    ``/etc/nodeagent/policy.yaml`` has its drop-ins in ``/etc/nodeagent/policy.d``. They are merged key by key over the
+    file, in the order of their names: the last one wins.
+    """
+    directory, _, name = policy.rpartition("/")
+    return f"{directory}/{name.rpartition('.')[0] or name}.d"
+
+
+def is_drop_in(name: str) -> bool:
+    """Return whether a file of this name in the directory counts."""
+    # Editors and package managers leave hidden files and files with other endings.
+    return name.endswith(".yaml") and not name.startswith(".")
+
+
+def is_policy_file(policy: str, path: str) -> bool:
+    """Return whether ``path`` is ``policy``, the value of the setting, or one of its drop-ins."""
+    directory, _, name = path.rpartition("/")
+    return bool(policy) and (path == policy or (directory == drop_in_directory(policy) and is_drop_in(name)))
+
+
+def merge_order(policy: str, paths: Iterable[str]) -> list[str]:
+    """Return these policy files from the weakest to the strongest."""
+    return sorted(paths, key=lambda path: (path != RECOMMENDED, path != policy, path))
+
+
+def layered(built_in: Policy, layers: Iterable[Policy]) -> Policy:
+    """Return ``built_in`` with the entries of ``layers`` over it, the strongest last."""
+    return reduce(merge, layers, built_in)

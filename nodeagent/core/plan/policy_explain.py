@@ -6,7 +6,6 @@ configuration.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -112,14 +111,6 @@ def _reason(found: PolicyMatch, replaced: Entry | None, shadowed: tuple[Entry, .
 
 
 @dataclass(frozen=True, slots=True)
-class Disruptive:
-    """A change of a plan that requests a drain or a reboot, and the source of that decision."""
-
-    change: Change
-    source: PolicySource
-
-
-@dataclass(frozen=True, slots=True)
 class Suggestion:
     """``entry`` would avoid the drain and the reboot of ``change``. Without one, ``why`` is the reason."""
 
@@ -128,20 +119,15 @@ class Suggestion:
     why: str = ""
 
 
-def suggest(changes: Iterable[Disruptive], recommended: Policy) -> tuple[Suggestion, ...]:
-    """Return a suggestion for each change."""
-    return tuple(_suggestion(each, recommended) for each in changes)
-
-
-def _suggestion(found: Disruptive, recommended: Policy) -> Suggestion:
-    change = found.change
+def suggest(change: Change, source: PolicySource, recommended: Policy) -> Suggestion:
+    """Return a suggestion for a change that requests a drain or a reboot. ``source`` is that of this decision."""
     if change.domain not in ("file", "unit", *USER_DOMAINS):
         return Suggestion(change, None, "it belongs to the OS deployment, for which a policy cannot have an entry")
     # The recommended policy is consulted for unlisted changes only: a drain or a reboot that an entry requests was
     # chosen.
-    if found.source is PolicySource.USER:
+    if source is PolicySource.USER:
         return Suggestion(change, None, "an entry of your policy requests it")
-    if found.source is PolicySource.DEFAULT:
+    if source is PolicySource.DEFAULT:
         return Suggestion(change, None, "the built-in policy requests it")
     entry = match(recommended, change)
     if entry is None:

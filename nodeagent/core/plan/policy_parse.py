@@ -124,11 +124,7 @@ def _rival(entries: dict[str, Entry], key: str, actions: tuple[Action, ...]) -> 
 
 
 def _key(item: Fields, name: str) -> str | None:
-    key = item.text(name)
-    if key is None:
-        # ``text`` has reported a value of another type.
-        if item.raw(name) is None:
-            item.bad(name, "is required")
+    if (key := item.required(name)) is None:
         return None
     problem = _path_problem(key) if name == "path" else _unit_problem(key)
     if problem:
@@ -170,7 +166,7 @@ def _actions(owner: Fields, *, required: bool) -> tuple[Action, ...]:
 
 
 def _action(item: Fields) -> Action | None:
-    name = item.text("type")
+    name = item.required("type")
     action_type = BY_NAME.get(name or "")
     services = {kind: _service(item, key, wanted=kind is action_type) for kind, key in WITH_UNIT.items()}
     item.finish()
@@ -179,8 +175,6 @@ def _action(item: Fields) -> Action | None:
             item.bad("type", "Special is reserved for built-in entries")
         elif name is not None:
             item.bad("type", f"must be one of {', '.join(BY_NAME)}, is {shown(name)}")
-        elif item.raw("type") is None:
-            item.bad("type", "is required")
         return None
     if action_type not in WITH_UNIT:
         return Action(action_type)
@@ -195,16 +189,12 @@ def _service(item: Fields, key: str, *, wanted: bool) -> str | None:
             item.bad(key, "is required for this type")
         return None
     member = item.child(key)
-    name = member.text("serviceName")
+    name = member.required("serviceName") if wanted else member.text("serviceName")
     member.finish()
     if not wanted:
         item.bad(key, "is not allowed for this type")
         return None
-    if name is None:
-        if member.raw("serviceName") is None:
-            member.bad("serviceName", "is required")
-        return None
-    if problem := _unit_problem(name):
+    if name is not None and (problem := _unit_problem(name)):
         member.bad("serviceName", problem)
         return None
     return name

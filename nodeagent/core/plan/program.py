@@ -6,7 +6,7 @@ part of what the program reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nodeagent.errors import Problem
@@ -24,6 +24,14 @@ class ProgramResult:
 
     status: int
     lines: Sequence[str] = field(repr=False)
+
+
+def rejection(program: str, path: str, result: ProgramResult) -> Iterator[Problem]:
+    """Yield the last line of ``program``, which names no path, as a problem of ``path``, if it has failed."""
+    if result.status != 0:
+        lines = [line for line in result.lines if line.strip()]
+        reason = lines[-1] if lines else f"status {result.status}"
+        yield Problem(path, f"{program} rejects the configuration: {reason}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,9 @@ from typing import Any, Final
 
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.config.paths import UNIT_DIR
-from nodeagent.core.plan.change import ActionType, Change, Plan, PlannedChange, PolicySource
+from nodeagent.core.config.unit_names import template_of
+from nodeagent.core.plan.change import USERSPACE, ActionType, Change, Plan, PlannedChange, PolicySource
 from nodeagent.reasons import Reason
-
-# Domains whose entries are files and services of the userspace. Each other domain is a part of the OS.
-_USERSPACE: Final = frozenset({"file", "unit", "sshkey", "password"})
 
 # Domains that another deployment brings: its trees decide.
 _DEPLOYED: Final = frozenset({"osImageURL", "extensions"})
@@ -140,14 +138,12 @@ def kernel_start(change: Change) -> str:
         case "unit":
             return _of_unit(change.key)
         case domain:
-            return "" if domain in _USERSPACE else "the OS"
+            return "" if domain in USERSPACE else "the OS"
 
 
 def _of_path(path: str) -> str:
     directory, suffix = _LINKS
-    if path.startswith(directory) and path.removesuffix(".conf").endswith(suffix):
-        return "names of network interfaces"
-    if path.startswith(directory) and f"{suffix}.d/" in path:
+    if path.startswith(directory) and (path.removesuffix(".conf").endswith(suffix) or f"{suffix}.d/" in path):
         return "names of network interfaces"
     if path.startswith(f"{UNIT_DIR}/"):
         # A unit, or the directory of its drop-ins.
@@ -161,9 +157,7 @@ def _of_path(path: str) -> str:
 
 
 def _of_unit(name: str) -> str:
-    stem, at, instance = name.partition("@")
-    template = f"{stem}@.{instance.rpartition('.')[2]}" if at else name
-    if why := _UNITS.get(template):
+    if why := _UNITS.get(template_of(name) or name):
         return why
     return next((why for prefix, why in _UNIT_PREFIXES.items() if name.startswith(prefix)), "")
 

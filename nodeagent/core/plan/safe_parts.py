@@ -9,21 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Any, Final
 
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig
-from nodeagent.core.plan.change import ActionType, Change, Plan, PlannedChange
-from nodeagent.core.plan.diff import diff
-
-Entry = TypeVar("Entry")
+from nodeagent.core.plan.change import USERSPACE, ActionType, Change, Plan, PlannedChange
 
 SAFE: Final = frozenset({ActionType.NONE, ActionType.DAEMON_RELOAD, ActionType.RELOAD, ActionType.RESTART})
 
 # The group of the keys and the password of a user.
 USER_GROUP: Final = f"user:{CORE_USER}"
-
-# Domains whose entries are not parts of the OS.
-_ENTRIES: Final = frozenset({"file", "unit", "sshkey", "password"})
 
 # Attributes of a config that a deployment brings. They wait always.
 OS_FIELDS: Final = ("kernel_arguments", "extensions", "kernel_type", "os_image_url", "extensions_image")
@@ -62,45 +56,34 @@ def _obstacle(planned: PlannedChange, left: Collection[str]) -> str:
     if any(action.type not in SAFE for action in planned.actions):
         return ", ".join(f"{action.type} {action.unit}".strip() for action in planned.actions)
     # A change of the OS without an action of its own still needs a deployment.
-    return "" if planned.change.domain in _ENTRIES else "the next change of the OS"
+    return "" if planned.change.domain in USERSPACE else "the next change of the OS"
 
 
 def is_safe(plan: Plan) -> bool:
     """Return whether an update with this plan disrupts nothing."""
     return all(action.type in SAFE for action in plan.actions) and all(
-        planned.change.domain in _ENTRIES for planned in plan.changes
+        planned.change.domain in USERSPACE for planned in plan.changes
     )
-
-
-def waiting_of(old: MachineConfig, new: MachineConfig, safe: Collection[str]) -> frozenset[str]:
-    """Return the ids of the changes from ``old`` to ``new`` that are not in ``safe``."""
-    return frozenset(change.id for change in diff(old, new)) - frozenset(safe)
 
 
 def compose(old: MachineConfig, new: MachineConfig, waiting: Collection[str]) -> MachineConfig:
     """Return ``new``, with the entries ``waiting`` as they are in ``old``."""
     files, units, users = dict(new.files), dict(new.units), dict(new.users)
+    of_users = (users, old.users)
+    sides: dict[str, tuple[dict[str, Any], Mapping[str, Any]]]
+    sides = {"file": (files, old.files), "unit": (units, old.units), "sshkey": of_users, "password": of_users}
     for entry in waiting:
         domain, _, key = entry.partition(":")
-        if domain == "file":
-            _take(files, old.files, key)
-        elif domain == "unit":
-            _take(units, old.units, key)
-        elif domain in ("sshkey", "password"):
-            _take(users, old.users, key)
+        entries, had = sides.get(domain, ({}, {}))
+        entries.pop(key, None)
+        if key in had:
+            entries[key] = had[key]
     return with_os_of(old, replace(new, files=files, units=units, users=users))
 
 
 def with_os_of(old: MachineConfig, new: MachineConfig) -> MachineConfig:
     """Return ``new`` with the OS of ``old``."""
     return replace(new, **{name: getattr(old, name) for name in OS_FIELDS})
-
-
-def _take(entries: dict[str, Entry], old: Mapping[str, Entry], key: str) -> None:
-    if key in old:
-        entries[key] = old[key]
-    else:
-        entries.pop(key, None)
 
 
 def parts_to_dict(parts: SafeParts) -> dict[str, object]:

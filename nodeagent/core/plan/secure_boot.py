@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from nodeagent.core.validate.pem import der_value
+
 # An image, in memory or mapped: a kernel has many megabytes, of which few pages are read.
 Image = bytes | mmap.mmap
 
@@ -246,9 +248,9 @@ def signature_lists(data: bytes) -> TrustedKeys:
 
 def _signers(der: bytes) -> Iterator[Signature]:
     """Yield the signers of a PKCS #7 message with signed data."""
-    content = _children(_value(der, _SEQUENCE))
+    content = _children(_sequence(der))
     _expect(len(content) >= 2 and content[1][0] == _EXPLICIT_0)
-    signed = _children(_value(content[1][1], _SEQUENCE))
+    signed = _children(_sequence(content[1][1]))
     _expect(len(signed) >= 4 and signed[-1][0] == _SET)
     certificates: list[Certificate] = []
     for tag, body in signed[3:-1]:
@@ -263,7 +265,7 @@ def _signers(der: bytes) -> Iterator[Signature]:
 
 
 def _certificate(der: bytes) -> Certificate:
-    return _parsed(_value(der, _SEQUENCE))
+    return _parsed(_sequence(der))
 
 
 def _parsed(body: bytes) -> Certificate:
@@ -276,10 +278,10 @@ def _parsed(body: bytes) -> Certificate:
     return Certificate(issuer=signed[2][1], serial=signed[0][1], subject=signed[4][1])
 
 
-def _value(der: bytes, tag: int) -> bytes:
-    """Return the content of the element at the beginning of ``der``. Padding may follow it."""
-    found, body, _ = _element(der, 0)
-    _expect(found == tag)
+def _sequence(der: bytes) -> bytes:
+    """Return the content of the sequence at the beginning of ``der``. Padding may follow it."""
+    tag, body, _ = _element(der, 0)
+    _expect(tag == _SEQUENCE)
     return body
 
 
@@ -295,15 +297,9 @@ def _children(der: bytes) -> list[tuple[int, bytes]]:
 
 
 def _element(der: bytes, at: int) -> tuple[int, bytes, int]:
-    _expect(at + 2 <= len(der))
-    tag, length, start = der[at], der[at + 1], at + 2
-    if length >= 0x80:
-        size = length & 0x7F
-        # Without a size the length is indefinite, which DER does not have. Four bytes are enough for any image.
-        _expect(1 <= size <= 4 and start + size <= len(der))
-        length, start = int.from_bytes(der[start : start + size], "big"), start + size
-    _expect(start + length <= len(der))
-    return tag, der[start : start + length], start + length
+    start, end = der_value(der, at) or (0, 0)
+    _expect(0 < end <= len(der))
+    return der[at], der[start:end], end
 
 
 def _expect(good: bool) -> None:

@@ -34,12 +34,13 @@ MISSING: Final = object()
 
 def in_directory(files: Mapping[str, bytes], directory: str = DEFAULT_DIRECTORY) -> Mapping[str, bytes]:
     """Return the files that the kubelet reads in ``directory``, which it does not enter deeper."""
-    return {path: content for path, content in files.items() if _is_read(path, directory)}
+    places = {path: path.rpartition("/") for path in files}
+    return {path: files[path] for path, (above, _, name) in places.items() if above == directory and is_visible(name)}
 
 
 def manifests(config: MachineConfig, directory: str = DEFAULT_DIRECTORY) -> Mapping[str, bytes]:
     """Return the files of ``config`` that the kubelet reads in ``directory``."""
-    return {path: file.content for path, file in config.files.items() if _is_read(path, directory)}
+    return in_directory({path: file.content for path, file in config.files.items()}, directory)
 
 
 def owned_manifests(config: MachineConfig) -> Mapping[str, str]:
@@ -49,11 +50,6 @@ def owned_manifests(config: MachineConfig) -> Mapping[str, str]:
     """
     pods = {path: load(content) for path, content in manifests(config).items()}
     return {path: sign for path, pod in pods.items() if pod is not None and (sign := owner_of(pod))}
-
-
-def _is_read(path: str, directory: str) -> bool:
-    above, _, name = path.rpartition("/")
-    return above == directory and is_visible(name)
 
 
 def directory_problems(files: Mapping[str, bytes], changed: Sequence[str]) -> Iterator[Problem]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import ClassVar
 
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UnitEntry
@@ -18,6 +19,7 @@ from nodeagent.core.plan.static_pods import owned_manifests
 
 @dataclass(frozen=True, slots=True)
 class WritePath:
+    verb: ClassVar = "write"
     path: str
 
 
@@ -25,6 +27,7 @@ class WritePath:
 class RemovePath:
     """Restore the original file of a path, or remove the path."""
 
+    verb: ClassVar = "remove"
     path: str
 
 
@@ -32,16 +35,19 @@ class RemovePath:
 class DisableUnit:
     """Disable a unit, also before an enabled one is overwritten: a changed ``[Install]`` would leave the old links."""
 
+    verb: ClassVar = "disable"
     unit: str
 
 
 @dataclass(frozen=True, slots=True)
 class EnableUnit:
+    verb: ClassVar = "enable"
     unit: str
 
 
 @dataclass(frozen=True, slots=True)
 class PresetUnit:
+    verb: ClassVar = "preset"
     # The presets of the host decide, as for a unit that comes with a package (systemd.preset(5)).
     unit: str
 
@@ -50,11 +56,13 @@ class PresetUnit:
 class RestoreUnit:
     """The config no longer sets the enablement of the unit: restore the original one."""
 
+    verb: ClassVar = "restore enablement of"
     unit: str
 
 
 @dataclass(frozen=True, slots=True)
 class SetPassword:
+    verb: ClassVar = "set password of"
     # The hash stays in the config: steps are printed, and stored in the record.
     user: str
 
@@ -63,17 +71,18 @@ class SetPassword:
 class LockUser:
     """A user that leaves the config is locked, because an empty password hash allows logins without a password."""
 
+    verb: ClassVar = "lock"
     user: str
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    pass
+    verb: ClassVar = "drain"
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonReload:
-    pass
+    verb: ClassVar = "daemon-reload"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +100,19 @@ class ClearState:
 class StopUnit:
     """Stop a unit whose file leaves with the config."""
 
+    verb: ClassVar = "stop"
     unit: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReloadUnit:
+    verb: ClassVar = "reload"
     unit: str
 
 
 @dataclass(frozen=True, slots=True)
 class RestartUnit:
+    verb: ClassVar = "restart"
     unit: str
 
 
@@ -117,7 +129,7 @@ class RestartStaticPod:
 
 @dataclass(frozen=True, slots=True)
 class Reboot:
-    pass
+    verb: ClassVar = "reboot"
 
 
 WriteStep = WritePath | RemovePath | DisableUnit | EnableUnit | PresetUnit | RestoreUnit | SetPassword | LockUser
@@ -160,38 +172,12 @@ def step_from_pair(kind: str, argument: str) -> WriteStep:
 def describe(step: Step) -> str:
     """Return a description for messages: ``restart crio.service``."""
     match step:
-        case WritePath(path):
-            return f"write {path}"
-        case RemovePath(path):
-            return f"remove {path}"
-        case DisableUnit(unit):
-            return f"disable {unit}"
-        case EnableUnit(unit):
-            return f"enable {unit}"
-        case PresetUnit(unit):
-            return f"preset {unit}"
-        case RestoreUnit(unit):
-            return f"restore enablement of {unit}"
-        case SetPassword(user):
-            return f"set password of {user}"
-        case LockUser(user):
-            return f"lock {user}"
-        case Drain():
-            return "drain"
-        case DaemonReload():
-            return "daemon-reload"
         case ClearState(unit, paths):
             return f"stop {unit} and remove {', '.join(paths)}"
-        case StopUnit(unit):
-            return f"stop {unit}"
-        case ReloadUnit(unit):
-            return f"reload {unit}"
-        case RestartUnit(unit):
-            return f"restart {unit}"
         case RestartStaticPod(pod, path):
             return f"restart static pod {pod} ({path})"
-        case Reboot():
-            return "reboot"
+        case _:
+            return " ".join((step.verb, *(getattr(step, each.name) for each in fields(step))))
 
 
 def _enablement(unit: UnitEntry) -> WriteStep | None:

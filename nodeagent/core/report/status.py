@@ -18,7 +18,7 @@ from nodeagent.reasons import Reason, documentation
 if TYPE_CHECKING:
     from nodeagent.core.coordination.drain import Remaining
     from nodeagent.core.coordination.maintenance import Maintenance
-    from nodeagent.core.plan.bootloader_check import BootloaderCheck
+    from nodeagent.core.plan.bootloader import BootloaderCheck
     from nodeagent.core.plan.deployment import Deployment
     from nodeagent.core.plan.os_changes import OsChanges
     from nodeagent.core.update.drift import Drift
@@ -206,7 +206,7 @@ def _os_changes(changes: OsChanges | None) -> Mapping[str, Any] | None:
 def _bootloader(check: BootloaderCheck | None) -> Mapping[str, Any] | None:
     if check is None:
         return None
-    from nodeagent.core.plan.bootloader_check import check_to_dict
+    from nodeagent.core.plan.bootloader import check_to_dict
 
     return check_to_dict(check)
 

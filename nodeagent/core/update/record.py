@@ -156,7 +156,7 @@ class Record:
     # The config that was current at the start.
     from_digest: str = ""
     to_digest: str = ""
-    # Meaning of the config to_digest, see core.config.meaning.
+    # Meaning of the config to_digest, see core.config.machineconfig.
     to_meaning: str = ""
     from_name: str = ""
     to_name: str = ""

@@ -82,7 +82,7 @@ def _block_problem(label: str, body: list[bytes]) -> str:
 
 
 def _certificate_problem(der: bytes, *, more: bool = False) -> str:
-    outer = _value(der, 0)
+    outer = der_value(der, 0)
     if outer is None or der[0] != SEQUENCE:
         return "the certificate is not a DER sequence"
     start, end = outer
@@ -91,15 +91,18 @@ def _certificate_problem(der: bytes, *, more: bool = False) -> str:
     if end < len(der) and not more:
         return "data follows the certificate"
     for tag in CERTIFICATE_PARTS:
-        part = _value(der, start)
+        part = der_value(der, start)
         if part is None or der[start] != tag or part[1] > end:
             return "the parts of a certificate are missing"
         start = part[1]
     return "" if start == end else "the parts of a certificate are missing"
 
 
-def _value(der: bytes, at: int) -> tuple[int, int] | None:
-    """Return the start and end of the value of the DER element at ``at``; None if there is no element."""
+def der_value(der: bytes, at: int) -> tuple[int, int] | None:
+    """Return the start and end of the value of the DER element at ``at``; None if there is no element.
+
+    The end may be beyond that of ``der``.
+    """
     if at + 2 > len(der):
         return None
     length = der[at + 1]

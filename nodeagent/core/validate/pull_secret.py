@@ -29,13 +29,8 @@ def check(content: bytes) -> Iterator[str]:
     helped = set(helpers) if isinstance(helpers, dict) else set()
     for registry, entry in auths.items():
         if problem := _entry_problem(entry, helped=registry in helped or bool(data.get("credsStore"))):
-            # Redaction hides the text that follows "auths:".
-            yield f"registry {_name(registry)}: {problem}"
-
-
-def _name(registry: str) -> str:
-    """Return the name without a user:password@, which some put into it."""
-    return shown(registry.rpartition("@")[2])
+            # Redaction hides the text that follows "auths:". Some put a user:password@ into the name.
+            yield f"registry {shown(registry.rpartition('@')[2])}: {problem}"
 
 
 def _entry_problem(entry: object, *, helped: bool) -> str:

@@ -24,17 +24,8 @@ LABEL: Final = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
 HOST: Final = re.compile(rf"(?:{LABEL}(?:\.{LABEL})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?")
 
 
-def check(content: bytes) -> Iterator[str]:
-    """Check /etc/containers/registries.conf."""
-    yield from _check(content, version_1=True)
-
-
-def check_dropin(content: bytes) -> Iterator[str]:
-    """Check a file in registries.conf.d, where only version 2 is read."""
-    yield from _check(content, version_1=False)
-
-
-def _check(content: bytes, *, version_1: bool) -> Iterator[str]:
+def check(content: bytes, *, version_1: bool = True) -> Iterator[str]:
+    """Check registries.conf, or a file in registries.conf.d, where only version 2 is read."""
     # Only configs with this file pay for the import.
     import tomllib
 

@@ -40,7 +40,10 @@ def check(content: bytes) -> Iterator[str]:
     transports = root.raw("transports")
     if isinstance(transports, dict):
         for name, scopes in transports.items():
-            _scopes(Fields(scopes, f"transports.{name}", found), scopes)
+            fields = Fields(scopes, f"transports.{name}", found)
+            # The form of a scope is up to its transport.
+            for scope in scopes if isinstance(scopes, dict) else ():
+                _requirements(fields, scope)
     else:
         # Reading it as an object reports a value of another type.
         root.child("transports")
@@ -64,13 +67,6 @@ def _paths(value: object, name: str) -> Iterator[str]:
             yield from _paths(item, name)
     elif isinstance(value, str) and "Path" in name and value.startswith("/"):
         yield value
-
-
-def _scopes(fields: Fields, scopes: object) -> None:
-    # The form of a scope is up to its transport.
-    if isinstance(scopes, dict):
-        for scope in scopes:
-            _requirements(fields, scope)
 
 
 def _requirements(fields: Fields, key: str) -> None:

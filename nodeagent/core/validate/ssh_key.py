@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
-from nodeagent.core.config.problems import shown
+from nodeagent.core.config.problems import shown, similar
 
 # The most characters of a line that sshd reads.
 MAX_LINE: Final = 8192
@@ -115,17 +115,9 @@ def _key_problem(kind: str, rest: str) -> str:
 def _unknown_type(kind: str) -> str:
     if kind == "ssh-dss":
         return "is a DSA key (ssh-dss), which OpenSSH does not accept since version 7.0"
-    close = _close(kind, _TYPES)
-    if close:
-        return f"{shown(kind)} is not a type of key; did you mean {close[0]}?"
+    if meant := similar(kind, _TYPES, 0.8):
+        return f"{shown(kind)} is not a type of key{meant}"
     return "is not a public key: a line begins with the type of the key, such as ssh-ed25519, or with options"
-
-
-def _close(word: str, known: Iterable[str]) -> list[str]:
-    # The import takes 3 ms, which a valid key need not pay.
-    from difflib import get_close_matches
-
-    return get_close_matches(word[:100], sorted(known), 1, cutoff=0.8)
 
 
 class _Short(Exception):
@@ -168,16 +160,27 @@ def _bytes(data: bytes, count: int) -> tuple[bytes, bytes]:
 
 def _split_options(line: str) -> tuple[str | None, str]:
     """Split a line into its options, which end at the first blank outside double quotes, and the rest."""
-    quoted = False
+    for index, letter in _unquoted(line):
+        if letter in ' \t"':
+            return (None, "") if letter == '"' else (line[:index], line[index:].lstrip())
+    return line, ""
+
+
+def _unquoted(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the characters outside double quotes with their places, and at the end a quote that has no second one."""
+    opened: int | None = None
     index = 0
-    while index < len(line) and (quoted or line[index] not in " \t"):
+    while index < len(text):
         # sshd knows no other escape in its options than that of a quote.
-        if line[index : index + 2] == '\\"':
-            index += 2
-            continue
-        quoted ^= line[index] == '"'
+        if text[index : index + 2] == '\\"':
+            index += 1
+        elif text[index] == '"':
+            opened = index if opened is None else None
+        elif opened is None:
+            yield index, text[index]
         index += 1
-    return (None, "") if quoted else (line[:index], line[index:].lstrip())
+    if opened is not None:
+        yield opened, '"'
 
 
 def _options_problem(options: str) -> str:
@@ -189,22 +192,14 @@ def _options_problem(options: str) -> str:
             if not equals or not (value.startswith('"') and value.endswith('"') and len(value) > 1):
                 return f'the option {name} needs a value in double quotes: {name}="..."'
         elif name not in _SWITCHES:
-            close = _close(name, [*_WITH_VALUE, *_SWITCHES])
-            return f"{shown(name)} is not an option of a key; did you mean {close[0]}?" if close else _unknown_type("")
+            meant = similar(name, _WITH_VALUE | _SWITCHES, 0.8)
+            return f"{shown(name)} is not an option of a key{meant}" if meant else _unknown_type("")
         elif equals:
             return f"the option {name} takes no value"
     return ""
 
 
 def _each(options: str) -> Iterator[str]:
-    quoted, start, index = False, 0, 0
-    while index < len(options):
-        if options[index : index + 2] == '\\"':
-            index += 1
-        elif options[index] == '"':
-            quoted = not quoted
-        elif options[index] == "," and not quoted:
-            yield options[start:index]
-            start = index + 1
-        index += 1
-    yield options[start:]
+    commas = [index for index, letter in _unquoted(options) if letter == ","]
+    for before, after in pairwise([-1, *commas, len(options)]):
+        yield options[before + 1 : after]

@@ -120,11 +120,7 @@ def same_object(one: StaticPod, other: StaticPod) -> bool:
 
     Its id of a pod is a hash of the decoded object. An explicit default counts as a difference here, not there.
     """
-    return _canonical(one) == _canonical(other)
-
-
-def _canonical(pod: StaticPod) -> str:
-    return json.dumps(pod.document, sort_keys=True)
+    return json.dumps(one.document, sort_keys=True) == json.dumps(other.document, sort_keys=True)
 
 
 def _decode(content: bytes) -> object:
@@ -182,10 +178,7 @@ def _spec(spec: Mapping[str, object]) -> Iterator[str]:
     if not spec.get("containers"):
         yield "spec.containers must have at least one container"
     for key in ("containers", "initContainers"):
-        for where, container in _mappings(f"spec.{key}", spec.get(key)):
-            if isinstance(container, str):
-                yield container
-                continue
+        for where, container in (yield from _mappings(f"spec.{key}", spec.get(key))):
             yield from _container(where, container, volumes, names)
     # Only the API adds them, to a pod that runs.
     if spec.get("ephemeralContainers"):
@@ -211,10 +204,7 @@ def _spec(spec: Mapping[str, object]) -> Iterator[str]:
 def _volumes(value: object) -> Generator[str, None, set[str]]:
     """Yield the problems of the volumes, and return their names."""
     names: set[str] = set()
-    for where, volume in _mappings("spec.volumes", value):
-        if isinstance(volume, str):
-            yield volume
-            continue
+    for where, volume in (yield from _mappings("spec.volumes", value)):
         name = volume.get("name")
         if not isinstance(name, str) or not _LABEL.fullmatch(name):
             yield f"{where}.name must be a name in lower case"
@@ -227,9 +217,7 @@ def _volumes(value: object) -> Generator[str, None, set[str]]:
 
 
 def _source(where: str, volume: Mapping[str, object]) -> Iterator[str]:
-    for key, what in _API_VOLUMES.items():
-        if volume.get(key) is not None:
-            yield f"{where}.{key}: a static pod must not refer to {what}"
+    yield from _references(where, volume, _API_VOLUMES)
     host = volume.get("hostPath")
     if host is not None:
         path = host.get("path") if isinstance(host, dict) else None
@@ -275,10 +263,7 @@ def _container(where: str, container: Mapping[str, object], volumes: set[str], n
 
 
 def _environment(where: str, container: Mapping[str, object]) -> Iterator[str]:
-    for place, variable in _mappings(f"{where}.env", container.get("env")):
-        if isinstance(variable, str):
-            yield variable
-            continue
+    for place, variable in (yield from _mappings(f"{where}.env", container.get("env"))):
         name, value = variable.get("name"), variable.get("value")
         # Newer kubelets accept every printable character but this one.
         if not isinstance(name, str) or not name or "=" in name:
@@ -287,25 +272,19 @@ def _environment(where: str, container: Mapping[str, object]) -> Iterator[str]:
         if not isinstance(value, str | None):
             yield f"{place}.value must be a string: put numbers and booleans in quotes"
         yield from _references(f"{place}.valueFrom", variable.get("valueFrom"))
-    for place, source in _mappings(f"{where}.envFrom", container.get("envFrom")):
-        if isinstance(source, str):
-            yield source
-        else:
-            yield from _references(place, source)
+    for place, source in (yield from _mappings(f"{where}.envFrom", container.get("envFrom"))):
+        yield from _references(place, source)
 
 
-def _references(where: str, source: object) -> Iterator[str]:
-    for key, what in _API_ENV.items():
+def _references(where: str, source: object, kinds: Mapping[str, str] = _API_ENV) -> Iterator[str]:
+    for key, what in kinds.items():
         if isinstance(source, dict) and source.get(key) is not None:
             yield f"{where}.{key}: a static pod must not refer to {what}"
 
 
 def _mounts(where: str, value: object, volumes: set[str]) -> Iterator[str]:
     paths: set[str] = set()
-    for place, mount in _mappings(f"{where}.volumeMounts", value):
-        if isinstance(mount, str):
-            yield mount
-            continue
+    for place, mount in (yield from _mappings(f"{where}.volumeMounts", value)):
         name, path = mount.get("name"), mount.get("mountPath")
         if not isinstance(name, str) or name not in volumes:
             yield f"{place}.name must be the name of a volume of this pod"
@@ -329,13 +308,16 @@ def _texts(where: str, value: object) -> Iterator[str]:
             yield f"{where}.{key} must be a string: put numbers and booleans in quotes"
 
 
-def _mappings(where: str, value: object) -> Iterator[tuple[str, Mapping[str, Any] | str]]:
-    """Yield the place and the mapping of each item. What is no mapping yields its problem instead."""
-    if value is None:
-        return
-    if not isinstance(value, list):
-        yield where, f"{where} must be a list, is {kind_of(value)}"
-        return
-    for index, item in enumerate(value):
+def _mappings(where: str, value: object) -> Generator[str, None, Sequence[tuple[str, Mapping[str, Any]]]]:
+    """Yield a problem for each item that is no mapping, and return the place and the mapping of the others."""
+    if not isinstance(value, list | None):
+        yield f"{where} must be a list, is {kind_of(value)}"
+        return []
+    found = []
+    for index, item in enumerate(value or ()):
         place = f"{where}[{index}]"
-        yield place, item if isinstance(item, dict) else f"{place} must be a mapping, is {kind_of(item)}"
+        if isinstance(item, dict):
+            found.append((place, item))
+        else:
+            yield f"{place} must be a mapping, is {kind_of(item)}"
+    return found

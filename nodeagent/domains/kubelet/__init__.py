@@ -13,27 +13,30 @@ from typing import Any, Final
 
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.plan.change import Change, KeyChange
+from nodeagent.core.plan.change import HIDDEN, Change, KeyChange, shortened
 from nodeagent.core.plan.domain import NODE, ByContent, Domain, Health, HttpHealth, UnitFailure, owns
 from nodeagent.core.plan.layers import is_leftover
 from nodeagent.core.plan.policy import DAEMON_RELOAD, UNLISTED, Verdict, restart
 from nodeagent.core.plan.program import ProgramCheck
 from nodeagent.core.plan.sides import HostView, Sides
-from nodeagent.core.validate import kubelet_conf
-from nodeagent.domains.kubelet import reservations
-from nodeagent.domains.kubelet.document import CONFIG_DIRS, CONFIG_FILES, UNREADABLE, KubeletConfig
+from nodeagent.domains.kubelet.document import (
+    CONFIG_DIRS,
+    CONFIG_FILES,
+    UNREADABLE,
+    KubeletConfig,
+    check_form,
+    check_main,
+    is_kubeconfig,
+)
 from nodeagent.domains.kubelet.dry_run import dry_runs
-from nodeagent.domains.kubelet.host_limits import doubts_of, host_problems_of, paths_of
 from nodeagent.domains.kubelet.keys import DEFAULT_MAX_PODS, REBOOTED, RESTARTED, actions_of, secret
+from nodeagent.domains.kubelet.limits import doubts_of, kept_back, paths_of, problems_of
 from nodeagent.domains.kubelet.unit import KUBELET, UNIT_DIRS
 from nodeagent.errors import Problem
 
 # The defaults of the kubelet: it serves healthz on loopback, at this port.
 HEALTHZ_PORT: Final = 10248
 EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104 - an address to ask on loopback, not one to listen on
-HIDDEN: Final = "(not shown)"
-# Characters of a key or a value in a plan.
-MAX_SHOWN: Final = 200
 BY_KEY: Final = ByContent("By the keys that change: Restart kubelet.service at least, Drain and Reboot at most")
 # Results of systemd for a program that ended on its own: it does the same after a boot.
 ENDED: Final = ("exit-code", "protocol", "start-limit-hit", "success")
@@ -58,13 +61,11 @@ ENVIRONMENT_FILES: Final = ("/etc/default/kubelet", "/etc/sysconfig/kubelet")
 class KubeletDomain(Domain):
     def reads(self, sides: Sides) -> Collection[str]:
         found = {*CONFIG_FILES, *(f"{path}/" for path in CONFIG_DIRS)}
-        # The reservations are compared with the memory and the CPUs of the host.
-        found |= {reservations.MEMINFO, reservations.CPUS, reservations.NODES}
         for directory in UNIT_DIRS:
             found |= {f"{directory}/{KUBELET}", f"{directory}/{KUBELET}.d/"}
         for config in (KubeletConfig(sides.before), KubeletConfig(sides.after)):
             found |= {config.config_file, *config.unit.environment_files, *(f"{path}/" for path in config.config_dirs)}
-            found |= {f"{path}/" for path in (_static_pods(config),) if path} | set(paths_of(config))
+            found |= {f"{config.static_pods}/", *paths_of(config)} - {"/"}
         return {path for path in found if path.startswith("/")}
 
     def changes(self, sides: Sides) -> Sequence[KeyChange]:
@@ -79,8 +80,8 @@ class KubeletDomain(Domain):
             path = _document(key, changed, before, after)
             if path in units or path in ENVIRONMENT_FILES:
                 actions = (DAEMON_RELOAD, *actions)
-            name = key if len(key) <= MAX_SHOWN else f"{key[:MAX_SHOWN]}..."
-            found.append(KeyChange(units.get(path, path), name, _shown(key, was), _shown(key, now), actions, why))
+            values = (_shown(key, was), _shown(key, now))
+            found.append(KeyChange(units.get(path, path), shortened(key), *values, actions, why))
         return found
 
     def actions(self, change: Change, sides: Sides) -> Verdict:
@@ -96,9 +97,8 @@ class KubeletDomain(Domain):
             configs = (KubeletConfig(sides.before), KubeletConfig(sides.after))
             found = {config.keys[key]: key for config in configs for key in NAMING if key in config.keys}
             # kubeadm has the kubeconfig where OpenShift has the configuration.
-            places = [
-                path for path in CONFIG_FILES for files in (sides.before, sides.after) if _is_kubeconfig(path, files)
-            ]
+            files = [pair for side in (sides.before, sides.after) for pair in side.items() if pair[0] in CONFIG_FILES]
+            places = [path for path, content in files if is_kubeconfig(content)]
             sides.kept[NAMED] = dict.fromkeys(places, NAMING[-1]) | found
         key = sides.kept[NAMED].get(change.key)
         return Verdict(UNLISTED, "") if key is None else Verdict(RESTARTED, f"{key} of the kubelet names it")
@@ -109,12 +109,12 @@ class KubeletDomain(Domain):
         if not _changed_sources(sides, before, after):
             return
         # What was wrong before is no fault of an update that may be about another key.
-        known = {*reservations.problems_of(before), *host_problems_of(before)}
-        for key, problem in (*reservations.problems_of(after), *host_problems_of(after)):
+        known = {*problems_of(before)}
+        for key, problem in problems_of(after):
             if (key, problem) not in known:
                 yield Problem(after.source_of(key), f"{key} {problem}")
-        path, now = _static_pods(before), _static_pods(after)
-        if path and path != now and any(each.startswith(f"{path}/") for each in sides.before):
+        path = before.static_pods
+        if path and path != after.static_pods and any(each.startswith(f"{path}/") for each in sides.before):
             text = f"staticPodPath leaves {path}, which has static pods: the kubelet would end all of them"
             yield Problem(after.source_of("staticPodPath"), text)
 
@@ -125,8 +125,8 @@ class KubeletDomain(Domain):
                 yield Problem(
                     path, "is read by the kubelet, which reads every file of the directory that ends in .conf"
                 )
-        known = {*doubts_of(before), *reservations.unknown_names(before)}
-        for key, doubt in (*doubts_of(after), *reservations.unknown_names(after)):
+        known = {*doubts_of(before)}
+        for key, doubt in doubts_of(after):
             if (key, doubt) not in known:
                 yield Problem(after.source_of(key), f"{key} {doubt}")
 
@@ -150,6 +150,8 @@ class KubeletDomain(Domain):
         return (HttpHealth(KUBELET, f"http://{name}:{port}/healthz"),)
 
     def outdated(self, keys: Sequence[KeyChange], *, reverted: bool) -> Mapping[str, str]:
+        """Return capacities of the Node, such as ``pods``, that a kubelet without the changes of ``keys`` reports; with
+        ``reverted``, those of a kubelet that still has them."""
         for key in keys:
             if key.key == "maxPods" and self._is_ours(key):
                 # The capacity of the side that the host must have left.
@@ -158,10 +160,12 @@ class KubeletDomain(Domain):
         return {}
 
     def kept_back(self, keys: Sequence[KeyChange], host: HostView) -> Mapping[str, Decimal]:
+        """Return the amounts of resources that the Node keeps back from pods with the files that the host has now, if
+        one of ``keys`` changes that. A resource whose amount is not certain is left out."""
         if not any(key.key.partition(".")[0] in RESERVING and self._is_ours(key) for key in keys):
             return {}
         now = KubeletConfig(host.files)
-        found = {resource: reservations.kept_back(now, resource) for resource in ("cpu", "memory", "ephemeral-storage")}
+        found = {resource: kept_back(now, resource) for resource in ("cpu", "memory", "ephemeral-storage")}
         return {resource: amount for resource, amount in found.items() if amount is not None}
 
     def _is_ours(self, key: KeyChange) -> bool:
@@ -227,27 +231,16 @@ def _enablement(sides: Sides) -> Iterator[KeyChange]:
             yield KeyChange(KUBELET, name, _shown(name, before), _shown(name, after), REBOOTED)
 
 
-def _is_kubeconfig(path: str, files: Mapping[str, bytes]) -> bool:
-    return path in files and kubelet_conf.is_kubeconfig(files[path])
-
-
-def _static_pods(config: KubeletConfig) -> str:
-    path = config.keys.get("staticPodPath")
-    return path.rstrip("/") if isinstance(path, str) and path.startswith("/") else ""
-
-
 def _shown(key: str, value: Any) -> str:
     if value is None:
         return ""
     if secret(key) or key == UNREADABLE:
         return HIDDEN
-    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+    return shortened(json.dumps(value, ensure_ascii=False, sort_keys=True))
 
 
 DOMAIN: Final = KubeletDomain(
-    name="kubelet",
-    title="kubelet and its credential providers",
+    name="kubelet and its credential providers",
     files={
         **dict.fromkeys((*CONFIG_FILES, *CONFIG_DIRS, *ENVIRONMENT_FILES), BY_KEY),
         "/etc/kubernetes/credential-providers": (restart(KUBELET),),
@@ -258,8 +251,8 @@ DOMAIN: Final = KubeletDomain(
     },
     units={KUBELET: BY_KEY},
     contents={
-        **dict.fromkeys(CONFIG_FILES, kubelet_conf.check_main),
-        **{f"{path}/*.conf": kubelet_conf.check for path in CONFIG_DIRS},
+        **dict.fromkeys(CONFIG_FILES, check_main),
+        **{f"{path}/*.conf": check_form for path in CONFIG_DIRS},
     },
     health=(HttpHealth(KUBELET, f"http://127.0.0.1:{HEALTHZ_PORT}/healthz"),),
     joined=(KUBELET,),

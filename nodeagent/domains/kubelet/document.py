@@ -6,13 +6,15 @@ replaced, null deletes. Flags win, and feature gates are merged (kubelet: cmd/ku
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
+from nodeagent.core.config.problems import shown
 from nodeagent.core.config.text import document, plain_json
-from nodeagent.core.validate.kubelet_conf import KUBECONFIG, is_kubeconfig
+from nodeagent.domains.kubelet.keys import KEYS
 from nodeagent.domains.kubelet.unit import KubeletUnit, read_unit, unit_paths
 from nodeagent.errors import InvalidInput
 
@@ -23,10 +25,13 @@ DROPIN_SUFFIX: Final = ".conf"
 TYPE_KEYS: Final = ("apiVersion", "kind")
 # The key of a document that cannot be read, which is different from every other one.
 UNREADABLE: Final = "(unreadable)"
-# Levels. Real documents have four; the input must not exhaust the stack of the daemon.
-MAX_MERGE_DEPTH: Final = 50
+KIND: Final = "KubeletConfiguration"
+KUBECONFIG: Final = "Config"
+GROUP: Final = "kubelet.config.k8s.io/"
+# About a hundred times what a kubelet needs.
+MAX_BYTES: Final = 1024 * 1024
 
-# Flags whose key of the configuration has another name, and their form: the others are the name in camel case.
+# Flags by the form of their value. The others have one value, if a key has their name in camel case, or a renamed one.
 MAPS: Final = (
     "cpu-manager-policy-options",
     "feature-gates",
@@ -37,44 +42,6 @@ MAPS: Final = (
 )
 THRESHOLDS: Final = ("eviction-hard", "eviction-soft", "eviction-minimum-reclaim", "eviction-soft-grace-period")
 LISTS: Final = ("cluster-dns", "enforce-node-allocatable", "tls-cipher-suites", "allowed-unsafe-sysctls")
-SCALARS: Final = (
-    "address",
-    "cgroup-driver",
-    "cgroup-root",
-    "cgroups-per-qos",
-    "cluster-domain",
-    "container-log-max-files",
-    "container-log-max-size",
-    "container-runtime-endpoint",
-    "cpu-manager-policy",
-    "fail-swap-on",
-    "file-check-frequency",
-    "healthz-bind-address",
-    "healthz-port",
-    "image-gc-high-threshold",
-    "image-gc-low-threshold",
-    "image-service-endpoint",
-    "max-pods",
-    "memory-manager-policy",
-    "pod-max-pids",
-    "pod-manifest-path",
-    "pods-per-core",
-    "port",
-    "protect-kernel-defaults",
-    "read-only-port",
-    "register-node",
-    "reserved-cpus",
-    "reserved-memory",
-    "resolv-conf",
-    "rotate-certificates",
-    "serialize-image-pulls",
-    "system-cgroups",
-    "tls-cert-file",
-    "tls-min-version",
-    "tls-private-key-file",
-    "topology-manager-policy",
-    "topology-manager-scope",
-)
 RENAMED: Final = {
     "cluster-dns": "clusterDNS",
     "image-gc-high-threshold": "imageGCHighThresholdPercent",
@@ -154,6 +121,13 @@ class KubeletConfig:
             found |= values
         return found
 
+    @cached_property
+    def static_pods(self) -> str:
+        """The directory of the manifests of static pods; "" if there is none."""
+        path = self.keys.get("staticPodPath")
+        # The paths of a config have no slash at the end and no dots.
+        return posixpath.normpath(path) if isinstance(path, str) and path.startswith("/") else ""
+
     def sets(self, path: str, key: str) -> bool:
         """Return whether the document ``path`` says something about ``key``, a deletion included."""
         data: Any = self.documents.get(path, {})
@@ -205,15 +179,15 @@ def _read(content: bytes) -> dict[str, Any]:
     return {UNREADABLE: content.hex()}
 
 
-def _patched(target: Mapping[str, Any], patch: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
-    """Apply a JSON merge patch: RFC 7386."""
+def _patched(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """Apply a JSON merge patch: RFC 7386. Documents have a bounded depth."""
     merged = dict(target)
     for name, value in patch.items():
         if value is None:
             merged.pop(name, None)
-        elif isinstance(value, dict) and depth < MAX_MERGE_DEPTH:
+        elif isinstance(value, dict):
             before = merged.get(name)
-            merged[name] = _patched(before if isinstance(before, dict) else {}, value, depth + 1)
+            merged[name] = _patched(before if isinstance(before, dict) else {}, value)
         else:
             merged[name] = value
     return merged
@@ -230,10 +204,10 @@ def _flag_keys(flag: str, value: str) -> Iterator[tuple[str, Any]]:
         yield name, value.split(",")
     elif flag in ("v", "vmodule"):
         yield ("logging.verbosity" if flag == "v" else "logging.vmodule"), _scalar(value)
-    elif flag in SCALARS:
+    elif name in KEYS:
         yield name, _scalar(value)
     else:
-        # The dashes stay for a flag of unknown form, so that it matches no listed key and has the strongest actions.
+        # The dashes stay for a flag without a known key, so that it has the strongest actions.
         yield f"--{flag}", value
 
 
@@ -254,3 +228,81 @@ def _scalar(text: str) -> Any:
     except ValueError:
         return text
     return value if isinstance(value, bool | int) else text
+
+
+def check_main(content: bytes) -> Iterator[str]:
+    """Check a file at a path where OpenShift has the configuration and kubeadm the kubeconfig of the kubelet."""
+    if not is_kubeconfig(content):
+        yield from check_form(content)
+
+
+def is_kubeconfig(content: bytes) -> bool:
+    """Return whether the file is a kubeconfig, which has credentials."""
+    return _scalars(content)[0].get("kind") == KUBECONFIG
+
+
+def check_form(content: bytes) -> Iterator[str]:
+    """Check the form of a file: YAML or JSON with a KubeletConfiguration.
+
+    The kubelet does not start with a file that it cannot read, and then the node does not return from the reboot that
+    follows the change. Only the form is checked, because only the kubelet of the host knows the keys. Anchors and other
+    YAML that the kubelet accepts are accepted.
+    """
+    top, problem = _scalars(content)
+    if problem:
+        yield problem
+    if "kind" in top and top["kind"] != KIND:
+        yield f"kind must be {KIND}, is {shown(top['kind'])}"
+    if "apiVersion" in top and not top["apiVersion"].startswith(GROUP):
+        yield f"apiVersion must be {GROUP}v1beta1, is {shown(top['apiVersion'])}"
+
+
+def _scalars(content: bytes) -> tuple[dict[str, str], str]:
+    """Return the top-level scalars, and why there are none."""
+    # Only a config with this file pays for the import.
+    import yaml
+
+    if len(content) > MAX_BYTES:
+        return {}, f"is {len(content)} bytes; a kubelet configuration has at most {MAX_BYTES}"
+    try:
+        content.decode()
+        top = _top(content)
+    except UnicodeDecodeError as error:
+        return {}, f"is not UTF-8 at offset {error.start}"
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = "" if mark is None else f"line {mark.line + 1} column {mark.column + 1}: "
+        return {}, f"is not YAML: {where}{_without_quotes(error.problem or '')}"
+    except yaml.YAMLError:
+        return {}, "is not YAML: it has a character that YAML does not allow"
+    return ({}, "is not a YAML mapping of settings") if top is None else (top, "")
+
+
+def _top(content: bytes) -> dict[str, str] | None:
+    """Return the top-level scalars of the first document; None if it is not a mapping. Parse the whole text."""
+    import yaml
+
+    found: dict[str, str] = {}
+    depth, top, key = 0, None, ""
+    # Events expand no alias, so a small text cannot take all memory.
+    for event in yaml.parse(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        if isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if not isinstance(event, yaml.NodeEvent):
+            continue
+        text = event.value if isinstance(event, yaml.ScalarEvent) else ""
+        if not depth:
+            top = top or type(event)
+        elif depth == 1 and key:
+            found.setdefault(key, text)
+            key = ""
+        elif depth == 1:
+            key = text or "?"
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+    return found if top is yaml.MappingStartEvent else None
+
+
+def _without_quotes(problem: str) -> str:
+    """Return the problem without the text of the file that the parser quotes."""
+    return problem.partition("'")[0].strip() if problem.count("'") > 1 else problem

@@ -164,6 +164,8 @@ BOOT: Final = frozenset(
         "staticPodPath",
     }
 )
+# All keys but maps of amounts and gates.
+KEYS: Final = ONLY_RESTART | DRAIN_FIRST | CPU_MANAGER | MEMORY_MANAGER | BOOT | {"maxPods"}
 # Gates that change nothing for pods. Others may require a drain by their own documentation.
 HARMLESS_GATES: Final = frozenset(
     {

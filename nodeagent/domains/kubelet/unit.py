@@ -100,11 +100,9 @@ def _variables(words: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _file_variables(content: bytes) -> Iterator[tuple[str, str]]:
-    for line in content.decode(errors="replace").splitlines():
-        if not line.lstrip().startswith(("#", ";")):
-            name, equals, value = line.partition("=")
-            if equals:
-                yield name.strip(), " ".join(_words(value))
+    lines = content.decode(errors="replace").splitlines()
+    for name, value in _variables(line for line in lines if not line.lstrip().startswith(("#", ";"))):
+        yield name.strip(), " ".join(_words(value))
 
 
 def _expanded(words: Iterable[str], environment: Mapping[str, str]) -> list[str]:

@@ -10,8 +10,7 @@ from nodeagent import log
 from nodeagent.agent.report.journal import sentence, to_journal
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.coordination.drain import Cause, Remaining
-from nodeagent.core.plan.bootloader import BootloaderState
-from nodeagent.core.plan.bootloader_check import BootloaderCheck
+from nodeagent.core.plan.bootloader import BootloaderCheck, BootloaderState
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.os_changes import OsChanges, PackageChange, PackageChangeKind
 from nodeagent.core.plan.secure_boot import KernelTrust

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeagent.agent.update.bootloader import MAX_TRIES
-from nodeagent.core.plan.bootloader_check import BootloaderUpdate
+from nodeagent.core.plan.bootloader import BootloaderUpdate
 from nodeagent.core.plan.deployment import staged
 from nodeagent.core.update.events import Warned
 from nodeagent.core.update.phase import Phase

@@ -15,8 +15,7 @@ from nodeagent.agent.update.admission import NotNow
 from nodeagent.agent.update.executor import RELEASE_WAIT
 from nodeagent.agent.update.phases import PHASES
 from nodeagent.agent.update.run import Run, Transition
-from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.config.meaning import meaning
+from nodeagent.core.config.machineconfig import MachineConfig, meaning
 from nodeagent.core.update.events import UpdateDone
 from nodeagent.core.update.legs import Rest, Unreleased
 from nodeagent.core.update.phase import Phase

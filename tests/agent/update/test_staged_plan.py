@@ -13,7 +13,7 @@ import pytest
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.update import staged_plan
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.plan.bootloader_check import BootloaderUpdate
+from nodeagent.core.plan.bootloader import BootloaderUpdate
 from nodeagent.core.plan.deployment import Deployment, staged
 from nodeagent.core.report.status import Status
 from nodeagent.core.report.status_fold import fold

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from nodeagent.cli._update_view import update_lines
-from nodeagent.core.plan import policy_files
 from nodeagent.core.update.trail import Boot, FenceTrail, Span, Trail, trail_to_dict
 from nodeagent.errors import InvalidInput
 from nodeagent.reasons import Reason
@@ -117,7 +116,7 @@ def test_the_list_has_the_kinds_of_the_reboots(
 
 def test_the_policy_that_avoids_the_last_reboot(cli: Cli, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
     """The list of the updates has no plans, and an update that was cancelled disrupted nothing."""
-    monkeypatch.setattr(policy_files, "RECOMMENDED", str(RECOMMENDED))
+    monkeypatch.setattr("nodeagent.core.plan.policy.RECOMMENDED", str(RECOMMENDED))
     changed = {"domain": "file", "key": "/etc/motd", "change": "modified", "policy": "none"}
     plan = {"changes": [{**changed, "actions": ["Drain", "Reboot"]}], "more": 0}
     daemon.history = [

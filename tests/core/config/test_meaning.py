@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nodeagent.core.config.meaning import meaning
+from nodeagent.core.config.machineconfig import meaning
 from nodeagent.core.config.parse import parse
 
 CONTENT = "key = value\n"

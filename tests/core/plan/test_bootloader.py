@@ -18,9 +18,9 @@ from nodeagent.core.plan.bootloader import (
     BootloaderContent,
     BootloaderState,
     compare,
-    compare_versions,
     parse_payload,
     parse_status,
+    version_parts,
 )
 
 PRINTED = Path(__file__).parent / "bootupd"
@@ -118,18 +118,14 @@ ORDER = [
 def test_the_order_of_versions(versions: list[str]) -> None:
     for at, left in enumerate(versions):
         for other, right in enumerate(versions):
-            assert compare_versions(left, right) == (at > other) - (at < other), (left, right)
+            assert (version_parts(left) < version_parts(right)) == (at < other), (left, right)
+            assert (version_parts(left) == version_parts(right)) == (at == other), (left, right)
 
 
-VERSIONS = st.text("019.-~^:ab", max_size=8)
-
-
-@given(VERSIONS, VERSIONS, VERSIONS)
-def test_versions_have_one_order(a: str, b: str, c: str) -> None:
-    assert compare_versions(a, b) == -compare_versions(b, a)
-    assert compare_versions(a, a) == 0
-    if compare_versions(a, b) <= 0 and compare_versions(b, c) <= 0:
-        assert compare_versions(a, c) <= 0
+@given(st.text("019.-~^:ab", max_size=8), st.text("019.-~^:ab", max_size=8))
+def test_versions_have_one_order(a: str, b: str) -> None:
+    one, other = version_parts(a), version_parts(b)
+    assert [one < other, one == other, one > other].count(True) == 1
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nodeagent.core.plan.bootloader import BootloaderState
-from nodeagent.core.plan.bootloader_check import (
+from nodeagent.core.plan.bootloader import (
     BootChain,
     BootloaderCheck,
+    BootloaderState,
     BootloaderStep,
     BootloaderUpdate,
     decide,
@@ -168,12 +168,12 @@ TOO_OLD, OLDER, UNFIT, NOT_KNOWN = (
         ({"state": "older", "unfit": "x"}, BEFORE, False, UNFIT),
         ({"state": "unknown"}, BEFORE, False, NOT_KNOWN),
         ({"state": "older", "kernel": REFUSED}, NEVER, False, "none"),
-        ({"state": "older", "kernel": REFUSED, "updated": ACCEPTED}, REPORT, False, TOO_OLD),
-        ({"state": "older", "kernel": REFUSED, "updated": ACCEPTED}, AFTER, False, TOO_OLD),
-        ({"state": "older", "kernel": REFUSED, "updated": ACCEPTED}, BEFORE, False, "update"),
-        ({"state": "older", "kernel": REFUSED, "updated": UNKNOWN}, BEFORE, False, "update"),
-        ({"state": "older", "kernel": REFUSED, "updated": REFUSED}, BEFORE, False, TOO_OLD),
-        ({"state": "older", "kernel": REFUSED, "updated": ACCEPTED, "unfit": "x"}, BEFORE, False, TOO_OLD),
+        ({"state": "older", "kernel": REFUSED, "kernel_after_update": ACCEPTED}, REPORT, False, TOO_OLD),
+        ({"state": "older", "kernel": REFUSED, "kernel_after_update": ACCEPTED}, AFTER, False, TOO_OLD),
+        ({"state": "older", "kernel": REFUSED, "kernel_after_update": ACCEPTED}, BEFORE, False, "update"),
+        ({"state": "older", "kernel": REFUSED, "kernel_after_update": UNKNOWN}, BEFORE, False, "update"),
+        ({"state": "older", "kernel": REFUSED, "kernel_after_update": REFUSED}, BEFORE, False, TOO_OLD),
+        ({"state": "older", "kernel": REFUSED, "kernel_after_update": ACCEPTED, "unfit": "x"}, BEFORE, False, TOO_OLD),
         ({"state": "unknown", "kernel": REFUSED}, BEFORE, False, TOO_OLD),
         ({"state": "same", "kernel": REFUSED}, BEFORE, False, TOO_OLD),
         ({"state": "same", "kernel": UNKNOWN}, REPORT, False, "none"),
@@ -195,7 +195,7 @@ def test_what_follows(check: dict[str, str], update: BootloaderUpdate, bios: boo
         component=st.sampled_from(["EFI", "BIOS"]),
         state=st.sampled_from(BootloaderState),
         kernel=st.sampled_from(KernelTrust),
-        updated=st.sampled_from(KernelTrust),
+        kernel_after_update=st.sampled_from(KernelTrust),
         unfit=st.sampled_from(["", "x"]),
     ),
     st.sampled_from([REPORT, BEFORE, AFTER]),

@@ -7,8 +7,9 @@ import base64
 import pytest
 
 from nodeagent.core.config.machineconfig import MachineConfig, UserEntry
+from nodeagent.core.plan import reconcile
 from nodeagent.core.plan.reconcile import check_reconcilable
-from nodeagent.core.validate import access, ssh_key
+from nodeagent.core.validate import ssh_key
 from tests.support.keys import ed25519, line, packed
 
 POINTS = {"nistp256": 65, "nistp384": 97, "nistp521": 133}
@@ -96,7 +97,7 @@ HASHES = {
 
 @pytest.mark.parametrize("name", HASHES)
 def test_a_hash_that_crypt_reads(name: str) -> None:
-    assert access.hash_problem(HASHES[name]) == ""
+    assert reconcile.hash_problem(HASHES[name]) == ""
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_a_hash_that_crypt_reads(name: str) -> None:
     ],
 )
 def test_what_is_no_hash_is_refused_and_not_quoted(value: str) -> None:
-    said = access.hash_problem(value)
+    said = reconcile.hash_problem(value)
     assert "mkpasswd" in said
     assert "hunter2" not in said
     assert "aaaa" not in said
@@ -127,8 +128,8 @@ def core(*keys: str, password: str | None = None) -> MachineConfig:
 
 def test_only_what_is_new_is_checked() -> None:
     """A config that an older agent took does not stop all later ones."""
-    assert list(access.check(core("nonsense", password="x"), core("nonsense", GOOD, password="x"))) == []
-    found = list(access.check(core(GOOD), core(GOOD, "nonsense", password="x")))
+    assert list(reconcile.check_access(core("nonsense", password="x"), core("nonsense", GOOD, password="x"))) == []
+    found = list(reconcile.check_access(core(GOOD), core(GOOD, "nonsense", password="x")))
     assert [problem.path for problem in found] == [
         "spec.config.passwd.users[core].sshAuthorizedKeys",
         "spec.config.passwd.users[core].passwordHash",

@@ -72,7 +72,7 @@ BAD_REGISTRIES = [
 @pytest.mark.parametrize("text", GOOD_REGISTRIES)
 def test_good_registries(text: str) -> None:
     assert list(registries_conf.check(text.encode())) == []
-    assert list(registries_conf.check_dropin(text.encode())) == []
+    assert list(registries_conf.check(text.encode(), version_1=False)) == []
 
 
 @pytest.mark.parametrize(("text", "expected"), BAD_REGISTRIES)
@@ -84,7 +84,7 @@ def test_bad_registries(text: str, expected: str) -> None:
 def test_version_1_alone() -> None:
     text = b"[registries.search]\nregistries = ['a.io']\n"
     assert list(registries_conf.check(text)) == []
-    assert "only version 2 is read" in "".join(registries_conf.check_dropin(text))
+    assert "only version 2 is read" in "".join(registries_conf.check(text, version_1=False))
 
 
 def test_registries_not_text() -> None:

@@ -16,7 +16,7 @@ from nodeagent.core.validate.quantity import parse_duration, parse_quantity
 from nodeagent.domains.kubelet import DOMAIN
 from nodeagent.domains.kubelet.document import KubeletConfig
 from nodeagent.domains.kubelet.dry_run import PASSED, judge
-from nodeagent.domains.kubelet.host_limits import KERNEL
+from nodeagent.domains.kubelet.limits import KERNEL
 from tests.domains.kubelet.test_keys import CONF, DROPINS, UNIT, dropin, exec_start, kubelet
 from tests.support.configs import config
 

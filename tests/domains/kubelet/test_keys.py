@@ -14,6 +14,7 @@ from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.sides import HostView, Sides
 from nodeagent.domains import default_policy
 from nodeagent.domains.kubelet import DOMAIN
+from nodeagent.domains.kubelet.document import KubeletConfig
 from nodeagent.domains.kubelet.keys import actions_of
 from tests.support.configs import config
 
@@ -271,6 +272,22 @@ def test_flags_of_a_unit_of_the_config_need_a_daemon_reload() -> None:
     (change,) = make_plan(old, new, default_policy()).changes
     assert words(change.actions) == ["Drain", "DaemonReload", *RESTART]
     assert {key.key: key.after for key in change.keys} == {"logging.verbosity": "4", "maxPods": "50"}
+
+
+@pytest.mark.parametrize(
+    ("flag", "key", "actions"),
+    [
+        ("event-burst", "eventBurst", RESTART),
+        ("kubelet-cgroups", "kubeletCgroups", ["Drain", *RESTART]),
+        ("container-runtime-endpoint", "containerRuntimeEndpoint", REBOOT),
+        ("node-labels", "--node-labels", RESTART),
+        ("node-ip", "--node-ip", REBOOT),
+    ],
+)
+def test_a_flag_has_the_actions_of_the_key_of_its_name(flag: str, key: str, actions: list[str]) -> None:
+    old, new = (KubeletConfig({UNIT: exec_start(f"--{flag}={value}")}).keys for value in ("1", "2"))
+    assert old.keys() == new.keys() == {key}
+    assert words(actions_of(key, old[key], new[key], new)[0]) == actions
 
 
 @pytest.mark.parametrize(

@@ -47,31 +47,24 @@ class ContentError(ValueError):
 
 def decode(source: str) -> bytes:
     """Return the content of the URL ``source``. Raises ``ContentError``."""
-    is_base64, start = _split(source)
-    data = source[start:]
+    header = source[: source.find(",", 0, _MAX_HEADER) + 1]
+    # A quoted parameter may contain a comma.
+    plain = header and '"' not in header
+    end, is_base64 = _known_header(header) if plain else _read_header(source[:_MAX_HEADER])
+    data = source[end:]
     return _decode_base64(data) if is_base64 else _decode_percent(data)
 
 
-def _split(source: str) -> tuple[bool, int]:
-    """Return whether the data of ``source`` is in base64, and where it starts."""
-    comma = source.find(",")
-    header = source[: comma + 1]
-    if 0 <= comma < _MAX_HEADER and '"' not in header:
-        return _is_base64(header), comma + 1
-    # A quoted parameter may contain a comma.
-    match = _HEADER.match(source[:_MAX_HEADER])
+def _read_header(start: str) -> tuple[int, bool]:
+    """Return the length of the header of a URL, and whether the data is in base64."""
+    match = _HEADER.match(start)
     if match is None:
-        raise ContentError(_header_problem(source))
-    return match["base64"] is not None, match.end()
+        raise ContentError(_header_problem(start))
+    return match.end(), match["base64"] is not None
 
 
 # A config has thousands of files and a handful of headers.
-@lru_cache(maxsize=64)
-def _is_base64(header: str) -> bool:
-    match = _HEADER.fullmatch(header)
-    if match is None:
-        raise ContentError(_header_problem(header))
-    return match["base64"] is not None
+_known_header = lru_cache(maxsize=64)(_read_header)
 
 
 def _header_problem(source: str) -> str:

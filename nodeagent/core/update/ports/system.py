@@ -10,7 +10,7 @@ from typing import Protocol
 
 from nodeagent.core.boot_count import BootCount, BootCounting
 from nodeagent.core.config.file_tree import FileTreeEntry
-from nodeagent.core.plan.bootloader_check import BootloaderCheck
+from nodeagent.core.plan.bootloader import BootloaderCheck
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress
 from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.core.update.fence_view import FenceEvent

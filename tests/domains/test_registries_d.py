@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeagent.core.validate.registries_d import check, twice
+from nodeagent.domains.signatures import check_locations, twice
 
 TABLE: dict[str, tuple[str, str]] = {
     "empty": ("", ""),
@@ -28,7 +28,7 @@ TABLE: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize("case", TABLE)
 def test_check(case: str) -> None:
     text, problem = TABLE[case]
-    found = list(check(text.encode()))
+    found = list(check_locations(text.encode()))
     assert len(found) == bool(problem)
     assert problem in "".join(found)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeagent.core.validate.kubelet_conf import check
+from nodeagent.domains.kubelet.document import check_form
 
 GOOD = b"""\
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -22,7 +22,7 @@ maxPods: 250
     ids=["yaml", "without a kind", "json", "CR LF"],
 )
 def test_good(content: bytes) -> None:
-    assert list(check(content)) == []
+    assert list(check_form(content)) == []
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,6 @@ def test_good(content: bytes) -> None:
     ],
 )
 def test_bad(content: bytes, said: str) -> None:
-    (message,) = check(content)
+    (message,) = check_form(content)
     assert said in message
     assert "hunter2" not in message

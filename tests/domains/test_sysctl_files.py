@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.plan.sysctl import dotted, parse, read_all
+from nodeagent.domains.sysctl import dotted, parse, read_all
 
 # A line, and the name and the value that it sets; None for a line that is no setting.
 LINES: dict[str, tuple[str, tuple[str, str | None] | None]] = {

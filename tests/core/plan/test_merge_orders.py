@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.plan.toposort import merge_orders
+from nodeagent.core.plan.plan import merge_orders
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 
 from nodeagent.core.plan.change import Change, ChangeKind
 from nodeagent.core.plan.policy import DRAIN, NONE
-from nodeagent.core.plan.registries import DROPINS, REGISTRIES_CONF, RELOAD_CRIO, registries_rule, unsafe_reason
 from nodeagent.core.plan.sides import HostView, Sides
+from nodeagent.domains.registries import DOMAIN, DROPINS, REGISTRIES_CONF, RELOAD_CRIO, unsafe_reason
 from tests.support.configs import config
 
 SEARCH = 'unqualified-search-registries = ["example.com", "foo.com"]\n'
@@ -100,7 +100,7 @@ def test_verdict() -> None:
     def verdict(old: str | None, new: str | None) -> tuple[object, ...]:
         configs = [config(files={REGISTRIES_CONF: text.encode()} if text else {}) for text in (old, new)]
         change = Change("file", REGISTRIES_CONF, ChangeKind.MODIFIED)
-        return registries_rule(change, Sides(*configs)).actions
+        return DOMAIN.actions(change, Sides(*configs)).actions
 
     assert verdict(A, A_DIGEST) == (RELOAD_CRIO,)
     assert verdict(A_DIGEST, A) == (DRAIN, RELOAD_CRIO)
@@ -139,7 +139,7 @@ def test_drop_ins_are_read_with_the_files_of_the_host(case: str) -> None:
     before, after, host, reason = DROP_INS[case]
     old, new = (config(files={path: text.encode() for path, text in files.items()}) for files in (before, after))
     view = HostView({path: text.encode() for path, text in host.items()})
-    verdict = registries_rule(Change("file", FIRST, ChangeKind.MODIFIED), Sides(old, new, view))
+    verdict = DOMAIN.actions(Change("file", FIRST, ChangeKind.MODIFIED), Sides(old, new, view))
     assert reason in verdict.why
     assert verdict.actions == ((DRAIN, RELOAD_CRIO) if reason else (RELOAD_CRIO,))
 
@@ -148,4 +148,4 @@ def test_drop_ins_are_read_with_the_files_of_the_host(case: str) -> None:
 def test_a_file_that_is_not_read_needs_nothing(name: str) -> None:
     path = f"{DROPINS}/{name}"
     sides = Sides(config(), config(files={path: A.encode()}))
-    assert registries_rule(Change("file", path, ChangeKind.ADDED), sides).actions == (NONE,)
+    assert DOMAIN.actions(Change("file", path, ChangeKind.ADDED), sides).actions == (NONE,)
