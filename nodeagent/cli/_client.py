@@ -14,8 +14,8 @@ The libraries of the bus are imported at the first use, because some commands do
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from nodeagent.core.config.text import plain_json
@@ -263,20 +263,18 @@ def _translated(*, changes: bool = False) -> Iterator[None]:
         yield
     except AgentError as error:
         error.hint = error.hint or hint(error.reason)
-        if error.reason == Reason.SERVICE_UNKNOWN:
-            raise Unreachable("the daemon does not run", reason=error.reason, hint=hint(Reason.UNREACHABLE)) from error
-        if error.reason == Reason.BUS_UNREACHABLE:
-            raise Unreachable(
-                "the system bus cannot be reached", reason=error.reason, hint=hint(error.reason)
-            ) from error
-        if error.reason == Reason.LIMITS_EXCEEDED:
-            raise Unreachable(error.message, reason=error.reason, hint=hint(Reason.UNREACHABLE)) from error
-        if lost := LOST_CALL.get(error.reason):
-            if changes:
-                message, way_out = f"{lost}: it is not known whether it accepted the request", ACCEPTED
-                raise Unreachable(message, reason=error.reason, hint=way_out) from error
-            raise Unreachable(lost, reason=error.reason, hint=hint(Reason.UNREACHABLE)) from error
-        raise
+        message, way_out = LOST_CALL.get(error.reason, ""), hint(Reason.UNREACHABLE)
+        if message and changes:
+            message, way_out = f"{message}: it is not known whether it accepted the request", ACCEPTED
+        elif error.reason == Reason.SERVICE_UNKNOWN:
+            message = "the daemon does not run"
+        elif error.reason == Reason.BUS_UNREACHABLE:
+            message, way_out = "the system bus cannot be reached", hint(error.reason)
+        elif error.reason == Reason.LIMITS_EXCEEDED:
+            message = error.message
+        if not message:
+            raise
+        raise Unreachable(message, reason=error.reason, hint=way_out) from error
 
 
 def _options(values: Mapping[str, str | int | bool]) -> dict[str, Any]:
@@ -300,23 +298,24 @@ def _object(text: Any) -> dict[str, Any]:
     return answer
 
 
-@asynccontextmanager
-async def connect(address: str = "") -> AsyncIterator[Client]:
-    """Yield a client, which connects at its first call. ``address`` is for tests; "" is the system bus."""
-    from nodeagent.host.dbus.client import Bus
+def ask(work: Callable[[Client], Awaitable[T]], without: Callable[[Unreachable], T] | None = None) -> T:
+    """Run ``work`` in an event loop of its own, with one connection to the bus.
 
-    # A missing bus is an error at once, because an operator waits. Commands that outlive a restart connect again. But a
-    # running bus may take seconds to accept a connection on a host without spare processor time.
-    async with Bus(address, connect_for=0.0, patience=QUICK) as bus:
-        yield Client(bus)
-
-
-def ask(work: Callable[[Client], Awaitable[T]]) -> T:
-    """Run ``work`` in an event loop of its own, with one connection to the bus."""
+    ``without`` returns the answer if there is no daemon.
+    """
     import asyncio
 
-    async def conversation() -> T:
-        async with connect() as client:
-            return await work(client)
+    from nodeagent.host.dbus.client import Bus
 
-    return asyncio.run(conversation())
+    async def conversation() -> T:
+        # A missing bus is an error at once, because an operator waits. Commands that outlive a restart connect again.
+        # But a running bus may take seconds to accept a connection on a host without spare processor time.
+        async with Bus(connect_for=0.0, patience=QUICK) as bus:
+            return await work(Client(bus))
+
+    try:
+        return asyncio.run(conversation())
+    except Unreachable as why:
+        if without is None:
+            raise
+        return without(why)

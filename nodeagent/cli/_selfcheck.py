@@ -205,9 +205,7 @@ async def _cluster(settings: Settings) -> tuple[ReachFacts | NotRead, ReachFacts
 
     # The library needs the keys of the kubeconfig as files, which must not replace those of the daemon.
     with TemporaryDirectory(prefix="nodeagent-selfcheck-", dir=os.environ.get("XDG_RUNTIME_DIR")) as private:
-        access = ClusterAccess(about.kubeconfig, private=private)
-        if about.service_account:
-            access = ClusterAccess(private=private, service_account=Path(about.service_account))
+        access = ClusterAccess(about.kubeconfig, private=private, service_account=Path(about.service_account))
         # A reader makes several requests within its deadline.
         async with KubeClient(access, SystemClock(), timeout=DEADLINE / 4) as client:
             server = await _bounded(reach_api_server(client, name))

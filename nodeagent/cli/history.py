@@ -10,7 +10,6 @@ from nodeagent.cli import _offline, logs
 from nodeagent.cli._client import ask
 from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import GOOD, OUTCOMES, clock, counted, duration, local_now, local_times, paint, table
-from nodeagent.errors import Unreachable
 
 # The daemon returns at most this many. The totals are over these.
 ALL = 1000
@@ -44,11 +43,8 @@ def run(args: argparse.Namespace) -> int:
     """Return 0, also without an update, or without a difference."""
     if args.history_command:
         return _show_one(args) if args.history_command == "show" else _diff(args)
-    try:
-        # All of them, whatever the limit: the totals are over all updates.
-        updates = ask(lambda client: client.history(ALL))
-    except Unreachable as why:
-        updates = _offline.history(why, ALL)
+    # All of them, whatever the limit: the totals are over all updates.
+    updates = ask(lambda client: client.history(ALL), lambda why: _offline.history(why, ALL))
     totals = _totals(updates)
     if args.json:
         emit({"schema": "nodeagent/history/v1", "updates": updates[: args.limit], "totals": totals})

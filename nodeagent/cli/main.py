@@ -131,11 +131,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of the output, such as head, has ended.
-        _io.discard_stdout()
+        _io.discard(sys.stdout)
         return PIPE_CLOSED
     except OSError as error:
         # On a full disk, the rest of the output would fail once more at the exit.
-        _io.discard_stdout()
+        _io.discard(sys.stdout)
         return _fail(
             AgentError(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")), words
         )
@@ -225,7 +225,7 @@ def _fail(error: AgentError, words: Sequence[str]) -> int:
         _io.print_error(error, as_json="--json" in words)
     except OSError:
         # Without a reader of stderr, the exit status is all that is left.
-        _io.discard_stderr()
+        _io.discard(sys.stderr)
     return error.exit_code
 
 

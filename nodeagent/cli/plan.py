@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from nodeagent.cli import _io
 from nodeagent.cli._io import printable
@@ -90,7 +90,7 @@ def plan_here(path: str | None, *, as_json: bool, diff: bool = False, stage: boo
         changes = zip(plan.changes, answer["changes"], strict=True)
         diffs = {planned.change.id: str(data["diff"]) for planned, data in changes if "diff" in data}
         notes = [str(each) for each in answer.get("notes", [])]
-        drift = [Drifted(**each) for each in answer.get("drift", [])]
+        drift = [(each["entry"], each["why"], each["then"]) for each in answer.get("drift", [])]
         os = _os_lines(answer, stage=stage)
         fallback, reboot = _kind(answer.get("fallback") or {}), _kind(answer.get("reboot") or {}, planned=True)
         counted = _counted(answer)
@@ -115,9 +115,8 @@ def plan_here(path: str | None, *, as_json: bool, diff: bool = False, stage: boo
     if drift:
         differ = "entry differs" if len(drift) == 1 else "entries differ"
         print(f"\n{paint(f'{len(drift)} managed {differ} from {plan.from_name}:', WARN)}")
-    for each in drift:
-        then = THEN.get(each.then, each.then)
-        print(printable(f"  {change_name(each.entry)} {each.why}; {then}"))
+    for entry, why, then in drift:
+        print(printable(f"  {change_name(entry)} {why}; {THEN.get(then, then)}"))
     return plan
 
 
@@ -149,12 +148,6 @@ def _counted(answer: Mapping[str, Any]) -> str:
     from nodeagent.core.boot_count import BootCounting, CountedBy, phrase
 
     return phrase(BootCounting(CountedBy(found["by"]), str(found["why"]), bool(found["greenboot"])))
-
-
-class Drifted(NamedTuple):
-    entry: str
-    why: str
-    then: str
 
 
 def _bootloader_lines(answer: Mapping[str, Any]) -> list[str]:
@@ -243,12 +236,11 @@ def _offline(args: argparse.Namespace) -> Plan:
 def _load(old_path: str, new_path: str, policy_path: str | None) -> tuple[MachineConfig, MachineConfig, Policy]:
     from nodeagent.core.config.parse import parse
 
-    errors = _io.Errors()
-    old = errors.collect(lambda: parse(_io.read(old_path), _io.name_of(old_path)))
-    new = errors.collect(lambda: parse(_io.read(new_path), _io.name_of(new_path)))
-    policy = errors.collect(lambda: _io.load_policy(policy_path))
-    errors.check()
-    assert old and new and policy
+    old, new, policy = _io.load_all(
+        lambda: parse(_io.read(old_path), _io.name_of(old_path)),
+        lambda: parse(_io.read(new_path), _io.name_of(new_path)),
+        lambda: _io.load_policy(policy_path),
+    )
     return old, new, policy
 
 

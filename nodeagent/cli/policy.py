@@ -76,11 +76,11 @@ def _last_update() -> tuple[str, Mapping[str, Any], int]:
         update_id = _disruptive(await client.history(ALL))
         return await client.update(update_id) if update_id else {}
 
-    try:
-        update = ask(newest)
-    except Unreachable as error:
-        update_id = _disruptive(_offline.history(error, ALL))
-        update = _offline.update(error, update_id) if update_id else {}
+    def newest_offline(why: Unreachable) -> Mapping[str, Any]:
+        update_id = _disruptive(_offline.history(why, ALL))
+        return _offline.update(why, update_id) if update_id else {}
+
+    update = ask(newest, newest_offline)
     # The plan of an update that is long ago is not kept.
     plan = update.get("plan") or {}
     return str(update.get("to_name", "")), plan, int(plan.get("more", 0))

@@ -47,9 +47,7 @@ class Cluster:
         private: str = "/run/nodeagent",
     ) -> None:
         about, name = settings.cluster, settings.node_name
-        access = ClusterAccess(about.kubeconfig, private=private)
-        if about.service_account:
-            access = ClusterAccess(private=private, service_account=Path(about.service_account))
+        access = ClusterAccess(about.kubeconfig, private=private, service_account=Path(about.service_account))
         self.name = name
         self.controls_node = controls_node
         self._clock = clock
