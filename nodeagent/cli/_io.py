@@ -22,6 +22,7 @@ STDIN: Final = "-"
 DECLINED: Final = 6
 ERROR_SCHEMA: Final = "nodeagent/error/v1"
 
+
 def name_of(path: str) -> str:
     return "standard input" if path == STDIN else path
 

@@ -22,9 +22,8 @@ from nodeagent.kube.drain import KubeNode
 from nodeagent.kube.events import NodeEvents
 from nodeagent.kube.gates import Gates
 from nodeagent.kube.lease import KubeLease, TokenStore
-from nodeagent.kube.machine_config_node import ControlledNodeConditions
 from nodeagent.kube.mco_drain import ControllerDrain, EitherDrain
-from nodeagent.kube.node import KubeReadiness, NodeConditions
+from nodeagent.kube.node import ControlledNodeConditions, KubeReadiness, NodeConditions
 from nodeagent.kube.rollout import KubeTurn
 from nodeagent.kube.slots import KubeSlots
 from nodeagent.settings.cluster import DrainSettings, SlotSettings
