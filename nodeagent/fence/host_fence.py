@@ -70,7 +70,7 @@ class HostFence:
         except ImportError as error:
             was, failed = True, [str(error)]
         else:
-            from nodeagent.fence.actuators.recovery import recover
+            from nodeagent.fence.actuators.actuators import recover
 
             was, failed = await recover(self._bus, self._restore_log)
         if failed:
