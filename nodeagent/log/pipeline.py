@@ -39,24 +39,17 @@ class Sink(Protocol):
 
 
 class Switch:
-    """A sink that hands on to the one of the moment, so that a logger may be older than the choice of its sink."""
+    """Has the sink of the moment, so that a logger may be older than the choice of its sink."""
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
-
-    @property
-    def threshold(self) -> int:
-        return self.sink.threshold
-
-    def send(self, entry: Mapping[str, object]) -> None:
-        self.sink.send(entry)
 
 
 class Logger(BoundLoggerBase):
     """structlog's bound logger with syslog's priorities, among them the notice that structlog has not."""
 
     def log(self, priority: int, message: str, *args: object, **fields: Any) -> None:
-        sink: Switch = self._logger
+        sink: Sink = self._logger.sink
         # Checked first, because a config with hundreds of files has hundreds of entries at debug level.
         if priority > sink.threshold:
             return
