@@ -62,19 +62,6 @@ LOST_CALL = {
     Reason.BUS_CONNECTION_LOST: "the connection to the system bus was lost before the daemon answered",
 }
 
-# Methods that request a change of the host.
-CHANGES = frozenset(
-    {
-        "Apply",
-        "Cancel",
-        "ChangeEtcdMember",
-        "Reboot",
-        "Rollback",
-        "StartMaintenanceWithOptions",
-        "StopMaintenance",
-    }
-)
-
 ACCEPTED = "nodeagent status shows whether it did; repeat the command only if it did not"
 
 T = TypeVar("T")
@@ -112,19 +99,19 @@ class Client:
         ``wanted`` are the options of docs/reference/dbus.md; empty ones are left out.
         """
         options = _options({name: value for name, value in (wanted or {}).items() if value})
-        return str(await self._call("Apply", "sa{sv}", (text, options), THOROUGH))
+        return str(await self._change("Apply", "sa{sv}", (text, options)))
 
     async def rollback(self) -> str:
         """Make the previous config the desired config and return its name. Does not wait for the update."""
-        return str(await self._call("Rollback", "a{sv}", ({},), THOROUGH))
+        return str(await self._change("Rollback", "a{sv}", ({},)))
 
     async def cancel(self) -> dict[str, Any]:
         """Cancel the update under way, and return what follows. Does not wait for its end."""
-        return _object(await self._call("Cancel", "a{sv}", ({},), THOROUGH))
+        return _object(await self._change("Cancel", "a{sv}", ({},)))
 
     async def reboot(self) -> dict[str, Any]:
         """Let an update go on whose reboot is held back. Returns it; its ``config`` is "" if there is none."""
-        return _object(await self._call("Reboot", "a{sv}", ({},), THOROUGH))
+        return _object(await self._change("Reboot", "a{sv}", ({},)))
 
     async def verify(self) -> dict[str, Any]:
         return _object(await self._call("Verify", timeout=THOROUGH))
@@ -144,11 +131,10 @@ class Client:
 
     async def start_maintenance(self, reason: str, options: dict[str, str | int | bool]) -> dict[str, Any]:
         """``options`` as in docs/reference/dbus.md. Returns the status."""
-        body = (reason, _options(options))
-        return _object(await self._call("StartMaintenanceWithOptions", "sa{sv}", body, THOROUGH))
+        return _object(await self._change("StartMaintenanceWithOptions", "sa{sv}", (reason, _options(options))))
 
     async def stop_maintenance(self) -> None:
-        await self._call("StopMaintenance", timeout=THOROUGH)
+        await self._change("StopMaintenance")
 
     async def etcd_status(self) -> dict[str, Any]:
         return _object(await self._call("EtcdStatus", timeout=ETCD))
@@ -156,7 +142,7 @@ class Client:
     async def change_etcd_member(self, operation: str, member: str = "") -> dict[str, Any]:
         """Begin a join, leave or replacement. Returns the status."""
         options = _options({"member": member} if member else {})
-        return _object(await self._call("ChangeEtcdMember", "sa{sv}", (operation, options), THOROUGH))
+        return _object(await self._change("ChangeEtcdMember", "sa{sv}", (operation, options)))
 
     async def status(self) -> dict[str, Any]:
         return _object(await self._get("Status"))
@@ -243,8 +229,19 @@ class Client:
                         if not signals.waiting:
                             now = await self.status()
 
-    async def _call(self, member: str, signature: str = "", body: tuple[Any, ...] = (), timeout: float = QUICK) -> Any:
-        with _translated(changes=member in CHANGES):
+    async def _change(self, member: str, signature: str = "", body: tuple[Any, ...] = ()) -> Any:
+        """Request a change of the host."""
+        return await self._call(member, signature, body, THOROUGH, changes=True)
+
+    async def _call(
+        self,
+        member: str,
+        signature: str = "",
+        body: tuple[Any, ...] = (),
+        timeout: float = QUICK,
+        changes: bool = False,
+    ) -> Any:
+        with _translated(changes=changes):
             # polkit prompts for a password only if the caller allows it. Otherwise it refuses an ordinary user at once.
             reply = await self._bus.call(
                 NAME, PATH, MANAGER, member, signature, body, timeout=timeout, interactive=True

@@ -65,10 +65,8 @@ class HostFence:
             # If the log cannot be read, recover reports it.
             if not await self._restore_log.load():
                 return
-        try:
-            await _import()
-        except ImportError as error:
-            was, failed = True, [str(error)]
+        if import_error := await _import():
+            was, failed = True, [import_error]
         else:
             from nodeagent.fence.actuators.actuators import recover
 
@@ -87,13 +85,7 @@ class HostFence:
             yield
             return
         reporter = _Reporter(emit, self._reported)
-        import_error = ""
-        try:
-            await _import()
-        except ImportError as error:
-            # Another release was installed under the running daemon; a restart of the daemon helps.
-            import_error = str(error)
-        if import_error:
+        if import_error := await _import():
             reporter.once(f"not active, {import_error}", reason=Reason.FENCE_FAILED)
             yield
             return
@@ -173,9 +165,14 @@ def _cap(view: FenceView) -> str:
     return f"writes are capped at {view.write_bps / _MB:.1f} MB/s{requests}"
 
 
-async def _import() -> None:
-    """Import in a thread, because it would block the loop."""
-    await asyncio.to_thread(import_module, "nodeagent.fence.fence")
+async def _import() -> str:
+    """Import in a thread, because it would block the loop. Return the error, "" without one."""
+    try:
+        await asyncio.to_thread(import_module, "nodeagent.fence.fence")
+    except ImportError as error:
+        # Another release was installed under the running daemon; a restart of the daemon helps.
+        return str(error)
+    return ""
 
 
 async def _protected(settings: FenceSettings, directory: Path) -> Protected | None:

@@ -27,10 +27,6 @@ TIMEOUT: Final = 3.0
 Scrape = Callable[[], Awaitable[str]]
 
 
-def _no_pids() -> Sequence[int]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class Protected:
     """Each source of the latency may be missing. ``directory``: any directory on its file system, for the probe.
@@ -39,7 +35,7 @@ class Protected:
 
     directory: Path | None = None
     scrape: Scrape | None = None
-    pids: Callable[[], Sequence[int]] = _no_pids
+    pids: Callable[[], Sequence[int]] = tuple
     missing: tuple[str, ...] = ()
 
 

@@ -17,7 +17,7 @@ from nodeagent.core.update.fence_view import p50_of, p99_of
 from nodeagent.errors import AgentError
 from nodeagent.fence.policy.bounds import Idle
 from nodeagent.fence.policy.signals import ETCD_STALL, STALL, Reading, of_etcd, of_probe, target
-from nodeagent.fence.sensors.probe import FsyncProbe, fsync_probe
+from nodeagent.fence.sensors.probe import FsyncProbe, ProbeSample, fsync_probe
 from nodeagent.fence.sensors.protected import Protected, Scrape
 
 # Seconds between two pages of metrics, and twice that if the probe works as well: a page costs etcd more than the
@@ -119,15 +119,14 @@ class Sensors:
             self._etcd.append(reading)
         self._etcd_stalls = (self._etcd_stalls or 0.0) + above(ETCD_STALL, over)
 
-    def _take(self) -> tuple[tuple[float, ...], float]:
+    def _take(self) -> ProbeSample:
         assert self._probe is not None
         try:
-            taken = self._probe.take()
+            return self._probe.take()
         except AgentError as error:
             self._miss(error.message)
             self._probe = None
-            return (), 0.0
-        return taken.latencies, taken.waiting
+            return ProbeSample((), 0.0)
 
     def _miss(self, why: str) -> None:
         if why not in self.missing:
