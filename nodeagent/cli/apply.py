@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from nodeagent.cli import _io
 from nodeagent.cli._client import Client, ask
-from nodeagent.cli._ending import Ending, print_ending
-from nodeagent.cli._follow import request_and_wait
+from nodeagent.cli._follow import Ending, print_ending, request_and_wait
 from nodeagent.cli._io import emit, printable, warn
 from nodeagent.cli._render import ahead, clock, local_now
 from nodeagent.cli.maintenance import flag

@@ -6,8 +6,7 @@ import argparse
 from typing import Any, Final
 
 from nodeagent.cli._client import Client, ask
-from nodeagent.cli._ending import Ending, print_ending
-from nodeagent.cli._follow import request_and_wait
+from nodeagent.cli._follow import Ending, print_ending, request_and_wait
 from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import GOOD, duration, paint
 from nodeagent.core.update.cancel import Cancellation

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 
 from nodeagent.cli._client import Client, ask
-from nodeagent.cli._ending import Ending, print_ending
-from nodeagent.cli._follow import request_and_wait
+from nodeagent.cli._follow import Ending, print_ending, request_and_wait
 from nodeagent.cli._io import emit, printable
 
 

@@ -11,8 +11,7 @@ import pytest
 
 from nodeagent.agent.report.dbus import NAME, PATH
 from nodeagent.cli._client import Client
-from nodeagent.cli._ending import Ending
-from nodeagent.cli._follow import request_and_wait
+from nodeagent.cli._follow import Ending, request_and_wait
 from nodeagent.cli.cancel import _cancel as cancel
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.errors import InvalidInput, Refused
