@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple
 
 from nodeagent.cli._client import ABSENCE, LISTENING, Client, Subscribed, UpdateEnd
@@ -74,18 +74,10 @@ class Ending:
 
 def ending_of(entry: dict[str, Any], code: int | None = None) -> Ending:
     """``entry`` is one of ``history/v1``. Entries of older daemons lack the last keys."""
-    return Ending(
-        entry["outcome"],
-        entry["reason"],
-        entry["message"],
-        # A request that never became an update has no duration.
-        entry["seconds"] if entry["update_id"] else None,
-        entry["reboots"],
-        entry["reboot_avoided"],
-        entry.get("successor", ""),
-        entry.get("failed_unit", ""),
-        code,
-    )
+    known: dict[str, Any] = {each.name: entry[each.name] for each in fields(Ending) if each.name in entry}
+    # A request that never became an update has no duration.
+    seconds = entry["seconds"] if entry["update_id"] else None
+    return Ending(**known | {"seconds": seconds, "code": code})
 
 
 def ending_without_signal(

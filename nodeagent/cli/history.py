@@ -192,18 +192,13 @@ def _facts(update: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
         policy = POLICY.get(change["policy"], change["policy"])
         yield "change", printable(f"{change['change']} {name} ({policy}): {actions}")
         for detail in change.get("details", ()):
-            yield "", f"  {detail_text(_detail(detail))}"
+            yield "", f"  {detail_text(Detail(**detail))}"
     if (more := len(update["plan"].get("changes", ())[SHOWN:]) + update["plan"].get("more", 0)) > 0:
         yield "change", f"{more} more (--json has them)"
     if update["plan"].get("os"):
         yield "OS", printable(update["plan"]["os"])
     for name, spans in (update.get("etcd_disk") or {}).items():
         yield "etcd", f"{name.replace('_', ' ')}: " + "; ".join(_etcd(span, found) for span, found in spans.items())
-
-
-def _detail(found: dict[str, Any]) -> Detail:
-    lines = found.get("added"), found.get("removed")
-    return Detail(found["what"], found.get("before", ""), found.get("after", ""), *lines)
 
 
 def _reboots(update: dict[str, Any]) -> str:

@@ -36,8 +36,7 @@ from nodeagent.fence.policy.bounds import FENCE_BOUNDS, Bounds, Idle, careful, o
 from nodeagent.fence.policy.disks import Disks
 from nodeagent.fence.policy.shape import choose_shape
 from nodeagent.fence.restore_log import RestoreLog
-from nodeagent.fence.sensors.protected import Protected
-from nodeagent.fence.sensors.sensors import Sensors, open_sensors
+from nodeagent.fence.sensors.sensors import Protected, open_sensors
 from nodeagent.host.dbus.client import Bus
 from nodeagent.reasons import Reason
 
@@ -132,7 +131,8 @@ async def fenced(
             actuators.probe_thread = sensors.thread
             fence.disk_latency = sensors.disk_latency
             # The idle disk is measured before the update writes, and decides how strict the limits are.
-            fence.idle = await _measure_idle(sensors, options)
+            fence.idle = options.idle or await sensors.measure_idle(options.baseline)
+            sensors.expect(fence.idle)
             filesystem, kernel = await asyncio.to_thread(_filesystem, paths)
             switch = options.switch_scheduler and filesystem == _SWITCHED
             idle_p99 = None if fence.idle is None else fence.idle.p99
@@ -169,13 +169,6 @@ async def _find_shared(protected: Protected, paths: Sequence[str], find: Find) -
                 f"{protected.directory} is on {names}, where the update does not write", reason=Reason.OTHER_DISK
             )
     return disks
-
-
-async def _measure_idle(sensors: Sensors, options: FenceOptions) -> Idle | None:
-    if options.idle is None:
-        return await sensors.measure_idle(options.baseline)
-    sensors.expect(options.idle)
-    return options.idle
 
 
 def _filesystem(paths: Sequence[str]) -> tuple[str, str]:

@@ -27,7 +27,7 @@ from nodeagent.settings.schema import FenceSettings
 if TYPE_CHECKING:
     # These imports take a sixth of the daemon's start, and most processes never stage anything.
     from nodeagent.fence.fence import ActiveFence
-    from nodeagent.fence.sensors.protected import Protected
+    from nodeagent.fence.sensors.sensors import Protected
 
 RESTORE_LOG = Path("/run/nodeagent/fence")
 
@@ -176,7 +176,7 @@ async def _import() -> str:
 
 
 async def _protected(settings: FenceSettings, directory: Path) -> Protected | None:
-    from nodeagent.fence.sensors.protected import Protected, find_etcd
+    from nodeagent.fence.sensors.sensors import Protected, find_etcd
 
     found = await find_etcd()
     if found is None and settings.enabled == "always":

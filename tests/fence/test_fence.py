@@ -29,7 +29,7 @@ from nodeagent.fence.policy.bounds import Bounds, Idle
 from nodeagent.fence.policy.disks import BlockNode, DeviceNumber, Disks
 from nodeagent.fence.restore_log import RestoreLog
 from nodeagent.fence.sensors import sensors
-from nodeagent.fence.sensors.protected import Protected
+from nodeagent.fence.sensors.sensors import Protected
 from nodeagent.host.c_library import c_library
 from nodeagent.host.dbus.client import Bus
 from nodeagent.reasons import Reason
