@@ -24,9 +24,8 @@ from nodeagent.host.fs.atomic import new_file
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.kube.certificate import obtain, verify
 from nodeagent.kube.client import KubeClient
-from nodeagent.kube.credentials import ClusterAccess
+from nodeagent.kube.credentials import ClusterAccess, client_certificate_of, cluster_of, kubeconfig
 from nodeagent.kube.errors import Unauthorized
-from nodeagent.kube.kubeconfig import client_certificate_of, cluster_of, kubeconfig
 from nodeagent.reasons import Reason
 from nodeagent.settings.schema import Settings
 

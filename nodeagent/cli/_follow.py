@@ -36,8 +36,8 @@ from nodeagent.reasons import Reason, hint
 # Draws a status; None: the daemon does not run.
 Show = Callable[[dict[str, Any] | None], None]
 
-# Requests an update. Returns the name and the digest of its config; "" where the digest is not known.
-Send = Callable[[], Awaitable[tuple[str, str]]]
+# Requests an update. The answer has the name of its config, and its digest, "" where that is not known.
+Send = Callable[[], Awaitable[dict[str, Any]]]
 
 # Updates of the history that are compared before and after.
 RECENT: Final = 50
@@ -227,8 +227,7 @@ class _Request(NamedTuple):
     """A request that the daemon accepted. ``owner`` is the daemon that it was sent to, and ``running`` the id of the
     update that was under way then. Its end answers the request only if the request was to cancel it (``cancels``)."""
 
-    name: str
-    digest: str
+    answer: dict[str, Any]
     owner: str
     running: str
     cancels: bool
@@ -237,15 +236,16 @@ class _Request(NamedTuple):
         # An update that fails after this request does not answer it, because the daemon tries again.
         if finished.entry.get("tried_again") and finished.entry["update_id"] == self.running:
             return False
-        return finished.digest == self.digest or (not self.digest and finished.entry["to_name"] == self.name)
+        digest = self.answer["digest"]
+        return finished.digest == digest or (not digest and finished.entry["to_name"] == self.answer["config"])
 
 
 async def request_and_wait(
     client: Client, send: Send, *, silent: bool, cancels: bool = False
-) -> tuple[str, str, Ending]:
+) -> tuple[dict[str, Any], Ending]:
     """Request an update and wait for its end, however often the daemon restarts before that.
 
-    Returns the name and the digest of the config, and the end. Raises ``Refused`` (``StillUnderWay``) on SIGTERM, which
+    Returns the answer and the end. Raises ``Refused`` (``StillUnderWay``) on SIGTERM, which
     a reboot of the host sends, and on SIGINT; ``Unreachable`` if the daemon is away for ``ABSENCE``.
     """
     import asyncio
@@ -263,7 +263,7 @@ async def request_and_wait(
             message = "the system bus was lost before the request was sent; nothing was requested"
             raise Unreachable(message, reason=reason, hint=hint(reason)) from None
         owner, running = await client.owner(), (await client.status())["update_id"]
-        yield _Request(*await send(), owner, running, cancels)
+        yield _Request(await send(), owner, running, cancels)
 
     screen = Screen() if on_terminal() and not silent else None
     show = _progress(screen) if screen else lines(idle=False)
@@ -282,7 +282,7 @@ async def _wait(
     on_listening: Callable[[], None],
     known: Collection[str],
     show: Show,
-) -> tuple[str, str, Ending]:
+) -> tuple[dict[str, Any], Ending]:
     requested: _Request | None = None
     status: dict[str, Any] | None = None
     missed = subscribed = followed = False
@@ -297,7 +297,7 @@ async def _wait(
                 requested, missed = event, False
             case UpdateEnd():
                 if requested and requested.is_ended_by(event):
-                    return requested.name, requested.digest, ending_of(event.entry, event.exit_code)
+                    return requested.answer, ending_of(event.entry, event.exit_code)
             case Tick():
                 show(status)
                 missed = missed or (requested is not None and await client.owner() != requested.owner)
@@ -312,8 +312,9 @@ async def _wait(
                 history = await client.history(RECENT)
                 # The update that ran at the request is its answer only for a cancellation.
                 known = known if requested.cancels else {*known, requested.running}
-                if result := ending_without_signal(requested.name, requested.digest, status, history, known):
-                    return requested.name, requested.digest, result
+                answer = requested.answer
+                if result := ending_without_signal(answer["config"], answer["digest"], status, history, known):
+                    return answer, result
 
 
 def _stopped(*, by_user: bool, requested: bool) -> Refused:

@@ -154,11 +154,11 @@ async def _request(
     if not wait:
         return await client.apply(text, options), Ending("accepted"), before
 
-    async def send() -> tuple[str, str]:
-        return name, await client.apply(text, options)
+    async def send() -> dict[str, Any]:
+        return {"config": name, "digest": await client.apply(text, options)}
 
-    _, digest, result = await request_and_wait(client, send, silent=silent)
-    return digest, result, before
+    answer, result = await request_and_wait(client, send, silent=silent)
+    return answer["digest"], result, before
 
 
 def _answer(name: str, digest: str, result: Ending, before: dict[str, Any]) -> dict[str, Any]:

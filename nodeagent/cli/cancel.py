@@ -23,7 +23,7 @@ GONE: Final = (
 
 
 class _StagingEnded(Exception):
-    """No update was cancelled, so there is no end to wait for."""
+    """No update was cancelled, so there is no end to wait for. Has the answer of the daemon."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,20 +50,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _cancel(client: Client, *, silent: bool) -> tuple[dict[str, Any], Ending]:
-    answer: dict[str, Any] = {}
-
-    async def send() -> tuple[str, str]:
-        answer.update(await client.cancel())
+    async def send() -> dict[str, Any]:
+        answer = await client.cancel()
         if answer["effect"] == Cancellation.STAGING:
             # No update follows, so no signal would end the wait.
-            raise _StagingEnded
-        return answer["config"], answer["digest"]
+            raise _StagingEnded(answer)
+        return answer
 
     try:
-        _, _, result = await request_and_wait(client, send, silent=silent, cancels=True)
-    except _StagingEnded:
-        result = Ending(UpdateOutcome.CANCELLED, Reason.CANCELLED)
-    return answer, result
+        return await request_and_wait(client, send, silent=silent, cancels=True)
+    except _StagingEnded as ended:
+        return ended.args[0], Ending(UpdateOutcome.CANCELLED, Reason.CANCELLED)
 
 
 def _print(answer: dict[str, Any], result: Ending) -> None:

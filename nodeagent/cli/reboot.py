@@ -44,11 +44,4 @@ async def _reboot(client: Client, *, wait: bool, silent: bool) -> tuple[dict[str
     # Without a reboot that is held back, no end would ever be reported.
     if not wait or status["reason"] != Reason.REBOOT_REQUIRED:
         return await client.reboot(), Ending("accepted")
-    answer: dict[str, Any] = {}
-
-    async def send() -> tuple[str, str]:
-        answer.update(await client.reboot())
-        return answer["config"], answer["digest"]
-
-    _, _, result = await request_and_wait(client, send, silent=silent)
-    return answer, result
+    return await request_and_wait(client, client.reboot, silent=silent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from nodeagent.cli._client import Client, ask
 from nodeagent.cli._follow import Ending, print_ending, request_and_wait
@@ -32,9 +33,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _wait(client: Client, *, silent: bool) -> tuple[str, Ending]:
-    async def send() -> tuple[str, str]:
+    async def send() -> dict[str, Any]:
         # The daemon returns the name only.
-        return await client.rollback(), ""
+        return {"config": await client.rollback(), "digest": ""}
 
-    name, _, result = await request_and_wait(client, send, silent=silent)
-    return name, result
+    answer, result = await request_and_wait(client, send, silent=silent)
+    return answer["config"], result
