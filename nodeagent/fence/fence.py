@@ -36,7 +36,7 @@ from nodeagent.fence.policy.bounds import FENCE_BOUNDS, Bounds, Idle, careful, o
 from nodeagent.fence.policy.disks import Disks
 from nodeagent.fence.policy.shape import choose_shape
 from nodeagent.fence.restore_log import RestoreLog
-from nodeagent.fence.sensors.sensors import Protected, open_sensors
+from nodeagent.fence.sensors.sensors import Protected, loop_time, open_sensors
 from nodeagent.host.dbus.client import Bus
 from nodeagent.reasons import Reason
 
@@ -190,8 +190,8 @@ async def _finish(
         fence.disk_latency.end_of_staging()
     if kind is not None and not issubclass(kind, Exception):
         return False
-    until = _now() + FLUSH_TIMEOUT
-    while fence.view.capped and _now() < until:
+    until = loop_time() + FLUSH_TIMEOUT
+    while fence.view.capped and loop_time() < until:
         if await actuators.unwritten() <= _UNWRITTEN:
             break
         await asyncio.sleep(_POLL)
@@ -204,9 +204,9 @@ async def _finish(
 async def restore(actuators: Actuators, left: list[str]) -> None:
     """Restore everything, also if cancelled, but for ``RESTORE_TIMEOUT`` at most. Failures are added to ``left``."""
     task = asyncio.create_task(actuators.restore())
-    until = _now() + RESTORE_TIMEOUT
+    until = loop_time() + RESTORE_TIMEOUT
     cancelled = False
-    while not task.done() and (remaining := until - _now()) > 0:
+    while not task.done() and (remaining := until - loop_time()) > 0:
         try:
             await asyncio.wait({task}, timeout=remaining)
         except asyncio.CancelledError:
@@ -225,7 +225,3 @@ async def restore(actuators: Actuators, left: list[str]) -> None:
 async def _stop(task: asyncio.Task[None] | asyncio.Task[list[str]]) -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from typing import Final
@@ -37,14 +38,11 @@ class KubeReadiness:
     ) -> str:
         """See ``ports.NodeReadiness``. Without the right to read the lease, the condition alone decides."""
         node = await self._client.node(self._node)
-        lease = await self._lease() if since else None
+        lease: Object | None = None
+        if since:
+            with suppress(Forbidden, NotFound):
+                lease = await self._client.get(f"{LEASES}/{self._node}")
         return unready(node, lease, since, self._clock.now(), outdated, kept_back)
-
-    async def _lease(self) -> Object | None:
-        try:
-            return await self._client.get(f"{LEASES}/{self._node}")
-        except (Forbidden, NotFound):
-            return None
 
 
 class NodeConditions:

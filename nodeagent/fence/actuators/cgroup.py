@@ -90,11 +90,8 @@ class UnitIo:
     async def end(self) -> None:
         """Restore the original values; no effect without ``begin``. If that fails, the entry of the log stays."""
         note = (await self._restore_log.load()).get(self._key)
-        if note is not None:
-            await self._unlimit(note)
-            await self._restore_log.clear(self._key)
-
-    async def _unlimit(self, note: str) -> None:
+        if note is None:
+            return
         found = self._read_note(note)
         now = {name: await self._get(name) for name in found}
         changed = {name: value for name, value in found.items() if now[name] != value}
@@ -107,6 +104,7 @@ class UnitIo:
             if held is not None:
                 message = f"{self._unit}: the kernel still limits its writes ({held})"
                 raise Retryable(message, reason=Reason.LIMITS_NOT_RESET)
+        await self._restore_log.clear(self._key)
 
     def _read_note(self, note: str) -> Mapping[str, Sequence[Any]]:
         try:

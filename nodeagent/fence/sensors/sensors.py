@@ -103,7 +103,7 @@ class Sensors:
         return p99_of([latency for _, latencies in self._taken for latency in latencies])
 
     def readings(self) -> list[Reading]:
-        now = _now()
+        now = loop_time()
         found = self._etcd
         # The last one counts until it is stale, so that none is missed in a slow turn.
         self._etcd = found[-1:]
@@ -138,7 +138,7 @@ class Sensors:
         over = increase([before, histogram]) if before is not None else None
         if over is None:
             return
-        if (reading := of_etcd(_now(), over, self._target)) is not None:
+        if (reading := of_etcd(loop_time(), over, self._target)) is not None:
             self._etcd.append(reading)
         self._etcd_stalls = (self._etcd_stalls or 0.0) + above(ETCD_STALL, over)
 
@@ -254,5 +254,6 @@ def _data_of(found: Found, root: Path) -> Path | None:
     return None
 
 
-def _now() -> float:
+def loop_time() -> float:
+    """Return the steady time of the running loop."""
     return asyncio.get_running_loop().time()
