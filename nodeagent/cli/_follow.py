@@ -71,6 +71,10 @@ class Ending:
             return self.code
         return 0 if self.outcome == "accepted" else exit_code(self.outcome, self.reason)
 
+    def chosen(self, *names: str) -> dict[str, Any]:
+        """Return these fields, as JSON data."""
+        return {name: getattr(self, name) for name in names}
+
 
 def ending_of(entry: dict[str, Any], code: int | None = None) -> Ending:
     """``entry`` is one of ``history/v1``. Entries of older daemons lack the last keys."""

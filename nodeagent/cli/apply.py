@@ -167,12 +167,6 @@ def _answer(name: str, digest: str, result: Ending, before: dict[str, Any]) -> d
         "schema": "nodeagent/apply/v1",
         "config": name,
         "digest": digest,
-        "outcome": result.outcome,
-        "reason": result.reason,
-        "message": result.message,
-        "seconds": result.seconds,
-        "reboots": result.reboots,
-        "reboot_avoided": result.reboot_avoided,
-        "successor": result.successor,
+        **result.chosen("outcome", "reason", "message", "seconds", "reboots", "reboot_avoided", "successor"),
         "maintenance": before.get("maintenance"),
     }

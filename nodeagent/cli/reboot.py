@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     answer, result = ask(lambda client: _reboot(client, wait=args.wait, silent=args.json))
     name = printable(answer["config"])
     if args.json:
-        emit({**answer, "outcome": result.outcome, "reason": result.reason, "message": result.message})
+        emit({**answer, **result.chosen("outcome", "reason", "message")})
     elif not name:
         print("no update waits for a reboot: nothing to do")
     elif args.wait:

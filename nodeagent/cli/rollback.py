@@ -22,9 +22,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         name, result = ask(Client.rollback), Ending("accepted")
     if args.json:
-        answer = {"outcome": result.outcome, "reason": result.reason, "message": result.message}
-        times = {"seconds": result.seconds, "reboots": result.reboots, "successor": result.successor}
-        emit({"schema": "nodeagent/rollback/v1", "config": name, **answer, **times})
+        answer = result.chosen("outcome", "reason", "message", "seconds", "reboots", "successor")
+        emit({"schema": "nodeagent/rollback/v1", "config": name, **answer})
     elif args.wait:
         print_ending(name, result)
     else:
