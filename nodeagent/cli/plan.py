@@ -104,13 +104,8 @@ def plan_here(path: str | None, *, as_json: bool, diff: bool = False, stage: boo
         _io.emit(answer)
         return plan
     show_plan(plan, notes, diffs, "nothing to do: this host has it all")
-    if reboot:
-        print(printable(f"the reboot: {reboot}"))
-    if counted:
-        print(printable(f"boots of the new OS: {counted}"))
-    if fallback:
-        print(printable(f"if an action fails: {fallback}"))
-    for line in os:
+    about = {"the reboot": reboot, "boots of the new OS": counted, "if an action fails": fallback}
+    for line in (*(f"{what}: {text}" for what, text in about.items() if text), *os):
         print(printable(line))
     if drift:
         differ = "entry differs" if len(drift) == 1 else "entries differ"
@@ -150,28 +145,23 @@ def _counted(answer: Mapping[str, Any]) -> str:
     return phrase(BootCounting(CountedBy(found["by"]), str(found["why"]), bool(found["greenboot"])))
 
 
-def _bootloader_lines(answer: Mapping[str, Any]) -> list[str]:
-    """An older daemon, and one on a host without bootupd, sends no such key."""
-    found = answer.get("bootloader")
-    if not found:
-        return []
-    then = {"refuse": "; the update is refused", "update": "; it is updated before the host is drained"}
-    return [f"{found['summary']}{then.get(found['then'], '')}"]
-
-
 def _os_lines(answer: Mapping[str, Any], *, stage: bool) -> list[str]:
     """Return what the staged OS changes as lines; with ``stage``, each package and each file that the merge replaces.
 
     Raises ``KeyError``, ``TypeError`` or ``ValueError`` for an unexpected reply.
     """
     os = answer.get("os")
+    lines = [f"staged OS: {os['summary']}"] if os else []
+    # An older daemon, and one on a host without bootupd, sends no such key.
+    if os and (found := answer.get("bootloader")):
+        then = {"refuse": "; the update is refused", "update": "; it is updated before the host is drained"}
+        lines.append(f"{found['summary']}{then.get(found['then'], '')}")
     if not stage:
-        return [f"staged OS: {os['summary']}", *_bootloader_lines(answer)] if os else []
+        return lines
     if not answer["staged"]:
         return ["staged OS: none, because the update leaves the OS as it is"]
     if os is None:
         return ["staged OS: it could not be compared with the booted one"]
-    lines = [f"staged OS: {os['summary']}", *_bootloader_lines(answer)]
     for each in os["packages"] or ():
         versions = " -> ".join(version for version in (each["before"], each["after"]) if version)
         lines.append(f"  {each['kind']} {each['name']} {versions}")

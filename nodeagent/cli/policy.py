@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    what, plan, more = _last_update() if args.file is None else (*_plan_of(args.file, as_json=args.json), 0)
+    what, plan, more = _last_update() if args.file is None else _plan_of(args.file, as_json=args.json)
     found = suggest(disruptive_changes(plan), recommended_policy())
     # Entries of the same path are one entry.
     entries = {each.entry.key: entry_to_dict(each.entry) for each in found if each.entry is not None}
@@ -58,13 +58,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _plan_of(path: str, *, as_json: bool) -> tuple[str, Mapping[str, Any]]:
+def _plan_of(path: str, *, as_json: bool) -> tuple[str, Mapping[str, Any], int]:
     from nodeagent.cli.apply import read_config
     from nodeagent.cli.plan import ask_plan
 
-    _, text = read_config(path)
-    answer = ask_plan(text, diff=False, stage=False, as_json=as_json)
-    return str(answer.get("to", "")), answer
+    answer = ask_plan(read_config(path)[1], diff=False, stage=False, as_json=as_json)
+    return str(answer.get("to", "")), answer, 0
 
 
 def _last_update() -> tuple[str, Mapping[str, Any], int]:

@@ -27,7 +27,6 @@ from nodeagent.settings.schema import FenceSettings
 if TYPE_CHECKING:
     # These imports take a sixth of the daemon's start, and most processes never stage anything.
     from nodeagent.fence.fence import ActiveFence
-    from nodeagent.fence.sensors.sensors import Protected
 
 RESTORE_LOG = Path("/run/nodeagent/fence")
 
@@ -90,14 +89,19 @@ class HostFence:
             yield
             return
         from nodeagent.fence.fence import FenceOptions, fenced
+        from nodeagent.fence.sensors.sensors import Protected, find_etcd
 
         # The member is looked for at each staging, since it may have come to this host after the daemon started.
-        protected = await _protected(settings, self._directory)
+        protected = await find_etcd()
+        if protected is None and settings.enabled == "always":
+            protected = Protected(self._directory)
         if protected is None:
             reporter.once("not needed: this host has no member of etcd")
             yield
             return
-        options = FenceOptions(idle=self._known_idle(), object_fsync=unit is FencedUnit.UPDATER)
+        fresh = self._idle is not None and self._clock.monotonic() - self._idle[0] <= IDLE_VALID
+        known = self._idle[1] if self._idle is not None and fresh else None
+        options = FenceOptions(idle=known, object_fsync=unit is FencedUnit.UPDATER)
         try:
             async with fenced(
                 unit,
@@ -114,11 +118,6 @@ class HostFence:
                 yield
         finally:
             reporter.end()
-
-    def _known_idle(self) -> Idle | None:
-        if self._idle is None or self._clock.monotonic() - self._idle[0] > IDLE_VALID:
-            return None
-        return self._idle[1]
 
 
 class _Reporter:
@@ -173,12 +172,3 @@ async def _import() -> str:
         # Another release was installed under the running daemon; a restart of the daemon helps.
         return str(error)
     return ""
-
-
-async def _protected(settings: FenceSettings, directory: Path) -> Protected | None:
-    from nodeagent.fence.sensors.sensors import Protected, find_etcd
-
-    found = await find_etcd()
-    if found is None and settings.enabled == "always":
-        return Protected(directory)
-    return found
