@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nodeagent.cli import _offline, logs
 from nodeagent.cli._client import ask
@@ -29,8 +29,10 @@ from nodeagent.cli._render import (
     table,
 )
 from nodeagent.core.plan.change import ActionType, Detail
-from nodeagent.core.update.trail import Span, Trail, elapsed, gap_before, trail_from_dict
 from nodeagent.reasons import hint
+
+if TYPE_CHECKING:
+    from nodeagent.core.update.trail import Span, Trail
 
 # The daemon returns at most this many. The totals are over these.
 ALL: Final = 1000
@@ -160,6 +162,8 @@ def _fsyncs(etcd_disk: dict[str, Any]) -> str:
 
 def update_lines(update: dict[str, Any], now: datetime) -> list[str]:
     """``update`` is a ``nodeagent/update/v1`` object."""
+    from nodeagent.core.update.trail import trail_from_dict
+
     rows = list(_facts(update, now))
     width = max(len(label) for label, _ in rows)
     trail = trail_from_dict(update["trail"])
@@ -223,6 +227,8 @@ def _etcd(span: str, found: dict[str, Any]) -> str:
 
 def _course(trail: Trail, now: datetime) -> Iterator[str]:
     """The phases, with their steps and waits below them, and the time in which the host was down."""
+    from nodeagent.core.update.trail import elapsed, gap_before
+
     if not trail.phases:
         return
     starts = _starts(trail)
@@ -277,6 +283,8 @@ def _length(span: Span) -> str:
 
 def _starts(trail: Trail) -> list[float]:
     """Return the seconds from the beginning of the update to the first sign of life in each boot."""
+    from nodeagent.core.update.trail import gap_before
+
     starts = [0.0]
     for index in range(1, len(trail.boots)):
         before = trail.boots[index - 1]
@@ -301,6 +309,8 @@ def _differences(first: dict[str, Any], second: dict[str, Any]) -> list[tuple[st
 
 
 def _comparable(update: dict[str, Any]) -> dict[str, str]:
+    from nodeagent.core.update.trail import trail_from_dict
+
     trail = trail_from_dict(update["trail"])
     found = {
         "to": update["to_name"],

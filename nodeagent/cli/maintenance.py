@@ -55,13 +55,13 @@ def run(args: argparse.Namespace) -> int:
     else:
         status = ask(Client.status, _offline.status)
     found, lease = status.get("maintenance"), status["lease"]
+    ours = lease is not None and lease.get("operation") == "maintenance"
     if args.json:
-        active = found is not None and found["state"] not in ("planned", "ending")
-        ours = lease is not None and lease.get("operation") == "maintenance"
+        active = ours if found is None else found["state"] not in ("planned", "ending")
         about = {"active": active, "lease": lease if ours else None, "maintenance": found}
         emit({"schema": "nodeagent/maintenance/v1", **about})
     elif found is None:
-        print("no maintenance is under way")
+        print(UNDER_WAY if ours else "no maintenance is under way")
     else:
         _describe(found)
     return 0

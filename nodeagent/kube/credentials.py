@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -96,8 +96,11 @@ class ClusterAccess:
             persist_config=False,
             temp_file_path=self.private,
         )
-        # In this thread, which has no loop.
-        asyncio.run(asyncio.wait_for(loading, PLUGIN_TIMEOUT))
+        if user.keys() & {"exec", "auth-provider"}:
+            # In this thread, which has no loop.
+            asyncio.run(asyncio.wait_for(loading, PLUGIN_TIMEOUT))
+        else:
+            _run_to_end(loading)
         token = user.get("tokenFile")
         return {self.kubeconfig, *([str(Path(self.kubeconfig).parent / token)] if token else ())}
 
@@ -115,6 +118,16 @@ def _user(kubeconfig: Path, context: str) -> Mapping[str, Any]:
     names = {c["context"].get("user") for c in document["contexts"] if c["name"] == wanted}
     users = [u["user"] for u in document.get("users") or () if u["name"] in names]
     return users[0] or {} if users else {}
+
+
+def _run_to_end(coroutine: Coroutine[Any, Any, object]) -> None:
+    """Run a coroutine that waits for nothing, without an event loop that its reading of files would block."""
+    try:
+        coroutine.send(None)
+    except StopIteration:
+        return
+    coroutine.close()
+    raise ValueError("credentials that need a helper program")
 
 
 def _stamp(path: str) -> Stamp | None:
