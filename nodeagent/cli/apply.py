@@ -65,7 +65,8 @@ def run(args: argparse.Namespace) -> int:
         emit(_answer(name, digest, result, before) | {key: options[key] for key in DELAYS})
     elif args.wait:
         print_ending(name, result)
-    elif _in_force(digest, before):
+    # It was at rest and well with this config. With drift, the daemon may repair it.
+    elif before["phase"] == "Idle" and not before.get("drift") and before.get("current_digest") == digest:
         print(f"nothing to do: {printable(name)} is the current config")
     else:
         print(f"{printable(name)} is the desired config now; {_then(options)}")
@@ -109,12 +110,6 @@ def _confirmed(path: str, name: str, options: Options) -> str | None:
         return None
     # The host may change before the daemon plans again, and the operator has confirmed this much.
     return allowed or word
-
-
-def _in_force(digest: str, before: dict[str, Any]) -> bool:
-    """Return whether the host was at rest and well with this config. With drift, the daemon may repair it."""
-    at_rest = before["phase"] == "Idle" and not before.get("drift")
-    return at_rest and before.get("current_digest") == digest
 
 
 def _begins(options: Options) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -325,11 +325,7 @@ def _comparable(update: dict[str, Any]) -> dict[str, str]:
     }
     for change in update["plan"].get("changes", ()):
         found[f"{change['domain']}:{change['key']}"] = f"{change['change']}: {', '.join(change['actions']) or 'None'}"
-    found |= {f"in {name}": length for name, length in _phase_lengths(trail.phases)}
+    for name in dict.fromkeys(phase.name for phase in trail.phases):
+        found[f"in {name}"] = duration(sum(phase.seconds or 0.0 for phase in trail.phases if phase.name == name))
     waited = sum(span.seconds or 0.0 for span in trail.waits)
     return found | ({"waited": duration(waited)} if trail.waits else {})
-
-
-def _phase_lengths(phases: Sequence[Span]) -> Iterator[tuple[str, str]]:
-    for name in dict.fromkeys(phase.name for phase in phases):
-        yield name, duration(sum(phase.seconds or 0.0 for phase in phases if phase.name == name))

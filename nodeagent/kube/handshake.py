@@ -163,10 +163,12 @@ class Handshake:
                 continue
             self._note_fault("read", None)
             pauses = delays(READ_FIRST_PAUSE, READ_LONGEST_PAUSE)
+            meta = (node or {}).get("metadata") or {}
+            version = f"{meta.get('uid')}/{meta.get('resourceVersion')}"
             if node is None:
                 # Not registered yet, or created again: the desired config stays.
                 self._request, followed = None, ""
-            elif (version := _version(node)) != followed or self._pending:
+            elif version != followed or self._pending:
                 followed = version
                 self._request = request = read_request(node)
                 await self._follow(request)
@@ -259,8 +261,3 @@ class Handshake:
             return {}
         wanted: dict[str, str] = differing(self._wanted, self._request) if self._wanted is not None else {}
         return {**wanted, RETRY: None} if self._recorded and self._retries(self._request) else {**wanted}
-
-
-def _version(node: Object) -> str:
-    meta = node.get("metadata") or {}
-    return f"{meta.get('uid')}/{meta.get('resourceVersion')}"

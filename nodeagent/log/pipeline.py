@@ -105,14 +105,10 @@ def add_exception(_logger: Any, _method: str, entry: EventDict) -> EventDict:
     return entry
 
 
-def add_identity(_logger: Any, _method: str, entry: EventDict) -> EventDict:
-    return {"MESSAGE": entry.pop("event"), "SYSLOG_IDENTIFIER": IDENTIFIER, **entry}
-
-
 def make_texts(_logger: Any, _method: str, entry: EventDict) -> tuple[tuple[EventDict], dict[str, Any]]:
     """Everything as text without secrets, numbers short. Empty fields are dropped."""
     texts: EventDict = {}
-    for key, value in entry.items():
+    for key, value in {"MESSAGE": entry.pop("event"), "SYSLOG_IDENTIFIER": IDENTIFIER, **entry}.items():
         if value is not None and value != "":
             # The other fields of systemd contain no text from outside.
             safe = value if key in SYSTEMD and key != "MESSAGE" else redact_value(key, value)
@@ -137,4 +133,4 @@ def _flat(value: Any) -> str:
 
 
 # Redaction comes after everything that could still bring in text.
-PROCESSORS: Sequence[Processor] = (add_origin, add_exception, add_identity, make_texts)
+PROCESSORS: Sequence[Processor] = (add_origin, add_exception, make_texts)
