@@ -12,17 +12,17 @@ from nodeagent.core.report.conditions import NodeState
 from nodeagent.core.report.machine_config_node import UpdateProgress
 from nodeagent.core.update.phase import Phase
 from nodeagent.host.clock import SystemClock
-from nodeagent.kube import machine_config_node
+from nodeagent.kube import node as kube_node
 from nodeagent.kube.client import Object
 from nodeagent.kube.errors import Conflict
-from nodeagent.kube.machine_config_node import NODES, ControlledNodeConditions
+from nodeagent.kube.node import MACHINE_CONFIG_NODES, ControlledNodeConditions
 
 PHASES = (Phase.STAGING, Phase.LEASING, Phase.DRAINING, Phase.WRITING, Phase.ACTING, Phase.REBOOTING, Phase.RELEASING)
 
 
 def make_machine_config_node(cluster: Cluster, node: str, desired: str = "rendered-b") -> None:
     cluster.admin.create(
-        NODES,
+        MACHINE_CONFIG_NODES,
         {
             "apiVersion": "machineconfiguration.openshift.io/v1",
             "kind": "MachineConfigNode",
@@ -37,7 +37,7 @@ def state(phase: Phase, current: str = "", **about: Any) -> NodeState:
 
 
 def there(cluster: Cluster, node: str) -> dict[str, str]:
-    status = cluster.admin.get(f"{NODES}/{node}").get("status", {})
+    status = cluster.admin.get(f"{MACHINE_CONFIG_NODES}/{node}").get("status", {})
     return {entry["type"]: entry["status"] for entry in status.get("conditions", ())}
 
 
@@ -50,7 +50,7 @@ async def test_an_update_passes_the_schema_in_each_phase(cluster: Cluster, node:
         "message": "",
         "lastTransitionTime": "2026-11-24T00:00:00Z",
     }
-    cluster.admin.patch(f"{NODES}/{node}/status", {"status": {"conditions": [pinned]}})
+    cluster.admin.patch(f"{MACHINE_CONFIG_NODES}/{node}/status", {"status": {"conditions": [pinned]}})
     async with client_of(cluster) as client:
         writer = ControlledNodeConditions(client, node, SystemClock())
         await writer.publish(state(Phase.IDLE, "rendered-a"))
@@ -68,7 +68,7 @@ async def test_an_update_passes_the_schema_in_each_phase(cluster: Cluster, node:
     found = there(cluster, node)
     assert found.pop("PinnedImageSetsDegraded") == "False"
     assert {kind for kind, value in found.items() if value != "False"} == {"Updated"}
-    status = cluster.admin.get(f"{NODES}/{node}")["status"]
+    status = cluster.admin.get(f"{MACHINE_CONFIG_NODES}/{node}")["status"]
     assert status["configVersion"] == {"current": "rendered-b", "desired": "rendered-b"}
 
 
@@ -83,7 +83,7 @@ async def test_a_cluster_without_the_object_gets_one_request(
             await writer.publish(state(phase))
         assert client.requests == asked
         make_machine_config_node(cluster, node)
-        monkeypatch.setattr(machine_config_node, "ABSENT_FOR", 0.0)
+        monkeypatch.setattr(kube_node, "ABSENT_FOR", 0.0)
         writer = ControlledNodeConditions(client, node, SystemClock())
         await writer.publish(state(Phase.IDLE, "rendered-b"))
     assert there(cluster, node)["Updated"] == "True"
@@ -106,7 +106,7 @@ async def test_the_conditions_of_the_controller_are_not_lost(
 
         async def get(path: str, **query: str) -> Object:
             found = await read(path, **query)
-            if writes and path == f"{NODES}/{node}":
+            if writes and path == f"{MACHINE_CONFIG_NODES}/{node}":
                 cluster.admin.patch(f"{path}/status", writes.pop())
             return found
 
@@ -115,5 +115,5 @@ async def test_the_conditions_of_the_controller_are_not_lost(
         with pytest.raises(Conflict):
             await writer.publish(state(Phase.WRITING, drained=True))
         await writer.publish(state(Phase.WRITING, drained=True))
-    entries = cluster.admin.get(f"{NODES}/{node}")["status"]["conditions"]
+    entries = cluster.admin.get(f"{MACHINE_CONFIG_NODES}/{node}")["status"]["conditions"]
     assert [entry["message"] for entry in entries if entry["type"] == "Drained"] == ["by the controller"]

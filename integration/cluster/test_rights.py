@@ -36,7 +36,7 @@ from nodeagent.kube.errors import Forbidden, NotFound
 from nodeagent.kube.events import CONTROLLER, EVENTS, NodeEvents
 from nodeagent.kube.gates import MACHINES, Gates
 from nodeagent.kube.handshake import Handshake
-from nodeagent.kube.machine_config_node import NODES, ControlledNodeConditions
+from nodeagent.kube.node import MACHINE_CONFIG_NODES, ControlledNodeConditions
 from nodeagent.kube.slots import KubeSlots
 
 MANIFESTS: Final = Path(__file__).parents[2] / "packaging" / "kubernetes" / "nodeagent.yaml"
@@ -439,11 +439,11 @@ async def test_an_agent_writes_the_status_of_its_own_machine_config_node_only(
         make_machine_config_node(installed, name)
     status = {"status": {"configVersion": {"desired": "rendered-x"}}}
     async with by_certificate(installed, node) as client:
-        await client.patch(f"{NODES}/{node}/status", status)
+        await client.patch(f"{MACHINE_CONFIG_NODES}/{node}/status", status)
         with pytest.raises(Forbidden, match=f'this agent is that of node "{node}"'):
-            await client.patch(f"{NODES}/{other}/status", status)
+            await client.patch(f"{MACHINE_CONFIG_NODES}/{other}/status", status)
         with pytest.raises(Forbidden):
-            await client.patch(f"{NODES}/{node}", {"spec": {"configVersion": {"desired": "rendered-x"}}})
+            await client.patch(f"{MACHINE_CONFIG_NODES}/{node}", {"spec": {"configVersion": {"desired": "rendered-x"}}})
 
 
 async def test_a_certificate_that_names_no_node_writes_nothing(installed: Cluster, node: str) -> None:

@@ -154,7 +154,7 @@ class Adapters:
 
     async def open_etcd_member(self) -> MemberHost | None:
         """Read the settings of the etcd member; None without them. Raises ``InvalidInput``."""
-        from nodeagent.settings.etcd_member import ETCD_MEMBER_FILE
+        from nodeagent.settings.cluster import ETCD_MEMBER_FILE
 
         if not await asyncio.to_thread(Path(ETCD_MEMBER_FILE).exists):
             return None

@@ -17,16 +17,15 @@ from typing import Final
 
 from nodeagent.cli._io import printable
 from nodeagent.core.coordination.client_certificate import user_of
-from nodeagent.errors import AgentError, InvalidInput, Refused
+from nodeagent.errors import InvalidInput, Refused
 from nodeagent.host.client_certificate import CertificateDirectory
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.fs.atomic import new_file
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.kube.certificate import obtain, verify
 from nodeagent.kube.client import KubeClient
-from nodeagent.kube.credentials import ClusterAccess
+from nodeagent.kube.credentials import ClusterAccess, client_certificate_of, cluster_of, kubeconfig
 from nodeagent.kube.errors import Unauthorized
-from nodeagent.kube.kubeconfig import client_certificate_of, cluster_of, kubeconfig
 from nodeagent.reasons import Reason
 from nodeagent.settings.schema import Settings
 
@@ -117,18 +116,14 @@ async def _obtain(sources: Sequence[Path], node: str, request: bytes, wait: floa
                 return await obtain(client, node, request, wait=wait, waiting=_waiting)
             except Unauthorized as fault:
                 if left == 0:
-                    raise _with_source(fault, source) from None
+                    fault.hint = f"put a valid token into {source}: the one in it may have ended"
+                    raise
     raise AssertionError("there is at least one kubeconfig")
 
 
 async def _verify(trial: Path, node: str, private: str) -> None:
     async with KubeClient(ClusterAccess(str(trial), private=private), SystemClock()) as client:
         await verify(client, node, wait=VERIFY)
-
-
-def _with_source(fault: Unauthorized, source: Path) -> AgentError:
-    fault.hint = f"put a valid token into {source}: the one in it may have ended"
-    return fault
 
 
 def _waiting(name: str) -> None:

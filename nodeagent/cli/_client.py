@@ -14,8 +14,8 @@ The libraries of the bus are imported at the first use, because some commands do
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from nodeagent.core.config.text import plain_json
@@ -62,19 +62,6 @@ LOST_CALL = {
     Reason.BUS_CONNECTION_LOST: "the connection to the system bus was lost before the daemon answered",
 }
 
-# Methods that request a change of the host.
-CHANGES = frozenset(
-    {
-        "Apply",
-        "Cancel",
-        "ChangeEtcdMember",
-        "Reboot",
-        "Rollback",
-        "StartMaintenanceWithOptions",
-        "StopMaintenance",
-    }
-)
-
 ACCEPTED = "nodeagent status shows whether it did; repeat the command only if it did not"
 
 T = TypeVar("T")
@@ -112,19 +99,19 @@ class Client:
         ``wanted`` are the options of docs/reference/dbus.md; empty ones are left out.
         """
         options = _options({name: value for name, value in (wanted or {}).items() if value})
-        return str(await self._call("Apply", "sa{sv}", (text, options), THOROUGH))
+        return str(await self._change("Apply", "sa{sv}", (text, options)))
 
     async def rollback(self) -> str:
         """Make the previous config the desired config and return its name. Does not wait for the update."""
-        return str(await self._call("Rollback", "a{sv}", ({},), THOROUGH))
+        return str(await self._change("Rollback", "a{sv}", ({},)))
 
     async def cancel(self) -> dict[str, Any]:
         """Cancel the update under way, and return what follows. Does not wait for its end."""
-        return _object(await self._call("Cancel", "a{sv}", ({},), THOROUGH))
+        return _object(await self._change("Cancel", "a{sv}", ({},)))
 
     async def reboot(self) -> dict[str, Any]:
         """Let an update go on whose reboot is held back. Returns it; its ``config`` is "" if there is none."""
-        return _object(await self._call("Reboot", "a{sv}", ({},), THOROUGH))
+        return _object(await self._change("Reboot", "a{sv}", ({},)))
 
     async def verify(self) -> dict[str, Any]:
         return _object(await self._call("Verify", timeout=THOROUGH))
@@ -144,11 +131,10 @@ class Client:
 
     async def start_maintenance(self, reason: str, options: dict[str, str | int | bool]) -> dict[str, Any]:
         """``options`` as in docs/reference/dbus.md. Returns the status."""
-        body = (reason, _options(options))
-        return _object(await self._call("StartMaintenanceWithOptions", "sa{sv}", body, THOROUGH))
+        return _object(await self._change("StartMaintenanceWithOptions", "sa{sv}", (reason, _options(options))))
 
     async def stop_maintenance(self) -> None:
-        await self._call("StopMaintenance", timeout=THOROUGH)
+        await self._change("StopMaintenance")
 
     async def etcd_status(self) -> dict[str, Any]:
         return _object(await self._call("EtcdStatus", timeout=ETCD))
@@ -156,7 +142,7 @@ class Client:
     async def change_etcd_member(self, operation: str, member: str = "") -> dict[str, Any]:
         """Begin a join, leave or replacement. Returns the status."""
         options = _options({"member": member} if member else {})
-        return _object(await self._call("ChangeEtcdMember", "sa{sv}", (operation, options), THOROUGH))
+        return _object(await self._change("ChangeEtcdMember", "sa{sv}", (operation, options)))
 
     async def status(self) -> dict[str, Any]:
         return _object(await self._get("Status"))
@@ -243,8 +229,19 @@ class Client:
                         if not signals.waiting:
                             now = await self.status()
 
-    async def _call(self, member: str, signature: str = "", body: tuple[Any, ...] = (), timeout: float = QUICK) -> Any:
-        with _translated(changes=member in CHANGES):
+    async def _change(self, member: str, signature: str = "", body: tuple[Any, ...] = ()) -> Any:
+        """Request a change of the host."""
+        return await self._call(member, signature, body, THOROUGH, changes=True)
+
+    async def _call(
+        self,
+        member: str,
+        signature: str = "",
+        body: tuple[Any, ...] = (),
+        timeout: float = QUICK,
+        changes: bool = False,
+    ) -> Any:
+        with _translated(changes=changes):
             # polkit prompts for a password only if the caller allows it. Otherwise it refuses an ordinary user at once.
             reply = await self._bus.call(
                 NAME, PATH, MANAGER, member, signature, body, timeout=timeout, interactive=True
@@ -263,20 +260,18 @@ def _translated(*, changes: bool = False) -> Iterator[None]:
         yield
     except AgentError as error:
         error.hint = error.hint or hint(error.reason)
-        if error.reason == Reason.SERVICE_UNKNOWN:
-            raise Unreachable("the daemon does not run", reason=error.reason, hint=hint(Reason.UNREACHABLE)) from error
-        if error.reason == Reason.BUS_UNREACHABLE:
-            raise Unreachable(
-                "the system bus cannot be reached", reason=error.reason, hint=hint(error.reason)
-            ) from error
-        if error.reason == Reason.LIMITS_EXCEEDED:
-            raise Unreachable(error.message, reason=error.reason, hint=hint(Reason.UNREACHABLE)) from error
-        if lost := LOST_CALL.get(error.reason):
-            if changes:
-                message, way_out = f"{lost}: it is not known whether it accepted the request", ACCEPTED
-                raise Unreachable(message, reason=error.reason, hint=way_out) from error
-            raise Unreachable(lost, reason=error.reason, hint=hint(Reason.UNREACHABLE)) from error
-        raise
+        message, way_out = LOST_CALL.get(error.reason, ""), hint(Reason.UNREACHABLE)
+        if message and changes:
+            message, way_out = f"{message}: it is not known whether it accepted the request", ACCEPTED
+        elif error.reason == Reason.SERVICE_UNKNOWN:
+            message = "the daemon does not run"
+        elif error.reason == Reason.BUS_UNREACHABLE:
+            message, way_out = "the system bus cannot be reached", hint(error.reason)
+        elif error.reason == Reason.LIMITS_EXCEEDED:
+            message = error.message
+        if not message:
+            raise
+        raise Unreachable(message, reason=error.reason, hint=way_out) from error
 
 
 def _options(values: Mapping[str, str | int | bool]) -> dict[str, Any]:
@@ -300,23 +295,24 @@ def _object(text: Any) -> dict[str, Any]:
     return answer
 
 
-@asynccontextmanager
-async def connect(address: str = "") -> AsyncIterator[Client]:
-    """Yield a client, which connects at its first call. ``address`` is for tests; "" is the system bus."""
-    from nodeagent.host.dbus.client import Bus
+def ask(work: Callable[[Client], Awaitable[T]], without: Callable[[Unreachable], T] | None = None) -> T:
+    """Run ``work`` in an event loop of its own, with one connection to the bus.
 
-    # A missing bus is an error at once, because an operator waits. Commands that outlive a restart connect again. But a
-    # running bus may take seconds to accept a connection on a host without spare processor time.
-    async with Bus(address, connect_for=0.0, patience=QUICK) as bus:
-        yield Client(bus)
-
-
-def ask(work: Callable[[Client], Awaitable[T]]) -> T:
-    """Run ``work`` in an event loop of its own, with one connection to the bus."""
+    ``without`` returns the answer if there is no daemon.
+    """
     import asyncio
 
-    async def conversation() -> T:
-        async with connect() as client:
-            return await work(client)
+    from nodeagent.host.dbus.client import Bus
 
-    return asyncio.run(conversation())
+    async def conversation() -> T:
+        # A missing bus is an error at once, because an operator waits. Commands that outlive a restart connect again.
+        # But a running bus may take seconds to accept a connection on a host without spare processor time.
+        async with Bus(connect_for=0.0, patience=QUICK) as bus:
+            return await work(Client(bus))
+
+    try:
+        return asyncio.run(conversation())
+    except Unreachable as why:
+        if without is None:
+            raise
+        return without(why)

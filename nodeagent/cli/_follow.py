@@ -1,4 +1,4 @@
-"""Follow the status of the daemon, and wait for the end of an update.
+"""Follow the status of the daemon, wait for the end of an update, and report how it ended.
 
 The daemon reports the end of each update with the signal ``UpdateFinished``. Only when that may have been missed,
 because the daemon or the bus was restarted, the end is read from the history and the status.
@@ -10,20 +10,34 @@ import signal
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
 from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple
 
 from nodeagent.cli._client import ABSENCE, LISTENING, Client, Subscribed, UpdateEnd
-from nodeagent.cli._ending import Ending, ending_of, ending_without_signal
 from nodeagent.cli._io import printable
-from nodeagent.cli._render import Screen, bar, clock, duration, local_now, local_times, on_terminal
+from nodeagent.cli._render import (
+    BAD,
+    GOOD,
+    WARN,
+    Screen,
+    bar,
+    clock,
+    counted,
+    duration,
+    local_now,
+    local_times,
+    on_terminal,
+    paint,
+)
+from nodeagent.core.update.outcome import UpdateOutcome, exit_code
 from nodeagent.errors import Refused, Unreachable
 from nodeagent.reasons import Reason, hint
 
 # Draws a status; None: the daemon does not run.
 Show = Callable[[dict[str, Any] | None], None]
 
-# Requests an update. Returns the name and the digest of its config; "" where the digest is not known.
-Send = Callable[[], Awaitable[tuple[str, str]]]
+# Requests an update. The answer has the name of its config, and its digest, "" where that is not known.
+Send = Callable[[], Awaitable[dict[str, Any]]]
 
 # Updates of the history that are compared before and after.
 RECENT: Final = 50
@@ -33,6 +47,90 @@ REFRESH: Final = 1.0
 
 # Minimum seconds between two lines that differ in the step only: a config may have hundreds of files.
 STEP_EVERY: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """``outcome`` is an ``UpdateOutcome``, or ``accepted`` if the command did not wait. ``code`` is the exit status
+    that the daemon reported; None: it follows from the outcome."""
+
+    outcome: str
+    reason: str = ""
+    message: str = ""
+    seconds: float | None = None
+    reboots: int = 0
+    reboot_avoided: bool = False
+    successor: str = ""
+    failed_unit: str = ""
+    code: int | None = None
+
+    @property
+    def exit_code(self) -> int:
+        # The daemon knows the error that ended a refused request, and its exit status.
+        if self.code is not None:
+            return self.code
+        return 0 if self.outcome == "accepted" else exit_code(self.outcome, self.reason)
+
+    def chosen(self, *names: str) -> dict[str, Any]:
+        """Return these fields, as JSON data."""
+        return {name: getattr(self, name) for name in names}
+
+
+def ending_of(entry: dict[str, Any], code: int | None = None) -> Ending:
+    """``entry`` is one of ``history/v1``. Entries of older daemons lack the last keys."""
+    known: dict[str, Any] = {each.name: entry[each.name] for each in fields(Ending) if each.name in entry}
+    # A request that never became an update has no duration.
+    seconds = entry["seconds"] if entry["update_id"] else None
+    return Ending(**known | {"seconds": seconds, "code": code})
+
+
+def ending_without_signal(
+    name: str, digest: str, status: dict[str, Any], history: Collection[dict[str, Any]], known: Collection[str]
+) -> Ending | None:
+    """Return the end of an update whose signal may have been missed; None while it goes on.
+
+    ``digest`` is "" where only the name is known. ``known`` are the updates that were in the history before the
+    request. A daemon that refuses the config reports that again after a restart.
+    """
+    # The entry of an update is written before its release, and the update has ended only after that.
+    resting = status["phase"] in ("Idle", "Degraded")
+    for entry in history:
+        # Entries of older daemons have no digest, so the names are compared.
+        mine = entry.get("to_digest") == digest if digest and entry.get("to_digest") else entry["to_name"] == name
+        if mine and entry["update_id"] not in known and (resting or entry["update_id"] != status["update_id"]):
+            return ending_of(entry)
+    desired = status.get("desired_digest", "")
+    current = status.get("current_digest", "")
+    if status["phase"] == "Idle" and (digest == current if digest and current else status["current"] == name):
+        return Ending(UpdateOutcome.UNCHANGED)
+    if not digest or desired in ("", digest) or status.get("target") == name:
+        return None
+    if desired == current:
+        why = f"the current config {status['desired']} is desired again"
+        return Ending(UpdateOutcome.WITHDRAWN, Reason.WITHDRAWN, why)
+    why = f"{status['desired']} is desired instead"
+    return Ending(UpdateOutcome.SUPERSEDED, Reason.SUPERSEDED, why, successor=status["desired"])
+
+
+def print_ending(name: str, result: Ending) -> None:
+    name = printable(name)
+    took = f" in {duration(result.seconds)}" if result.seconds is not None else ""
+    why = local_times(printable(": ".join(part for part in (result.reason, result.message) if part)), local_now())
+    match result.outcome:
+        case "done":
+            how = f", with {counted(result.reboots, 'reboot')}" if result.reboots else ""
+            avoided = "; a reboot was avoided" if result.reboot_avoided else ""
+            print(paint(f"done: {name} is the current config{took}{how}{avoided}", GOOD))
+        case "done-after-fallback":
+            print(paint(f"done: {name} is the current config{took}, but it needed a reboot: {why}", WARN))
+        case "unchanged":
+            print(paint(f"nothing to do: {name} is the current config", GOOD))
+        case "superseded" | "withdrawn":
+            print(paint(f"{result.outcome}: {name} is not in force: {printable(result.message)}", WARN))
+        case outcome:
+            print(paint(f"{outcome}: {name} is not in force{took}: {why}", BAD))
+            if result.reason:
+                print(f"what now: {hint(result.reason, printable(result.failed_unit))}")
 
 
 def progress_line(status: dict[str, Any] | None) -> str:
@@ -133,8 +231,7 @@ class _Request(NamedTuple):
     """A request that the daemon accepted. ``owner`` is the daemon that it was sent to, and ``running`` the id of the
     update that was under way then. Its end answers the request only if the request was to cancel it (``cancels``)."""
 
-    name: str
-    digest: str
+    answer: dict[str, Any]
     owner: str
     running: str
     cancels: bool
@@ -143,15 +240,16 @@ class _Request(NamedTuple):
         # An update that fails after this request does not answer it, because the daemon tries again.
         if finished.entry.get("tried_again") and finished.entry["update_id"] == self.running:
             return False
-        return finished.digest == self.digest or (not self.digest and finished.entry["to_name"] == self.name)
+        digest = self.answer["digest"]
+        return finished.digest == digest or (not digest and finished.entry["to_name"] == self.answer["config"])
 
 
 async def request_and_wait(
     client: Client, send: Send, *, silent: bool, cancels: bool = False
-) -> tuple[str, str, Ending]:
+) -> tuple[dict[str, Any], Ending]:
     """Request an update and wait for its end, however often the daemon restarts before that.
 
-    Returns the name and the digest of the config, and the end. Raises ``Refused`` (``StillUnderWay``) on SIGTERM, which
+    Returns the answer and the end. Raises ``Refused`` (``StillUnderWay``) on SIGTERM, which
     a reboot of the host sends, and on SIGINT; ``Unreachable`` if the daemon is away for ``ABSENCE``.
     """
     import asyncio
@@ -169,7 +267,7 @@ async def request_and_wait(
             message = "the system bus was lost before the request was sent; nothing was requested"
             raise Unreachable(message, reason=reason, hint=hint(reason)) from None
         owner, running = await client.owner(), (await client.status())["update_id"]
-        yield _Request(*await send(), owner, running, cancels)
+        yield _Request(await send(), owner, running, cancels)
 
     screen = Screen() if on_terminal() and not silent else None
     show = _progress(screen) if screen else lines(idle=False)
@@ -188,7 +286,7 @@ async def _wait(
     on_listening: Callable[[], None],
     known: Collection[str],
     show: Show,
-) -> tuple[str, str, Ending]:
+) -> tuple[dict[str, Any], Ending]:
     requested: _Request | None = None
     status: dict[str, Any] | None = None
     missed = subscribed = followed = False
@@ -203,7 +301,7 @@ async def _wait(
                 requested, missed = event, False
             case UpdateEnd():
                 if requested and requested.is_ended_by(event):
-                    return requested.name, requested.digest, ending_of(event.entry, event.exit_code)
+                    return requested.answer, ending_of(event.entry, event.exit_code)
             case Tick():
                 show(status)
                 missed = missed or (requested is not None and await client.owner() != requested.owner)
@@ -218,8 +316,9 @@ async def _wait(
                 history = await client.history(RECENT)
                 # The update that ran at the request is its answer only for a cancellation.
                 known = known if requested.cancels else {*known, requested.running}
-                if result := ending_without_signal(requested.name, requested.digest, status, history, known):
-                    return requested.name, requested.digest, result
+                answer = requested.answer
+                if result := ending_without_signal(answer["config"], answer["digest"], status, history, known):
+                    return answer, result
 
 
 def _stopped(*, by_user: bool, requested: bool) -> Refused:

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from nodeagent.errors import AgentError, InvalidInput, Problem
 from nodeagent.reasons import Reason
@@ -21,8 +21,6 @@ STDIN: Final = "-"
 # Exit status after a no at a prompt.
 DECLINED: Final = 6
 ERROR_SCHEMA: Final = "nodeagent/error/v1"
-
-Value = TypeVar("Value")
 
 
 def name_of(path: str) -> str:
@@ -81,27 +79,21 @@ def load_policy(path: str | None) -> Policy:
     return merge(default_policy(), parse_policy(read(path), name_of(path)))
 
 
-class Errors:
-    """Collects the errors of several inputs, so that one run reports all of them."""
-
-    def __init__(self) -> None:
-        self._found: list[InvalidInput] = []
-
-    def collect(self, load: Callable[[], Value]) -> Value | None:
+def load_all(*loads: Callable[[], Any]) -> list[Any]:
+    """Return the results. The errors of all inputs are raised as one, so that one run reports all of them."""
+    results: list[Any] = []
+    errors: list[InvalidInput] = []
+    for load in loads:
         try:
-            return load()
+            results.append(load())
         except InvalidInput as error:
-            self._found.append(error)
-            return None
-
-    def check(self) -> None:
-        """Raise the collected errors as one, if there are any."""
-        if len(self._found) == 1:
-            raise self._found[0]
-        if self._found:
-            problems = [p for error in self._found for p in error.problems or (Problem("", error.message),)]
-            message = "; ".join(error.message for error in self._found)
-            raise InvalidInput(message, reason=self._found[0].reason, problems=problems)
+            errors.append(error)
+    if len(errors) > 1:
+        problems = [p for error in errors for p in error.problems or (Problem("", error.message),)]
+        raise InvalidInput("; ".join(each.message for each in errors), reason=errors[0].reason, problems=problems)
+    if errors:
+        raise errors[0]
+    return results
 
 
 def printable(text: str) -> str:
@@ -163,16 +155,8 @@ def flush() -> None:
         sys.stdout.flush()
 
 
-def discard_stdout() -> None:
+def discard(stream: TextIO | None) -> None:
     """Send the buffered output to /dev/null. Otherwise the interpreter fails once more at its exit."""
-    _discard(sys.stdout)
-
-
-def discard_stderr() -> None:
-    _discard(sys.stderr)
-
-
-def _discard(stream: TextIO | None) -> None:
     try:
         if stream is not None:
             # The descriptor is replaced and not the stream, because the interpreter flushes the stream at its exit.

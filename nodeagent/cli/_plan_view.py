@@ -128,12 +128,9 @@ def _row(planned: PlannedChange) -> tuple[str, str, str, str]:
 
 def _key_row(key: KeyChange, plan: Plan) -> tuple[str, str, str, str]:
     actions = actions_text(key.actions) + (f" ({key.why})" if key.why else "")
+    restarted = (each.unit for each in plan.actions if each.type == ActionType.RESTART)
     # Nothing of this plan starts the program, so the key waits for another start.
-    if key.next_start and not _starts(plan, key.next_start):
+    if key.next_start and not plan.reboot and key.next_start not in restarted:
         actions += f", from the next start of {key.next_start}"
     before, after = printable(key.before or UNSET), printable(key.after or UNSET)
     return printable(f"{key.document}: {key.key}"), before, after, printable(actions)
-
-
-def _starts(plan: Plan, unit: str) -> bool:
-    return plan.reboot or any((each.type, each.unit) == (ActionType.RESTART, unit) for each in plan.actions)

@@ -10,7 +10,7 @@ import os
 from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import nodeagent
 from nodeagent.cli import _offline
@@ -28,7 +28,7 @@ from nodeagent.core.selfcheck.files import (
     file_checks,
     label_check,
 )
-from nodeagent.core.selfcheck.reach import REACH_CHECKS, ReachFacts, reach_check, registry_of
+from nodeagent.core.selfcheck.reach import REACH_CHECKS, ReachFacts, denied, reach_check, registry_of
 from nodeagent.core.selfcheck.result import NotRead, SelfCheck, failed, ok, skipped
 from nodeagent.core.selfcheck.unit import UnitFacts, unit_checks
 from nodeagent.core.selfcheck.versions import RunningFacts, version_checks
@@ -42,6 +42,9 @@ from nodeagent.log.messages import MESSAGES
 from nodeagent.reasons import hint
 from nodeagent.settings.schema import Settings
 
+if TYPE_CHECKING:
+    from nodeagent.kube.client import KubeClient
+
 # Seconds for each reader. They run side by side in three rounds, so the command takes at most three times as long.
 DEADLINE: Final = 20.0
 # Seconds to connect to the bus of a host without spare processor time.
@@ -50,6 +53,9 @@ NO_SYSTEMD: Final = NotRead("systemd does not run here, as in the build of an im
 NOT_CONFIGURED: Final = NotRead("not configured")
 OSTREE_BOOTED: Final = "/run/ostree-booted"
 AS_ROOT: Final = "run it as root"
+# What a lease needs (packaging/kubernetes/nodeagent.yaml).
+VERBS: Final = ("get", "create", "patch")
+_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 MESSAGE_IDS: Final = tuple(message.id for message in MESSAGES.values())
 
 Fact = TypeVar("Fact")
@@ -201,19 +207,49 @@ async def _cluster(settings: Settings) -> tuple[ReachFacts | NotRead, ReachFacts
     from nodeagent.host.clock import SystemClock
     from nodeagent.kube.client import KubeClient
     from nodeagent.kube.credentials import ClusterAccess
-    from nodeagent.kube.selfcheck import reach_api_server, reach_lease
 
     # The library needs the keys of the kubeconfig as files, which must not replace those of the daemon.
     with TemporaryDirectory(prefix="nodeagent-selfcheck-", dir=os.environ.get("XDG_RUNTIME_DIR")) as private:
-        access = ClusterAccess(about.kubeconfig, private=private)
-        if about.service_account:
-            access = ClusterAccess(private=private, service_account=Path(about.service_account))
+        access = ClusterAccess(about.kubeconfig, private=private, service_account=Path(about.service_account))
         # A reader makes several requests within its deadline.
         async with KubeClient(access, SystemClock(), timeout=DEADLINE / 4) as client:
             server = await _bounded(reach_api_server(client, name))
             if isinstance(server, NotRead):
                 return server, NotRead("the API server does not answer", "see reach.api-server")
             return server, await _bounded(reach_lease(client, name, about.lease_namespace))
+
+
+async def reach_api_server(client: KubeClient, node: str) -> ReachFacts:
+    """Read the Node: that needs the address, the credentials, the rights and the name."""
+    target = f"Node {node}"
+    try:
+        await client.node(node)
+    except AgentError as error:
+        return ReachFacts(target, error.message, error.hint or hint(error.reason))
+    return ReachFacts(target)
+
+
+async def reach_lease(client: KubeClient, node: str, namespace: str) -> ReachFacts:
+    """Request the decision about each verb. Each authenticated client may, and no lease has to exist."""
+    name = f"node-{node}".lower()
+    target = f"lease {namespace}/{name}"
+    allowed: dict[str, bool] = {}
+    for verb in VERBS:
+        attributes = {"namespace": namespace, "verb": verb, "group": "coordination.k8s.io", "resource": "leases"}
+        # A rule for a single name does not apply to creations.
+        attributes |= {} if verb == "create" else {"name": name}
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        try:
+            answer = await client.create(_REVIEWS, review)
+        except AgentError as error:
+            return ReachFacts(target, error.message, error.hint or hint(error.reason))
+        status = answer.get("status")
+        allowed[verb] = isinstance(status, dict) and status.get("allowed") is True
+    return ReachFacts(target, denied(VERBS, allowed), "give the agent its rights: packaging/kubernetes/nodeagent.yaml")
 
 
 async def _registry(bus: Bus, *, booted: bool) -> ReachFacts | NotRead:

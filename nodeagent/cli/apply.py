@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from nodeagent.cli import _io
 from nodeagent.cli._client import Client, ask
-from nodeagent.cli._ending import Ending, print_ending
-from nodeagent.cli._follow import request_and_wait
+from nodeagent.cli._follow import Ending, print_ending, request_and_wait
 from nodeagent.cli._io import emit, printable, warn
 from nodeagent.cli._render import ahead, clock, local_now
 from nodeagent.cli.maintenance import flag
@@ -66,7 +65,8 @@ def run(args: argparse.Namespace) -> int:
         emit(_answer(name, digest, result, before) | {key: options[key] for key in DELAYS})
     elif args.wait:
         print_ending(name, result)
-    elif _in_force(digest, before):
+    # It was at rest and well with this config. With drift, the daemon may repair it.
+    elif before["phase"] == "Idle" and not before.get("drift") and before.get("current_digest") == digest:
         print(f"nothing to do: {printable(name)} is the current config")
     else:
         print(f"{printable(name)} is the desired config now; {_then(options)}")
@@ -112,12 +112,6 @@ def _confirmed(path: str, name: str, options: Options) -> str | None:
     return allowed or word
 
 
-def _in_force(digest: str, before: dict[str, Any]) -> bool:
-    """Return whether the host was at rest and well with this config. With drift, the daemon may repair it."""
-    at_rest = before["phase"] == "Idle" and not before.get("drift")
-    return at_rest and before.get("current_digest") == digest
-
-
 def _begins(options: Options) -> str:
     if start := str(options["not_before"]):
         now = local_now()
@@ -155,11 +149,11 @@ async def _request(
     if not wait:
         return await client.apply(text, options), Ending("accepted"), before
 
-    async def send() -> tuple[str, str]:
-        return name, await client.apply(text, options)
+    async def send() -> dict[str, Any]:
+        return {"config": name, "digest": await client.apply(text, options)}
 
-    _, digest, result = await request_and_wait(client, send, silent=silent)
-    return digest, result, before
+    answer, result = await request_and_wait(client, send, silent=silent)
+    return answer["digest"], result, before
 
 
 def _answer(name: str, digest: str, result: Ending, before: dict[str, Any]) -> dict[str, Any]:
@@ -168,12 +162,6 @@ def _answer(name: str, digest: str, result: Ending, before: dict[str, Any]) -> d
         "schema": "nodeagent/apply/v1",
         "config": name,
         "digest": digest,
-        "outcome": result.outcome,
-        "reason": result.reason,
-        "message": result.message,
-        "seconds": result.seconds,
-        "reboots": result.reboots,
-        "reboot_avoided": result.reboot_avoided,
-        "successor": result.successor,
+        **result.chosen("outcome", "reason", "message", "seconds", "reboots", "reboot_avoided", "successor"),
         "maintenance": before.get("maintenance"),
     }

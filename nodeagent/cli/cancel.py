@@ -6,8 +6,7 @@ import argparse
 from typing import Any, Final
 
 from nodeagent.cli._client import Client, ask
-from nodeagent.cli._ending import Ending, print_ending
-from nodeagent.cli._follow import request_and_wait
+from nodeagent.cli._follow import Ending, print_ending, request_and_wait
 from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import GOOD, duration, paint
 from nodeagent.core.update.cancel import Cancellation
@@ -24,7 +23,7 @@ GONE: Final = (
 
 
 class _StagingEnded(Exception):
-    """No update was cancelled, so there is no end to wait for."""
+    """No update was cancelled, so there is no end to wait for. Has the answer of the daemon."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,8 +37,7 @@ def run(args: argparse.Namespace) -> int:
     # An update that was done before the request arrived ends with 0. The request to cancel it was refused.
     code = 0 if result.outcome in GONE else result.exit_code or 4
     if args.json:
-        ending = {"outcome": result.outcome, "reason": result.reason, "message": result.message}
-        emit({**answer, **ending, "seconds": result.seconds, "reboots": result.reboots})
+        emit({**answer, **result.chosen("outcome", "reason", "message", "seconds", "reboots")})
     elif answer["effect"] == Cancellation.STAGING:
         name = printable(answer["config"])
         print(paint(f"cancelled: the staging of {name} for a plan has ended; nothing was changed", GOOD))
@@ -51,20 +49,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _cancel(client: Client, *, silent: bool) -> tuple[dict[str, Any], Ending]:
-    answer: dict[str, Any] = {}
-
-    async def send() -> tuple[str, str]:
-        answer.update(await client.cancel())
+    async def send() -> dict[str, Any]:
+        answer = await client.cancel()
         if answer["effect"] == Cancellation.STAGING:
             # No update follows, so no signal would end the wait.
-            raise _StagingEnded
-        return answer["config"], answer["digest"]
+            raise _StagingEnded(answer)
+        return answer
 
     try:
-        _, _, result = await request_and_wait(client, send, silent=silent, cancels=True)
-    except _StagingEnded:
-        result = Ending(UpdateOutcome.CANCELLED, Reason.CANCELLED)
-    return answer, result
+        return await request_and_wait(client, send, silent=silent, cancels=True)
+    except _StagingEnded as ended:
+        return ended.args[0], Ending(UpdateOutcome.CANCELLED, Reason.CANCELLED)
 
 
 def _print(answer: dict[str, Any], result: Ending) -> None:

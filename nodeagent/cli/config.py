@@ -10,7 +10,6 @@ from nodeagent.cli import _offline, settings
 from nodeagent.cli._client import ask
 from nodeagent.cli._io import emit, warn
 from nodeagent.cli._render import counted
-from nodeagent.errors import Unreachable
 
 # The settings had these commands in the first version.
 _MOVED: Final = "nodeagent config {0} is nodeagent settings {0} now; the next version does not accept the old name"
@@ -35,10 +34,10 @@ def run(args: argparse.Namespace) -> int:
         warn(_MOVED.format(args.which))
         return settings.check(as_json=args.json) if args.which == "check" else settings.show(as_json=args.json)
     which, name = ("named", args.name) if args.which == "show" else (args.which, "")
-    try:
-        found = ask(lambda client: client.config(which, name, secrets=args.show_secrets))
-    except Unreachable as why:
-        found = _offline.config(why, which, name, secrets=args.show_secrets)
+    found = ask(
+        lambda client: client.config(which, name, secrets=args.show_secrets),
+        lambda why: _offline.config(why, which, name, secrets=args.show_secrets),
+    )
     if args.json:
         emit(found)
         return 0

@@ -2,22 +2,27 @@
 
 The answer of `status` comes from the daemon, because the daemon disrupts the host: it may read less than a root shell
 can. Without a daemon, or with addresses or certificates of the caller, the command surveys etcd itself. It is also
-meant for the moment before a manual reboot.
+meant for the moment before a manual reboot. `prepare` permits the start of etcd.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import aclosing
 from typing import Any, Final
 
-from nodeagent.cli import _etcd_member
+from nodeagent.cli._client import ABSENCE, Client, ask
 from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import BAD, GOOD, paint, table
-from nodeagent.errors import AgentError
+from nodeagent.errors import AgentError, InvalidInput, Terminal
+from nodeagent.kinds import Kind
+from nodeagent.reasons import Reason, hint
 
 SCHEMA: Final = "nodeagent/etcd/v1"
 SNAPSHOT_SCHEMA: Final = "nodeagent/etcd-snapshot/v1"
+MEMBER_SCHEMA: Final = "nodeagent/etcd-member/v1"
+DONE: Final = "done"
 REFUSED: Final = 4
 
 
@@ -31,7 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     snapshot.add_argument("file", metavar="FILE", help="path of the snapshot; it is replaced at the end")
     snapshot.add_argument("--json", action="store_true", help=f"one JSON object ({SNAPSHOT_SCHEMA})")
     _add_access(snapshot)
-    _etcd_member.add_commands(commands)
+    join = commands.add_parser("join", help="make this host a member: learner first, promoted when it is in sync")
+    leave = commands.add_parser("leave", help="remove the member of this host; its data are kept")
+    replace = commands.add_parser("replace", help="remove a lost member, then join this host in its place")
+    replace.add_argument("--member", default="", metavar="NAME", help="name or id (default: that of this host)")
+    for command in (join, leave, replace):
+        command.add_argument("--no-wait", action="store_true", help="return when the operation has begun")
+        command.add_argument("--json", action="store_true", help=f"one JSON object ({MEMBER_SCHEMA})")
+    commands.add_parser("prepare", help="permit the start of etcd and write its config; for etcd.service")
 
 
 def _add_access(parser: argparse.ArgumentParser) -> None:
@@ -48,17 +60,15 @@ def run(args: argparse.Namespace) -> int:
         case "snapshot":
             return _snapshot(args)
         case "prepare":
-            return _etcd_member.prepare(args)
+            return _permit_start()
         case "join" | "leave" | "replace":
-            return _etcd_member.change(args)
+            return _change_member(args)
         case _:
             return _show_status(args)
 
 
 def _show_status(args: argparse.Namespace) -> int:
-    import asyncio
-
-    found = asyncio.run(_status(args))
+    found = _status(args)
     if args.json:
         emit(found)
     else:
@@ -66,19 +76,25 @@ def _show_status(args: argparse.Namespace) -> int:
     return 0 if found["allowed"] else REFUSED
 
 
-async def _status(args: argparse.Namespace) -> dict[str, Any]:
+def _status(args: argparse.Namespace) -> dict[str, Any]:
     # The daemon knows only its own settings, and must not use files that a client names.
     if not (args.single or args.endpoint or args.ca or args.cert or args.key):
-        from nodeagent.cli._client import connect
-
         try:
-            async with connect() as client:
-                return await client.etcd_status()
+            return ask(Client.etcd_status)
         except AgentError as error:
             # A daemon of an older version does not know the method.
             why = printable(f"{error.reason}: {error.message}")
             print(f"nodeagent: no answer from the daemon ({why}); the command surveys etcd itself", file=sys.stderr)
-    return await _survey(args)
+    import asyncio
+
+    from nodeagent.host.clock import SystemClock
+    from nodeagent.host.etcd.access import EtcdAccess
+    from nodeagent.host.etcd.answer import answer
+    from nodeagent.host.etcd.quorum import QuorumCheck
+
+    access = EtcdAccess(args.endpoint, args.ca, args.cert, args.key)
+    survey = QuorumCheck(SystemClock(), access=access, single=args.single).survey()
+    return answer(asyncio.run(survey), "command")
 
 
 def _snapshot(args: argparse.Namespace) -> int:
@@ -101,16 +117,6 @@ def _snapshot(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _survey(args: argparse.Namespace) -> dict[str, Any]:
-    from nodeagent.host.clock import SystemClock
-    from nodeagent.host.etcd.access import EtcdAccess
-    from nodeagent.host.etcd.answer import answer
-    from nodeagent.host.etcd.quorum import QuorumCheck
-
-    access = EtcdAccess(args.endpoint, args.ca, args.cert, args.key)
-    return answer(await QuorumCheck(SystemClock(), access=access, single=args.single).survey(), "command")
-
-
 def _describe(found: dict[str, Any]) -> None:
     if not found["member"]:
         print("no member of etcd is on this host")
@@ -131,3 +137,72 @@ def _row(member: dict[str, Any]) -> list[str]:
     role = "learner" if member["learner"] else "leader" if member["leader"] else "voter"
     title = (member["name"] or member["id"]) + (" (this host)" if member["this"] else "")
     return [printable(title), role, printable(member["trouble"] or "healthy")]
+
+
+def _change_member(args: argparse.Namespace) -> int:
+    """Begin an operation and wait for its end. Raise an error with its reason if it failed."""
+    found = ask(lambda client: _change(client, args))
+    if args.json:
+        emit({"schema": MEMBER_SCHEMA, **found})
+    ended = str(found["ended"])
+    if ended and ended != DONE:
+        raise _failed(ended)
+    if not args.json:
+        print(f"{found['operation']}: {printable(found['message'])}")
+    return 0
+
+
+async def _change(client: Client, args: argparse.Namespace) -> dict[str, Any]:
+    # Only replace has the option.
+    status = await client.change_etcd_member(args.etcd_command, getattr(args, "member", ""))
+    found: dict[str, Any] | None = status.get("etcd_member")
+    if found is None or args.no_wait:
+        return found or {"operation": args.etcd_command, "message": "requested", "ended": ""}
+    shown = ""
+    async with aclosing(client.follow(ABSENCE)) as statuses:
+        async for changed in statuses:
+            if changed is None:
+                # The daemon restarts, and then continues the operation.
+                continue
+            latest = changed.get("etcd_member")
+            if latest is None or latest["id"] != found["id"]:
+                # The daemon was restarted, and the operation ended before it answered.
+                return {**found, "message": "the operation has ended; nodeagent etcd status shows the members"}
+            found = latest
+            if found["ended"]:
+                break
+            if found["message"] != shown and not args.json:
+                shown = found["message"]
+                print(printable(shown), flush=True)
+    return found
+
+
+def _failed(ended: str) -> AgentError:
+    word, _, message = ended.partition(": ")
+    reason = Reason(word)
+    error = Terminal(message, reason=reason, hint=hint(reason))
+    # The exit status 2 would blame arguments that the daemon has accepted.
+    error.exit_code = reason.kind.exit_code if reason.kind is not Kind.INPUT else 1
+    return error
+
+
+def _permit_start() -> int:
+    """Answer for the start of etcd, with or without a daemon: etcd may start before it."""
+    import asyncio
+
+    from nodeagent.cli import _offline
+    from nodeagent.host.etcd import member_host
+    from nodeagent.host.etcd.member_config import MEMBER_FILE, read_member_config
+
+    note = _offline.etcd_note()
+
+    async def prepare() -> None:
+        config = await read_member_config()
+        if config is None:
+            reason = Reason.ETCD_NOT_CONFIGURED
+            raise InvalidInput("this host has no settings for a member of etcd", reason=reason, hint=hint(reason))
+        await member_host.prepare(config, note)
+
+    asyncio.run(prepare())
+    print(f"etcd may start with {MEMBER_FILE}")
+    return 0

@@ -9,7 +9,6 @@ from nodeagent.cli import _offline
 from nodeagent.cli._client import Client, ask
 from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import ago, clock, local_now
-from nodeagent.errors import Unreachable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,20 +19,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Return 0, with or without a holder."""
-    try:
-        lease: dict[str, Any] | None = ask(Client.status)["lease"]
-    except Unreachable as why:
-        lease = _offline.status(why)["lease"]
+    lease: dict[str, Any] | None = ask(Client.status, _offline.status)["lease"]
     if args.json:
         emit({"schema": "nodeagent/lease/v1", "lease": lease})
     elif lease is None:
         print("the lease on this host has no holder")
     else:
-        describe_lease(lease)
+        _describe(lease)
     return 0
 
 
-def describe_lease(lease: dict[str, Any]) -> None:
+def _describe(lease: dict[str, Any]) -> None:
     now = local_now()
     rows = [("holder", lease["holder"]), ("operation", lease.get("operation", "")), ("reason", lease["reason"])]
     rows += [("backend", lease["backend"])]

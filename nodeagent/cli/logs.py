@@ -10,7 +10,7 @@ from typing import Any, Final
 from nodeagent.cli import _offline
 from nodeagent.cli._client import ask
 from nodeagent.cli._io import flush
-from nodeagent.errors import Terminal, Unreachable
+from nodeagent.errors import Terminal
 from nodeagent.reasons import Reason, hint
 
 PROGRAM: Final = "journalctl"
@@ -42,7 +42,4 @@ def run(args: argparse.Namespace) -> int:
 
 def find(update_id: str) -> dict[str, Any]:
     """Return the update whose id begins with ``update_id``, from the daemon or the store."""
-    try:
-        return ask(lambda client: client.update(update_id))
-    except Unreachable as why:
-        return _offline.update(why, update_id)
+    return ask(lambda client: client.update(update_id), lambda why: _offline.update(why, update_id))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -131,11 +131,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of the output, such as head, has ended.
-        _io.discard_stdout()
+        _io.discard(sys.stdout)
         return PIPE_CLOSED
     except OSError as error:
         # On a full disk, the rest of the output would fail once more at the exit.
-        _io.discard_stdout()
+        _io.discard(sys.stdout)
         return _fail(
             AgentError(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")), words
         )
@@ -203,20 +203,20 @@ def _unknown_argument(words: Sequence[str], extra: Sequence[str], parser: argpar
 def _command_of(words: Sequence[str], parser: argparse.ArgumentParser) -> str:
     """Return the command and the subcommand of the line, as in ``nodeagent settings check``."""
     for word in words:
-        subs = next((each for each in parser._actions if isinstance(each, argparse._SubParsersAction)), None)
-        if subs is not None and word in subs.choices:
-            parser = subs.choices[word]
+        parser = _subcommands(parser).get(word, parser)
     return parser.prog
 
 
 def _options(parser: argparse.ArgumentParser) -> set[str]:
     """Return the options of the commands whose modules are imported."""
-    # argparse has no public access to the arguments.
     found = {option for action in parser._actions for option in action.option_strings}
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            found |= {option for sub in action.choices.values() for option in _options(sub)}
-    return found
+    return found.union(*map(_options, _subcommands(parser).values()))
+
+
+def _subcommands(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
+    # argparse has no public access to the arguments.
+    found = (action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return next(found, {})
 
 
 def _fail(error: AgentError, words: Sequence[str]) -> int:
@@ -225,7 +225,7 @@ def _fail(error: AgentError, words: Sequence[str]) -> int:
         _io.print_error(error, as_json="--json" in words)
     except OSError:
         # Without a reader of stderr, the exit status is all that is left.
-        _io.discard_stderr()
+        _io.discard(sys.stderr)
     return error.exit_code
 
 

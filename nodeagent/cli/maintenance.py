@@ -10,8 +10,7 @@ from nodeagent.cli import _offline
 from nodeagent.cli._client import ABSENCE, Client, ask
 from nodeagent.cli._io import emit, printable, warn
 from nodeagent.cli._render import ago, clock, local_now, local_times
-from nodeagent.cli.lease import describe_lease
-from nodeagent.errors import InvalidInput, Refused, Unreachable
+from nodeagent.errors import InvalidInput, Refused
 from nodeagent.reasons import Reason, hint
 
 # The names of systemd.time(7), without its combinations.
@@ -19,6 +18,15 @@ UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
 
 # Phases without an update in progress.
 AT_REST = ("Idle", "Degraded")
+
+# The first line of the answer, by the state.
+UNDER_WAY = "maintenance is under way: nothing disrupts this host"
+HEADLINES = {
+    "planned": "maintenance is planned: it begins when the lease is free, before any update",
+    "ending": "maintenance is over, but not everything is restored yet",
+    "draining": f"{UNDER_WAY}; its pods are being moved",
+    "powering off": f"{UNDER_WAY}; it is about to power off",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,21 +53,17 @@ def run(args: argparse.Namespace) -> int:
     elif args.maintenance_command == "stop":
         status = ask(_stop)
     else:
-        try:
-            status = ask(Client.status)
-        except Unreachable as why:
-            status = _offline.status(why)
+        status = ask(Client.status, _offline.status)
     found, lease = status.get("maintenance"), status["lease"]
-    # A daemon of the first version reports a maintenance only as the holder of the lease.
     ours = lease is not None and lease.get("operation") == "maintenance"
-    active = ours if found is None else found["state"] not in ("planned", "ending")
     if args.json:
+        active = ours if found is None else found["state"] not in ("planned", "ending")
         about = {"active": active, "lease": lease if ours else None, "maintenance": found}
         emit({"schema": "nodeagent/maintenance/v1", **about})
-    elif found is None and not ours:
-        print("no maintenance is under way")
+    elif found is None:
+        print(UNDER_WAY if ours else "no maintenance is under way")
     else:
-        _describe(found, lease if ours else None)
+        _describe(found)
     return 0
 
 
@@ -124,32 +128,8 @@ async def _request(client: Client, reason: str, options: dict[str, str | int | b
     return status
 
 
-def _describe(found: dict[str, Any] | None, lease: dict[str, Any] | None) -> None:
-    if found is not None:
-        print(_headline(found))
-        for label, text in _rows(found):
-            print(f"{label:<9}  {printable(text)}")
-    # Its lease has the same holder, reason and end.
-    elif lease is not None:
-        print("maintenance is under way: nothing disrupts this host")
-        describe_lease(lease)
-
-
-def _headline(found: dict[str, Any]) -> str:
-    match found["state"]:
-        case "planned":
-            return "maintenance is planned: it begins when the lease is free, before any update"
-        case "ending":
-            return "maintenance is over, but not everything is restored yet"
-        case "draining":
-            return "maintenance is under way: nothing disrupts this host; its pods are being moved"
-        case "powering off":
-            return "maintenance is under way: nothing disrupts this host; it is about to power off"
-        case _:
-            return "maintenance is under way: nothing disrupts this host"
-
-
-def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
+def _describe(found: dict[str, Any]) -> None:
+    print(HEADLINES.get(found["state"], UNDER_WAY))
     now = local_now()
     rows = [("requester", found["requester"]), ("why", found["reason"])]
     rows.append(("since", f"{clock(found['since'], now)}, {ago(found['since'], now)}"))
@@ -158,4 +138,5 @@ def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("drained", f"{clock(found['drained'], now)}, {ago(found['drained'], now)}"))
     if found["message"]:
         rows.append(("message", local_times(found["message"], now)))
-    return rows
+    for label, text in rows:
+        print(f"{label:<9}  {printable(text)}")

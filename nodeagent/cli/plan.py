@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from nodeagent.cli import _io
 from nodeagent.cli._io import printable
@@ -90,7 +90,7 @@ def plan_here(path: str | None, *, as_json: bool, diff: bool = False, stage: boo
         changes = zip(plan.changes, answer["changes"], strict=True)
         diffs = {planned.change.id: str(data["diff"]) for planned, data in changes if "diff" in data}
         notes = [str(each) for each in answer.get("notes", [])]
-        drift = [Drifted(**each) for each in answer.get("drift", [])]
+        drift = [(each["entry"], each["why"], each["then"]) for each in answer.get("drift", [])]
         os = _os_lines(answer, stage=stage)
         fallback, reboot = _kind(answer.get("fallback") or {}), _kind(answer.get("reboot") or {}, planned=True)
         counted = _counted(answer)
@@ -104,20 +104,14 @@ def plan_here(path: str | None, *, as_json: bool, diff: bool = False, stage: boo
         _io.emit(answer)
         return plan
     show_plan(plan, notes, diffs, "nothing to do: this host has it all")
-    if reboot:
-        print(printable(f"the reboot: {reboot}"))
-    if counted:
-        print(printable(f"boots of the new OS: {counted}"))
-    if fallback:
-        print(printable(f"if an action fails: {fallback}"))
-    for line in os:
+    about = {"the reboot": reboot, "boots of the new OS": counted, "if an action fails": fallback}
+    for line in (*(f"{what}: {text}" for what, text in about.items() if text), *os):
         print(printable(line))
     if drift:
         differ = "entry differs" if len(drift) == 1 else "entries differ"
         print(f"\n{paint(f'{len(drift)} managed {differ} from {plan.from_name}:', WARN)}")
-    for each in drift:
-        then = THEN.get(each.then, each.then)
-        print(printable(f"  {change_name(each.entry)} {each.why}; {then}"))
+    for entry, why, then in drift:
+        print(printable(f"  {change_name(entry)} {why}; {THEN.get(then, then)}"))
     return plan
 
 
@@ -151,34 +145,23 @@ def _counted(answer: Mapping[str, Any]) -> str:
     return phrase(BootCounting(CountedBy(found["by"]), str(found["why"]), bool(found["greenboot"])))
 
 
-class Drifted(NamedTuple):
-    entry: str
-    why: str
-    then: str
-
-
-def _bootloader_lines(answer: Mapping[str, Any]) -> list[str]:
-    """An older daemon, and one on a host without bootupd, sends no such key."""
-    found = answer.get("bootloader")
-    if not found:
-        return []
-    then = {"refuse": "; the update is refused", "update": "; it is updated before the host is drained"}
-    return [f"{found['summary']}{then.get(found['then'], '')}"]
-
-
 def _os_lines(answer: Mapping[str, Any], *, stage: bool) -> list[str]:
     """Return what the staged OS changes as lines; with ``stage``, each package and each file that the merge replaces.
 
     Raises ``KeyError``, ``TypeError`` or ``ValueError`` for an unexpected reply.
     """
     os = answer.get("os")
+    lines = [f"staged OS: {os['summary']}"] if os else []
+    # An older daemon, and one on a host without bootupd, sends no such key.
+    if os and (found := answer.get("bootloader")):
+        then = {"refuse": "; the update is refused", "update": "; it is updated before the host is drained"}
+        lines.append(f"{found['summary']}{then.get(found['then'], '')}")
     if not stage:
-        return [f"staged OS: {os['summary']}", *_bootloader_lines(answer)] if os else []
+        return lines
     if not answer["staged"]:
         return ["staged OS: none, because the update leaves the OS as it is"]
     if os is None:
         return ["staged OS: it could not be compared with the booted one"]
-    lines = [f"staged OS: {os['summary']}", *_bootloader_lines(answer)]
     for each in os["packages"] or ():
         versions = " -> ".join(version for version in (each["before"], each["after"]) if version)
         lines.append(f"  {each['kind']} {each['name']} {versions}")
@@ -243,12 +226,11 @@ def _offline(args: argparse.Namespace) -> Plan:
 def _load(old_path: str, new_path: str, policy_path: str | None) -> tuple[MachineConfig, MachineConfig, Policy]:
     from nodeagent.core.config.parse import parse
 
-    errors = _io.Errors()
-    old = errors.collect(lambda: parse(_io.read(old_path), _io.name_of(old_path)))
-    new = errors.collect(lambda: parse(_io.read(new_path), _io.name_of(new_path)))
-    policy = errors.collect(lambda: _io.load_policy(policy_path))
-    errors.check()
-    assert old and new and policy
+    old, new, policy = _io.load_all(
+        lambda: parse(_io.read(old_path), _io.name_of(old_path)),
+        lambda: parse(_io.read(new_path), _io.name_of(new_path)),
+        lambda: _io.load_policy(policy_path),
+    )
     return old, new, policy
 
 

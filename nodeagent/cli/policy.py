@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    what, plan, more = _last_update() if args.file is None else (*_plan_of(args.file, as_json=args.json), 0)
+    what, plan, more = _last_update() if args.file is None else _plan_of(args.file, as_json=args.json)
     recommended = recommended_policy()
     found = [suggest(change, source, recommended) for change, source in disruptive_changes(plan)]
     # Entries of the same path are one entry.
@@ -59,13 +59,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _plan_of(path: str, *, as_json: bool) -> tuple[str, Mapping[str, Any]]:
+def _plan_of(path: str, *, as_json: bool) -> tuple[str, Mapping[str, Any], int]:
     from nodeagent.cli.apply import read_config
     from nodeagent.cli.plan import ask_plan
 
-    _, text = read_config(path)
-    answer = ask_plan(text, diff=False, stage=False, as_json=as_json)
-    return str(answer.get("to", "")), answer
+    answer = ask_plan(read_config(path)[1], diff=False, stage=False, as_json=as_json)
+    return str(answer.get("to", "")), answer, 0
 
 
 def _last_update() -> tuple[str, Mapping[str, Any], int]:
@@ -77,11 +76,11 @@ def _last_update() -> tuple[str, Mapping[str, Any], int]:
         update_id = _disruptive(await client.history(ALL))
         return await client.update(update_id) if update_id else {}
 
-    try:
-        update = ask(newest)
-    except Unreachable as error:
-        update_id = _disruptive(_offline.history(error, ALL))
-        update = _offline.update(error, update_id) if update_id else {}
+    def newest_offline(why: Unreachable) -> Mapping[str, Any]:
+        update_id = _disruptive(_offline.history(why, ALL))
+        return _offline.update(why, update_id) if update_id else {}
+
+    update = ask(newest, newest_offline)
     # The plan of an update that is long ago is not kept.
     plan = update.get("plan") or {}
     return str(update.get("to_name", "")), plan, int(plan.get("more", 0))

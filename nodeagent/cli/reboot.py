@@ -7,8 +7,7 @@ from typing import Any
 
 from nodeagent.cli import _io
 from nodeagent.cli._client import Client, ask
-from nodeagent.cli._ending import Ending, print_ending
-from nodeagent.cli._follow import request_and_wait
+from nodeagent.cli._follow import Ending, print_ending, request_and_wait
 from nodeagent.cli._io import emit, printable
 from nodeagent.reasons import Reason
 
@@ -30,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     answer, result = ask(lambda client: _reboot(client, wait=args.wait, silent=args.json))
     name = printable(answer["config"])
     if args.json:
-        emit({**answer, "outcome": result.outcome, "reason": result.reason, "message": result.message})
+        emit({**answer, **result.chosen("outcome", "reason", "message")})
     elif not name:
         print("no update waits for a reboot: nothing to do")
     elif args.wait:
@@ -45,11 +44,4 @@ async def _reboot(client: Client, *, wait: bool, silent: bool) -> tuple[dict[str
     # Without a reboot that is held back, no end would ever be reported.
     if not wait or status["reason"] != Reason.REBOOT_REQUIRED:
         return await client.reboot(), Ending("accepted")
-    answer: dict[str, Any] = {}
-
-    async def send() -> tuple[str, str]:
-        answer.update(await client.reboot())
-        return answer["config"], answer["digest"]
-
-    _, _, result = await request_and_wait(client, send, silent=silent)
-    return answer, result
+    return await request_and_wait(client, client.reboot, silent=silent)

@@ -39,10 +39,7 @@ def run(args: argparse.Namespace) -> int:
     from nodeagent import __version__
     from nodeagent.core.report.course.page import page
 
-    try:
-        update, before = ask(lambda client: _fetch(client, args.id))
-    except Unreachable as why:
-        update, before = _read(why, args.id)
+    update, before = ask(lambda client: _fetch(client, args.id), lambda why: _read(why, args.id))
     html = page(update, host=socket.gethostname(), version=__version__, other=_reboot(before))
     if args.html == STDOUT:
         sys.stdout.write(html)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from nodeagent.cli._client import Client, ask
-from nodeagent.cli._ending import Ending, print_ending
-from nodeagent.cli._follow import request_and_wait
+from nodeagent.cli._follow import Ending, print_ending, request_and_wait
 from nodeagent.cli._io import emit, printable
 
 
@@ -22,9 +22,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         name, result = ask(Client.rollback), Ending("accepted")
     if args.json:
-        answer = {"outcome": result.outcome, "reason": result.reason, "message": result.message}
-        times = {"seconds": result.seconds, "reboots": result.reboots, "successor": result.successor}
-        emit({"schema": "nodeagent/rollback/v1", "config": name, **answer, **times})
+        answer = result.chosen("outcome", "reason", "message", "seconds", "reboots", "successor")
+        emit({"schema": "nodeagent/rollback/v1", "config": name, **answer})
     elif args.wait:
         print_ending(name, result)
     else:
@@ -33,9 +32,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _wait(client: Client, *, silent: bool) -> tuple[str, Ending]:
-    async def send() -> tuple[str, str]:
+    async def send() -> dict[str, Any]:
         # The daemon returns the name only.
-        return await client.rollback(), ""
+        return {"config": await client.rollback(), "digest": ""}
 
-    name, _, result = await request_and_wait(client, send, silent=silent)
-    return name, result
+    answer, result = await request_and_wait(client, send, silent=silent)
+    return answer["config"], result

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 import nodeagent
@@ -35,10 +36,7 @@ def run(args: argparse.Namespace) -> int:
     checks = asyncio.run(survey())
     bad = [check for check in checks if check.result == "failed"]
     if args.json:
-        listed = [
-            {"id": check.id, "result": check.result, "message": check.message, "remedy": check.remedy}
-            for check in checks
-        ]
+        listed = [asdict(check) for check in checks]
         emit({"schema": SCHEMA, "version": nodeagent.__version__, "ok": not bad, "checks": listed})
     else:
         _print(checks)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from nodeagent.cli._io import emit
 from nodeagent.cli._render import BAD, DIM, GOOD, paint, table
 from nodeagent.errors import AgentError, InvalidInput, Problem
-
-if TYPE_CHECKING:
-    from nodeagent.settings.schema import Settings
-
 
 # Unit search path of systemd.unit(5).
 UNIT_PLACES: Final = (
@@ -85,6 +81,7 @@ def check(*, as_json: bool) -> int:
 def _checked_files() -> list[dict[str, Any]]:
     """Check the settings first: they have the paths of the other files."""
     from nodeagent.settings import schema
+    from nodeagent.settings.check import check_consistency
     from nodeagent.settings.load import load
 
     try:
@@ -93,24 +90,19 @@ def _checked_files() -> list[dict[str, Any]]:
         # Without valid settings, the paths of the other files are unknown.
         return [_result("settings", error.problems)]
     values = loaded.settings
-    files = [_result("settings", _consistency(values), notes=loaded.warnings)]
+    contradictions: list[Problem] = []
+    try:
+        check_consistency(values)
+    except InvalidInput as error:
+        # It prevents a start of the daemon although each setting is valid.
+        contradictions.append(Problem("settings", error.message))
+    files = [_result("settings", contradictions, notes=loaded.warnings)]
     if values.policy:
         # A file that an admin named must exist. The one of the default need not.
         optional = values.policy == schema.Settings().policy
         files.append(_check_file(values.policy, "policy", optional=optional))
         files += _check_drop_ins(values.policy)
     return [*files, _check_file(values.desired_config, "desired config", optional=True)]
-
-
-def _consistency(values: Settings) -> list[Problem]:
-    """Return what prevents a start of the daemon although each setting is valid."""
-    from nodeagent.settings.check import check_consistency
-
-    try:
-        check_consistency(values)
-    except InvalidInput as error:
-        return [Problem("settings", error.message)]
-    return []
 
 
 def _check_file(path: str, what: str, *, optional: bool) -> dict[str, Any]:

@@ -49,10 +49,7 @@ def run(args: argparse.Namespace) -> int:
         with suppress(KeyboardInterrupt):
             ask(lambda client: _watch(client, as_json=args.json))
         return 0
-    try:
-        status = ask(Client.status)
-    except Unreachable as why:
-        status = _offline.status(why)
+    status = ask(Client.status, _offline.status)
     if args.json:
         emit(status)
     else:

@@ -22,7 +22,7 @@ from nodeagent.fence.actuators.actuators import Actuators
 from nodeagent.fence.policy.bounds import Bounds
 from nodeagent.fence.policy.controller import begin, step
 from nodeagent.fence.policy.signals import weigh
-from nodeagent.fence.sensors.sensors import Sensors
+from nodeagent.fence.sensors.sensors import Sensors, loop_time
 from nodeagent.host.c_library import c_library
 from nodeagent.reasons import Reason
 
@@ -44,9 +44,9 @@ class ControlLoop:
         self._sensors = sensors
         self._bounds = bounds
         self._shape = actuators.queue_shape
-        self._state = begin(_now(), self._shape, bounds)
+        self._state = begin(loop_time(), self._shape, bounds)
         self._throttled = 0.0
-        self._at = _now()
+        self._at = loop_time()
         # Replaces the message of the decision once the unit has nothing left to write.
         self.note = ""
 
@@ -68,7 +68,7 @@ class ControlLoop:
         writing = await self._actuators.write_rate()
         readings = self._sensors.readings()
         # Not earlier: a reading that is newer than the decision would be ignored.
-        now = _now()
+        now = loop_time()
         reading = weigh(readings, now, self._bounds.stale)
         # A disk was added or removed, so the limits begin again with the new shape. The deadline stays.
         if self._actuators.queue_shape != self._shape:
@@ -78,7 +78,7 @@ class ControlLoop:
         await self._hold("" if reading is None else str(reading.source))
 
     async def _hold(self, source: str) -> None:
-        decision, now = self._state.decision, _now()
+        decision, now = self._state.decision, loop_time()
         if self._fence.view.capped and not self.note:
             self._throttled += now - self._at
         self._at = now
@@ -104,10 +104,6 @@ class ControlLoop:
 
 def failed_view(view: FenceView, error: Exception) -> FenceView:
     return replace(view, active=False, reason=Reason.FENCE_FAILED, message=f"{type(error).__name__}: {error}")
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 async def flush_periodically(actuators: Actuators, paths: Sequence[str], limit: int) -> None:

@@ -29,23 +29,39 @@ from pathlib import Path
 from nodeagent.core.etcd.disk_latency import DiskLatency
 from nodeagent.core.update.fence_view import FenceView
 from nodeagent.errors import AgentError, Terminal
-from nodeagent.fence import teardown
-from nodeagent.fence.actuators.actuators import Actuators
-from nodeagent.fence.actuators.recovery import DEFAULT, SystemPaths, recover
+from nodeagent.fence.actuators.actuators import DEFAULT, Actuators, SystemPaths, recover
 from nodeagent.fence.blockdev.find import SYSROOT, filesystem_at, find_disks
 from nodeagent.fence.control_loop import ControlLoop, failed_view, flush_periodically
 from nodeagent.fence.policy.bounds import FENCE_BOUNDS, Bounds, Idle, careful, opening
 from nodeagent.fence.policy.disks import Disks
 from nodeagent.fence.policy.shape import choose_shape
 from nodeagent.fence.restore_log import RestoreLog
-from nodeagent.fence.sensors.protected import Protected
-from nodeagent.fence.sensors.sensors import Sensors, open_sensors
+from nodeagent.fence.sensors.sensors import Protected, loop_time, open_sensors
 from nodeagent.host.dbus.client import Bus
 from nodeagent.reasons import Reason
 
 _MOUNTS = Path("/proc/self/mountinfo")
 # The scheduler is switched only on the file system where the measurements show a benefit (docs/research/fence.md).
 _SWITCHED = "xfs"
+
+# Seconds for the data of the unit to reach the disk before the limits are removed. The data waits behind the cap.
+# Released all at once, without any priorities, it held up etcd for most of a second.
+FLUSH_TIMEOUT = 10.0
+
+# Seconds for which queues keep their shape after that. The metadata that a staging changed is written later: by XFS
+# every half minute (fs/xfs/xfs_log.c, xfs_log_worker), by other file systems when it is half a minute old
+# (mm/page-writeback.c, dirty_expire_interval, checked every five seconds). It is written all at once, and in a deep
+# queue it held up etcd for most of a second.
+METADATA_DELAY = 35.0
+
+# Seconds for restoring everything. Reading limits back takes a few; a stuck disk would block without end.
+RESTORE_TIMEOUT = 30.0
+
+# Dirty bytes of the unit below which there is no wait.
+_UNWRITTEN = 1 << 20
+
+# Seconds between two samples of the dirty bytes.
+_POLL = 0.25
 
 Emit = Callable[[FenceView], None]
 Find = Callable[[Sequence[str]], Coroutine[None, None, Disks]]
@@ -107,7 +123,7 @@ async def fenced(
             disks = await _find_shared(protected, paths, find)
             actuators = Actuators(bus, restore_log, unit, disks, protected.pids, system)
             # The restoration is registered before the first limit, so that every error and cancellation runs it.
-            stack.push_async_callback(teardown.restore, actuators, fence.left)
+            stack.push_async_callback(restore, actuators, fence.left)
             if not await actuators.begin(object_fsync=options.object_fsync):
                 raise Terminal("; ".join(actuators.missing), reason=Reason.NOTHING_TO_LIMIT)
             sensors = await stack.enter_async_context(open_sensors(protected))
@@ -115,7 +131,8 @@ async def fenced(
             actuators.probe_thread = sensors.thread
             fence.disk_latency = sensors.disk_latency
             # The idle disk is measured before the update writes, and decides how strict the limits are.
-            fence.idle = await _measure_idle(sensors, options)
+            fence.idle = options.idle or await sensors.measure_idle(options.baseline)
+            sensors.expect(fence.idle)
             filesystem, kernel = await asyncio.to_thread(_filesystem, paths)
             switch = options.switch_scheduler and filesystem == _SWITCHED
             idle_p99 = None if fence.idle is None else fence.idle.p99
@@ -124,10 +141,10 @@ async def fenced(
             bounds = opening(careful(options.bounds, filesystem, kernel), fence.idle)
             loop = ControlLoop(fence, actuators, sensors, bounds)
             await loop.begin()
-            stack.push_async_callback(teardown.stop, asyncio.create_task(loop.run()))
+            stack.push_async_callback(_stop, asyncio.create_task(loop.run()))
             if bounds.drain is not None:
                 task = asyncio.create_task(flush_periodically(actuators, paths, bounds.drain))
-                stack.push_async_callback(teardown.stop, task)
+                stack.push_async_callback(_stop, task)
             # Runs first at the end, while the controller still decides.
             stack.push_async_exit(partial(_finish, fence, actuators, loop))
         except AgentError as error:
@@ -154,13 +171,6 @@ async def _find_shared(protected: Protected, paths: Sequence[str], find: Find) -
     return disks
 
 
-async def _measure_idle(sensors: Sensors, options: FenceOptions) -> Idle | None:
-    if options.idle is None:
-        return await sensors.measure_idle(options.baseline)
-    sensors.expect(options.idle)
-    return options.idle
-
-
 def _filesystem(paths: Sequence[str]) -> tuple[str, str]:
     """Return the type of the file system that is written to, and the release of the kernel."""
     # Users choose the names of mount points, with FUSE.
@@ -172,9 +182,46 @@ def _filesystem(paths: Sequence[str]) -> tuple[str, str]:
 async def _finish(
     fence: ActiveFence, actuators: Actuators, loop: ControlLoop, kind: type[BaseException] | None, *_error: object
 ) -> bool:
-    """Wait for the last writes, unless the block was cancelled."""
+    """Wait until the data of the unit is on the disk, then for the metadata if queues have another shape.
+
+    There is no wait if the block was cancelled.
+    """
     if fence.disk_latency is not None:
         fence.disk_latency.end_of_staging()
-    if kind is None or issubclass(kind, Exception):
-        await teardown.wait_for_writes(actuators, lambda: fence.view.capped, loop)
+    if kind is not None and not issubclass(kind, Exception):
+        return False
+    until = loop_time() + FLUSH_TIMEOUT
+    while fence.view.capped and loop_time() < until:
+        if await actuators.unwritten() <= _UNWRITTEN:
+            break
+        await asyncio.sleep(_POLL)
+    if actuators.shaping:
+        loop.note = "done; the limits stay until the file system has written its metadata"
+        await asyncio.sleep(METADATA_DELAY)
     return False
+
+
+async def restore(actuators: Actuators, left: list[str]) -> None:
+    """Restore everything, also if cancelled, but for ``RESTORE_TIMEOUT`` at most. Failures are added to ``left``."""
+    task = asyncio.create_task(actuators.restore())
+    until = loop_time() + RESTORE_TIMEOUT
+    cancelled = False
+    while not task.done() and (remaining := until - loop_time()) > 0:
+        try:
+            await asyncio.wait({task}, timeout=remaining)
+        except asyncio.CancelledError:
+            cancelled = True
+    if not task.done():
+        await _stop(task)
+        left.append(f"not everything was restored within {RESTORE_TIMEOUT:.0f} s")
+    elif (error := task.exception()) is not None:
+        left.append(f"{type(error).__name__}: {error}")
+    else:
+        left[:] = task.result()
+    if cancelled:
+        raise asyncio.CancelledError
+
+
+async def _stop(task: asyncio.Task[None] | asyncio.Task[list[str]]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -27,7 +27,6 @@ from nodeagent.settings.schema import FenceSettings
 if TYPE_CHECKING:
     # These imports take a sixth of the daemon's start, and most processes never stage anything.
     from nodeagent.fence.fence import ActiveFence
-    from nodeagent.fence.sensors.protected import Protected
 
 RESTORE_LOG = Path("/run/nodeagent/fence")
 
@@ -65,12 +64,10 @@ class HostFence:
             # If the log cannot be read, recover reports it.
             if not await self._restore_log.load():
                 return
-        try:
-            await _import()
-        except ImportError as error:
-            was, failed = True, [str(error)]
+        if import_error := await _import():
+            was, failed = True, [import_error]
         else:
-            from nodeagent.fence.actuators.recovery import recover
+            from nodeagent.fence.actuators.actuators import recover
 
             was, failed = await recover(self._bus, self._restore_log)
         if failed:
@@ -87,25 +84,24 @@ class HostFence:
             yield
             return
         reporter = _Reporter(emit, self._reported)
-        import_error = ""
-        try:
-            await _import()
-        except ImportError as error:
-            # Another release was installed under the running daemon; a restart of the daemon helps.
-            import_error = str(error)
-        if import_error:
+        if import_error := await _import():
             reporter.once(f"not active, {import_error}", reason=Reason.FENCE_FAILED)
             yield
             return
         from nodeagent.fence.fence import FenceOptions, fenced
+        from nodeagent.fence.sensors.sensors import Protected, find_etcd
 
         # The member is looked for at each staging, since it may have come to this host after the daemon started.
-        protected = await _protected(settings, self._directory)
+        protected = await find_etcd()
+        if protected is None and settings.enabled == "always":
+            protected = Protected(self._directory)
         if protected is None:
             reporter.once("not needed: this host has no member of etcd")
             yield
             return
-        options = FenceOptions(idle=self._known_idle(), object_fsync=unit is FencedUnit.UPDATER)
+        fresh = self._idle is not None and self._clock.monotonic() - self._idle[0] <= IDLE_VALID
+        known = self._idle[1] if self._idle is not None and fresh else None
+        options = FenceOptions(idle=known, object_fsync=unit is FencedUnit.UPDATER)
         try:
             async with fenced(
                 unit,
@@ -122,11 +118,6 @@ class HostFence:
                 yield
         finally:
             reporter.end()
-
-    def _known_idle(self) -> Idle | None:
-        if self._idle is None or self._clock.monotonic() - self._idle[0] > IDLE_VALID:
-            return None
-        return self._idle[1]
 
 
 class _Reporter:
@@ -173,15 +164,11 @@ def _cap(view: FenceView) -> str:
     return f"writes are capped at {view.write_bps / _MB:.1f} MB/s{requests}"
 
 
-async def _import() -> None:
-    """Import in a thread, because it would block the loop."""
-    await asyncio.to_thread(import_module, "nodeagent.fence.fence")
-
-
-async def _protected(settings: FenceSettings, directory: Path) -> Protected | None:
-    from nodeagent.fence.sensors.protected import Protected, find_etcd
-
-    found = await find_etcd()
-    if found is None and settings.enabled == "always":
-        return Protected(directory)
-    return found
+async def _import() -> str:
+    """Import in a thread, because it would block the loop. Return the error, "" without one."""
+    try:
+        await asyncio.to_thread(import_module, "nodeagent.fence.fence")
+    except ImportError as error:
+        # Another release was installed under the running daemon; a restart of the daemon helps.
+        return str(error)
+    return ""

@@ -47,7 +47,9 @@ class RestoreLog:
             if not self._directory.exists():
                 return {}
             files = [path for path in self._directory.iterdir() if path.suffix == _SUFFIX and not is_temp(path.name)]
-            return {path.name.removesuffix(_SUFFIX): _text(path) for path in sorted(files)}
+            # Whatever an entry holds, the others are still to be restored.
+            texts = {path: read_regular(path, _MAX_BYTES).decode(errors="replace") for path in sorted(files)}
+            return {path.name.removesuffix(_SUFFIX): text for path, text in texts.items()}
 
     def _save(self, key: str, note: str) -> None:
         with translated("write the restore log in", str(self._directory)):
@@ -63,11 +65,6 @@ class RestoreLog:
     def _clear(self, key: str) -> None:
         with translated("remove an entry of the restore log in", str(self._directory)):
             (self._directory / (key + _SUFFIX)).unlink(missing_ok=True)
-
-
-def _text(path: Path) -> str:
-    # Whatever it holds, the other entries are still to be restored.
-    return read_regular(path, _MAX_BYTES).decode(errors="replace")
 
 
 def _no_label(_fd: int, _mode: int) -> None:

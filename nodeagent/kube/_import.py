@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import cache
 from threading import Lock
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from nodeagent._partial_import import without_init
 from nodeagent.errors import Terminal
@@ -27,16 +26,15 @@ CLIENT = "kubernetes.aio.client"
 API_CLIENT = "kubernetes.aio.client.api_client"
 
 
-@dataclass(frozen=True, slots=True)
-class Library:
+class Library(NamedTuple):
     """The library's own classes and functions, under their own names."""
 
-    Configuration: type[Any]
-    RESTClientObject: type[Any]
-    ConfigException: type[Exception]
-    InClusterConfigLoader: type[Any]
     # The base of all errors of aiohttp.
     ClientError: type[Exception]
+    ConfigException: type[Exception]
+    Configuration: type[Any]
+    InClusterConfigLoader: type[Any]
+    RESTClientObject: type[Any]
     load_kube_config: Callable[..., Coroutine[Any, Any, object]]
 
 
@@ -50,17 +48,10 @@ def load() -> Library:
     Raises ``Terminal`` (``ClientMissing``) if it is not installed.
     """
     with _LOADING:
-        return _loaded()
+        return _load()
 
 
 @cache
-def _loaded() -> Library:
-    try:
-        return _load()
-    except ModuleNotFoundError as error:
-        raise Terminal(f"the client for Kubernetes is not installed: {error}", reason=Reason.CLIENT_MISSING) from None
-
-
 def _load() -> Library:
     with ExitStack() as stack:
         for package in WITHOUT_INIT:
@@ -76,6 +67,9 @@ def _load() -> Library:
             from kubernetes.aio.client.rest import RESTClientObject
             from kubernetes.aio.config import ConfigException, load_kube_config
             from kubernetes.aio.config.incluster_config import InClusterConfigLoader
+        except ModuleNotFoundError as error:
+            message = f"the client for Kubernetes is not installed: {error}"
+            raise Terminal(message, reason=Reason.CLIENT_MISSING) from None
         finally:
             # A later import of the whole library gets the real module.
             if stand_in:
@@ -83,10 +77,5 @@ def _load() -> Library:
                 if CLIENT in sys.modules:
                     vars(sys.modules[CLIENT]).pop("ApiClient", None)
     return Library(
-        Configuration=Configuration,
-        RESTClientObject=RESTClientObject,
-        ConfigException=ConfigException,
-        InClusterConfigLoader=InClusterConfigLoader,
-        ClientError=ClientError,
-        load_kube_config=load_kube_config,
+        ClientError, ConfigException, Configuration, InClusterConfigLoader, RESTClientObject, load_kube_config
     )

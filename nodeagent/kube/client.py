@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from typing import Any, Final, Self
 from urllib.parse import urlencode
 
@@ -154,7 +153,7 @@ class KubeClient:
 
     async def _once(self, method: str, url: str, body: Object | None, kind: str) -> Object:
         what = f"{method} {url.partition('?')[0]}"
-        async with self._reaching(what):
+        try:
             rest, identity = await self._connection()
             headers = {"Accept": JSON, "Content-Type": kind, "User-Agent": f"nodeagent/{__version__}"}
             for setting in (await identity.configuration.auth_settings()).values():
@@ -167,6 +166,15 @@ class KubeClient:
                 response = await rest.request(method, identity.host + url, headers=headers, body=body)
                 received = self._clock.monotonic()
                 text = await _body(response, what)
+        except TimeoutError:
+            raise NoAnswer(f"{what}: no answer in {self._timeout:g} s") from None
+        except AgentError:
+            # The credentials cannot be read.
+            raise
+        except (load().ClientError, OSError) as error:
+            # An expired certificate looks like this as well.
+            self._doubted = True
+            raise NoAnswer(f"{what}: {str(error) or type(error).__name__}") from error
         # Every answer, also one with an error, updates the estimate of the server's clock.
         date = http_date(response.headers.get("Date", ""))
         if date is not None:
@@ -179,20 +187,6 @@ class KubeClient:
         if not _sound(answer):
             raise ServerFault(f"{what}: the answer is not an API object")
         return answer
-
-    @asynccontextmanager
-    async def _reaching(self, what: str) -> AsyncIterator[None]:
-        try:
-            yield
-        except TimeoutError:
-            raise NoAnswer(f"{what}: no answer in {self._timeout:g} s") from None
-        except AgentError:
-            # The credentials cannot be read.
-            raise
-        except (load().ClientError, OSError) as error:
-            # An expired certificate looks like this as well.
-            self._doubted = True
-            raise NoAnswer(f"{what}: {str(error) or type(error).__name__}") from error
 
     async def _connection(self) -> tuple[Any, ClientIdentity]:
         async with self._opening:

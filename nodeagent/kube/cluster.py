@@ -22,12 +22,11 @@ from nodeagent.kube.drain import KubeNode
 from nodeagent.kube.events import NodeEvents
 from nodeagent.kube.gates import Gates
 from nodeagent.kube.lease import KubeLease, TokenStore
-from nodeagent.kube.machine_config_node import ControlledNodeConditions
 from nodeagent.kube.mco_drain import ControllerDrain, EitherDrain
-from nodeagent.kube.node import KubeReadiness, NodeConditions
+from nodeagent.kube.node import ControlledNodeConditions, KubeReadiness, NodeConditions
 from nodeagent.kube.rollout import KubeTurn
 from nodeagent.kube.slots import KubeSlots
-from nodeagent.settings.cluster import DrainSettings, SlotSettings
+from nodeagent.settings.cluster import SlotSettings
 from nodeagent.settings.schema import Settings
 
 
@@ -47,9 +46,7 @@ class Cluster:
         private: str = "/run/nodeagent",
     ) -> None:
         about, name = settings.cluster, settings.node_name
-        access = ClusterAccess(about.kubeconfig, private=private)
-        if about.service_account:
-            access = ClusterAccess(private=private, service_account=Path(about.service_account))
+        access = ClusterAccess(about.kubeconfig, private=private, service_account=Path(about.service_account))
         self.name = name
         self.controls_node = controls_node
         self._clock = clock
@@ -62,18 +59,13 @@ class Cluster:
         self.events = NodeEvents(self.client, name)
         self.readiness = KubeReadiness(self.client, name, clock)
         self.gates = Gates(self.client, name, controls_node=controls_node)
-        self.node = KubeNode(
-            self.client, name, clock, check_lease=self.lease.check, report=report, policy=drain_policy(settings.drain)
-        )
+        self.node = KubeNode(self.client, name, clock, check_lease=self.lease.check, report=report)
         controller = ControllerDrain(
             self.client, name, check_lease=self.lease.check, report=report, policy=lambda: self.node.policy
         )
         # Otherwise the annotations of a drain are between the controller and its own daemon.
-        self._either = (
-            EitherDrain(self.node, controller, controller=drained_by_controller(settings.drain))
-            if controls_node
-            else None
-        )
+        self._either = EitherDrain(self.node, controller) if controls_node else None
+        self.use(settings)
         slots = settings.slots
         order = RolloutOrder(slots.order, slots.halt_degraded)
         turn = KubeTurn(self.client, name, order) if order.given else None
@@ -87,9 +79,12 @@ class Cluster:
 
     def use(self, settings: Settings) -> None:
         """Apply the settings that may change without a restart, from the next drain on."""
-        self.node.policy = drain_policy(settings.drain)
+        drain = settings.drain
+        order = DrainOrder(drain.first, drain.last)
+        self.node.policy = DrainPolicy(drain.unmanaged, drain.local_data, drain.lead_time, order)
         if self._either is not None:
-            self._either.controller = drained_by_controller(settings.drain)
+            # With auto, the annotations of the Node decide.
+            self._either.controller = {"auto": None, "self": False, "controller": True}[drain.by]
 
     async def close(self) -> None:
         await self.client.close()
@@ -101,17 +96,3 @@ class Cluster:
         if not slots.pool or not count:
             return None
         return KubeSlots(self.client, self._host, SlotPool(slots.pool, kind, count, pause), self._clock, turn=turn)
-
-
-def drained_by_controller(settings: DrainSettings) -> bool | None:
-    """Return whether a machine-config-controller drains the node; None if the annotations of the Node decide."""
-    return {"auto": None, "self": False, "controller": True}[settings.by]
-
-
-def drain_policy(settings: DrainSettings) -> DrainPolicy:
-    return DrainPolicy(
-        unmanaged=settings.unmanaged,
-        local_data=settings.local_data,
-        lead_time=settings.lead_time,
-        order=DrainOrder(settings.first, settings.last),
-    )

@@ -221,7 +221,9 @@ class DrainRounds:
         self._tries: dict[str, _Try] = {}
         self._started = False
         self._empty_since: float | None = None
-        self._daemon_sets = DaemonSets(client)
+        # Whether a DaemonSet exists, by namespace and name. Each is read once.
+        self._daemon_sets: dict[tuple[str, str], bool] = {}
+        self._reads = asyncio.Semaphore(READS_TOGETHER)
 
     async def round(self, check_lease: Callable[[], Awaitable[None]], begins: str = "") -> bool:
         """List the pods once and evict those that are due. Return True if this list and the previous one are empty.
@@ -230,8 +232,7 @@ class DrainRounds:
         it. ``check_lease`` is called between two groups of evictions; what it raises ends the round.
         """
         pods = await pods_of(self._client, self._node)
-        # A pod whose DaemonSet is gone is not created again, so it is evicted like any other.
-        orphans = await self._daemon_sets.orphans(pods)
+        orphans = await self._orphans(pods)
         classes = [(pod, classify(pod, self._policy, orphaned=pod["metadata"]["uid"] in orphans)) for pod in pods]
         going = [pod for pod, found in classes if found is not EvictionClass.STAYS]
         evicted = (EvictionClass.STAYS, EvictionClass.GOES)
@@ -307,30 +308,19 @@ class DrainRounds:
         one = self._of(pod)
         return remaining_pod(pod, *(later or (one.cause, one.words)))
 
-
-class DaemonSets:
-    """Finds pods whose DaemonSet was deleted, so that a drain evicts them as ``kubectl drain --force`` does.
-
-    Reads each DaemonSet once. Use an instance for one drain.
-    """
-
-    def __init__(self, client: KubeClient) -> None:
-        self._client = client
-        self._exists: dict[tuple[str, str], bool] = {}
-        self._slots = asyncio.Semaphore(READS_TOGETHER)
-
-    async def orphans(self, pods: Sequence[Object]) -> frozenset[str]:
-        """Return the uids of pods whose DaemonSet no longer exists. Raises what the client raises."""
+    async def _orphans(self, pods: Sequence[Object]) -> frozenset[str]:
+        """Return the uids of pods whose DaemonSet was deleted: they are evicted as by ``kubectl drain --force``."""
         owners = {pod["metadata"]["uid"]: owner for pod in pods if (owner := daemon_set_of(pod)) is not None}
-        unknown = sorted(set(owners.values()) - self._exists.keys())[: MOST_DAEMON_SETS - len(self._exists)]
+        known = self._daemon_sets
+        unknown = sorted(set(owners.values()) - known.keys())[: MOST_DAEMON_SETS - len(known)]
         await asyncio.gather(*(self._read(*owner) for owner in unknown))
-        return frozenset(uid for uid, owner in owners.items() if not self._exists.get(owner, True))
+        return frozenset(uid for uid, owner in owners.items() if not known.get(owner, True))
 
     async def _read(self, namespace: str, name: str) -> None:
-        async with self._slots:
+        async with self._reads:
             try:
                 await self._client.get(f"/apis/apps/v1/namespaces/{namespace}/daemonsets/{name}")
             except NotFound:
-                self._exists[namespace, name] = False
+                self._daemon_sets[namespace, name] = False
             else:
-                self._exists[namespace, name] = True
+                self._daemon_sets[namespace, name] = True

@@ -98,7 +98,8 @@ class NodeEvents:
             "type": "Warning" if notice.warning else "Normal",
             "reason": notice.reason,
             "action": notice.action,
-            "note": _cut(notice.note),
+            # The API allows 1024 bytes.
+            "note": notice.note.encode()[:1000].decode(errors="ignore"),
             "regarding": {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": uid},
         }
         await self._client.create(EVENTS, body)
@@ -114,8 +115,3 @@ class NodeEvents:
             node = await self._client.node(self._node)
             self._uid = str(node["metadata"]["uid"])
         return self._uid
-
-
-def _cut(text: str) -> str:
-    """Return at most 1000 bytes: the API allows 1024."""
-    return text.encode()[:1000].decode(errors="ignore")

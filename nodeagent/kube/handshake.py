@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, Protocol
 
@@ -151,21 +151,29 @@ class Handshake:
     # Reading.
 
     async def _read(self) -> None:
-        states = follow(
-            self._client,
-            self._path,
-            every=self._every,
-            again=lambda: self._pending,
-            on_error=lambda fault: self._note_fault("read", fault),
-        )
-        async for node in states:
-            # Not registered yet, or created again: the desired config stays.
-            if node is None:
-                self._request = None
+        followed, pauses = "", delays(READ_FIRST_PAUSE, READ_LONGEST_PAUSE)
+        while True:
+            node: Object | None = None
+            try:
+                with suppress(NotFound):
+                    node = await self._client.get(self._path)
+            except AgentError as fault:
+                self._note_fault("read", fault)
+                await asyncio.sleep(jittered(next(pauses), random.random()))  # noqa: S311
                 continue
-            self._request = request = read_request(node)
-            await self._follow(request)
-            self._wake.set()
+            self._note_fault("read", None)
+            pauses = delays(READ_FIRST_PAUSE, READ_LONGEST_PAUSE)
+            meta = (node or {}).get("metadata") or {}
+            version = f"{meta.get('uid')}/{meta.get('resourceVersion')}"
+            if node is None:
+                # Not registered yet, or created again: the desired config stays.
+                self._request, followed = None, ""
+            elif version != followed or self._pending:
+                followed = version
+                self._request = request = read_request(node)
+                await self._follow(request)
+                self._wake.set()
+            await asyncio.sleep(jittered(self._every, random.random()))  # noqa: S311
 
     async def _follow(self, request: ControllerRequest) -> None:
         before = self._source, str(self._fault or "")
@@ -253,41 +261,3 @@ class Handshake:
             return {}
         wanted: dict[str, str] = differing(self._wanted, self._request) if self._wanted is not None else {}
         return {**wanted, RETRY: None} if self._recorded and self._retries(self._request) else {**wanted}
-
-
-async def follow(
-    client: KubeClient,
-    path: str,
-    *,
-    every: float = EVERY,
-    first_pause: float = READ_FIRST_PAUSE,
-    again: Callable[[], bool] = lambda: False,
-    on_error: Callable[[AgentError | None], None] = lambda _: None,
-) -> AsyncGenerator[Object | None, None]:
-    """Yield the object now, and whenever it has changed or ``again`` returns True; None while it does not exist.
-
-    Does not end: each fault is given to ``on_error`` and retried, and None when it is over.
-    """
-    given: str | None = None
-    pauses = delays(first_pause, READ_LONGEST_PAUSE)
-    failing = False
-    while True:
-        found: Object | None
-        try:
-            found = await client.get(path)
-        except NotFound:
-            found = None
-        except AgentError as fault:
-            failing = True
-            on_error(fault)
-            await asyncio.sleep(jittered(next(pauses), random.random()))  # noqa: S311
-            continue
-        if failing:
-            failing, pauses = False, delays(first_pause, READ_LONGEST_PAUSE)
-            on_error(None)
-        meta = (found or {}).get("metadata") or {}
-        version = f"{meta.get('uid')}/{meta.get('resourceVersion')}"
-        if version != given or again():
-            given = version
-            yield found
-        await asyncio.sleep(jittered(every, random.random()))  # noqa: S311

@@ -149,7 +149,10 @@ class KubeLease:
                 # A conflict means that the lease changed since the read, for example by an annotation, so it is read
                 # again.
                 with suppress(Conflict):
-                    await self._delete(lease)
+                    with suppress(NotFound):
+                        path = f"{self._leases}/{self._name}"
+                        await self._client.delete(path, uid=lease.uid, resource_version=lease.version)
+                    self._last = None
                     break
             else:
                 raise self._contended()
@@ -306,15 +309,8 @@ class KubeLease:
         if token is not None:
             return why_lost(token, lease) == ""
         # A write that timed out may have been done: no other client would release that lease.
-        return (lease.holder_notes.get("operation"), lease.holder_notes.get("instance")) == (
-            operation,
-            self._host.instance,
-        )
-
-    async def _delete(self, lease: NodeLease) -> None:
-        with suppress(NotFound):
-            await self._client.delete(f"{self._leases}/{self._name}", uid=lease.uid, resource_version=lease.version)
-        self._last = None
+        notes = lease.holder_notes
+        return notes.get("operation") == operation and notes.get("instance") == self._host.instance
 
     def _contended(self) -> Retryable:
         return Retryable(f"the lease {self._name} changes faster than it can be read", reason=Reason.LEASE_CONTENDED)

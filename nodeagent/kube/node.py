@@ -1,11 +1,12 @@
-"""The Node of this host: whether it is ready, and the conditions that the agent writes.
+"""The Node of this host: whether it is ready, and the conditions that the agent writes; and its MachineConfigNode.
 
-``core.coordination.readiness`` and ``core.report.conditions`` decide.
+``readiness`` of ``core.coordination`` decides, and ``conditions`` and ``machine_config_node`` of ``core.report``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from typing import Final
@@ -13,11 +14,15 @@ from typing import Final
 from nodeagent.core.coordination.kube_time import seconds_time
 from nodeagent.core.coordination.readiness import unready
 from nodeagent.core.report.conditions import NodeState, conditions, differing
+from nodeagent.core.report.machine_config_node import UpdateProgress, changed_status
 from nodeagent.core.update.ports.host import Clock
 from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.errors import Forbidden, NotFound
 
 LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+MACHINE_CONFIG_NODES: Final = "/apis/machineconfiguration.openshift.io/v1/machineconfignodes"
+# Seconds until the object is requested again after a cluster had none.
+ABSENT_FOR: Final = 3600.0
 
 
 class KubeReadiness:
@@ -33,14 +38,11 @@ class KubeReadiness:
     ) -> str:
         """See ``ports.NodeReadiness``. Without the right to read the lease, the condition alone decides."""
         node = await self._client.node(self._node)
-        lease = await self._lease() if since else None
+        lease: Object | None = None
+        if since:
+            with suppress(Forbidden, NotFound):
+                lease = await self._client.get(f"{LEASES}/{self._node}")
         return unready(node, lease, since, self._clock.now(), outdated, kept_back)
-
-    async def _lease(self) -> Object | None:
-        try:
-            return await self._client.get(f"{LEASES}/{self._node}")
-        except (Forbidden, NotFound):
-            return None
 
 
 class NodeConditions:
@@ -67,3 +69,35 @@ class NodeConditions:
             # A patch by type leaves the conditions alone that the kubelet writes at the same time.
             await self._client.patch_lists(f"/api/v1/nodes/{self._node}/status", {"status": {"conditions": changed}})
         self._written = state
+
+
+class ControlledNodeConditions(NodeConditions):
+    """The conditions of the Node, and the MachineConfigNode of a node that a machine-config-controller manages.
+
+    A cluster without the resource gets one request in an hour. The controller creates the objects.
+    """
+
+    def __init__(self, client: KubeClient, node: str, clock: Clock) -> None:
+        super().__init__(client, node, clock)
+        self._path = f"{MACHINE_CONFIG_NODES}/{node}"
+        self._progress: UpdateProgress | None = None
+        self._absent_until = 0.0
+
+    async def publish(self, state: NodeState) -> None:
+        """Raises what ``NodeConditions.publish`` raises. If the object was changed in between, ``Conflict``."""
+        await super().publish(state)
+        progress = state.progress
+        if progress is None or progress == self._progress or self._clock.monotonic() < self._absent_until:
+            return
+        try:
+            found = await self._client.get(self._path)
+        except NotFound:
+            self._absent_until = self._clock.monotonic() + ABSENT_FOR
+            return
+        now = seconds_time(self._client.server_clock.earliest(self._clock.monotonic()))
+        status = changed_status(progress, found.get("status") or {}, now)
+        if status is not None:
+            # A merge patch replaces the list, which others write as well: only over what was read.
+            same = {"resourceVersion": found["metadata"]["resourceVersion"], "uid": found["metadata"]["uid"]}
+            await self._client.patch(f"{self._path}/status", {"metadata": same, "status": status})
+        self._progress = progress

@@ -8,7 +8,7 @@ nodes that wait for a slot read nothing. For it a missing permission is an error
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from nodeagent.core.coordination.kube_time import Uncertain
 from nodeagent.core.report.rollout import ClusterObjects
@@ -43,7 +43,9 @@ async def read_objects(client: KubeClient, clock: Clock, *, namespace: str) -> t
         now = client.server_clock.earliest(clock.monotonic())
     except Uncertain:
         now = None
-    return ClusterObjects(nodes, pools, _by_node(leases), maintenances, images, now), unknown
+    named = ((str(lease["metadata"]["name"]), lease) for lease in leases)
+    held = {name.removeprefix(PREFIX): lease for name, lease in named if name.startswith(PREFIX)}
+    return ClusterObjects(nodes, pools, held, maintenances, images, now), unknown
 
 
 async def _list(client: KubeClient, path: str) -> list[Object]:
@@ -70,11 +72,6 @@ def _images(layered: Sequence[Object]) -> Mapping[str, str]:
         if pool:
             found[str(pool)] = str((each.get("status") or {}).get("currentImagePullSpec") or "")
     return found
-
-
-def _by_node(leases: Sequence[Object]) -> Mapping[str, Mapping[str, Any]]:
-    names = [(str(lease["metadata"]["name"]), lease) for lease in leases]
-    return {name.removeprefix(PREFIX): lease for name, lease in names if name.startswith(PREFIX)}
 
 
 class KubeTurn:

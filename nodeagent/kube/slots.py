@@ -63,8 +63,10 @@ class KubeSlots:
             # All slots of the pool are read each time. They are few, and a stale copy would cost two nodes at once.
             slots = await self.read()
             if ours := held_by(slots, uid, self._host.instance):
-                # This node has a slot already, for example of an update before a restart.
-                if await self._adopted(ours[0], claim, uid):
+                # This node has a slot already. It is taken over from another operation, which was given up or ran
+                # before a restart.
+                mine = ours[0].lease.notes.get("operation") == operation
+                if mine or await self._took(ours[0].index, ours[0], claim, uid):
                     return self._pool.lease(ours[0].index)
                 continue
             # The first free index is chosen at random, so that nodes which start together do not all try the same slot.
@@ -158,11 +160,6 @@ class KubeSlots:
                 raise Terminal(error.message, reason=Reason.LEASE_NAMESPACE_MISSING) from None
             return False
         return True
-
-    async def _adopted(self, slot: Slot, claim: Claim, uid: str) -> bool:
-        """Take the slot over from another operation of this node, which was given up or ran before a restart."""
-        ours = slot.lease.notes.get("operation") == claim.operation
-        return ours or await self._took(slot.index, slot, claim, uid)
 
     async def _node_uid(self) -> str:
         return str((await self._client.node(self._host.node))["metadata"]["uid"])

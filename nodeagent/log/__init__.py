@@ -15,14 +15,18 @@ Before ``setup``, warnings and errors go to stderr, because the stdout of a comm
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import sys
+import time
+from collections.abc import Mapping
 from typing import Any
 
 from nodeagent.core.update.events import Event
 from nodeagent.log.journal import SOCKET, Journal, stderr_is_journal
-from nodeagent.log.lines import Lines
 from nodeagent.log.messages import DEBUG, ERROR, INFO, MESSAGES, NOTICE, WARNING
-from nodeagent.log.pipeline import PROCESSORS, Logger, Sink, Switch
+from nodeagent.log.pipeline import PROCESSORS, Logger, Switch
 from nodeagent.reasons import hint
 
 __all__ = ["DEBUG", "ERROR", "INFO", "NOTICE", "WARNING", "Logger", "close", "event", "get", "setup"]
@@ -31,6 +35,11 @@ LEVELS = {"debug": DEBUG, "info": INFO, "warning": WARNING, "error": ERROR}
 
 # The thresholds of libraries. Their entries at info level are about themselves, so they begin at warning.
 STDLIB = {DEBUG: logging.DEBUG, INFO: logging.WARNING, WARNING: logging.WARNING, ERROR: logging.ERROR}
+
+
+WORDS = {ERROR: "error", WARNING: "warning", NOTICE: "notice", INFO: "info", DEBUG: "debug"}
+COLOURS = {ERROR: "\x1b[31m", WARNING: "\x1b[33m", NOTICE: "\x1b[1m", INFO: "", DEBUG: "\x1b[2m"}
+RESET = "\x1b[0m"
 
 
 def setup(level: str = "info", *, journal: str | None = None) -> None:
@@ -42,17 +51,13 @@ def setup(level: str = "info", *, journal: str | None = None) -> None:
     if journal is None and stderr_is_journal():
         journal = SOCKET
     threshold = LEVELS[level]
-    _install(Journal(journal) if journal is not None else Lines(), threshold)
+    close()
+    _switch.sink = Journal(journal) if journal is not None else Lines()
+    _switch.sink.threshold = threshold
     # A library, or an earlier call, may have installed handlers, which would log each entry twice.
     logging.basicConfig(handlers=[_Foreign()], level=STDLIB[threshold], force=True)
     # Warnings of Python would go to stderr, without fields and without the redaction of secrets.
     logging.captureWarnings(True)
-
-
-def _install(sink: Sink, threshold: int) -> None:
-    close()
-    sink.threshold = threshold
-    _switch.sink = sink
 
 
 class _Foreign(logging.Handler):
@@ -82,6 +87,42 @@ def event(kind: type[Event], message: str, *, priority: int | None = None, **fie
 def close() -> None:
     """Close the socket of the sink. Later entries are lost until the next ``setup``."""
     _switch.sink.close()
+
+
+class Lines:
+    """A sink that writes to the current stderr, which may be redirected at any time."""
+
+    threshold = WARNING
+
+    def send(self, entry: Mapping[str, object]) -> None:
+        # Closed, full, or none at all.
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            # A terminal shows what happens now. A log of a container is read days later and elsewhere.
+            terminal = sys.stderr.isatty()
+            clock = time.strftime("%H:%M:%S" if terminal else "%Y-%m-%dT%H:%M:%S%z")
+            sys.stderr.write(_line(entry, clock, colour=terminal and "NO_COLOR" not in os.environ))
+            sys.stderr.flush()
+
+    def close(self) -> None:
+        pass
+
+
+def _line(entry: Mapping[str, object], clock: str, *, colour: bool) -> str:
+    priority = int(str(entry.get("PRIORITY", INFO)))
+    word = WORDS.get(priority, "info")
+    fields = "  ".join(
+        f"{key}={_quoted(str(value))}" for key, value in entry.items() if key.islower() and key != "traceback"
+    )
+    head = f"{clock} {word:<7} {entry.get('MESSAGE', '')}"
+    if colour and COLOURS.get(priority):
+        head = f"{COLOURS[priority]}{head}{RESET}"
+    lines = [f"{head}  {fields}" if fields else head]
+    lines += [f"    {line}" for line in str(entry.get("traceback", "")).splitlines()]
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(value: str) -> str:
+    return repr(value) if any(c.isspace() or c in "\"'=" for c in value) else value
 
 
 _switch = Switch(Lines())

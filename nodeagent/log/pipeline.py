@@ -39,24 +39,17 @@ class Sink(Protocol):
 
 
 class Switch:
-    """A sink that hands on to the one of the moment, so that a logger may be older than the choice of its sink."""
+    """Has the sink of the moment, so that a logger may be older than the choice of its sink."""
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
-
-    @property
-    def threshold(self) -> int:
-        return self.sink.threshold
-
-    def send(self, entry: Mapping[str, object]) -> None:
-        self.sink.send(entry)
 
 
 class Logger(BoundLoggerBase):
     """structlog's bound logger with syslog's priorities, among them the notice that structlog has not."""
 
     def log(self, priority: int, message: str, *args: object, **fields: Any) -> None:
-        sink: Switch = self._logger
+        sink: Sink = self._logger.sink
         # Checked first, because a config with hundreds of files has hundreds of entries at debug level.
         if priority > sink.threshold:
             return
@@ -112,51 +105,32 @@ def add_exception(_logger: Any, _method: str, entry: EventDict) -> EventDict:
     return entry
 
 
-def add_identity(_logger: Any, _method: str, entry: EventDict) -> EventDict:
-    return {"MESSAGE": entry.pop("event"), "SYSLOG_IDENTIFIER": IDENTIFIER, **entry}
+def make_texts(_logger: Any, _method: str, entry: EventDict) -> tuple[tuple[EventDict], dict[str, Any]]:
+    """Everything as text without secrets, numbers short. Empty fields are dropped."""
+    texts: EventDict = {}
+    for key, value in {"MESSAGE": entry.pop("event"), "SYSLOG_IDENTIFIER": IDENTIFIER, **entry}.items():
+        if value is not None and value != "":
+            # The other fields of systemd contain no text from outside.
+            safe = value if key in SYSTEMD and key != "MESSAGE" else redact_value(key, value)
+            # A traceback keeps its lines.
+            texts[key] = (
+                "\n".join(map(text, str(safe).splitlines())) if key == "traceback" else _flat(displayable(safe))
+            )
+    # structlog wants arguments for the sink's method.
+    return (texts,), {}
 
 
-def drop_empty(_logger: Any, _method: str, entry: EventDict) -> EventDict:
-    return {key: value for key, value in entry.items() if value is not None and value != ""}
-
-
-def hide_secrets(_logger: Any, _method: str, entry: EventDict) -> EventDict:
-    # The other fields of systemd contain no text from outside.
-    return {
-        key: value if key in SYSTEMD and key != "MESSAGE" else redact_value(key, value) for key, value in entry.items()
-    }
-
-
-def make_displayable(_logger: Any, _method: str, entry: EventDict) -> EventDict:
-    """A traceback keeps its lines."""
-    return {
-        key: "\n".join(map(text, str(value).splitlines())) if key == "traceback" else displayable(value)
-        for key, value in entry.items()
-    }
-
-
-def flatten(_logger: Any, _method: str, entry: EventDict) -> tuple[tuple[EventDict], dict[str, Any]]:
-    """Everything as text, numbers short. The last processor: structlog wants arguments for the sink's method."""
-    for key, value in entry.items():
-        match value:
-            case float():
-                entry[key] = f"{value:.3f}".rstrip("0").rstrip(".")
-            case dict() | list():
-                entry[key] = json.dumps(value, separators=(",", ":"), default=str)
-            case bool():
-                entry[key] = "true" if value else "false"
-            case _:
-                entry[key] = str(value)
-    return (entry,), {}
+def _flat(value: Any) -> str:
+    match value:
+        case float():
+            return f"{value:.3f}".rstrip("0").rstrip(".")
+        case dict() | list():
+            return json.dumps(value, separators=(",", ":"), default=str)
+        case bool():
+            return "true" if value else "false"
+        case _:
+            return str(value)
 
 
 # Redaction comes after everything that could still bring in text.
-PROCESSORS: Sequence[Processor] = (
-    add_origin,
-    add_exception,
-    add_identity,
-    drop_empty,
-    hide_secrets,
-    make_displayable,
-    flatten,
-)
+PROCESSORS: Sequence[Processor] = (add_origin, add_exception, make_texts)

@@ -1,15 +1,24 @@
 """The settings for hosts in a cluster or a fleet: cluster, drain, slots, windows, etcd. Part of ``settings``.
 
 If none of them is set, no Kubernetes code is loaded, and the lease is a local one.
+
+Those of an etcd member are in a file of its own, because most hosts have none. etcd's own config file has the rest:
+names, addresses, certificates and the data directory.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta, Struct
 
+from nodeagent.core.config.text import document
 from nodeagent.core.coordination.drain_order import SELECTOR
+from nodeagent.errors import InvalidInput
+from nodeagent.reasons import Reason
+
+ETCD_MEMBER_FILE = "/etc/nodeagent/etcd-member.yaml"
 
 # NUL ends a path for the kernel, and a line break could forge a line of the journal.
 PATH = r"^(/[^\x00-\x1f]*)?$"
@@ -65,6 +74,7 @@ LabelSelector = Annotated[
         description="a label selector, as in app=db or app=db,tier!=test (=, !=, KEY and !KEY; no spaces)",
     ),
 ]
+Unit = Annotated[str, Meta(pattern=r"^[A-Za-z0-9:_.@-]+\.service$", max_length=255)]
 # Twice the 5,000 nodes for which Kubernetes is built.
 Nodes = Annotated[int, Meta(ge=1, le=10000, description="a whole number of nodes")]
 NodesOrNone = Annotated[int, Meta(ge=0, le=10000, description="a whole number of nodes")]
@@ -223,3 +233,44 @@ class EtcdSettings(Struct, frozen=True, forbid_unknown_fields=True):
     the API server of that cluster is down during the reboot, so an operator must allow it."""
 
     single_member: bool = False
+
+
+class EtcdMemberSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """``config``: etcd's config file, without the keys ``initial-cluster`` and ``initial-cluster-state``.
+
+    ``endpoints``: client URLs of other members. One that answers is enough; more of them make a join possible while one
+    is down.
+
+    ``unit``: the service that runs etcd. It must not start etcd without ``nodeagent etcd prepare``.
+
+    ``static_pod``: path of the manifest of a static pod that runs etcd, instead of ``unit``. nodeagent copies it into
+    the directory of the kubelet when the member may start.
+
+    ``program``: path of etcd, to check its version before it joins; "" for no check.
+
+    ``unattended``: whether the daemon joins the cluster, and replaces a member whose disk was lost, without a command.
+    """
+
+    config: Annotated[str, Meta(pattern=r"^/[^\x00-\x1f]+$", max_length=4096)]
+    # Far above the seven members that etcd advises at most.
+    endpoints: Annotated[tuple[Url, ...], Meta(min_length=1, max_length=32)]
+    unit: Unit = "etcd.service"
+    static_pod: OptionalPath = ""
+    program: OptionalPath = ""
+    unattended: bool = False
+
+
+def parse_etcd_member(text: bytes) -> EtcdMemberSettings:
+    """Raises ``InvalidInput`` (``EtcdConfigInvalid``)."""
+    try:
+        found = msgspec.convert(document.load(text, ETCD_MEMBER_FILE), EtcdMemberSettings)
+    # The reason names the file: that of a document that is not valid would say nothing about etcd.
+    except InvalidInput as error:
+        error.reason = Reason.ETCD_CONFIG_INVALID
+        raise
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"{ETCD_MEMBER_FILE}: {error}", reason=Reason.ETCD_CONFIG_INVALID) from error
+    # The pattern of an address allows the empty text, which means "none" in other settings.
+    if not all(found.endpoints):
+        raise InvalidInput(f"{ETCD_MEMBER_FILE}: an endpoint is empty", reason=Reason.ETCD_CONFIG_INVALID)
+    return found

@@ -18,8 +18,7 @@ import msgspec
 
 from nodeagent.core.config.text.document import encodes
 from nodeagent.errors import InvalidInput, Problem
-from nodeagent.settings.check import Value, check_values, find_obsolete, invalid, valid_values
-from nodeagent.settings.obsolete import OBSOLETE_GROUPS
+from nodeagent.settings.check import OBSOLETE_GROUPS, Value, check_values, find_obsolete, invalid, valid_values
 from nodeagent.settings.schema import GROUPS, Settings
 
 # From the weakest to the strongest.
@@ -31,12 +30,8 @@ _GROUPS = GROUPS | OBSOLETE_GROUPS
 MAX_BYTES = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Fragment:
-    """``values`` by dotted key (``reboot.allow``), in the order of the file."""
-
-    path: str
-    values: Mapping[str, Value]
+# The values of one file by dotted key (``reboot.allow``), in the order of the file.
+Fragment = Mapping[str, Value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +56,8 @@ def find(directories: Sequence[str | Path] = DIRECTORIES) -> list[Path]:
             raise _unreadable(str(directory), error) from error
         # Editors keep their unsaved copies as hidden files beside the original.
         chosen |= {name: Path(directory, name) for name in names if name.endswith(".yaml") and name[0] != "."}
-    return [path for _, path in sorted(chosen.items()) if not _masked(path)]
-
-
-def _masked(path: Path) -> bool:
-    return path.is_symlink() and str(path.readlink()) == os.devnull
+    masked = {name for name, path in chosen.items() if path.is_symlink() and str(path.readlink()) == os.devnull}
+    return [path for name, path in sorted(chosen.items()) if name not in masked]
 
 
 def _unreadable(path: str, error: OSError) -> InvalidInput:
@@ -134,7 +126,7 @@ def parse_fragment(path: str, text: bytes) -> Fragment:
         problems.append(Problem(path, f"not YAML: {type(error).__name__}"))
     if problems:
         raise invalid(problems)
-    return Fragment(path, values)
+    return values
 
 
 def _scalars(root: Any) -> Iterator[Any]:
@@ -156,7 +148,7 @@ def _scalars(root: Any) -> Iterator[Any]:
 def merge(fragments: Iterable[Fragment]) -> dict[str, Value]:
     merged: dict[str, Value] = {}
     for fragment in fragments:
-        merged |= fragment.values
+        merged |= fragment
     return merged
 
 
@@ -167,7 +159,8 @@ def load(directories: Sequence[str | Path] = DIRECTORIES) -> Loaded:
     """
     fragments: list[Fragment] = []
     problems: list[Problem] = []
-    for path in find(directories):
+    paths = find(directories)
+    for path in paths:
         try:
             fragments.append(read(path))
         except InvalidInput as error:
@@ -184,7 +177,7 @@ def load(directories: Sequence[str | Path] = DIRECTORIES) -> Loaded:
     if not settings.node_name:
         settings = msgspec.structs.replace(settings, node_name=os.uname().nodename.lower())
     origins = {key: value.where for key, value in merged.items()}
-    return Loaded(settings, origins, tuple(f.path for f in fragments), find_obsolete(merged))
+    return Loaded(settings, origins, tuple(map(str, paths)), find_obsolete(merged))
 
 
 def salvage(directories: Sequence[str | Path] = DIRECTORIES) -> Settings:

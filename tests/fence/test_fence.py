@@ -18,18 +18,18 @@ import pytest
 from nodeagent.core.etcd.histogram import WAL_FSYNC
 from nodeagent.core.update.fence_view import FenceView
 from nodeagent.errors import Retryable, Terminal
-from nodeagent.fence import control_loop, teardown
+from nodeagent.fence import control_loop
 from nodeagent.fence import fence as module
+from nodeagent.fence.actuators.actuators import SystemPaths, recover
 from nodeagent.fence.actuators.block_queue import Queue
 from nodeagent.fence.actuators.priorities import IDLE, REALTIME, IoPriority
-from nodeagent.fence.actuators.recovery import SystemPaths, recover
 from nodeagent.fence.blockdev.find import SYSROOT
 from nodeagent.fence.fence import ActiveFence, FenceOptions, fenced
 from nodeagent.fence.policy.bounds import Bounds, Idle
 from nodeagent.fence.policy.disks import BlockNode, DeviceNumber, Disks
 from nodeagent.fence.restore_log import RestoreLog
 from nodeagent.fence.sensors import sensors
-from nodeagent.fence.sensors.protected import Protected
+from nodeagent.fence.sensors.sensors import Protected
 from nodeagent.host.c_library import c_library
 from nodeagent.host.dbus.client import Bus
 from nodeagent.reasons import Reason
@@ -132,7 +132,7 @@ class Host:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_loop, "INTERVAL", 0.02)
-    monkeypatch.setattr(teardown, "METADATA_DELAY", 0.0)
+    monkeypatch.setattr(module, "METADATA_DELAY", 0.0)
     monkeypatch.setattr(module, "_filesystem", lambda _paths: ("xfs", "5.14.0"))
     monkeypatch.setattr(sensors, "SCRAPE_INTERVAL", 0.02)
 
@@ -187,7 +187,7 @@ async def test_what_was_written_reaches_the_disk_before_the_limits_go(host: Host
 async def test_queues_keep_their_shape_until_the_file_system_has_written_what_is_its_own(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(teardown, "METADATA_DELAY", 3600.0)
+    monkeypatch.setattr(module, "METADATA_DELAY", 3600.0)
 
     async def stage() -> None:
         async with host.fenced():
@@ -205,7 +205,7 @@ async def test_queues_keep_their_shape_until_the_file_system_has_written_what_is
 
 @pytest.mark.parametrize("why", ["fast", "given up"])
 async def test_without_them_there_is_no_wait(host: Host, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
-    monkeypatch.setattr(teardown, "METADATA_DELAY", 3600.0)
+    monkeypatch.setattr(module, "METADATA_DELAY", 3600.0)
     bounds, idle = (QUICK, Idle(1e-4, 1e-3)) if why == "fast" else (replace(QUICK, deadline=0.1), TERMS.idle)
     async with asyncio.timeout(20), host.fenced(FenceOptions(bounds=bounds, idle=idle)) as fence:
         # Before the unit is limited there are no caps either.
@@ -220,7 +220,7 @@ def _open(view: FenceView) -> bool:
 @pytest.mark.parametrize("how", ["too slow", "cancelled", "unknown"])
 async def test_but_the_wait_is_bounded(host: Host, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     if how == "too slow":
-        monkeypatch.setattr(teardown, "FLUSH_TIMEOUT", 0.2)
+        monkeypatch.setattr(module, "FLUSH_TIMEOUT", 0.2)
     text = "file_dirty some\n" if how == "unknown" else f"file_dirty {6 << 20}\n"
     (host.cgroups / CGROUP.lstrip("/") / "memory.stat").write_text(text)
 
@@ -236,7 +236,7 @@ async def test_but_the_wait_is_bounded(host: Host, monkeypatch: pytest.MonkeyPat
     await asyncio.wait({task}, timeout=20)
     assert task.cancelled() == (how == "cancelled")
     assert host.touched() == {}
-    assert asyncio.get_running_loop().time() - begun < teardown.FLUSH_TIMEOUT or how == "too slow"
+    assert asyncio.get_running_loop().time() - begun < module.FLUSH_TIMEOUT or how == "too slow"
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ async def test_what_is_dirty_goes_to_the_disk_where_others_wait_for_it(
     monkeypatch.setattr(module, "_filesystem", lambda _paths: (filesystem, "6.12.0"))
     monkeypatch.setattr(control_loop, "FLUSH_INTERVAL", 0.02)
     monkeypatch.setattr(control_loop, "_sync", sync)
-    monkeypatch.setattr(teardown, "FLUSH_TIMEOUT", 0.0)
+    monkeypatch.setattr(module, "FLUSH_TIMEOUT", 0.0)
     async with host.fenced() as fence:
         await host.until(fence, lambda view: view.reason == "calm")
         await host.until_so(lambda: bool(synced) or not syncs)
@@ -396,7 +396,7 @@ async def test_the_next_process_restores_what_a_kill_leaves(host: Host, monkeypa
         return None
 
     with monkeypatch.context() as patch:
-        patch.setattr(teardown, "restore", killed)
+        patch.setattr(module, "restore", killed)
         async with host.fenced():
             pass
     assert host.touched().keys() == {"io.max", "max_sectors_kb", "nr_requests", "priorities", "notes"}
@@ -413,7 +413,7 @@ async def test_a_reused_number_is_left_alone(host: Host, monkeypatch: pytest.Mon
         return None
 
     with monkeypatch.context() as patch:
-        patch.setattr(teardown, "restore", killed)
+        patch.setattr(module, "restore", killed)
         async with host.fenced():
             pass
     stat = host.system.proc / str(UPDATER) / "stat"

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from nodeagent.errors import InvalidInput
-from nodeagent.kube.kubeconfig import client_certificate_of, cluster_of, kubeconfig
+from nodeagent.kube.credentials import client_certificate_of, cluster_of, kubeconfig
 
 BOOTSTRAP = """
 current-context: c

@@ -1,70 +1,82 @@
-"""An object that is followed: each state once, through faults, and no faster than agreed."""
+"""The Node is polled: each state is followed once, through faults, and no faster than agreed."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from nodeagent.core.report.handshake import ControllerRequest, read_request
 from nodeagent.errors import AgentError
-from nodeagent.kube.client import KubeClient
+from nodeagent.kube import handshake
+from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.credentials import ClusterAccess
-from nodeagent.kube.handshake import follow
+from nodeagent.kube.handshake import Handshake
 from tests.kube.server import Answer, serving
 from tests.kube.test_client import Clock, kubeconfig
+from tests.kube.test_handshake import Memory
 
 EVERY = 0.02
+
+Poll = Callable[..., Awaitable[tuple[list[tuple[str, str]], list[str], int]]]
 
 
 def version(number: int, uid: str = "u") -> Answer:
     return Answer(body={"metadata": {"uid": uid, "resourceVersion": str(number)}})
 
 
-async def collect(directory: Path, count: int, *answers: Answer) -> tuple[list[Any], list[AgentError | None], int]:
-    """Return the first ``count`` states, the reported faults, and the number of requests."""
-    troubles: list[AgentError | None] = []
-    states: list[Any] = []
-    async with serving(*answers) as server:
-        path = kubeconfig(directory, f"http://127.0.0.1:{server.port}", token="t")
-        async with KubeClient(ClusterAccess(str(path), private=str(directory)), Clock(), timeout=2.0) as client:
-            following = follow(client, "/x", every=EVERY, first_pause=EVERY, on_error=troubles.append)
-            async with asyncio.timeout(20), aclosing(following):
-                async for found in following:
-                    states.append(found and found["metadata"])
-                    if len(states) == count:
-                        break
-        return states, troubles, len(server.requests)
+@pytest.fixture
+def poll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Poll:
+    """Follow ``count`` states; return their uids and versions, the reported faults, and the number of requests."""
+    followed: list[tuple[str, str]] = []
+
+    def read(node: Object) -> ControllerRequest:
+        followed.append((node["metadata"]["uid"], node["metadata"]["resourceVersion"]))
+        return read_request(node)
+
+    async def poll(count: int, *answers: Answer) -> tuple[list[tuple[str, str]], list[str], int]:
+        troubles: list[str] = []
+
+        def trouble(fault: AgentError | None) -> None:
+            troubles.append(fault.reason if fault else "")
+
+        async with serving(*answers) as server:
+            path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}", token="t")
+            async with KubeClient(ClusterAccess(str(path), private=str(tmp_path)), Clock(), timeout=2.0) as client:
+                options: dict[str, Any] = {"changed": lambda _: None, "on_error": trouble, "every": EVERY}
+                running = asyncio.create_task(Handshake(client, "n", Memory(), **options).run())
+                async with asyncio.timeout(20):
+                    while len(followed) < count:
+                        await asyncio.sleep(0.001)
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+            return followed, troubles, len(server.requests)
+
+    monkeypatch.setattr(handshake, "read_request", read)
+    monkeypatch.setattr(handshake, "READ_FIRST_PAUSE", EVERY)
+    return poll
 
 
-async def test_each_state_once(tmp_path: Path) -> None:
+async def test_each_state_once(poll: Poll) -> None:
     gone = Answer(404, {"message": "not found"})
     answers = [version(1), version(1), version(2), gone, gone, version(2), version(2, "another")]
-    states, troubles, requests = await collect(tmp_path, 5, *answers)
-    assert states == [
-        {"uid": "u", "resourceVersion": "1"},
-        {"uid": "u", "resourceVersion": "2"},
-        None,
-        {"uid": "u", "resourceVersion": "2"},
-        {"uid": "another", "resourceVersion": "2"},
-    ]
+    followed, troubles, requests = await poll(4, *answers)
+    assert followed == [("u", "1"), ("u", "2"), ("u", "2"), ("another", "2")]
     assert (troubles, requests) == ([], 7)
 
 
-async def test_an_object_that_never_existed_is_a_state(tmp_path: Path) -> None:
-    states, _, _ = await collect(tmp_path, 1, Answer(404, {}))
-    assert states == [None]
-
-
-async def test_faults_are_reported_and_retried(tmp_path: Path) -> None:
+async def test_faults_are_reported_and_retried(poll: Poll) -> None:
     denied = Answer(403, {"message": "cannot get"})
-    states, troubles, _ = await collect(tmp_path, 2, version(1), denied, denied, version(1), version(2))
-    assert [state["resourceVersion"] for state in states] == ["1", "2"]
-    assert [trouble and trouble.reason for trouble in troubles] == ["KubeForbidden", "KubeForbidden", None]
+    followed, troubles, _ = await poll(2, version(1), denied, denied, version(1), version(2))
+    assert followed == [("u", "1"), ("u", "2")]
+    assert troubles == ["KubeForbidden", ""]
 
 
-async def test_the_poll_interval_is_respected(tmp_path: Path) -> None:
+async def test_the_poll_interval_is_respected(poll: Poll) -> None:
     began = time.monotonic()
-    _, _, requests = await collect(tmp_path, 2, *[version(1)] * 20, version(2))
+    _, _, requests = await poll(2, *[version(1)] * 20, version(2))
     assert time.monotonic() - began >= EVERY * (requests - 1)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from nodeagent.cli._selfcheck import reach_api_server, reach_lease
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
-from nodeagent.kube.selfcheck import reach_api_server, reach_lease
 from tests.kube.server import Answer, Server, serving
 from tests.kube.test_client import kubeconfig
 

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.errors import InvalidInput
-from nodeagent.settings.check import Value, check_values
-from nodeagent.settings.load import Fragment, find, load, merge, read
-from nodeagent.settings.obsolete import IGNORED
+from nodeagent.settings.check import IGNORED, Value, check_values
+from nodeagent.settings.load import find, load, merge, read
 from nodeagent.settings.schema import KEYS, Settings, flatten
 
 HERE = Path(__file__).parent
@@ -177,7 +176,7 @@ def test_windows_are_lists_in_and_out() -> None:
 
 def test_an_empty_file_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("# nothing\n")
-    assert read(tmp_path / "a.yaml").values == {}
+    assert read(tmp_path / "a.yaml") == {}
 
 
 def test_an_obsolete_key_is_ignored_with_a_warning(tmp_path: Path) -> None:
@@ -214,7 +213,7 @@ values = st.recursive(
 def test_whatever_is_in_it_the_answer_is_settings_or_a_problem_for_each_bad_key(
     first: dict[str, object], second: dict[str, object]
 ) -> None:
-    fragments = [Fragment(n, {k: Value(v, n) for k, v in f.items()}) for n, f in (("1", first), ("2", second))]
+    fragments = [{k: Value(v, n) for k, v in f.items()} for n, f in (("1", first), ("2", second))]
     merged = merge(fragments)
     try:
         settings = check_values(merged)

@@ -27,7 +27,7 @@ from integration.bench.fence.buckets import Exceedances, Quantile, bounded_quant
 from nodeagent.cli._render import table
 from nodeagent.core.etcd.histogram import BACKEND_COMMIT, WAL_FSYNC, Histogram, increase, parse, restarted
 from nodeagent.errors import AgentError, InvalidInput
-from nodeagent.fence.sensors.protected import etcd_metrics
+from nodeagent.fence.sensors.sensors import etcd_metrics
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.etcd.detect import detect
 from nodeagent.host.etcd.options import Options

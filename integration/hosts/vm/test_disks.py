@@ -12,7 +12,7 @@ import json, sys
 from nodeagent.fence.blockdev.find import disks_below
 found = disks_below(sys.argv[1:])
 limit = found.limit
-print(json.dumps([[limit.path, str(limit.number)], [disk.path for disk in found.disks], found.layers]))
+print(json.dumps([[limit.path, str(limit.number)], [disk.path for disk in found.disks]]))
 """
 UNIT = "capped.service"
 CAP = 1_000_000  # bytes a second
@@ -20,10 +20,10 @@ FILE, POINT = "/var/disk.img", "/var/stacked"
 SLOW = 120  # seconds: LUKS and LVM without KVM
 
 
-def found_below(vm: Vm, path: str) -> tuple[list[str], list[str], list[str]]:
-    """Path and number of what is limited, paths of the disks at the bottom, and what lies between."""
-    limit, disks, layers = json.loads(vm.run([PYTHON, "-c", FIND, path], timeout=SLOW).stdout)
-    return limit, disks, layers
+def found_below(vm: Vm, path: str) -> tuple[list[str], list[str]]:
+    """Path and number of what is limited, and paths of the disks at the bottom."""
+    limit, disks = json.loads(vm.run([PYTHON, "-c", FIND, path], timeout=SLOW).stdout)
+    return limit, disks
 
 
 def capped_by_systemd(vm: Vm, device: str) -> list[str]:
@@ -37,8 +37,8 @@ def capped_by_systemd(vm: Vm, device: str) -> list[str]:
 
 
 def test_a_limit_is_put_where_the_disk_was_found(vm: Vm) -> None:
-    limit, disks, layers = found_below(vm, "/sysroot")
-    assert (limit[0], disks, layers) == ("/dev/vda", ["/dev/vda"], ["partition"])
+    limit, disks = found_below(vm, "/sysroot")
+    assert (limit[0], disks) == ("/dev/vda", ["/dev/vda"])
     assert capped_by_systemd(vm, limit[0]) == [limit[1]]
 
     # A logical volume on LUKS. Below is a file, since the guest has no other disk to write to.
@@ -54,8 +54,8 @@ def test_a_limit_is_put_where_the_disk_was_found(vm: Vm) -> None:
     vm.run(["mkdir", POINT])
     vm.run(["mount", "/dev/group/volume", POINT])
 
-    limit, disks, layers = found_below(vm, POINT)
-    assert (limit[0], layers) == (loop, ["LVM", "dm-crypt"])
+    limit, disks = found_below(vm, POINT)
+    assert limit[0] == loop
     assert disks == ["/dev/vda"], "the file is there"
     # For a volume, systemd 257 stops one layer below it, so the setting must name the device itself.
     assert capped_by_systemd(vm, limit[0]) == [limit[1]]

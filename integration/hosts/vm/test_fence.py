@@ -91,7 +91,7 @@ from pathlib import Path
 
 from nodeagent.host.dbus.client import Bus
 from nodeagent.fence.fence import FenceOptions, fenced
-from nodeagent.fence.sensors.protected import Protected
+from nodeagent.fence.sensors.sensors import Protected
 from nodeagent.fence.restore_log import RestoreLog
 
 

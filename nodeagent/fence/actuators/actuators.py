@@ -2,7 +2,7 @@
 
 A failure is listed in ``missing``, and that limit is not tried again. Caps are an exception: they are requested again
 at each decision, because the kernel may have been slow. ``restore`` restores everything even if parts of it fail; what
-could not be restored stays in the restore log, and ``recovery.recover`` tries again.
+could not be restored stays in the restore log, and ``recover`` tries again.
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ import math
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 from nodeagent.errors import AgentError
+from nodeagent.fence.actuators import block_queue, cgroup
 from nodeagent.fence.actuators.block_queue import Queue, SysfsQueue
 from nodeagent.fence.actuators.cgroup import UnitIo, dirty_bytes, processes, written_bytes
-from nodeagent.fence.actuators.priorities import Priorities
-from nodeagent.fence.actuators.recovery import SystemPaths, run_all
+from nodeagent.fence.actuators.object_fsync import ObjectFsync, units_left
+from nodeagent.fence.actuators.priorities import IoPriority, Priorities
 from nodeagent.fence.policy.controller import IoLimits
 from nodeagent.fence.policy.disks import Disks
 from nodeagent.fence.policy.shape import QueueFacts, Shape, UnshapedQueue
@@ -31,6 +35,20 @@ _PRIORITY_INTERVAL = 5.0
 
 # ``fence.policy.shape.choose_shape`` without the facts.
 Choose = Callable[[QueueFacts], Shape | UnshapedQueue]
+
+
+@dataclass(frozen=True, slots=True)
+class SystemPaths:
+    """Tests pass other places than those of the kernel."""
+
+    cgroups: Path = Path("/sys/fs/cgroup")
+    disks: Path = Path("/sys/dev/block")
+    priorities: IoPriority | None = None
+    proc: Path = Path("/proc")
+    objects: Callable[[Bus, RestoreLog, str], ObjectFsync] = ObjectFsync
+
+
+DEFAULT: Final = SystemPaths()
 
 
 class Actuators:
@@ -128,7 +146,7 @@ class Actuators:
         """Restore everything; return a message for each failure."""
         self.shaping = False
         queues = (queue.restore for queue in self._queues)
-        return await run_all(*queues, self._unit.end, self._priorities.restore, self._objects.end)
+        return await _run_all(*queues, self._unit.end, self._priorities.restore, self._objects.end)
 
     def _queues_writable(self) -> bool:
         files = [self._system.disks / str(disk.number) / "queue/max_sectors_kb" for disk in self._disks.disks]
@@ -188,3 +206,35 @@ class Actuators:
     def _miss(self, what: str) -> None:
         if what not in self.missing:
             self.missing.append(what)
+
+
+async def recover(bus: Bus, restore_log: RestoreLog, system: SystemPaths = DEFAULT) -> tuple[bool, list[str]]:
+    """Restore what a killed agent left. Called first at the start.
+
+    Return whether there was anything, and a message for each failure. Raises nothing that the host can cause.
+    """
+    try:
+        left = await restore_log.load()
+    except AgentError as error:
+        return True, [error.message]
+    if not left:
+        return False, []
+    return True, await _run_all(
+        partial(block_queue.recover, restore_log, system.disks),
+        partial(cgroup.recover, bus, restore_log, system.cgroups),
+        Priorities(restore_log, system.priorities, system.proc).restore,
+        *(system.objects(bus, restore_log, unit).end for unit in units_left(left)),
+    )
+
+
+async def _run_all(*steps: Callable[[], Awaitable[object]]) -> list[str]:
+    """Run all steps; return a message for each that failed."""
+    failed = []
+    for step in steps:
+        try:
+            await step()
+        except AgentError as error:
+            failed.append(error.message)
+        except Exception as error:  # noqa: BLE001 - otherwise the steps after it would be skipped
+            failed.append(f"{type(error).__name__}: {error}")
+    return failed

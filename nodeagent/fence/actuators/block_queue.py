@@ -139,7 +139,9 @@ class Queue:
         # A scheduler has a depth of its own. The depth of the disk itself can only be set without one.
         await self._write({_SCHEDULER: _NONE})
         if found.scheduler != _NONE and found.bare_depth is None:
-            found = replace(found, bare_depth=await self._read(_DEPTH))
+            with translated("read the queue of", self._path):
+                bare_depth = await asyncio.to_thread(self._queue.read, _DEPTH)
+            found = replace(found, bare_depth=bare_depth)
             await self._note(found)
         await asyncio.to_thread(self._put_depth, depth)
         await self._write({_SCHEDULER: scheduler or found.scheduler})
@@ -177,15 +179,12 @@ class Queue:
 
     def _found(self) -> _Found:
         with translated("read the queue of", self._path):
-            iosched = {}
-            for name in self._queue.names("iosched"):
-                iosched[name] = self._queue.read(f"iosched/{name}")
             return _Found(
                 identity=self._queue.identity(),
                 max_sectors_kb=self._queue.read(_SIZE),
                 scheduler=_chosen(self._queue.read(_SCHEDULER)),
                 nr_requests=self._queue.read(_DEPTH),
-                iosched=iosched,
+                iosched={name: self._queue.read(f"iosched/{name}") for name in self._queue.names("iosched")},
                 wbt=self._wbt(),
             )
 
@@ -196,10 +195,6 @@ class Queue:
             if error.errno not in (errno.ENOENT, errno.EINVAL):
                 raise
             return None
-
-    async def _read(self, name: str) -> str:
-        with translated("read the queue of", self._path):
-            return await asyncio.to_thread(self._queue.read, name)
 
     async def _write(self, values: Mapping[str, str]) -> None:
         await asyncio.to_thread(self._put, values)

@@ -63,7 +63,7 @@ class UnitIo:
     async def begin(self) -> None:
         """Save the original values, once. ``Terminal`` (``NoIoControl``) on a host where systemd cannot set limits:
         cgroup v1, or no io controller."""
-        if not await asyncio.to_thread(_has_io, self._cgroups):
+        if "io" not in (await asyncio.to_thread(_text, self._cgroups / "cgroup.controllers")).split():
             message = f"{self._cgroups}: no cgroup v2 with an io controller, so nothing is limited"
             raise Terminal(message, reason=Reason.NO_IO_CONTROL)
         # The log of a killed agent has the original values. The present ones are its limits.
@@ -76,7 +76,8 @@ class UnitIo:
         """Set the limits on ``disk``; None: no limit. ``Retryable`` (``LimitNotHeld``) if the unit runs and
         the kernel has another limit."""
         values = {_BANDWIDTH: write_bps, _IOPS: write_iops}
-        await self._set({name: [[disk.path, _u64(value)]] for name, value in values.items()})
+        limits = {name: _NO_LIMIT if value is None else value for name, value in values.items()}
+        await self._set({name: [[disk.path, value]] for name, value in limits.items()})
         wanted = {"wbps": write_bps, "wiops": write_iops}
         number = str(disk.number)
         held = await self._settled(
@@ -89,11 +90,8 @@ class UnitIo:
     async def end(self) -> None:
         """Restore the original values; no effect without ``begin``. If that fails, the entry of the log stays."""
         note = (await self._restore_log.load()).get(self._key)
-        if note is not None:
-            await self._unlimit(note)
-            await self._restore_log.clear(self._key)
-
-    async def _unlimit(self, note: str) -> None:
+        if note is None:
+            return
         found = self._read_note(note)
         now = {name: await self._get(name) for name in found}
         changed = {name: value for name, value in found.items() if now[name] != value}
@@ -106,6 +104,7 @@ class UnitIo:
             if held is not None:
                 message = f"{self._unit}: the kernel still limits its writes ({held})"
                 raise Retryable(message, reason=Reason.LIMITS_NOT_RESET)
+        await self._restore_log.clear(self._key)
 
     def _read_note(self, note: str) -> Mapping[str, Sequence[Any]]:
         try:
@@ -170,10 +169,6 @@ def parse_io_max(text: str) -> IoMax:
     return found
 
 
-def _u64(value: int | None) -> int:
-    return _NO_LIMIT if value is None else value
-
-
 def _text(file: Path) -> str:
     """Return "" if the file is missing: the cgroup has no controller yet, or was removed."""
     with translated("read", str(file)):
@@ -183,10 +178,6 @@ def _text(file: Path) -> str:
             if error.errno in (errno.ENOENT, errno.ENODEV):
                 return ""
             raise
-
-
-def _has_io(cgroups: Path) -> bool:
-    return "io" in _text(cgroups / "cgroup.controllers").split()
 
 
 def written_bytes(cgroup: Path, disk: BlockNode) -> int | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from nodeagent.errors import Retryable
@@ -121,9 +121,9 @@ class ObjectFsync:
             self._copy.unlink(missing_ok=True)
 
 
-async def units_left(restore_log: RestoreLog) -> Sequence[str]:
-    """Return the units for which a killed agent left the option set."""
-    return [key.removeprefix(_KEY) for key in await restore_log.load() if key.startswith(_KEY)]
+def units_left(keys: Iterable[str]) -> Sequence[str]:
+    """Return the units for which a killed agent left the option set, from the keys of the restore log."""
+    return [key.removeprefix(_KEY) for key in keys if key.startswith(_KEY)]
 
 
 def with_object_fsync(text: str) -> str | None:

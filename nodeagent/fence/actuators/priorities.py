@@ -127,7 +127,8 @@ class Priorities:
     def _set(self, values: Mapping[int, int]) -> None:
         for thread, value in values.items():
             try:
-                self._kernel.set(thread, _settable(value))
+                # The kernel may show a level for a task that never set a class, and reject that value.
+                self._kernel.set(thread, value if value >> _CLASS_SHIFT else 0)
             except ProcessLookupError:
                 continue
             except OSError as error:
@@ -155,11 +156,6 @@ class Priorities:
             return text.rpartition(")")[2].split()[_START]
         except (OSError, IndexError):
             return None
-
-
-def _settable(value: int) -> int:
-    """The kernel may show a level for a task that never set a class, and reject that value."""
-    return value if value >> _CLASS_SHIFT else 0
 
 
 def _call(which: int, *arguments: int) -> int:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -82,8 +83,11 @@ class Udev:
         self._library: Any = pyudev
 
     def node(self, number: DeviceNumber) -> BlockNode | None:
-        device = self._device(number)
-        if device is None or device.device_node is None:
+        try:
+            device = self._library.Devices.from_device_number(self._context, "block", os.makedev(*number))
+        except self._library.DeviceNotFoundError:
+            return None
+        if device.device_node is None:
             return None
         loop_file = _attribute(device, "loop/backing_file")
         parent = device.find_parent("block", "disk") if device.device_type == "partition" else None
@@ -100,12 +104,6 @@ class Udev:
             nvme_multipath="/nvme-subsystem/" in device.sys_path,
         )
 
-    def _device(self, number: DeviceNumber) -> Any:
-        try:
-            return self._library.Devices.from_device_number(self._context, "block", os.makedev(*number))
-        except self._library.DeviceNotFoundError:
-            return None
-
 
 def number_of(device: int) -> DeviceNumber:
     """Convert a ``dev_t``, as in ``st_dev``."""
@@ -118,21 +116,12 @@ def _attribute(device: Any, name: str) -> str:
 
 
 def _slaves(sys_path: Path) -> tuple[DeviceNumber, ...]:
-    try:
-        return _numbers((sys_path / "slaves").iterdir())
-    except FileNotFoundError:
-        # A partition has no such directory.
-        return ()
-
-
-def _numbers(entries: Iterable[Path]) -> tuple[DeviceNumber, ...]:
     found = []
-    for entry in entries:
-        try:
-            major, _, minor = (entry / "dev").read_text().strip().partition(":")
-        except OSError:
-            continue
-        found.append(DeviceNumber(int(major), int(minor)))
+    # A partition has no such directory.
+    for entry in (sys_path / "slaves").glob("*/dev"):
+        with suppress(OSError):
+            major, _, minor = entry.read_text().strip().partition(":")
+            found.append(DeviceNumber(int(major), int(minor)))
     return tuple(sorted(found))
 
 

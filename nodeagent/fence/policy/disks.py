@@ -44,8 +44,6 @@ class BlockNode:
 
     @property
     def kind(self) -> str:
-        if self.disk is not None:
-            return "partition"
         if self.md_level:
             return f"md {self.md_level}"
         if self.dm_uuid:
@@ -70,8 +68,6 @@ class Disks:
 
     limit: BlockNode
     disks: tuple[BlockNode, ...]
-    # The layers above ``limit``, the top first.
-    layers: tuple[str, ...]
     # Messages for operators about unusual layers and their effect on the limits.
     notes: tuple[str, ...] = ()
 
@@ -83,7 +79,6 @@ class Disks:
 def find(top: DeviceNumber, lookup: Lookup) -> Disks | None:
     """Return the disks below a device; None if ``top`` or a device below it is not visible."""
     node = lookup(top)
-    layers: list[str] = []
     notes: list[str] = []
     for _ in range(_LAYERS):
         if node is None:
@@ -91,18 +86,15 @@ def find(top: DeviceNumber, lookup: Lookup) -> Disks | None:
         below = _only(node, lookup)
         if below is None:
             break
-        layers.append(node.kind)
         if node.kind == "multipath":
             notes.append("multipath with one path: systemd limits that path, where the kernel may ignore the limit")
         node = lookup(below)
     if node is None:
         return None
-    if node.disk is not None:
-        layers.append(node.kind)
-        if (node := lookup(node.disk)) is None:
-            return None
+    if node.disk is not None and (node := lookup(node.disk)) is None:
+        return None
     disks = tuple(_bottom(node, lookup))
-    return Disks(node, disks, tuple(layers), (*notes, *_notes(node, disks)))
+    return Disks(node, disks, (*notes, *_notes(node, disks)))
 
 
 def _only(node: BlockNode, lookup: Lookup) -> DeviceNumber | None:

@@ -21,8 +21,8 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from nodeagent.host.fs.atomic import temp_name
 from nodeagent.host.fs.os_errors import fault, translated
@@ -38,8 +38,7 @@ _JOIN_TIMEOUT = 2.0
 _NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT)
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeSample:
+class ProbeSample(NamedTuple):
     """Seconds. ``waiting``: age of the oldest append that is not synced yet, 0 if there is none."""
 
     latencies: tuple[float, ...]

@@ -1,35 +1,63 @@
-"""The latency of the protected workload, from its metrics and a probe on its file system.
+"""The workload that the fence protects: etcd on this host, or one of the caller; and its latency.
 
-Each source may be missing at the start and may fail later. Then it returns no readings, which the controller expects,
-and the reason is in ``missing``. A separate task fetches the metrics, so that a slow page does not delay the others.
+The latency comes from the metrics of the workload and from a probe on its file system. Each source may be missing at
+the start and may fail later. Then it returns no readings, which the controller expects, and the reason is in
+``missing``. A separate task fetches the metrics, so that a slow page does not delay the others.
+
+The modules that detect etcd are imported on first use, because most hosts have no etcd and never stage anything.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from nodeagent.core.etcd.disk_latency import HISTOGRAMS, DiskLatency
 from nodeagent.core.etcd.histogram import WAL_FSYNC, Histogram, above, increase, parse
 from nodeagent.core.update.fence_view import p50_of, p99_of
-from nodeagent.errors import AgentError
+from nodeagent.errors import AgentError, Retryable
 from nodeagent.fence.policy.bounds import Idle
 from nodeagent.fence.policy.signals import ETCD_STALL, STALL, Reading, of_etcd, of_probe, target
-from nodeagent.fence.sensors.probe import FsyncProbe, fsync_probe
-from nodeagent.fence.sensors.protected import Protected, Scrape
+from nodeagent.fence.sensors.probe import FsyncProbe, ProbeSample, fsync_probe
+from nodeagent.host.http import HttpFault, request
+from nodeagent.reasons import Reason
+
+if TYPE_CHECKING:
+    from nodeagent.host.etcd.detect import Found
+    from nodeagent.host.etcd.options import Options
 
 # Seconds between two pages of metrics, and twice that if the probe works as well: a page costs etcd more than the
 # agent. With a longer interval, a slow page would leave the controller without a fresh reading. An idle member does
 # some tens of fsyncs in this time.
 SCRAPE_INTERVAL = 2.0
+# Seconds for one page of metrics. etcd serves it from memory, so a longer wait means trouble.
+TIMEOUT: Final = 3.0
 # Appends per second of the probe while the limits are set: each costs a slow disk two or three requests.
 _PACE = 4.0
 # Seconds of the probe that are judged together: one second has too few samples to be strained.
 _WINDOW = 3.0
 # Seconds that the p99 in the status covers.
 _RECENT = 60.0
+
+Scrape = Callable[[], Awaitable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Protected:
+    """Each source of the latency may be missing. ``directory``: any directory on its file system, for the probe.
+    ``scrape``: returns its metrics as text, with the names of etcd; raises ``AgentError``. ``pids``: returns its
+    processes, for priorities; it may block. ``missing``: messages about sources that were not found."""
+
+    directory: Path | None = None
+    scrape: Scrape | None = None
+    pids: Callable[[], Sequence[int]] = tuple
+    missing: tuple[str, ...] = ()
 
 
 class Sensors:
@@ -46,21 +74,16 @@ class Sensors:
         self._etcd_stalls: float | None = None
 
     async def measure_idle(self, seconds: float) -> Idle | None:
-        """Measure the fsyncs of the idle disk; they determine which ones count as slow.
-
-        None if the probe cannot measure; then the strictest target applies.
-        """
-        found = None
-        if self._probe is not None and seconds:
-            await asyncio.sleep(seconds)
-            latencies, _waiting = self._take()
-            p50, p99 = p50_of(latencies), p99_of(latencies)
-            found = None if p50 is None or p99 is None else Idle(p50, p99)
-        self.expect(found)
-        return found
+        """Measure the fsyncs of the idle disk, which determine which ones count as slow. None if the probe cannot."""
+        if self._probe is None or not seconds:
+            return None
+        await asyncio.sleep(seconds)
+        latencies, _waiting = self._take()
+        p50, p99 = p50_of(latencies), p99_of(latencies)
+        return None if p50 is None or p99 is None else Idle(p50, p99)
 
     def expect(self, idle: Idle | None) -> None:
-        """Use this measurement, and count stalls from now on."""
+        """Use this measurement, or the strictest target without one, and count stalls from now on."""
         self._target = target(None if idle is None else idle.p99)
         if self._probe is not None:
             self._probe.pace(_PACE)
@@ -80,7 +103,7 @@ class Sensors:
         return p99_of([latency for _, latencies in self._taken for latency in latencies])
 
     def readings(self) -> list[Reading]:
-        now = _now()
+        now = loop_time()
         found = self._etcd
         # The last one counts until it is stale, so that none is missed in a slow turn.
         self._etcd = found[-1:]
@@ -115,19 +138,18 @@ class Sensors:
         over = increase([before, histogram]) if before is not None else None
         if over is None:
             return
-        if (reading := of_etcd(_now(), over, self._target)) is not None:
+        if (reading := of_etcd(loop_time(), over, self._target)) is not None:
             self._etcd.append(reading)
         self._etcd_stalls = (self._etcd_stalls or 0.0) + above(ETCD_STALL, over)
 
-    def _take(self) -> tuple[tuple[float, ...], float]:
+    def _take(self) -> ProbeSample:
         assert self._probe is not None
         try:
-            taken = self._probe.take()
+            return self._probe.take()
         except AgentError as error:
             self._miss(error.message)
             self._probe = None
-            return (), 0.0
-        return taken.latencies, taken.waiting
+            return ProbeSample((), 0.0)
 
     def _miss(self, why: str) -> None:
         if why not in self.missing:
@@ -157,5 +179,81 @@ async def open_sensors(protected: Protected) -> AsyncIterator[Sensors]:
             await asyncio.gather(task, return_exceptions=True)
 
 
-def _now() -> float:
+async def find_etcd(root: Path = Path("/")) -> Protected | None:
+    """Return the member of etcd on this host; None if there is none."""
+    from nodeagent.host.etcd.detect import detect
+
+    found = await asyncio.to_thread(detect, root)
+    if found is None:
+        return None
+    directory = await asyncio.to_thread(_data_of, found, root)
+    missing: tuple[str, ...] = () if directory else ("the directory of etcd's data is not known",)
+    scrape: Scrape | None = None
+    try:
+        scrape = await etcd_metrics(found.options)
+    except AgentError as error:
+        missing += (f"etcd's metrics: {error.message}",)
+    # The processes are found at each call, because etcd may be restarted during a staging.
+    return Protected(directory, scrape, lambda: _members(root), missing)
+
+
+def _members(root: Path) -> Sequence[int]:
+    """Return the processes of the member, without those of ordinary users.
+
+    They get the real-time class of I/O, which starves all other users of the disk.
+    """
+    from nodeagent.host.etcd.processes import processes
+
+    return [process.pid for process in processes(root) if process.is_of_the_system]
+
+
+async def etcd_metrics(options: Options) -> Scrape:
+    """Return a function that fetches the metrics from the first address that replies, with the certificates of etcd.
+
+    ``Retryable`` (``NoMetrics``) if none replies, ``Unreachable`` (``EtcdCredentials``) if a certificate is unreadable.
+    """
+    from nodeagent.host.etcd.access import client_tls
+    from nodeagent.host.etcd.options import metrics_urls
+
+    urls = metrics_urls(options)
+    tls = None
+    if any(url.startswith("https:") for url in urls):
+        tls = await asyncio.to_thread(client_tls, options)
+    last: Retryable | None = None
+    # Which address has the metrics depends on two options and the version, so each one is tried.
+    for url in urls:
+        try:
+            await _page(url, tls)
+        except Retryable as error:
+            # The first address is the one of the options, so its error explains more than those of the guesses.
+            last = last or error
+        else:
+            return lambda url=url: _page(url, tls)  # type: ignore[misc]
+    raise last or Retryable("no address is known", reason=Reason.NO_METRICS)
+
+
+async def _page(url: str, tls: ssl.SSLContext | None) -> str:
+    try:
+        answer = await request("GET", url, tls=tls, timeout=TIMEOUT)
+    except HttpFault as error:
+        raise Retryable(f"{url}: {error}", reason=Reason.NO_METRICS) from error
+    if answer.status != 200:
+        raise Retryable(f"{url}: status {answer.status}", reason=Reason.NO_METRICS)
+    return answer.body.decode(errors="replace")
+
+
+def _data_of(found: Found, root: Path) -> Path | None:
+    """Return the data directory. Its option may not be readable, so the usual places are tried as well."""
+    from nodeagent.host.etcd.detect import DATA
+
+    option = found.options.get("data-dir")
+    for path in (*([Path(option)] if option else []), *(root / place for place in DATA)):
+        with suppress(OSError):
+            if path.is_dir():
+                return path
+    return None
+
+
+def loop_time() -> float:
+    """Return the steady time of the running loop."""
     return asyncio.get_running_loop().time()

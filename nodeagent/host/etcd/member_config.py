@@ -21,7 +21,7 @@ from nodeagent.host.etcd.options import Options, from_config
 from nodeagent.host.fs.atomic import new_file
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.reasons import Reason
-from nodeagent.settings.etcd_member import ETCD_MEMBER_FILE, EtcdMemberSettings, parse_etcd_member
+from nodeagent.settings.cluster import ETCD_MEMBER_FILE, EtcdMemberSettings, parse_etcd_member
 
 MEMBER_FILE: Final = Path("/run/nodeagent/etcd/member.json")
 # nodeagent knows the present members; a list in a file of the admin would be that of the installation.

@@ -50,7 +50,7 @@ def test_wherever_events_go(
     entries: list[Any] = []
     lines: list[str] = []
     report = Report(Status())
-    monkeypatch.setattr("nodeagent.log.lines.Lines.send", lambda _self, entry: entries.append(dict(entry)))
+    monkeypatch.setattr("nodeagent.log.Lines.send", lambda _self, entry: entries.append(dict(entry)))
     log.setup("debug")
     report.add(to_journal)
     report.add(to_notify(lines.append))

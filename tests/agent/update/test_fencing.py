@@ -21,7 +21,7 @@ from nodeagent.fence.fence import ActiveFence, FenceOptions
 from nodeagent.fence.host_fence import HostFence
 from nodeagent.fence.policy.bounds import Idle
 from nodeagent.fence.restore_log import RestoreLog
-from nodeagent.fence.sensors.protected import Protected
+from nodeagent.fence.sensors.sensors import Protected
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.dbus.client import Bus
 from nodeagent.reasons import Reason
@@ -87,7 +87,7 @@ class Fenced:
         self.victims: list[Protected] = []
         self.found: Protected | None = Protected(Path("/var/lib/etcd"))
         monkeypatch.setattr("nodeagent.fence.fence.fenced", self.fenced)
-        monkeypatch.setattr("nodeagent.fence.sensors.protected.find_etcd", self.find)
+        monkeypatch.setattr("nodeagent.fence.sensors.sensors.find_etcd", self.find)
 
     async def find(self) -> Protected | None:
         return self.found

@@ -11,8 +11,7 @@ import pytest
 
 from nodeagent.agent.report.dbus import NAME, PATH
 from nodeagent.cli._client import Client
-from nodeagent.cli._ending import Ending
-from nodeagent.cli._follow import request_and_wait
+from nodeagent.cli._follow import Ending, request_and_wait
 from nodeagent.cli.cancel import _cancel as cancel
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.errors import InvalidInput, Refused
@@ -44,10 +43,10 @@ def host(tmp_path: Path, private_bus: PrivateBus, monkeypatch: pytest.MonkeyPatc
 async def apply(client: Client, config: ConfigSource) -> Ending:
     """`nodeagent apply --wait --json`."""
 
-    async def send() -> tuple[str, str]:
-        return config.name, await client.apply(config.text.decode())
+    async def send() -> dict[str, Any]:
+        return {"config": config.name, "digest": await client.apply(config.text.decode())}
 
-    return (await request_and_wait(client, send, silent=True))[2]
+    return (await request_and_wait(client, send, silent=True))[1]
 
 
 async def until(client: Client, **expected: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from nodeagent.cli import _client, _io
-from nodeagent.cli._ending import Ending, ending_without_signal
+from nodeagent.cli._follow import Ending, ending_without_signal
 from nodeagent.core.plan.plan import DISRUPTION_WORDS
 from nodeagent.core.update.outcome import exit_code
 from nodeagent.errors import InvalidInput, Problem, Refused, Terminal, Unreconcilable

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.cli._update_view import update_lines
+from nodeagent.cli.history import update_lines
 from nodeagent.core.update.trail import Boot, FenceTrail, Span, Trail, trail_to_dict
 from nodeagent.errors import InvalidInput
 from nodeagent.reasons import Reason

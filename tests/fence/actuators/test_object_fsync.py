@@ -67,7 +67,7 @@ async def test_a_daemon_that_does_not_run_needs_no_restart(host: Host) -> None:
     assert "per-object-fsync=true" in host.copy.read_text()
     assert host.config.read_text() == REPO
     assert host.jobs == []
-    assert await units_left(host.restore_log) == [UNIT]
+    assert units_left(await host.restore_log.load()) == [UNIT]
     await host.fsync().end()
     assert not host.drop_in.exists()
     assert await host.restore_log.load() == {}

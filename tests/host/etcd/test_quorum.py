@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.fence.sensors.protected import find_etcd
+from nodeagent.fence.sensors.sensors import find_etcd
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.etcd.detect import detect
 from nodeagent.host.etcd.options import Endpoints, Options, endpoints

@@ -22,7 +22,7 @@ from nodeagent.core.update.fence_view import FenceView, fence_to_dict
 from nodeagent.fence.fence import FenceOptions, fenced
 from nodeagent.fence.policy.bounds import Bounds
 from nodeagent.fence.restore_log import RestoreLog
-from nodeagent.fence.sensors.protected import Protected, etcd_metrics
+from nodeagent.fence.sensors.sensors import Protected, etcd_metrics
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.etcd.options import Options
 
