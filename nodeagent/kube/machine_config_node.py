@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from nodeagent.core.coordination.kube_time import seconds_time
-from nodeagent.core.report.conditions import NodeState
 from nodeagent.core.report.machine_config_node import UpdateProgress, changed_status
+from nodeagent.core.report.node_events import NodeState
 from nodeagent.core.update.ports.host import Clock
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import NotFound

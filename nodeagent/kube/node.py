@@ -12,7 +12,7 @@ from typing import Final
 
 from nodeagent.core.coordination.kube_time import seconds_time
 from nodeagent.core.coordination.readiness import unready
-from nodeagent.core.report.conditions import NodeState, conditions, differing
+from nodeagent.core.report.node_events import NodeState, conditions, differing
 from nodeagent.core.update.ports.host import Clock
 from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.errors import Forbidden, NotFound

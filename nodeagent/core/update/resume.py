@@ -1,4 +1,4 @@
-"""Decide how to continue from a stored record after a start: one pure function, tested as a table.
+"""Decide how to continue from a stored record after a start or a failure: pure functions, tested as tables.
 
 The machine may have been killed, power-cut or rebooted at any point. The record says what was intended, the facts
 say which boot this is; the disk itself is read later, by the executor and by verification.
@@ -7,6 +7,9 @@ A soft reboot started every service again, and nothing below: not the kernel, an
 is the boot that an update waits for only where services are all that matters: not for the OS and not for a plan with a
 reboot, unless a soft one was chosen for it; and in a fallback neither for an entry that only a kernel reads
 (``core.plan.reboot_kind``) nor after a soft reboot that did not help.
+
+An update has one fallback reboot at most, or a soft one and then a full one, so there is no reboot loop. A planned soft
+reboot is followed by at most one full one.
 """
 
 from __future__ import annotations
@@ -94,3 +97,36 @@ def needs_kernel_boot(record: Record) -> bool:
         return False
     changes = (Change(str(c.get("domain")), str(c.get("key")), ChangeKind.MODIFIED) for c in plan.get("changes", ()))
     return bool(record.leg.soft_failed) or any(map(kernel_start, changes))
+
+
+class FailureResponse(StrEnum):
+    REBOOT = "reboot"
+    REVERT = "revert"
+    DEGRADE = "degrade"
+
+
+def after_failure(
+    record: Record, *, curable: bool, planned_reboot: bool, may_reboot: bool, revert: bool
+) -> FailureResponse:
+    """Decide what follows the failure of an update.
+
+    ``curable``: a reboot may help, as it does for an action that failed or was late; it does not for a file that
+    another program keeps changing. ``may_reboot`` and ``revert`` are settings of the host.
+    """
+    otherwise = FailureResponse.REVERT if revert else FailureResponse.DEGRADE
+    match record.leg, record.phase:
+        case Apply(reboots=0, reboot_instead=""), Phase.ACTING | Phase.VERIFYING if (
+            curable and may_reboot and not planned_reboot
+        ):
+            # Before these phases there is nothing yet that a reboot would start.
+            return FailureResponse.REBOOT
+        case Apply(kind=RebootKind.SOFT, soft_failed="") | Fallback(
+            kind=RebootKind.SOFT, soft_failed=""
+        ), Phase.VERIFYING if curable and may_reboot:
+            # The services started again, and not the kernel: the full reboot is still to come.
+            return FailureResponse.REBOOT
+        case Apply() | Fallback(), phase if phase is not Phase.RELEASING:
+            return otherwise
+        case _:
+            # A revert that fails too, or that does not exist: only an operator can know what is right.
+            return FailureResponse.DEGRADE

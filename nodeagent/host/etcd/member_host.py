@@ -13,8 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
 
-from nodeagent.core.etcd.member_facts import Identity, MemberFacts
-from nodeagent.core.etcd.member_start import check_version, decide_start
+from nodeagent.core.etcd.member_facts import Identity, MemberFacts, check_version, decide_start
 from nodeagent.core.etcd.membership import (
     AddLearner,
     ArchiveData,

@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.etcd.member_facts import DataDirectory, Identity, MemberFacts
-from nodeagent.core.etcd.member_start import MemberStart, check_version, decide_start
+from nodeagent.core.etcd.member_facts import (
+    DataDirectory,
+    Identity,
+    MemberFacts,
+    MemberStart,
+    check_version,
+    decide_start,
+)
 from nodeagent.core.etcd.membership import (
     AddLearner,
     ArchiveData,

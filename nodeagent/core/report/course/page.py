@@ -6,11 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
-from nodeagent.core.report.course.comparison import Comparison, MeasuredReboot, Part, comparison_of
 from nodeagent.core.report.course.drawing import DESK, PHONE, Layout, draw
 from nodeagent.core.report.course.marks import fit, length, rect, text
 from nodeagent.core.report.course.style import STYLE
-from nodeagent.core.report.course.timeline import Bar, PartKind, Timeline, timeline_of
+from nodeagent.core.report.course.timeline import (
+    Bar,
+    Comparison,
+    MeasuredReboot,
+    Part,
+    PartKind,
+    Timeline,
+    comparison_of,
+    timeline_of,
+)
 from nodeagent.core.report.history import UPDATE_UNDER_WAY
 
 # The enlarged part is drawn if it is less than this part of the whole.
