@@ -1,6 +1,6 @@
 """The Node of this host: whether it is ready, and the conditions that the agent writes.
 
-``core.coordination.readiness`` and ``core.report.conditions`` decide.
+``core.coordination.readiness`` and ``core.report.node_events`` decide.
 """
 
 from __future__ import annotations

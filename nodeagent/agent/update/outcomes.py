@@ -50,7 +50,7 @@ REFUSALS: Final = frozenset({Reason.BOOTLOADER_TOO_OLD, Reason.BOOTLOADER_UPDATE
 
 
 async def failed(run: Run, message: str, reason: str, *, curable: bool) -> Transition:
-    """Return the transition after a failure. ``curable`` as in ``core.update.failure``."""
+    """Return the transition after a failure. ``curable`` as in ``core.update.resume``."""
     if isinstance(run.record.leg, Prepare):
         return await _failed_before_writing(run, message, reason)
     # The right to disrupt the node was taken away, so neither a reboot nor a revert may follow.

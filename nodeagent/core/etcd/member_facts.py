@@ -105,15 +105,8 @@ def by_id(survey: EtcdSurvey, member: str) -> Member | None:
 LEARNERS_KEPT: Final = (3, 5, 26)
 
 
-@dataclass(frozen=True, slots=True)
-class MemberStart:
-    """A permission to start. ``initial_cluster`` is "" for a member with data: etcd does not read it then."""
-
-    initial_cluster: str = ""
-
-
-def decide_start(facts: MemberFacts) -> MemberStart | Refusal:
-    """Decide whether etcd may start on this host, and with which members.
+def decide_start(facts: MemberFacts) -> str | Refusal:
+    """Return ``initial-cluster`` if etcd may start on this host, "" for a member with data: etcd does not read it then.
 
     This is the table of OpenShift's discover-etcd-initial-cluster with two more facts: the identity in the write-ahead
     log, and the note of this host.
@@ -124,10 +117,10 @@ def decide_start(facts: MemberFacts) -> MemberStart | Refusal:
             return facts.unreachable
         if data.identity is None or (note is not None and note != data.identity):
             return Refusal(Reason.ETCD_DATA_FOREIGN, "the data are not those of the member that this host had")
-        return MemberStart()
+        return ""
     member = member_here(facts)
     if member is not None and has_data_of(facts, member):
-        return MemberStart() if has_address(facts, member) else moved(member)
+        return "" if has_address(facts, member) else moved(member)
     if member is None and not data.present:
         return Refusal(Reason.ETCD_NOT_MEMBER, f"no member of the cluster has the address {', '.join(facts.peers)}")
     if member is None and data.identity is not None and data.identity.cluster == facts.cluster:
@@ -140,7 +133,7 @@ def decide_start(facts: MemberFacts) -> MemberStart | Refusal:
     assert member is not None
     if member.name:
         return data_lost(member)
-    return same_name(facts, facts.survey, member.id) or MemberStart(_initial_cluster(facts, facts.survey, member))
+    return same_name(facts, facts.survey, member.id) or _initial_cluster(facts, facts.survey, member)
 
 
 def _initial_cluster(facts: MemberFacts, survey: EtcdSurvey, here: Member) -> str:

@@ -183,10 +183,7 @@ class NodeEventSource:
 
     def events_for(self, event: Event, status: Status, now: float) -> Sequence[NodeEvent]:
         """Return the Events for ``event``. ``status`` is the status after it."""
-        return [
-            NodeEvent(each.reason, each.action, each.note[:LONGEST], each.warning)
-            for each in self._events_for(event, status, now)
-        ]
+        return [replace(each, note=each.note[:LONGEST]) for each in self._events_for(event, status, now)]
 
     def _events_for(self, event: Event, status: Status, now: float) -> Iterator[NodeEvent]:
         match event:

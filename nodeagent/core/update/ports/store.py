@@ -75,10 +75,10 @@ class HistoryEntry:
     # A value of ``core.outcome.UpdateOutcome``.
     outcome: str
     # None, reload, restart, drain, reboot: as planned.
-    disruption: str
-    reboots: int
-    reboot_avoided: bool
-    seconds: float
+    disruption: str = "none"
+    reboots: int = 0
+    reboot_avoided: bool = False
+    seconds: float = 0.0
     reason: str = ""
     message: str = ""
     # An unplanned reboot because an action failed.
