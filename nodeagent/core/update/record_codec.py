@@ -132,8 +132,8 @@ _RENAMED: Mapping[type, Mapping[str, str]] = {
     },
 }
 
-# The fields of a record that are parts with fields of their own, or have another form in the store.
-_PARTS = frozenset({"leg", "units_before", "os", "trail", "lasting"})
+# The fields of a record that are parts with fields of their own, or have another type in the store.
+_PARTS = frozenset({"phase", "leg", "units_before", "os", "trail", "lasting"})
 
 
 def _names(part: type) -> dict[str, str]:
@@ -163,6 +163,7 @@ def record_to_dict(record: Record) -> dict[str, Any]:
     }
     stored = _Stored(
         **values,
+        phase=record.phase.value,
         trail=trail_to_dict(record.trail),
         unreleased=isinstance(record.leg, Unreleased),
         **_flags(record.last_leg, record.phase),
@@ -220,7 +221,8 @@ def record_from_dict(data: Mapping[str, Any]) -> Record:
         raise NewerRecord(f"it is in the phase {stored.phase!r}, which this nodeagent does not know")
     phase = Phase(stored.phase)
     return Record(
-        **{**_read(stored, Record), "phase": phase},
+        **_read(stored, Record),
+        phase=phase,
         leg=_leg(stored, phase),
         units_before=UnitsBefore(**_read(stored, UnitsBefore)),
         os=OsProgress(**_read(stored, OsProgress)),

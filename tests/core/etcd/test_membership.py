@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.core.etcd.member_facts import (
+    UNREACHABLE,
     DataDirectory,
     Identity,
     MemberFacts,
@@ -340,7 +341,7 @@ def any_facts(draw: st.DrawFn) -> MemberFacts:
     survey = EtcdSurvey("", members, states) if members else None
     present = draw(st.booleans())
     data = DataDirectory(present, draw(IDENTITIES) if present else None)
-    return MemberFacts("m4", (peer(4),), survey, "silent", data, draw(IDENTITIES), draw(st.booleans()))
+    return MemberFacts("m4", (peer(4),), survey, UNREACHABLE, data, draw(IDENTITIES), draw(st.booleans()))
 
 
 @given(any_facts())
