@@ -177,7 +177,7 @@ def judge(
 
 def new_lease(claim: Claim, name: str, node: str, node_uid: str, duration: float, now: float) -> Object:
     spec = {**_times(duration, now), "acquireTime": micro_time(now), "leaseTransitions": 0}
-    meta = {"name": name, "annotations": _notes(claim), "ownerReferences": _owner(node, node_uid)}
+    meta = {"name": name, "annotations": notes_of(claim), "ownerReferences": owner_of(node, node_uid)}
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -191,8 +191,8 @@ def take_over(lease: NodeLease, claim: Claim, node: str, node_uid: str, duration
     spec = {**_times(duration, now), "acquireTime": micro_time(now), "leaseTransitions": lease.transitions + 1}
     meta = {
         "resourceVersion": lease.version,
-        "annotations": _notes(claim),
-        "ownerReferences": _owner(node, node_uid),
+        "annotations": notes_of(claim),
+        "ownerReferences": owner_of(node, node_uid),
     }
     return {"metadata": meta, "spec": {**spec, "holderIdentity": claim.identity}}
 
@@ -207,7 +207,7 @@ def _times(duration: float, now: float) -> Object:
     return {"leaseDurationSeconds": max(1, round(duration)) + round(BEHIND), "renewTime": micro_time(now - BEHIND)}
 
 
-def _notes(claim: Claim) -> dict[str, str]:
+def notes_of(claim: Claim) -> dict[str, str]:
     notes = {
         "requester": claim.holder,
         "operation": claim.operation,
@@ -217,7 +217,7 @@ def _notes(claim: Claim) -> dict[str, str]:
     return {PREFIX + key: value for key, value in notes.items()}
 
 
-def _owner(node: str, uid: str) -> list[Object]:
+def owner_of(node: str, uid: str) -> list[Object]:
     """Return the owner reference with which the lease is deleted together with the Node."""
     return [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}]
 

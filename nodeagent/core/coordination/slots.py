@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from nodeagent.core.coordination.kube_time import micro_time, parse_time, seconds_time
-from nodeagent.core.coordination.lease import PREFIX, Claim, NodeLease, read_lease
+from nodeagent.core.coordination.lease import PREFIX, Claim, NodeLease, notes_of, owner_of, read_lease
 
 Object = dict[str, Any]
 # Annotations of a slot: those of its holder, and the time and the node of its last release (``pool_pause``).
@@ -140,11 +140,7 @@ def _spec(claim: Claim, node: str, now: float | None) -> Object:
 
 
 def _meta(claim: Claim, node: str, node_uid: str) -> Object:
-    notes = (claim.holder, claim.operation, claim.reason, claim.instance)
-    return {
-        "annotations": {PREFIX + key: value for key, value in zip(NOTES, notes, strict=True)},
-        "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid}],
-    }
+    return {"annotations": notes_of(claim), "ownerReferences": owner_of(node, node_uid)}
 
 
 # Seconds by which a release may be in the future: the widths of two server's clocks.

@@ -213,14 +213,10 @@ def _bootloader(check: BootloaderCheck | None) -> Mapping[str, Any] | None:
 
 def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
     """Return the ``nodeagent/status/v1`` object of the contract."""
-    step: Mapping[str, Any] | None = None
+    step: dict[str, Any] | None = None
     if status.step is not None:
-        step = {
-            "name": status.step.name,
-            "index": status.step.index,
-            "count": status.step.count,
-            "percent": status.step.percent,
-        }
+        step = asdict(status.step)
+        del step["id"]
     lease: Mapping[str, Any] | None = None
     if status.lease is not None:
         lease = {

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from nodeagent.core.boot_count import BootCounting, CountedBy, phrase
+from nodeagent.core.selfcheck.bus import UNIT
 from nodeagent.core.selfcheck.result import NotRead, SelfCheck, failed, ok, skipped, unread
-from nodeagent.core.selfcheck.unit import UNIT
 
 # As the RPM requires them. The package is built for this glibc, and the unit needs this systemd.
 OLDEST: Final = {"systemd": (250,), "glibc": (2, 34)}

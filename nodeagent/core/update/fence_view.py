@@ -74,17 +74,8 @@ class FenceEvent:
     etcd_disk: Mapping[str, Any] | None = None
 
 
-def p99_of(latencies: Sequence[float]) -> float | None:
-    """Return the p99 in seconds by nearest rank, so it is one of the samples. None if there are too few."""
-    return _quantile(latencies, 0.99)
-
-
-def p50_of(latencies: Sequence[float]) -> float | None:
-    """Return the median, as ``p99_of``."""
-    return _quantile(latencies, 0.5)
-
-
-def _quantile(latencies: Sequence[float], part: float) -> float | None:
+def quantile_of(latencies: Sequence[float], part: float) -> float | None:
+    """Return a quantile in seconds by nearest rank, so it is one of the samples. None if there are too few."""
     if len(latencies) < _LEAST:
         return None
     return sorted(latencies)[math.ceil(part * len(latencies)) - 1]

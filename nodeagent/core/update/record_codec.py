@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from nodeagent.core.boot import RebootKind
-from nodeagent.core.coordination.hold import Hold
+from nodeagent.core.coordination.windows import Hold
 from nodeagent.core.update.lasting import Budget, Partial, Rejection
 from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Rest, Revert, Unreleased, Written
 from nodeagent.core.update.phase import Phase

@@ -1,4 +1,4 @@
-"""Decide how to continue from a stored record after a start or a failure: pure functions, tested as tables.
+"""Decide how to continue from a record after a start, a failure or a cancellation: pure functions, tested as tables.
 
 The machine may have been killed, power-cut or rebooted at any point. The record says what was intended, the facts
 say which boot this is; the disk itself is read later, by the executor and by verification.
@@ -10,6 +10,10 @@ reboot, unless a soft one was chosen for it; and in a fallback neither for an en
 
 An update has one fallback reboot at most, or a soft one and then a full one, so there is no reboot loop. A planned soft
 reboot is followed by at most one full one.
+
+A cancellation before the first write ends the update at once. Afterwards the files are restored, as long as that needs
+no reboot. The executor decides the race against a reboot: ``committed`` is set with the last check before the request
+to logind.
 """
 
 from __future__ import annotations
@@ -19,9 +23,11 @@ from enum import StrEnum
 from nodeagent.core.boot import RebootKind, kernel_boot
 from nodeagent.core.plan.change import Change, ChangeKind
 from nodeagent.core.plan.reboot_kind import kernel_start
-from nodeagent.core.update.legs import Apply, Fallback, Prepare, Rest, Revert, Unreleased
+from nodeagent.core.update.legs import Abort, Apply, Fallback, Prepare, Rest, Revert, Unreleased
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.record import Record
+from nodeagent.core.update.record import Record, interrupted
+from nodeagent.errors import Refused
+from nodeagent.reasons import Reason
 
 # Requests for a reboot without effect after which the host counts as unable to reboot.
 MAX_REBOOT_TRIES = 3
@@ -130,3 +136,42 @@ def after_failure(
         case _:
             # A revert that fails too, or that does not exist: only an operator can know what is right.
             return FailureResponse.DEGRADE
+
+
+class Cancellation(StrEnum):
+    # Nothing was written: the update ends, and gives back what it holds.
+    END = "end"
+    # The previous files are restored, without a reboot.
+    REVERT = "revert"
+    # The update is reverted already.
+    REVERTING = "reverting"
+    # There is no update: the staging of an OS for a plan ends.
+    STAGING = "staging"
+
+
+def cancellation(record: Record, *, committed: bool) -> Cancellation:
+    """Return what follows. Raise ``Refused``: ``NoUpdate``, or ``CancelTooLate`` where only a reboot leads back.
+
+    ``committed``: the reboot is requested.
+    """
+    name = record.to_name
+    match record.leg, record.phase:
+        case Prepare() | Abort(), _:
+            return Cancellation.END
+        case Rest(), _ if interrupted(record):
+            return Cancellation.END
+        case Revert(), phase if phase is not Phase.RELEASING:
+            return Cancellation.REVERTING
+        case Apply() | Fallback(), phase if phase is not Phase.RELEASING:
+            pass
+        case Apply() | Fallback(), _:
+            raise Refused(f"{name} is applied and verified already", reason=Reason.CANCEL_TOO_LATE)
+        case _:
+            raise Refused("no update is under way", reason=Reason.NO_UPDATE)
+    if committed:
+        raise Refused(f"the reboot into {name} is requested already", reason=Reason.CANCEL_TOO_LATE)
+    # The services of this boot have read the new files, and the previous ones fit another kernel or deployment.
+    if record.written.reboots and needs_kernel_boot(record):
+        why = f"this host has rebooted into {name}, and the way back is another reboot"
+        raise Refused(why, reason=Reason.CANCEL_TOO_LATE)
+    return Cancellation.REVERT

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from nodeagent.core.etcd.disk_latency import HISTOGRAMS, DiskLatency
 from nodeagent.core.etcd.histogram import WAL_FSYNC, Histogram, above, increase, parse
-from nodeagent.core.update.fence_view import p50_of, p99_of
+from nodeagent.core.update.fence_view import quantile_of
 from nodeagent.errors import AgentError
 from nodeagent.fence.policy.bounds import Idle
 from nodeagent.fence.policy.signals import ETCD_STALL, STALL, Reading, of_etcd, of_probe, target
@@ -54,7 +54,7 @@ class Sensors:
         if self._probe is not None and seconds:
             await asyncio.sleep(seconds)
             latencies, _waiting = self._take()
-            p50, p99 = p50_of(latencies), p99_of(latencies)
+            p50, p99 = quantile_of(latencies, 0.5), quantile_of(latencies, 0.99)
             found = None if p50 is None or p99 is None else Idle(p50, p99)
         self.expect(found)
         return found
@@ -77,7 +77,7 @@ class Sensors:
         return self._stalls if self._etcd_stalls is None else self._etcd_stalls
 
     def p99(self) -> float | None:
-        return p99_of([latency for _, latencies in self._taken for latency in latencies])
+        return quantile_of([latency for _, latencies in self._taken for latency in latencies], 0.99)
 
     def readings(self) -> list[Reading]:
         now = _now()

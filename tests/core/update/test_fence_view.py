@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeagent.core.update.fence_view import FenceView, p99_of, summary
+from nodeagent.core.update.fence_view import FenceView, quantile_of, summary
 from nodeagent.fence.policy.bounds import FENCE_BOUNDS, Bounds, careful
 
 
@@ -28,9 +28,9 @@ def test_the_floor(filesystem: str, kernel: str, floor: float) -> None:
 
 
 def test_a_p99_is_one_of_the_samples_and_needs_enough_of_them() -> None:
-    assert p99_of([0.1] * 49) is None
-    assert p99_of([0.002] * 99 + [0.1]) == 0.002
-    assert p99_of([0.002] * 98 + [0.1, 0.2]) == 0.1
+    assert quantile_of([0.1] * 49, 0.99) is None
+    assert quantile_of([0.002] * 99 + [0.1], 0.99) == 0.002
+    assert quantile_of([0.002] * 98 + [0.1, 0.2], 0.99) == 0.1
 
 
 def test_what_is_not_known_is_null() -> None:
