@@ -14,7 +14,7 @@ holding.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -250,9 +250,6 @@ class LeaseToken:
     def from_dict(cls, data: Mapping[str, Any]) -> LeaseToken:
         """Read a stored token, also one of 0.1.0 with more keys. Raises ``TypeError`` or ``KeyError``."""
         return cls(Claim(**data["claim"]), data["uid"], data["transitions"], data.get("lost", ""))
-
-    def ended(self, why: str) -> LeaseToken:
-        return replace(self, lost=why)
 
 
 def why_lost(token: LeaseToken, lease: NodeLease | None) -> str:

@@ -96,10 +96,6 @@ def data_lost(member: Member) -> Refusal:
     return Refusal(Reason.ETCD_DATA_LOST, text)
 
 
-def by_id(survey: EtcdSurvey, member: str) -> Member | None:
-    return next((each for each in survey.members if each.id == member), None) if member else None
-
-
 # The first release that stores a promotion: 3.6 refuses a member list with learners that were promoted before
 # (etcd#19557, etcd#20793).
 LEARNERS_KEPT: Final = (3, 5, 26)

@@ -264,7 +264,7 @@ def comparison_of(timeline: Timeline, other: MeasuredReboot | None = None) -> Co
 
     ``other`` is used if this update had no reboot.
     """
-    spent = {phase: _length(timeline, phase) for phase in Phase}
+    spent = {phase: sum(bar.seconds for bar in timeline.phases if bar.name == phase) for phase in Phase}
     reboot, source = measured_reboot(timeline), "measured in this update, until the host was verified"
     if reboot is None and other is not None:
         reboot, source = other.seconds, f"measured in the update to {other.update}, until the host was verified"
@@ -298,10 +298,6 @@ def _this(timeline: Timeline) -> tuple[Part, ...]:
         Part("watched", timeline.total - outage.end, False, "while all services ran again"),
     )
     return tuple(part for part in parts if part.seconds > 0)
-
-
-def _length(timeline: Timeline, phase: Phase) -> float:
-    return sum(bar.seconds for bar in timeline.phases if bar.name == phase)
 
 
 def _sum(parts: tuple[Part, ...]) -> float:
