@@ -208,13 +208,12 @@ def _times(duration: float, now: float) -> Object:
 
 
 def notes_of(claim: Claim) -> dict[str, str]:
-    notes = {
-        "requester": claim.holder,
-        "operation": claim.operation,
-        "reason": claim.reason,
-        "instance": claim.instance,
+    return {
+        f"{PREFIX}requester": claim.holder,
+        f"{PREFIX}operation": claim.operation,
+        f"{PREFIX}reason": claim.reason,
+        f"{PREFIX}instance": claim.instance,
     }
-    return {PREFIX + key: value for key, value in notes.items()}
 
 
 def owner_of(node: str, uid: str) -> list[Object]:
