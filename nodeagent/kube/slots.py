@@ -1,9 +1,8 @@
 """Slots of a pool on an API server (``core/coordination/slots.py``). Implements ``ports.Slots``.
 
-A slot is deleted when it is released, or stays with the time of the release if the pool has a pause
-(``core/coordination/slots.py``). Taking one needs two requests, checking one, releasing two; there is none in
-between, since a slot does not expire. A write without an answer is found by the uid of the node at the next ``acquire``
-or ``release``: no slot is left behind.
+A slot is deleted when it is released, or stays with the time of the release if the pool has a pause. Taking one needs
+two requests, checking one, releasing two; there is none in between, since a slot does not expire. A write without an
+answer is found by the uid of the node at the next ``acquire`` or ``release``: no slot is left behind.
 """
 
 from __future__ import annotations
