@@ -164,7 +164,7 @@ HELD = replace(OURS, transitions=2)
 )
 def test_why_lost(lease: NodeLease | None, why: str) -> None:
     assert why_lost(TOKEN, lease) == why
-    assert why_lost(TOKEN.ended("it was deleted"), lease) == "it was deleted", "what is lost stays lost"
+    assert why_lost(replace(TOKEN, lost="it was deleted"), lease) == "it was deleted", "what is lost stays lost"
 
 
 @pytest.mark.parametrize(
