@@ -7,8 +7,8 @@ import re
 import pytest
 
 from integration.browser.browser import Page
-from nodeagent.core.report.course.comparison import MeasuredReboot
 from nodeagent.core.report.course.page import page
+from nodeagent.core.report.course.timeline import MeasuredReboot
 from tests.core.report.course.samples import an_os, hashes, hostile, restarts
 
 # They need a browser that is fetched once, and `make test` has six minutes.

@@ -25,8 +25,7 @@ from nodeagent.agent.etcd_member import MemberManager
 from nodeagent.agent.report.journal import sentence
 from nodeagent.agent.report.report import Report
 from nodeagent.core.etcd.member_facts import Identity, MemberFacts
-from nodeagent.core.etcd.member_record import NOTE_KEY, MemberNote, note_from_text
-from nodeagent.core.etcd.membership import MemberRequest, OperationKind, Step
+from nodeagent.core.etcd.membership import NOTE_KEY, MemberNote, MemberRequest, OperationKind, Step, note_from_text
 from nodeagent.core.etcd.quorum import Refusal
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import Event, MemberProgress

@@ -8,8 +8,8 @@ import pytest
 
 from integration.cluster.cluster import Cluster
 from integration.cluster.other_holders import client_of
-from nodeagent.core.report.conditions import NodeState
 from nodeagent.core.report.machine_config_node import UpdateProgress
+from nodeagent.core.report.node_events import NodeState
 from nodeagent.core.update.phase import Phase
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube import node as kube_node

@@ -20,10 +20,9 @@ from integration.cluster.test_machine_config_node import make_machine_config_nod
 from nodeagent.core.coordination.drain import Cause, DrainPolicy, eviction
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.core.coordination.slots import SlotKind, SlotPool
-from nodeagent.core.report.conditions import NodeState
 from nodeagent.core.report.handshake import read_request
 from nodeagent.core.report.machine_config_node import UpdateProgress
-from nodeagent.core.report.node_events import NodeEvent
+from nodeagent.core.report.node_events import NodeEvent, NodeState
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import Refused

@@ -20,8 +20,8 @@ from nodeagent.agent.update.unreadable import load_or_half_way
 from nodeagent.agent.update.verification import mismatches, os_mismatches
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.coordination.hold import Hold
 from nodeagent.core.coordination.maintenance import MaintenanceRequest
+from nodeagent.core.coordination.windows import Hold
 from nodeagent.core.etcd.membership import MemberRequest
 from nodeagent.core.plan.plan import check_disruption
 from nodeagent.core.report.history import entry_to_dict, find_update, under_way, update_to_dict

@@ -17,18 +17,13 @@ from nodeagent.agent.coordination import Coordination, Operation
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.tasks import pause
 from nodeagent.core.etcd.member_facts import Identity, MemberFacts
-from nodeagent.core.etcd.member_record import (
+from nodeagent.core.etcd.membership import (
     LEASE_PREFIX,
     NOTE_KEY,
     OPERATION_KEY,
-    MemberNote,
-    note_from_text,
-    operation_from_text,
-    to_text,
-)
-from nodeagent.core.etcd.membership import (
     AddLearner,
     Finished,
+    MemberNote,
     MemberOperation,
     MemberRequest,
     OperationKind,
@@ -38,6 +33,9 @@ from nodeagent.core.etcd.membership import (
     begin,
     describe,
     next_step,
+    note_from_text,
+    operation_from_text,
+    to_text,
     unattended_kind,
 )
 from nodeagent.core.etcd.quorum import Refusal

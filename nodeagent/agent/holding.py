@@ -18,8 +18,8 @@ from nodeagent.agent.report.journal import to_journal, to_notify
 from nodeagent.agent.report.motd import MotdFile
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.tasks import finished_before, running
-from nodeagent.core.coordination.hold import Hold
 from nodeagent.core.coordination.maintenance import MaintenanceRequest
+from nodeagent.core.coordination.windows import Hold
 from nodeagent.core.etcd.membership import MemberRequest
 from nodeagent.core.report.status import Status, status_to_dict
 from nodeagent.core.update.events import HostDegraded, UpdateContext

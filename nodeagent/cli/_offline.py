@@ -150,7 +150,7 @@ def plan(why: Unreachable, text: str, *, diff: bool) -> dict[str, Any]:
 
 def etcd_note() -> Identity | None:
     """Return the note of the etcd member, None without one or without a store."""
-    from nodeagent.core.etcd.member_record import NOTE_KEY, note_from_text
+    from nodeagent.core.etcd.membership import NOTE_KEY, note_from_text
 
     try:
         with _store() as store:

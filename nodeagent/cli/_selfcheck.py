@@ -17,8 +17,7 @@ from nodeagent.cli import _offline
 from nodeagent.cli._client import Client
 from nodeagent.core.boot_count import BootCounting, CountedBy
 from nodeagent.core.plan.jumps.declared import BUILT_IN, UPDATE_PATH
-from nodeagent.core.selfcheck.boot import boot_check
-from nodeagent.core.selfcheck.bus import NameFacts, bus_checks
+from nodeagent.core.selfcheck.bus import NameFacts, UnitFacts, bus_checks, unit_checks
 from nodeagent.core.selfcheck.files import (
     DIRECTORIES,
     LABELLED,
@@ -30,8 +29,7 @@ from nodeagent.core.selfcheck.files import (
 )
 from nodeagent.core.selfcheck.reach import REACH_CHECKS, ReachFacts, denied, reach_check, registry_of
 from nodeagent.core.selfcheck.result import NotRead, SelfCheck, failed, ok, skipped
-from nodeagent.core.selfcheck.unit import UnitFacts, unit_checks
-from nodeagent.core.selfcheck.versions import RunningFacts, version_checks
+from nodeagent.core.selfcheck.versions import RunningFacts, boot_check, version_checks
 from nodeagent.errors import AgentError, InvalidInput, Unreachable, full_text
 from nodeagent.host.boot_counter import HostBootCounter
 from nodeagent.host.dbus.client import Bus

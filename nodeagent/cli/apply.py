@@ -74,8 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _start(text: str) -> tuple[str, str]:
-    from nodeagent.core.coordination.hold import parse_start
-    from nodeagent.core.coordination.windows import named_windows
+    from nodeagent.core.coordination.windows import named_windows, parse_start
     from nodeagent.settings.check import load_zone
     from nodeagent.settings.load import load
 

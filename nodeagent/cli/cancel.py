@@ -9,8 +9,8 @@ from nodeagent.cli._client import Client, ask
 from nodeagent.cli._follow import Ending, print_ending, request_and_wait
 from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import GOOD, duration, paint
-from nodeagent.core.update.cancel import Cancellation
 from nodeagent.core.update.outcome import UpdateOutcome
+from nodeagent.core.update.resume import Cancellation
 from nodeagent.reasons import Reason
 
 # Ends after which the config of the update is not in force.

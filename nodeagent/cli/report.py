@@ -16,7 +16,7 @@ from nodeagent.host.fs.atomic import new_file
 from nodeagent.reasons import Reason
 
 if TYPE_CHECKING:
-    from nodeagent.core.report.course.comparison import MeasuredReboot
+    from nodeagent.core.report.course.timeline import MeasuredReboot
 
 STDOUT = "-"
 # Updates with a reboot that are read in search of one that was measured.
@@ -91,8 +91,7 @@ def _rebooted(updates: list[dict[str, Any]]) -> list[str]:
 
 
 def _reboot(updates: list[dict[str, Any]]) -> MeasuredReboot | None:
-    from nodeagent.core.report.course.comparison import MeasuredReboot
-    from nodeagent.core.report.course.timeline import measured_reboot, timeline_of
+    from nodeagent.core.report.course.timeline import MeasuredReboot, measured_reboot, timeline_of
 
     for update in updates:
         timeline = timeline_of(update)

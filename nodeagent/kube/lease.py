@@ -14,6 +14,7 @@ import asyncio
 import random
 from collections.abc import Awaitable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final, Protocol
 
 from nodeagent.core.backoff import jittered
@@ -301,7 +302,7 @@ class KubeLease:
         if why:
             if not token.lost:
                 # The loss is stored, so that a restart does not take the lease back.
-                await self._store.save(token.ended(why))
+                await self._store.save(replace(token, lost=why))
             self._valid_until = 0.0
             raise Refused(f"the lease was lost: {why}", reason=reason_lost(token, why))
 

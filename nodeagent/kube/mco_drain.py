@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Final
 
 from nodeagent.core.backoff import jittered
-from nodeagent.core.coordination.drain import DrainPolicy, EvictionClass, Remaining, awaited_pod, classify
+from nodeagent.core.coordination.drain import Cause, DrainPolicy, EvictionClass, Remaining, classify, remaining_pod
 from nodeagent.core.report.handshake import DRAIN, ControllerRequest, drain_request, read_request, uncordon_request
 from nodeagent.core.update.ports.coordination import NodeDrainer
 from nodeagent.errors import AgentError, Refused, Retryable, Unreachable
@@ -101,7 +101,9 @@ class ControllerDrain:
 
     async def _remaining(self) -> Sequence[Remaining]:
         pods = await pods_of(self._client, self._node)
-        return sorted(awaited_pod(pod) for pod in pods if classify(pod, self._policy()) is not EvictionClass.STAYS)
+        going = (pod for pod in pods if classify(pod, self._policy()) is not EvictionClass.STAYS)
+        # Only the log of the controller has the API server's reason.
+        return sorted(remaining_pod(pod, Cause.CONTROLLER) for pod in going)
 
     async def request(self) -> ControllerRequest:
         return read_request(await self._client.node(self._node))

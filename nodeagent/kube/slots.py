@@ -1,9 +1,8 @@
 """Slots of a pool on an API server (``core/coordination/slots.py``). Implements ``ports.Slots``.
 
-A slot is deleted when it is released, or stays with the time of the release if the pool has a pause
-(``core/coordination/pool_pause.py``). Taking one needs two requests, checking one, releasing two; there is none in
-between, since a slot does not expire. A write without an answer is found by the uid of the node at the next ``acquire``
-or ``release``: no slot is left behind.
+A slot is deleted when it is released, or stays with the time of the release if the pool has a pause. Taking one needs
+two requests, checking one, releasing two; there is none in between, since a slot does not expire. A write without an
+answer is found by the uid of the node at the next ``acquire`` or ``release``: no slot is left behind.
 """
 
 from __future__ import annotations
@@ -15,8 +14,17 @@ from typing import Final
 
 from nodeagent.core.coordination.kube_time import Uncertain
 from nodeagent.core.coordination.lease import Claim, HostIdentity
-from nodeagent.core.coordination.pool_pause import pool_pause, released
-from nodeagent.core.coordination.slots import Slot, SlotPool, free_indices, held_by, new_slot, read_slots, taken
+from nodeagent.core.coordination.slots import (
+    Slot,
+    SlotPool,
+    free_indices,
+    held_by,
+    new_slot,
+    pool_pause,
+    read_slots,
+    released,
+    taken,
+)
 from nodeagent.core.enumerated import enumerated
 from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import Refused, Retryable, Terminal

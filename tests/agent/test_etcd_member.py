@@ -16,10 +16,11 @@ from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.etcd_member import MemberManager
 from nodeagent.agent.report.report import Report
 from nodeagent.core.etcd.member_facts import DataDirectory, Identity, MemberFacts
-from nodeagent.core.etcd.member_record import NOTE_KEY, MemberNote, note_from_text
 from nodeagent.core.etcd.membership import (
+    NOTE_KEY,
     AddLearner,
     ArchiveData,
+    MemberNote,
     MemberRequest,
     OperationKind,
     Promote,
@@ -27,6 +28,7 @@ from nodeagent.core.etcd.membership import (
     StartMember,
     Step,
     StopMember,
+    note_from_text,
 )
 from nodeagent.core.etcd.quorum import EtcdSurvey, Member, MemberState, Refusal
 from nodeagent.core.report.status import Status

@@ -12,9 +12,8 @@ from typing import Any, Protocol, TypeVar
 from nodeagent import __version__
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.tasks import running
-from nodeagent.core.coordination.hold import Hold, start_of
 from nodeagent.core.coordination.maintenance import MaintenanceRequest
-from nodeagent.core.coordination.windows import parse_windows
+from nodeagent.core.coordination.windows import Hold, parse_windows, start_of
 from nodeagent.core.etcd.membership import MemberRequest, OperationKind
 from nodeagent.core.plan.plan import DISRUPTION_WORDS
 from nodeagent.core.plan.plan_json import PLAN_SCHEMA

@@ -15,8 +15,7 @@ from typing import Final, Protocol
 
 from nodeagent import log
 from nodeagent.core.backoff import delays, jittered
-from nodeagent.core.report.conditions import NodeState, shape
-from nodeagent.core.report.node_events import NodeEvent, NodeEventSource, node_state
+from nodeagent.core.report.node_events import NodeEvent, NodeEventSource, NodeState, node_state, shape
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import Event
 from nodeagent.core.update.ports.host import Clock

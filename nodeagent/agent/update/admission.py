@@ -22,8 +22,7 @@ from nodeagent.agent.tasks import pause
 from nodeagent.agent.update import admin_checks
 from nodeagent.agent.update.run import HOLDER, Ports, Run, Update
 from nodeagent.core.backoff import delays, jittered
-from nodeagent.core.coordination.hold import waits
-from nodeagent.core.coordination.windows import Schedule
+from nodeagent.core.coordination.windows import Schedule, waits
 from nodeagent.core.once import Once
 from nodeagent.core.plan.change import ETCD_UNIT
 from nodeagent.core.plan.steps import Reboot

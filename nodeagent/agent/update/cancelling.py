@@ -14,13 +14,13 @@ from nodeagent.agent.update.finishing import cancelled_by, close_interrupted, fi
 from nodeagent.agent.update.outcomes import take_back
 from nodeagent.agent.update.run import Ports, Run, Takeover, Transition, Update, narrate
 from nodeagent.core.report.history import entry_of_request
-from nodeagent.core.update.cancel import Cancellation, cancellation
 from nodeagent.core.update.events import UpdateCancelled, Warned
 from nodeagent.core.update.lasting import matching
 from nodeagent.core.update.outcome import UpdateOutcome
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.store import ApplyRequest
 from nodeagent.core.update.record import Record, half_way, interrupted, reject
+from nodeagent.core.update.resume import Cancellation, cancellation
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
 
@@ -41,7 +41,7 @@ async def request_cancellation(
     """Record that ``who`` cancels the update, or the config that is tried again later.
 
     ``update`` is the one under way. ``put_back`` gets the digest of its config, and makes the current config the
-    desired one. Raises ``Refused`` as ``core.update.cancel``, and what the store and the desired file raise.
+    desired one. Raises ``Refused`` as ``core.update.resume``, and what the store and the desired file raise.
     """
     record = update.record if update is not None else await ports.store.load()
     # The end of safe parts is reported with the digest of their own config, which is not the desired one.

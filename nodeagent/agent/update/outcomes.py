@@ -15,7 +15,6 @@ from nodeagent.agent.update.admission import reboots
 from nodeagent.agent.update.fallback import begin_fallback
 from nodeagent.agent.update.run import Close, Run, Takeover, Transition
 from nodeagent.core.report.history import entry_of
-from nodeagent.core.update.failure import FailureResponse, after_failure
 from nodeagent.core.update.lasting import USED_UP
 from nodeagent.core.update.legs import (
     INTERRUPTED,
@@ -32,6 +31,7 @@ from nodeagent.core.update.legs import (
 from nodeagent.core.update.outcome import UpdateOutcome
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import Record, reject
+from nodeagent.core.update.resume import FailureResponse, after_failure
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.reasons import Reason
 
@@ -50,7 +50,7 @@ REFUSALS: Final = frozenset({Reason.BOOTLOADER_TOO_OLD, Reason.BOOTLOADER_UPDATE
 
 
 async def failed(run: Run, message: str, reason: str, *, curable: bool) -> Transition:
-    """Return the transition after a failure. ``curable`` as in ``core.update.failure``."""
+    """Return the transition after a failure. ``curable`` as in ``core.update.resume``."""
     if isinstance(run.record.leg, Prepare):
         return await _failed_before_writing(run, message, reason)
     # The right to disrupt the node was taken away, so neither a reboot nor a revert may follow.

@@ -37,8 +37,7 @@ from nodeagent.core.update.legs import Leg, Unreleased
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.checks import AdminChecks, AlertGate, JumpGate
 from nodeagent.core.update.ports.coordination import NodeDrainer, NodeReadiness
-from nodeagent.core.update.ports.host import Clock, Files, HealthChecks, Reporter, Units, Users
-from nodeagent.core.update.ports.static_pods import StaticPods
+from nodeagent.core.update.ports.host import Clock, Files, HealthChecks, Reporter, StaticPods, Units, Users
 from nodeagent.core.update.ports.store import HistoryEntry, Store
 from nodeagent.core.update.ports.system import Fence, Power
 from nodeagent.core.update.record import Record

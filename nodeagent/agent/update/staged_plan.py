@@ -22,11 +22,11 @@ from nodeagent.agent.update.preflight import Desired
 from nodeagent.agent.update.run import Ports, Run, Update, UpdatePolicy, narrate
 from nodeagent.agent.update.staging import stage_unless_newer
 from nodeagent.agent.update.unreadable import load_or_half_way
-from nodeagent.core.update.cancel import Cancellation
 from nodeagent.core.update.events import PhaseEntered, UpdateCancelled, Warned
 from nodeagent.core.update.legs import Rest
 from nodeagent.core.update.phase import DEADLINE, Phase
 from nodeagent.core.update.record import OsProgress, Record, half_way, interrupted
+from nodeagent.core.update.resume import Cancellation
 from nodeagent.errors import AgentError, Refused, Retryable
 from nodeagent.reasons import Reason
 

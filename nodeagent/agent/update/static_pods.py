@@ -17,7 +17,7 @@ from nodeagent.agent.update.writing import original_of
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, expand
 from nodeagent.core.plan.static_pods import is_etcd
 from nodeagent.core.plan.steps import RestartStaticPod, step_id
-from nodeagent.core.update.ports.static_pods import StaticPods, StaticPodState
+from nodeagent.core.update.ports.host import StaticPods, StaticPodState
 from nodeagent.core.validate.static_pod import load
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason

@@ -180,14 +180,9 @@ def pause_after(tries: int, retry_after: float | None) -> float:
     return min(max(usual, retry_after or 0.0), LAST_PAUSE)
 
 
-def remaining_pod(pod: Object, failure: Cause | None, words: str) -> Remaining:
+def remaining_pod(pod: Object, failure: Cause | None, words: str = "") -> Remaining:
     """Return a pod that is to be evicted. ``failure`` is the cause of its last failed eviction, None without one."""
-    return _remaining(pod, *blocking_reason(pod, failure, words))
-
-
-def awaited_pod(pod: Object) -> Remaining:
-    """Return a pod that a machine-config-controller is to evict. Only its log has the API server's reason."""
-    return _remaining(pod, *blocking_reason(pod, Cause.CONTROLLER, ""))
+    return _remaining(pod, *_blocking_reason(pod, failure, words))
 
 
 def protected_pod(pod: Object, found: EvictionClass) -> Remaining:
@@ -200,7 +195,7 @@ def _remaining(pod: Object, cause: Cause, words: str) -> Remaining:
     return Remaining(meta["namespace"], meta["name"], cause, words)
 
 
-def blocking_reason(pod: Object, failure: Cause | None, words: str) -> tuple[Cause, str]:
+def _blocking_reason(pod: Object, failure: Cause | None, words: str) -> tuple[Cause, str]:
     """Return why a pod is still on the node. A pod that is terminating does not depend on the failed eviction."""
     meta, spec = pod.get("metadata") or {}, pod.get("spec") or {}
     if deleted := meta.get("deletionTimestamp"):

@@ -14,7 +14,7 @@ holding.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -177,7 +177,7 @@ def judge(
 
 def new_lease(claim: Claim, name: str, node: str, node_uid: str, duration: float, now: float) -> Object:
     spec = {**_times(duration, now), "acquireTime": micro_time(now), "leaseTransitions": 0}
-    meta = {"name": name, "annotations": _notes(claim), "ownerReferences": _owner(node, node_uid)}
+    meta = {"name": name, "annotations": notes_of(claim), "ownerReferences": owner_of(node, node_uid)}
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -191,8 +191,8 @@ def take_over(lease: NodeLease, claim: Claim, node: str, node_uid: str, duration
     spec = {**_times(duration, now), "acquireTime": micro_time(now), "leaseTransitions": lease.transitions + 1}
     meta = {
         "resourceVersion": lease.version,
-        "annotations": _notes(claim),
-        "ownerReferences": _owner(node, node_uid),
+        "annotations": notes_of(claim),
+        "ownerReferences": owner_of(node, node_uid),
     }
     return {"metadata": meta, "spec": {**spec, "holderIdentity": claim.identity}}
 
@@ -207,17 +207,16 @@ def _times(duration: float, now: float) -> Object:
     return {"leaseDurationSeconds": max(1, round(duration)) + round(BEHIND), "renewTime": micro_time(now - BEHIND)}
 
 
-def _notes(claim: Claim) -> dict[str, str]:
-    notes = {
-        "requester": claim.holder,
-        "operation": claim.operation,
-        "reason": claim.reason,
-        "instance": claim.instance,
+def notes_of(claim: Claim) -> dict[str, str]:
+    return {
+        f"{PREFIX}requester": claim.holder,
+        f"{PREFIX}operation": claim.operation,
+        f"{PREFIX}reason": claim.reason,
+        f"{PREFIX}instance": claim.instance,
     }
-    return {PREFIX + key: value for key, value in notes.items()}
 
 
-def _owner(node: str, uid: str) -> list[Object]:
+def owner_of(node: str, uid: str) -> list[Object]:
     """Return the owner reference with which the lease is deleted together with the Node."""
     return [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}]
 
@@ -250,9 +249,6 @@ class LeaseToken:
     def from_dict(cls, data: Mapping[str, Any]) -> LeaseToken:
         """Read a stored token, also one of 0.1.0 with more keys. Raises ``TypeError`` or ``KeyError``."""
         return cls(Claim(**data["claim"]), data["uid"], data["transitions"], data.get("lost", ""))
-
-    def ended(self, why: str) -> LeaseToken:
-        return replace(self, lost=why)
 
 
 def why_lost(token: LeaseToken, lease: NodeLease | None) -> str:

@@ -4,18 +4,23 @@ Slot ``i`` of ``n`` is the Lease ``slot-<kind>-<pool>-<i>``: two nodes cannot ha
 have one at all. A slot does not expire. A node that failed half-way keeps it, so that a bad update does not spread to
 the fleet; an admin deletes the Lease after the repair. A slot of a deleted Node is deleted with it, by its owner
 reference. If ``n`` is reduced, the slots that are held above it still count.
+
+The pause of a pool is how long no node may begin after one has released its slot. A released slot stays, without a
+holder and with the time of the release by the server's clock, so the pause holds for all nodes and survives restarts. A
+slot that was freed without a valid time pauses the pool for as long as this agent has seen it so. A slot that an admin
+deleted pauses nothing: that is how an operator ends a pause.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from nodeagent.core.coordination.kube_time import micro_time
-from nodeagent.core.coordination.lease import PREFIX, Claim, NodeLease, read_lease
+from nodeagent.core.coordination.kube_time import micro_time, parse_time, seconds_time
+from nodeagent.core.coordination.lease import PREFIX, Claim, NodeLease, notes_of, owner_of, read_lease
 
 Object = dict[str, Any]
 # Annotations of a slot: those of its holder, and the time and the node of its last release (``pool_pause``).
@@ -135,8 +140,52 @@ def _spec(claim: Claim, node: str, now: float | None) -> Object:
 
 
 def _meta(claim: Claim, node: str, node_uid: str) -> Object:
-    notes = (claim.holder, claim.operation, claim.reason, claim.instance)
-    return {
-        "annotations": {PREFIX + key: value for key, value in zip(NOTES, notes, strict=True)},
-        "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid}],
-    }
+    return {"annotations": notes_of(claim), "ownerReferences": owner_of(node, node_uid)}
+
+
+# Seconds by which a release may be in the future: the widths of two server's clocks.
+SLACK: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPause:
+    """``left`` is in seconds. ``node`` and ``since`` are those of the last release, ``until`` is the end; "" if they
+    are not known."""
+
+    left: float
+    node: str = ""
+    since: str = ""
+    until: str = ""
+
+
+def released(slot: Slot, node: str, latest: float) -> Object:
+    """Return a merge patch that releases a slot. ``latest`` is an upper bound of the server's time."""
+    # In a merge patch (RFC 7396), null removes a key.
+    notes = {**{PREFIX + key: None for key in NOTES}, PREFIX + RELEASED: f"{micro_time(latest)} {node}"}
+    # The owner is removed: the pause must outlast the Node.
+    meta = {"resourceVersion": slot.lease.version, "annotations": notes, "ownerReferences": None}
+    return {"metadata": meta, "spec": {"holderIdentity": None}}
+
+
+def pool_pause(
+    slots: Sequence[Slot], pause: float, earliest: float, latest: float, seen: Callable[[Slot], float]
+) -> PoolPause | None:
+    """Return the pause that ends last; None if a node may begin.
+
+    ``earliest`` and ``latest`` are bounds of the server's time; ``seen`` returns the seconds for which this agent has
+    seen the slot unchanged.
+    """
+    if not pause:
+        return None
+    found = [_of(slot, pause, earliest, latest, seen) for slot in slots if not slot.held]
+    last = max(found, key=lambda one: one.left, default=None)
+    return last if last is not None and last.left > 0 else None
+
+
+def _of(slot: Slot, pause: float, earliest: float, latest: float, seen: Callable[[Slot], float]) -> PoolPause:
+    time, _, node = slot.lease.notes.get(RELEASED, "").partition(" ")
+    at = parse_time(time)
+    # No agent writes a time ahead of the server's, so one of those would keep the pool paused for no cause.
+    if at is None or at > latest + SLACK:
+        return PoolPause(pause - seen(slot))
+    return PoolPause(at + pause - earliest, node, seconds_time(at), seconds_time(at + pause))

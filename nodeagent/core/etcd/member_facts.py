@@ -1,10 +1,11 @@
-"""What is known about the member of etcd on this host: the members of its cluster, its data, and the note of it.
+"""What is known about the member of etcd on this host, and whether it may start.
 
 ``DataDirectory`` must be read after the list of members: only then is a listed name without data a lost disk.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -95,5 +96,98 @@ def data_lost(member: Member) -> Refusal:
     return Refusal(Reason.ETCD_DATA_LOST, text)
 
 
-def by_id(survey: EtcdSurvey, member: str) -> Member | None:
-    return next((each for each in survey.members if each.id == member), None) if member else None
+# The first release that stores a promotion: 3.6 refuses a member list with learners that were promoted before
+# (etcd#19557, etcd#20793).
+LEARNERS_KEPT: Final = (3, 5, 26)
+
+
+def decide_start(facts: MemberFacts) -> str | Refusal:
+    """Return ``initial-cluster`` if etcd may start on this host, "" for a member with data: etcd does not read it then.
+
+    This is the table of OpenShift's discover-etcd-initial-cluster with two more facts: the identity in the write-ahead
+    log, and the note of this host.
+    """
+    data, note = facts.data, facts.note
+    if facts.survey is None:
+        if not data.present:
+            return facts.unreachable
+        if data.identity is None or (note is not None and note != data.identity):
+            return Refusal(Reason.ETCD_DATA_FOREIGN, "the data are not those of the member that this host had")
+        return ""
+    member = member_here(facts)
+    if member is not None and has_data_of(facts, member):
+        return "" if has_address(facts, member) else moved(member)
+    if member is None and not data.present:
+        return Refusal(Reason.ETCD_NOT_MEMBER, f"no member of the cluster has the address {', '.join(facts.peers)}")
+    if member is None and data.identity is not None and data.identity.cluster == facts.cluster:
+        return Refusal(Reason.ETCD_REMOVED, f"member {int(data.identity.member):x} was removed from its cluster")
+    # etcd would take it back under its old id, although it has forgotten its votes and what it had acknowledged.
+    if member is not None and member.name and not member.learner:
+        return data_lost(member)
+    if data.present:
+        return Refusal(Reason.ETCD_DATA_FOREIGN, "the data are those of another member, or of another cluster")
+    assert member is not None
+    if member.name:
+        return data_lost(member)
+    return same_name(facts, facts.survey, member.id) or _initial_cluster(facts, facts.survey, member)
+
+
+def _initial_cluster(facts: MemberFacts, survey: EtcdSurvey, here: Member) -> str:
+    """Return the members, which must be exactly those of the cluster, also such that never started."""
+    pairs = []
+    for member in survey.members:
+        # etcd compares the addresses with those of the cluster, and no names (ValidateClusterAndAssignIDs). The names
+        # only have to differ.
+        name = facts.name if member.id == here.id else member.name or f"unstarted-{int(member.id):x}"
+        pairs += [f"{name}={peer}" for peer in member.peers]
+    return ",".join(pairs)
+
+
+def check_version(version: str, survey: EtcdSurvey) -> Refusal | None:
+    """Return why a member of this version cannot be added; None if it can, or if its version is unknown ("").
+
+    It may be one minor release ahead of the oldest member, and never behind (etcd's "Upgrading").
+    """
+    ours = parse_version(version)
+    members = [found for state in survey.states.values() if (found := parse_version(state.version))]
+    if not ours or not members:
+        return None
+    oldest, newest = min(members), max(members)
+    shown = ".".join(map(str, oldest))
+    if ours[0] != oldest[0] or not newest[1] <= ours[1] <= oldest[1] + 1:
+        return Refusal(Reason.ETCD_VERSION, f"etcd {version} cannot join a cluster with a member of version {shown}")
+    if ours[:2] >= (3, 6) and oldest < LEARNERS_KEPT:
+        return Refusal(Reason.ETCD_VERSION, f"a member has version {shown}; before 3.6 all must run 3.5.26 or later")
+    return None
+
+
+_VERSION: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})\.(\d{1,4})(?:[-+.].{0,60})?")
+
+
+def parse_version(text: str) -> tuple[int, ...]:
+    """Return major, minor and patch release; () if the text is no version."""
+    found = _VERSION.fullmatch(text)
+    return tuple(map(int, found.groups())) if found else ()
+
+
+def image_version(image: str) -> str:
+    """Return the version in the tag of an image, "" if it has none: the tag may be a name, or only a digest."""
+    # A colon before the last slash is that of the port of a registry.
+    tag = image.partition("@")[0].rpartition("/")[2].partition(":")[2]
+    return ".".join(map(str, parse_version(tag)))
+
+
+def change_problem(cluster: str, new: str) -> str:
+    """Return why a member must not run ``new`` in a cluster of the version ``cluster``; "" for an unknown version."""
+    # The version of a cluster is that of its oldest member, so a way back is open until the last member is changed.
+    ours, theirs = parse_version(new), parse_version(cluster)
+    if not ours or not theirs or ours[:2] == theirs[:2]:
+        return ""
+    if ours[:2] < theirs[:2]:
+        return (
+            f"etcd {new} cannot read the data of a cluster of version {cluster}; etcdctl downgrade enable "
+            f"{ours[0]}.{ours[1]}.0 prepares a cluster of etcd 3.6 or later for it"
+        )
+    if ours[0] != theirs[0] or ours[1] > theirs[1] + 1:
+        return f"etcd {new} skips a minor release: all members must run the next one after {cluster} first"
+    return ""

@@ -10,19 +10,24 @@ continues after a kill: the next facts show what was done. The rules:
 - A voter that lost its data is removed, and added with a new id. etcd would accept it with the old one, but it has
   forgotten its votes and the entries that it had acknowledged.
 - ``initial-cluster-state`` is ``existing`` without exception. A second ``new`` makes a second cluster.
+
+The note of the member and its running operation are kept in the store as JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import msgspec
 
 from nodeagent.core.etcd.member_facts import (
     Identity,
     MemberFacts,
-    by_id,
     data_lost,
     has_address,
     has_data_of,
@@ -196,7 +201,7 @@ def next_step(operation: MemberOperation, facts: MemberFacts) -> Step | Refusal:
     """Return the next step, or why there is none yet."""
     if facts.survey is None:
         return facts.unreachable
-    target = by_id(facts.survey, operation.remove)
+    target = next((each for each in facts.survey.members if each.id == operation.remove), None)
     if target is not None and operation.failed and not target.learner:
         # It was promoted, and counts as a member from then on.
         return Finished(Identity(target.id, facts.cluster))
@@ -219,7 +224,8 @@ def _remove(target: Member, facts: MemberFacts, survey: EtcdSurvey) -> Step | Re
     members = tuple(replace(each, name=each.title) if each.id == target.id else each for each in survey.members)
     verdict = judge(replace(survey, us=target.id, members=members, alarms=alarms))
     if verdict.refusals:
-        return _joined(verdict.refusals)
+        why = "; ".join(refusal.message for refusal in verdict.refusals)
+        return Refusal(verdict.refusals[0].reason, why)
     return MoveLeader(verdict.leader_to) if verdict.leader_to else RemoveMember(target.id)
 
 
@@ -318,5 +324,66 @@ def _running(member: Member, facts: MemberFacts) -> Refusal:
     return Refusal(Reason.ETCD_STARTING, f"{member.title} ({facts.name}) runs and does not answer yet")
 
 
-def _joined(refusals: Sequence[Refusal]) -> Refusal:
-    return Refusal(refusals[0].reason, "; ".join(refusal.message for refusal in refusals))
+NOTE_KEY = "etcd-member"
+OPERATION_KEY = "etcd-operation"
+# Of the operation of a lease, before the id.
+LEASE_PREFIX = "etcd."
+
+
+@dataclass(frozen=True, slots=True)
+class MemberNote:
+    """``member`` and ``cluster`` are the ids that this host had last, "" for none. ``left``: an operator took it away.
+
+    It is outside the data directory, so that a lost disk is recognized.
+    """
+
+    member: str = ""
+    cluster: str = ""
+    left: bool = False
+
+    @property
+    def identity(self) -> Identity | None:
+        return Identity(self.member, self.cluster) if self.member else None
+
+
+def to_text(value: MemberNote | MemberOperation) -> str:
+    return json.dumps(asdict(value), sort_keys=True)
+
+
+def note_from_text(text: str) -> MemberNote:
+    """Return the empty note for "". Raises ``ValueError`` and ``TypeError``."""
+    data = _known(MemberNote, text) if text else {}
+    ids = [data.get(key, "") for key in ("member", "cluster")]
+    if not isinstance(data.get("left", False), bool) or not all(map(_is_id, ids)):
+        raise ValueError("the note of the etcd member has a wrong type")
+    return MemberNote(**data)
+
+
+def operation_from_text(text: str) -> MemberOperation | None:
+    """Return None for "". Raises ``ValueError`` and ``TypeError``."""
+    if not text:
+        return None
+    data = dict(_known(MemberOperation, text))
+    texts = [data.get(key, "") for key in ("id", "requester", "since", "failed")]
+    if not isinstance(data.get("begun", False), bool) or not all(isinstance(value, str) for value in texts):
+        raise TypeError("the operation of the etcd member has a wrong type")
+    if not all(_is_id(data.get(key, "")) for key in ("remove", "added")):
+        raise ValueError("the operation of the etcd member has no valid id")
+    # An unknown kind is an error: this agent could not end what a newer one began.
+    operation = MemberOperation(**{**data, "kind": OperationKind(data.get("kind", ""))})
+    if datetime.fromisoformat(operation.since).tzinfo is None:
+        raise ValueError("the time of the operation has no zone")
+    return operation
+
+
+def _known(kind: type[MemberNote | MemberOperation], text: str) -> Mapping[str, Any]:
+    """Return the known keys: a newer agent may have written others."""
+    data = msgspec.json.decode(text)
+    if not isinstance(data, dict) or not data:
+        raise TypeError("not a JSON object")
+    return {key: value for key, value in data.items() if key in kind.__dataclass_fields__}
+
+
+def _is_id(value: object) -> bool:
+    # Python counts digits of other scripts as decimal, too.
+    return isinstance(value, str) and (not value or (value.isdecimal() and value.isascii()))

@@ -233,3 +233,21 @@ def read_alarms(data: Mapping[str, Any]) -> Sequence[Alarm]:
 def _number(value: object) -> int:
     """Return a 64-bit number, which is a string in JSON. A zero is left out."""
     return int(value) if isinstance(value, int | str) else 0
+
+
+def member_trouble(survey: EtcdSurvey, expected: str = "") -> str:
+    """Return what is wrong with the member on this host, "" if nothing is.
+
+    ``expected`` is its id from before the change, "" if it is not known. A member with another id has lost its data.
+    """
+    ours = [member for member in survey.members if member.id == survey.us]
+    if not ours:
+        return "the member on this host is not one of its cluster"
+    (member,) = ours
+    if expected and member.id != expected:
+        return f"it is another member than before: {int(member.id):x}, not {int(expected):x}"
+    # A learner has no vote, and ``/health`` of it is true.
+    if member.learner:
+        return f"{member.title} is a learner"
+    trouble = troubles(survey)[member.id]
+    return f"{member.title} {trouble}" if trouble else ""

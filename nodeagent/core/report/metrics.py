@@ -34,9 +34,9 @@ class Family:
     """A metric with its name and help. Names are an interface, because alerts use them."""
 
     name: str
-    kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()
+    kind: MetricKind = MetricKind.GAUGE
 
     def at(self, value: float, *labels: str, suffix: str = "", le: float | None = None) -> Sample:
         """Return one sample. ``labels`` are in the order of ``self.labels``; the rest is for histograms."""
@@ -92,139 +92,109 @@ def _number(value: float) -> str:
 
 
 # An info metric carries its facts in labels, by which PromQL joins it with others.
-INFO = Family("nodeagent_info", MetricKind.GAUGE, "The daemon is up; its version. Always 1.", ("version",))
+INFO = Family("nodeagent_info", "The daemon is up; its version. Always 1.", ("version",))
 # One series for each phase, so that a query for any phase has an answer.
-PHASE = Family(
-    "nodeagent_phase", MetricKind.GAUGE, "1 for the phase that the agent is in, 0 for the others.", ("phase",)
-)
-PHASE_START = Family("nodeagent_phase_start_timestamp_seconds", MetricKind.GAUGE, "Start of this phase.")
+PHASE = Family("nodeagent_phase", "1 for the phase that the agent is in, 0 for the others.", ("phase",))
+PHASE_START = Family("nodeagent_phase_start_timestamp_seconds", "Start of this phase.")
 # To PromQL a label with an empty value is no label, so there is no sample without a reason.
 REASON = Family(
-    "nodeagent_reason",
-    MetricKind.GAUGE,
-    "Why the agent is degraded, or what it waits for. Absent without a reason.",
-    ("reason",),
+    "nodeagent_reason", "Why the agent is degraded, or what it waits for. Absent without a reason.", ("reason",)
 )
 # Names come and go with the configs, but each host has only two of them at a time.
-CONFIG = Family(
-    "nodeagent_config_info",
-    MetricKind.GAUGE,
-    "Names of the current and the desired config.",
-    ("current", "desired"),
-)
-IN_SYNC = Family("nodeagent_config_in_sync", MetricKind.GAUGE, "1 if the current config is the desired one.")
-DRIFTED = Family("nodeagent_drifted", MetricKind.GAUGE, "1 if managed files or units differ from the current config.")
+CONFIG = Family("nodeagent_config_info", "Names of the current and the desired config.", ("current", "desired"))
+IN_SYNC = Family("nodeagent_config_in_sync", "1 if the current config is the desired one.")
+DRIFTED = Family("nodeagent_drifted", "1 if managed files or units differ from the current config.")
 # The oldest one, because an alert is about how long a host has differed.
 DRIFT_START = Family(
     "nodeagent_drift_start_timestamp_seconds",
-    MetricKind.GAUGE,
     "Time when the oldest of these differences was found. Absent without drift.",
 )
 WAITING = Family(
     "nodeagent_waiting_changes",
-    MetricKind.GAUGE,
     "Changes of a blocked config that wait while its safe parts are applied. Absent otherwise.",
 )
 WAITING_START = Family(
-    "nodeagent_waiting_start_timestamp_seconds",
-    MetricKind.GAUGE,
-    "Time since which only the safe parts of a config are applied.",
+    "nodeagent_waiting_start_timestamp_seconds", "Time since which only the safe parts of a config are applied."
 )
 DEPLOYMENT = Family(
-    "nodeagent_deployment_info",
-    MetricKind.GAUGE,
-    "The booted and the staged deployment.",
-    ("state", "checksum", "version"),
+    "nodeagent_deployment_info", "The booted and the staged deployment.", ("state", "checksum", "version")
 )
 BOOTLOADER = Family(
     "nodeagent_bootloader_info",
-    MetricKind.GAUGE,
     "The installed bootloader against that of the OS: same, older, newer or unknown. Absent without bootupd.",
     ("component", "state", "installed", "available"),
 )
 BOOTLOADER_REFUSES = Family(
     "nodeagent_bootloader_refuses_kernel",
-    MetricKind.GAUGE,
     "1 if the installed bootloader refuses the kernel of the next OS with Secure Boot. Absent without bootupd.",
 )
 LEASE = Family(
-    "nodeagent_lease_held",
-    MetricKind.GAUGE,
-    "Holder of the lease of this node. Absent without a holder.",
-    ("backend", "holder"),
+    "nodeagent_lease_held", "Holder of the lease of this node. Absent without a holder.", ("backend", "holder")
 )
-LEASE_START = Family(
-    "nodeagent_lease_start_timestamp_seconds", MetricKind.GAUGE, "Time when the holder took the lease."
-)
+LEASE_START = Family("nodeagent_lease_start_timestamp_seconds", "Time when the holder took the lease.")
 MAINTENANCE = Family(
     "nodeagent_maintenance",
-    MetricKind.GAUGE,
     "1 while an operator has requested a maintenance. Absent without one.",
     ("requester", "state"),
 )
-MAINTENANCE_START = Family(
-    "nodeagent_maintenance_start_timestamp_seconds", MetricKind.GAUGE, "Time of the request for the maintenance."
-)
-DRAIN_PODS = Family("nodeagent_drain_pods", MetricKind.GAUGE, "Pods that a drain waits for. Absent without a drain.")
+MAINTENANCE_START = Family("nodeagent_maintenance_start_timestamp_seconds", "Time of the request for the maintenance.")
+DRAIN_PODS = Family("nodeagent_drain_pods", "Pods that a drain waits for. Absent without a drain.")
 FENCE = Family(
-    "nodeagent_fence_active",
-    MetricKind.GAUGE,
-    "1 while the fence limits a staging, 0 if it cannot. Absent outside of a staging.",
+    "nodeagent_fence_active", "1 while the fence limits a staging, 0 if it cannot. Absent outside of a staging."
 )
 FENCE_LIMIT = Family(
-    "nodeagent_fence_write_limit_bytes_per_second",
-    MetricKind.GAUGE,
-    "Cap on the writes of a staging. Absent without a cap.",
+    "nodeagent_fence_write_limit_bytes_per_second", "Cap on the writes of a staging. Absent without a cap."
 )
 FENCE_P99 = Family(
     "nodeagent_fence_victim_fsync_p99_seconds",
-    MetricKind.GAUGE,
     "p99 of etcd's recent fsyncs during a fenced staging. Absent if unknown.",
 )
-UPDATES = Family("nodeagent_updates_total", MetricKind.COUNTER, "Ended updates, by outcome.", ("outcome",))
+UPDATES = Family("nodeagent_updates_total", "Ended updates, by outcome.", ("outcome",), kind=MetricKind.COUNTER)
 # A histogram, because the quantiles of a fleet follow from the buckets of its hosts, and not from their quantiles.
 DURATION = Family(
     "nodeagent_update_duration_seconds",
-    MetricKind.HISTOGRAM,
     "Duration of updates, reboots included. Superseded and withdrawn updates do not count.",
+    kind=MetricKind.HISTOGRAM,
 )
-ENDED = Family("nodeagent_last_update_end_timestamp_seconds", MetricKind.GAUGE, "End of the last update.")
-REBOOTS = Family("nodeagent_reboots_total", MetricKind.COUNTER, "Boots during an update.")
+ENDED = Family("nodeagent_last_update_end_timestamp_seconds", "End of the last update.")
+REBOOTS = Family("nodeagent_reboots_total", "Boots during an update.", kind=MetricKind.COUNTER)
 AVOIDED = Family(
     "nodeagent_reboots_avoided_total",
-    MetricKind.COUNTER,
     "Updates in which an entry of the admin's policy replaced a reboot of the built-in policy.",
+    kind=MetricKind.COUNTER,
 )
 FALLBACKS = Family(
-    "nodeagent_fallbacks_total", MetricKind.COUNTER, "Updates with a fallback reboot, whatever their outcome."
+    "nodeagent_fallbacks_total", "Updates with a fallback reboot, whatever their outcome.", kind=MetricKind.COUNTER
 )
 SOFT_REBOOTS = Family(
     "nodeagent_soft_reboots_total",
-    MetricKind.COUNTER,
     "Boots during an update that started all services and no kernel; they are among nodeagent_reboots_total.",
+    kind=MetricKind.COUNTER,
 )
 # Reasons are a closed list, so the number of series is bounded.
-REFUSED = Family("nodeagent_refused_total", MetricKind.COUNTER, "Refused desired configs, by reason.", ("reason",))
+REFUSED = Family("nodeagent_refused_total", "Refused desired configs, by reason.", ("reason",), kind=MetricKind.COUNTER)
 WAITS = Family(
     "nodeagent_waits_total",
-    MetricKind.COUNTER,
     "Waits, by phase and reason. LeaseHeld in Releasing: another holder took the node during a reboot.",
     ("phase", "reason"),
+    kind=MetricKind.COUNTER,
 )
 # The current phase is left out, so that the page changes with events, and not with the time.
 PHASE_SECONDS = Family(
     "nodeagent_phase_seconds_total",
-    MetricKind.COUNTER,
     "Time spent in each phase, without the current one. Leasing is the wait for the lease.",
     ("phase",),
+    kind=MetricKind.COUNTER,
 )
-FETCHED = Family("nodeagent_staging_fetched_bytes_total", MetricKind.COUNTER, "Fetched bytes of OS images.")
+FETCHED = Family("nodeagent_staging_fetched_bytes_total", "Fetched bytes of OS images.", kind=MetricKind.COUNTER)
 
-THROTTLED = Family("nodeagent_fence_throttled_seconds_total", MetricKind.COUNTER, "Time in which a staging had a cap.")
+THROTTLED = Family(
+    "nodeagent_fence_throttled_seconds_total", "Time in which a staging had a cap.", kind=MetricKind.COUNTER
+)
 SLOW_FSYNCS = Family(
     "nodeagent_fence_victim_slow_fsyncs_total",
-    MetricKind.COUNTER,
     "Fsyncs of etcd over 100 ms during a fenced staging.",
+    kind=MetricKind.COUNTER,
 )
 
 # Metrics that continue after a restart of the daemon.

@@ -1,4 +1,8 @@
-"""The state behind the conditions of this node, and the Kubernetes Events of an update or a maintenance.
+"""The node conditions and the Kubernetes Events of an update or a maintenance.
+
+The conditions about disruption are those that Kubernetes 1.37 defines (KEP-5683), and ``ConfigDrift`` of our own. Older
+API servers accept any type, and `kubectl describe node` shows them: requester, reason, start, remaining pods. They are
+information, not locks. The client that sets a condition clears it, so all of them are written from one state.
 
 An Event answers the question of an operator who runs ``kubectl describe node``, so Events are rare: something began or
 ended, it waits and for whom, it failed. Each reports a fact, not a plan: a drain that was given up is not reported as
@@ -7,13 +11,13 @@ done.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.coordination.drain import Remaining, is_blocked
 from nodeagent.core.coordination.maintenance import Maintenance, MaintenanceState
-from nodeagent.core.report.conditions import NodeState
 from nodeagent.core.report.status import Status
 from nodeagent.core.update import events
 from nodeagent.core.update.drift import describe_drift
@@ -22,13 +26,101 @@ from nodeagent.core.update.outcome import ENDED_UNCHANGED
 from nodeagent.core.update.phase import Phase
 from nodeagent.reasons import Reason
 
+if TYPE_CHECKING:
+    from nodeagent.core.report.machine_config_node import UpdateProgress
+
+TYPES = ("MaintenancePlanned", "MaintenanceInProgress", "DrainInProgress", "Drained", "ConfigDrift")
+# Pods in a message; the rest is a number.
+SHOWN = 5
+# Characters of a message, because conditions are sent with every write of the Node's status, and of a note, for which
+# the API allows 1024 bytes.
+LONGEST = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """The state from which the conditions follow.
+
+    ``requester`` and ``reason`` are those of the planned or current disruption, "" without one. ``maintenance`` is true
+    if an operator has the node; otherwise it is an update, of which only the drain matters to other clients.
+    """
+
+    requester: str = ""
+    reason: str = ""
+    maintenance: bool = False
+    # Not begun: it waits for the lease, a slot or a window.
+    planned: bool = False
+    draining: bool = False
+    drained: bool = False
+    remaining: Sequence[Remaining] = ()
+    # The drifted entries, as text.
+    drift: str = ""
+    # For the MachineConfigNode; None where no machine-config-controller manages the node.
+    progress: UpdateProgress | None = None
+
+
+def shape(state: NodeState) -> object:
+    """Return the parts of the state that are not texts."""
+    progress = (state.progress.phase, state.progress.desired) if state.progress is not None else None
+    flags = state.maintenance, state.planned, state.draining, state.drained, bool(state.requester), bool(state.drift)
+    return *flags, progress
+
+
+def conditions(state: NodeState) -> Sequence[Mapping[str, str]]:
+    """Return one entry for each of ``TYPES``, without times."""
+    who = f"{state.requester}: {state.reason}" if state.reason else state.requester
+    admin = "AdminRequested" if state.maintenance else "UpdateRequested"
+    idle = "NothingPlanned"
+    return [
+        _entry("MaintenancePlanned", state.planned, admin, who, idle),
+        _entry("MaintenanceInProgress", state.maintenance and not state.planned and bool(who), admin, who, idle),
+        _entry("DrainInProgress", state.draining, admin, _drain_words(who, state.remaining), idle),
+        _entry("Drained", state.drained, "DrainCompleted", who, idle),
+        _entry("ConfigDrift", bool(state.drift), "EntriesDiffer", state.drift, "AsConfigured"),
+    ]
+
+
+def differing(
+    wanted: Sequence[Mapping[str, str]], there: Sequence[Mapping[str, Any]], now: str
+) -> list[dict[str, str]]:
+    """Return the entries to write, which are those that differ.
+
+    ``now`` is RFC 3339 in seconds. The time of the last transition remains if only texts changed. Conditions that were
+    never true are not written.
+    """
+    known = {entry.get("type"): entry for entry in there}
+    found = []
+    for entry in wanted:
+        old = known.get(entry["type"])
+        if old is None and entry["status"] == "False":
+            continue
+        if old is not None and all(old.get(key) == value for key, value in entry.items()):
+            continue
+        same = old is not None and old.get("status") == entry["status"]
+        since = str(old.get("lastTransitionTime") or now) if old is not None and same else now
+        found.append({**entry, "lastTransitionTime": since, "lastHeartbeatTime": now})
+    return found
+
+
+def _entry(kind: str, holds: bool, reason: str, message: str, otherwise: str) -> Mapping[str, str]:
+    if holds:
+        return {"type": kind, "status": "True", "reason": reason, "message": message[:LONGEST]}
+    return {"type": kind, "status": "False", "reason": otherwise, "message": ""}
+
+
+def _drain_words(who: str, remaining: Sequence[Remaining]) -> str:
+    if not remaining:
+        return who
+    shown = "; ".join(f"{pod.namespace}/{pod.name}: {pod.why}" for pod in remaining[:SHOWN])
+    more = f"; and {len(remaining) - SHOWN} more" if len(remaining) > SHOWN else ""
+    return f"{who}; {len(remaining)} pods are left: {shown}{more}"
+
+
 # Seconds after which a pod that cannot be evicted is an Event: a disruption budget often allows it a moment later.
 BLOCKED_FOR = 30.0
 
 # Blocked pods with an Event of their own. The others are in the condition and in the status.
-SHOWN = 10
-# Characters of a note. The API allows 1024 bytes.
-LONGEST = 1000
+MAX_BLOCKED = 10
 OWN_NAME = "nodeagent"
 
 
@@ -91,10 +183,7 @@ class NodeEventSource:
 
     def events_for(self, event: Event, status: Status, now: float) -> Sequence[NodeEvent]:
         """Return the Events for ``event``. ``status`` is the status after it."""
-        return [
-            NodeEvent(each.reason, each.action, each.note[:LONGEST], each.warning)
-            for each in self._events_for(event, status, now)
-        ]
+        return [replace(each, note=each.note[:LONGEST]) for each in self._events_for(event, status, now)]
 
     def _events_for(self, event: Event, status: Status, now: float) -> Iterator[NodeEvent]:
         match event:
@@ -155,7 +244,7 @@ class NodeEventSource:
         self._blocked = {key: self._blocked.get(key, now) for key in stuck}
         late = [key for key, since in self._blocked.items() if now - since >= BLOCKED_FOR]
         # With each report of the drain: the writer makes one series of them.
-        for key in sorted(late)[:SHOWN]:
+        for key in sorted(late)[:MAX_BLOCKED]:
             yield _blocked(stuck[key])
 
     def _maintained(self, status: Status) -> Iterator[NodeEvent]:

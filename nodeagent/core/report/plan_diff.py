@@ -7,7 +7,7 @@ show that it is part of a private key. A change of a secret is therefore no line
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from difflib import unified_diff
 from itertools import islice
 from typing import Final
@@ -69,7 +69,7 @@ def _compare(path: str, before: FileTreeEntry | None, after: FileTreeEntry | Non
     first, second = (redact(side.decode(errors="replace")).splitlines() for side in (was, now))
     # The first two lines are headers without names. One line more than the bound shows that there is a rest.
     shown = [*islice(unified_diff(first, second, lineterm=""), 2, MAX_SHOWN + 3)]
-    text = "".join(_lines(shown[:MAX_SHOWN]))
+    text = "".join(f"{line[:MAX_WIDTH]}{' [cut]' if len(line) > MAX_WIDTH else ''}\n" for line in shown[:MAX_SHOWN])
     if len(shown) > MAX_SHOWN:
         return f"{head}{text}the rest of the diff is not shown: it has more than {MAX_SHOWN} lines\n"
     if not text:
@@ -78,11 +78,6 @@ def _compare(path: str, before: FileTreeEntry | None, after: FileTreeEntry | Non
     # Lines that differ in hidden text only are equal after the redaction, so no line of the diff stands for them.
     hidden = added > sum(line.startswith("+") for line in shown)
     return head + text + ("hidden values differ, too\n" if hidden else "")
-
-
-def _lines(diff: list[str]) -> Iterator[str]:
-    for line in diff:
-        yield (line if len(line) <= MAX_WIDTH else f"{line[:MAX_WIDTH]} [cut]") + "\n"
 
 
 def _content(entry: FileTreeEntry | None) -> bytes:

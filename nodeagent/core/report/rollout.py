@@ -9,7 +9,7 @@ or by their role, and the target is their own annotation.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -59,13 +59,14 @@ class ClusterObjects:
 class NodeRollout:
     """``target`` is the config that the node should run. ``flags`` name other actors that block a disruption."""
 
+    # In the order of the JSON.
     name: str
-    target: str
+    progress: NodeProgress
     current: str
     desired: str
+    target: str
     state: str
     reason: str
-    progress: NodeProgress
     flags: Sequence[Gate] = ()
 
 
@@ -350,19 +351,7 @@ def rollout_to_dict(rollout: Rollout, unknown: Sequence[str]) -> dict[str, Any]:
                 "nodes": len(pool.members),
                 **{str(progress): len(pool.having(progress)) for progress in NodeProgress},
                 "flagged": len(pool.flagged),
-                "members": [
-                    {
-                        "name": member.name,
-                        "progress": str(member.progress),
-                        "current": member.current,
-                        "desired": member.desired,
-                        "target": member.target,
-                        "state": member.state,
-                        "reason": member.reason,
-                        "flags": [{"reason": gate.reason, "message": gate.message} for gate in member.flags],
-                    }
-                    for member in pool.members
-                ],
+                "members": [asdict(member) for member in pool.members],
             }
             for pool in rollout.pools
         ],

@@ -211,24 +211,12 @@ def _bootloader(check: BootloaderCheck | None) -> Mapping[str, Any] | None:
     return check_to_dict(check)
 
 
-def _fence(view: FenceView | None) -> Mapping[str, Any] | None:
-    if view is None:
-        return None
-    from nodeagent.core.update.fence_view import fence_to_dict
-
-    return fence_to_dict(view)
-
-
 def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
     """Return the ``nodeagent/status/v1`` object of the contract."""
-    step: Mapping[str, Any] | None = None
+    step: dict[str, Any] | None = None
     if status.step is not None:
-        step = {
-            "name": status.step.name,
-            "index": status.step.index,
-            "count": status.step.count,
-            "percent": status.step.percent,
-        }
+        step = asdict(status.step)
+        del step["id"]
     lease: Mapping[str, Any] | None = None
     if status.lease is not None:
         lease = {
@@ -271,7 +259,7 @@ def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
         "bootloader": _bootloader(status.bootloader),
         "lease": lease,
         "drain": _drain(status),
-        "fence": _fence(status.fence),
+        "fence": None if status.fence is None else status.fence.to_dict(),
         "maintenance": _maintenance(status),
         "drift": [asdict(found) for found in status.drift],
         "partial": _partial(status.partial),

@@ -1,4 +1,4 @@
-"""Judge the versions: of the package and its libraries, of the host, and of the running daemon."""
+"""Judge the versions of package, host and running daemon, and whether the boot loader counts boots."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from nodeagent.core.boot_count import BootCounting, CountedBy, phrase
+from nodeagent.core.selfcheck.bus import UNIT
 from nodeagent.core.selfcheck.result import NotRead, SelfCheck, failed, ok, skipped, unread
-from nodeagent.core.selfcheck.unit import UNIT
 
 # As the RPM requires them. The package is built for this glibc, and the unit needs this systemd.
 OLDEST: Final = {"systemd": (250,), "glibc": (2, 34)}
@@ -82,3 +83,16 @@ def _daemon(program: str, running: RunningFacts) -> SelfCheck:
     if running.replaced:
         return failed(name, f"the running daemon uses a file that was replaced: {running.replaced}", restart)
     return ok(name, f"the running daemon is {program}")
+
+
+BOOT_CHECK: Final = "boot.count"
+
+_REMEDY: Final = "install greenboot, or let the boot loader count in another way, if a bad kernel must be given up"
+
+
+def boot_check(found: BootCounting | NotRead) -> SelfCheck:
+    # A host that does not count is installed correctly, so nothing here fails.
+    if isinstance(found, NotRead):
+        return unread(BOOT_CHECK, found)
+    text = f"the boots of a new OS are {phrase(found)}"
+    return skipped(BOOT_CHECK, text, _REMEDY) if found.by is CountedBy.NOTHING else ok(BOOT_CHECK, text)

@@ -5,7 +5,7 @@ It also decides which of them are put back without an update, and when: never wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -60,16 +60,19 @@ def watched_paths(config: MachineConfig) -> dict[str, str]:
 
 def only(config: MachineConfig, entries: Collection[str]) -> MachineConfig:
     """Return the part of ``config`` that these entries are, for a check of them alone."""
-    core = config.users.get(CORE_USER)
+    return _filtered(config, lambda entry: entry in entries)
+
+
+def _filtered(config: MachineConfig, kept: Callable[[str], bool]) -> MachineConfig:
     users = {}
-    if core is not None:
-        keys = core.ssh_keys if f"sshkey:{CORE_USER}" in entries else ()
-        password = core.password_hash if f"password:{CORE_USER}" in entries else None
+    if (core := config.users.get(CORE_USER)) is not None:
+        keys = core.ssh_keys if kept(f"sshkey:{CORE_USER}") else ()
+        password = core.password_hash if kept(f"password:{CORE_USER}") else None
         users = {CORE_USER: replace(core, ssh_keys=keys, password_hash=password)}
     return replace(
         config,
-        files={path: file for path, file in config.files.items() if f"file:{path}" in entries},
-        units={name: unit for name, unit in config.units.items() if f"unit:{name}" in entries},
+        files={path: file for path, file in config.files.items() if kept(f"file:{path}")},
+        units={name: unit for name, unit in config.units.items() if kept(f"unit:{name}")},
         users=users,
     )
 
@@ -158,18 +161,7 @@ def _needed(plan: Plan, entry: str) -> str:
 
 
 def _without(config: MachineConfig, entries: Collection[str]) -> MachineConfig:
-    leaving = only(config, entries)
-    users = dict(config.users)
-    if (core := config.users.get(CORE_USER)) is not None:
-        keys = () if f"sshkey:{CORE_USER}" in entries else core.ssh_keys
-        password = None if f"password:{CORE_USER}" in entries else core.password_hash
-        users[CORE_USER] = replace(core, ssh_keys=keys, password_hash=password)
-    return replace(
-        config,
-        files={path: file for path, file in config.files.items() if path not in leaving.files},
-        units={name: unit for name, unit in config.units.items() if name not in leaving.units},
-        users=users,
-    )
+    return _filtered(config, lambda entry: entry not in entries)
 
 
 @dataclass(frozen=True, slots=True)

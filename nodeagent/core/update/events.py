@@ -137,11 +137,8 @@ class UpdateWaiting(CauseEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateCancelled(_OfUpdate):
+class UpdateCancelled(CauseEvent):
     """An operator cancelled the update. Its end is reported as of any update."""
-
-    message: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,22 @@ class FenceView:
     def capped(self) -> bool:
         return self.active and self.write_bps is not None
 
+    def to_dict(self) -> Mapping[str, Any]:
+        """Return the object ``fence`` of ``status --json``."""
+        return {
+            "active": self.active,
+            "write_bps": self.write_bps,
+            "victim_p99_ms": None if self.p99 is None else round(self.p99 * _MS, 1),
+            "write_iops": self.write_iops,
+            "exceedances": self.exceedances,
+            "throttled_seconds": round(self.throttled, 1),
+            "seconds": round(self.seconds, 1),
+            "reason": self.reason,
+            "message": self.message,
+            "source": self.source,
+            "missing": list(self.missing),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class FenceEvent:
@@ -58,17 +74,8 @@ class FenceEvent:
     etcd_disk: Mapping[str, Any] | None = None
 
 
-def p99_of(latencies: Sequence[float]) -> float | None:
-    """Return the p99 in seconds by nearest rank, so it is one of the samples. None if there are too few."""
-    return _quantile(latencies, 0.99)
-
-
-def p50_of(latencies: Sequence[float]) -> float | None:
-    """Return the median, as ``p99_of``."""
-    return _quantile(latencies, 0.5)
-
-
-def _quantile(latencies: Sequence[float], part: float) -> float | None:
+def quantile_of(latencies: Sequence[float], part: float) -> float | None:
+    """Return a quantile in seconds by nearest rank, so it is one of the samples. None if there are too few."""
     if len(latencies) < _LEAST:
         return None
     return sorted(latencies)[math.ceil(part * len(latencies)) - 1]
@@ -81,20 +88,3 @@ def summary(view: FenceView) -> str:
         f"active for {view.seconds:.0f} s, writes capped for {view.throttled:.0f} s, "
         f"{view.exceedances} fsyncs of etcd over 100 ms{p99}"
     )
-
-
-def fence_to_dict(view: FenceView) -> Mapping[str, Any]:
-    """Return the object ``fence`` of ``status --json``."""
-    return {
-        "active": view.active,
-        "write_bps": view.write_bps,
-        "victim_p99_ms": None if view.p99 is None else round(view.p99 * _MS, 1),
-        "write_iops": view.write_iops,
-        "exceedances": view.exceedances,
-        "throttled_seconds": round(view.throttled, 1),
-        "seconds": round(view.seconds, 1),
-        "reason": view.reason,
-        "message": view.message,
-        "source": view.source,
-        "missing": list(view.missing),
-    }

@@ -53,7 +53,6 @@ class Written:
     unit along with one that it requires.
     """
 
-    # ``record_codec`` gives these fields by their positions.
     first_write_boot_id: str = ""
     reboots: int = 0
     done: frozenset[str] = frozenset()

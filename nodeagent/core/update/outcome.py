@@ -33,16 +33,8 @@ class UpdateOutcome(StrEnum):
     UNCHANGED = "unchanged"
 
 
-IN_HISTORY: Final = (
-    UpdateOutcome.DONE,
-    UpdateOutcome.DONE_AFTER_FALLBACK,
-    UpdateOutcome.PARTIAL,
-    UpdateOutcome.REVERTED,
-    UpdateOutcome.DEGRADED,
-    UpdateOutcome.SUPERSEDED,
-    UpdateOutcome.WITHDRAWN,
-    UpdateOutcome.CANCELLED,
-    UpdateOutcome.REFUSED,
+IN_HISTORY: Final = tuple(
+    outcome for outcome in UpdateOutcome if outcome not in (UpdateOutcome.POSTPONED, UpdateOutcome.UNCHANGED)
 )
 
 # Ends of an update that left nothing on the host, and is not tried again: it wrote nothing, or was taken back.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nodeagent.core.boot import RebootKind, kernel_boot
-from nodeagent.core.coordination.hold import Hold
+from nodeagent.core.coordination.windows import Hold
 from nodeagent.core.update.lasting import Budget, Partial, Rejection, added, matching, without
 from nodeagent.core.update.legs import (
     INTERRUPTED,

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from nodeagent.core.boot import RebootKind
-from nodeagent.core.coordination.hold import Hold
+from nodeagent.core.coordination.windows import Hold
 from nodeagent.core.update.lasting import Budget, Partial, Rejection
-from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Rest, Revert, Unreleased
+from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Rest, Revert, Unreleased, Written
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import FailedUnit, Lasting, OsProgress, Record, UnitsBefore
 from nodeagent.core.update.trail import trail_from_dict, trail_to_dict
@@ -109,73 +109,67 @@ class _Stored(msgspec.Struct, frozen=True):
     bootloader_tries: int = 0
 
 
+# The parts of a record with the fields whose names in the store are others, those of 0.1.0.
+_RENAMED: Mapping[type, Mapping[str, str]] = {
+    Record: {"newly_managed": "fresh", "reboot_requests": "tries", "partial": "next_partial"},
+    Written: {"first_write_boot_id": "wrote_boot"},
+    UnitsBefore: {"healthy": "well", "failed": "unwell", "running": "ran", "states": "before"},
+    OsProgress: {
+        "target": "os_target",
+        "origin": "os_from",
+        "staged_boot_id": "staged_boot",
+        "lost_stagings": "misses",
+        "restage_count": "again",
+        "clean_shutdown_boot_id": "left_boot",
+        "kept": "os_kept",
+        "summary": "os_summary",
+    },
+    Lasting: {
+        "failed_digest": "rejected",
+        "failed_why": "rejected_why",
+        "rolled_back_digest": "avoided",
+        "rolled_back_meaning": "avoided_meaning",
+    },
+}
+
+# The fields of a record that are parts with fields of their own, or have another type in the store.
+_PARTS = frozenset({"phase", "leg", "units_before", "os", "trail", "lasting"})
+
+
+def _names(part: type) -> dict[str, str]:
+    """Return the names in the store of the fields of a part of the record, by their own names."""
+    renamed = _RENAMED[part]
+    own = (name for name in part.__dataclass_fields__ if name not in _PARTS)  # type: ignore[attr-defined]  # dataclass
+    return {name: renamed.get(name, name) for name in own}
+
+
+def _read(stored: _Stored, part: type) -> dict[str, Any]:
+    """Return the arguments for a part of the record."""
+    return {name: getattr(stored, there) for name, there in _names(part).items()}
+
+
 def record_to_dict(record: Record) -> dict[str, Any]:
     """Return the record in the form that the store keeps."""
-    before, os, lasting, progress = record.units_before, record.os, record.lasting, record.written
+    values = {
+        there: getattr(part, name)
+        for kind, part in (
+            (Record, record),
+            (Written, record.written),
+            (UnitsBefore, record.units_before),
+            (OsProgress, record.os),
+            (Lasting, record.lasting),
+        )
+        for name, there in _names(kind).items()
+    }
     stored = _Stored(
+        **values,
         phase=record.phase.value,
-        since=record.since,
-        reason=record.reason,
-        message=record.message,
-        update_id=record.update_id,
-        started=record.started,
-        from_digest=record.from_digest,
-        to_digest=record.to_digest,
-        to_meaning=record.to_meaning,
-        from_name=record.from_name,
-        to_name=record.to_name,
-        plan=dict(record.plan) if record.plan is not None else None,
-        writes=record.writes,
-        fresh=record.newly_managed,
-        done=progress.done,
-        skipped=progress.skipped,
-        restarting=progress.restarting,
-        invocation=progress.invocation,
-        runs=dict(progress.runs),
-        well=before.healthy,
-        ran=before.running,
-        unwell=before.failed,
-        before=dict(before.states),
-        node_ready=before.node_ready,
-        repairs=record.repairs,
-        notes=record.notes,
-        drifted=record.drifted,
-        failed_unit=record.failed_unit,
-        boot_id=record.boot_id,
-        reboots=progress.reboots,
-        soft_reboots=progress.soft_reboots,
-        tries=record.reboot_requests,
-        os_target=dict(os.target) if os.target is not None else None,
-        os_from=os.origin,
-        staged=os.staged,
-        staged_boot=os.staged_boot_id,
-        misses=os.lost_stagings,
-        again=os.restage_count,
-        left_boot=os.clean_shutdown_boot_id,
-        etcd_disk=dict(os.etcd_disk),
-        wrote_boot=progress.first_write_boot_id,
-        unfinished=record.unfinished,
-        held=record.held,
-        cordon=record.cordon,
-        drain_until=record.drain_until,
         trail=trail_to_dict(record.trail),
-        rejected=lasting.failed_digest,
-        rejected_why=lasting.failed_why,
-        rejections=lasting.rejections,
-        avoided=lasting.rolled_back_digest,
-        avoided_meaning=lasting.rolled_back_meaning,
-        hold=lasting.hold,
-        budget=lasting.budget,
-        safe_for=record.safe_for,
-        next_partial=record.partial,
-        partial=lasting.partial,
-        os_kept=dict(os.kept) if os.kept is not None else None,
-        os_summary=os.summary,
-        bootloader_tries=os.bootloader_tries,
         unreleased=isinstance(record.leg, Unreleased),
         **_flags(record.last_leg, record.phase),
     )
-    out: dict[str, Any] = msgspec.to_builtins(stored)
+    # Any mapping is written as an object.
+    out: dict[str, Any] = msgspec.to_builtins(stored, enc_hook=dict)
     for name in ("done", "skipped", "well", "ran", "unwell"):
         # Equal records must have equal texts, because the store compares checksums of them.
         out[name] = sorted(out[name])
@@ -227,47 +221,11 @@ def record_from_dict(data: Mapping[str, Any]) -> Record:
         raise NewerRecord(f"it is in the phase {stored.phase!r}, which this nodeagent does not know")
     phase = Phase(stored.phase)
     return Record(
+        **_read(stored, Record),
         phase=phase,
         leg=_leg(stored, phase),
-        since=stored.since,
-        boot_id=stored.boot_id,
-        reason=stored.reason,
-        message=stored.message,
-        reboot_requests=stored.tries,
-        update_id=stored.update_id,
-        started=stored.started,
-        from_digest=stored.from_digest,
-        to_digest=stored.to_digest,
-        to_meaning=stored.to_meaning,
-        from_name=stored.from_name,
-        to_name=stored.to_name,
-        plan=stored.plan,
-        writes=stored.writes,
-        newly_managed=stored.fresh,
-        repairs=stored.repairs,
-        notes=stored.notes,
-        drifted=stored.drifted,
-        failed_unit=stored.failed_unit,
-        safe_for=stored.safe_for,
-        partial=stored.next_partial,
-        units_before=UnitsBefore(stored.well, stored.unwell, stored.ran, stored.before, stored.node_ready),
-        os=OsProgress(
-            stored.os_target,
-            stored.os_from,
-            stored.staged,
-            stored.staged_boot,
-            stored.misses,
-            stored.again,
-            stored.left_boot,
-            stored.etcd_disk,
-            stored.os_kept,
-            stored.os_summary,
-            stored.bootloader_tries,
-        ),
-        unfinished=stored.unfinished,
-        held=stored.held,
-        cordon=stored.cordon,
-        drain_until=stored.drain_until,
+        units_before=UnitsBefore(**_read(stored, UnitsBefore)),
+        os=OsProgress(**_read(stored, OsProgress)),
         trail=trail_from_dict(stored.trail),
         lasting=_lasting(stored),
     )
@@ -278,16 +236,7 @@ def _lasting(stored: _Stored) -> Lasting:
     if stored.rejected and stored.rejections is None:
         # 0.1.0 keeps one, and nothing but the digest of its text.
         rejections = (Rejection(stored.rejected, why=stored.rejected_why),)
-    return Lasting(
-        stored.rejected,
-        stored.rejected_why,
-        rejections,
-        stored.avoided,
-        stored.avoided_meaning,
-        stored.budget,
-        stored.partial,
-        stored.hold,
-    )
+    return Lasting(**{**_read(stored, Lasting), "rejections": rejections})
 
 
 def _leg(stored: _Stored, phase: Phase) -> Leg:
@@ -329,25 +278,19 @@ def _after_first_write(stored: _Stored) -> Apply | Fallback | Revert:
     return _fallback(stored) if stored.fallback and stored.os_target is None else _apply(stored)
 
 
-def _progress(stored: _Stored) -> tuple[str, int, frozenset[str], frozenset[str], str, str, dict[str, str], int]:
-    return (
-        stored.wrote_boot,
-        stored.reboots,
-        stored.done,
-        stored.skipped,
-        stored.restarting,
-        stored.invocation,
-        stored.runs,
-        stored.soft_reboots,
+def _apply(stored: _Stored) -> Apply:
+    return Apply(
+        **_read(stored, Written),
+        reboot_instead=stored.fallback,
+        etc_merge_repaired=stored.merged,
+        kind=_reboot_kind(stored),
+        soft_failed=stored.soft_failed,
     )
 
 
-def _apply(stored: _Stored) -> Apply:
-    return Apply(*_progress(stored), stored.fallback, stored.merged, _reboot_kind(stored), stored.soft_failed)
-
-
 def _fallback(stored: _Stored) -> Fallback:
-    return Fallback(*_progress(stored), stored.fallback, _reboot_kind(stored), stored.soft_failed)
+    kind = _reboot_kind(stored)
+    return Fallback(**_read(stored, Written), because=stored.fallback, kind=kind, soft_failed=stored.soft_failed)
 
 
 def _reboot_kind(stored: _Stored) -> RebootKind:
@@ -357,12 +300,12 @@ def _reboot_kind(stored: _Stored) -> RebootKind:
 
 def _revert(stored: _Stored) -> Revert:
     return Revert(
-        *_progress(stored),
-        stored.revert_reason,
-        stored.acted,
-        stored.restored,
-        stored.rolled_back,
-        stored.fallback,
+        **_read(stored, Written),
+        reason=stored.revert_reason,
+        undo_actions=stored.acted,
+        restored=stored.restored,
+        rolled_back=stored.rolled_back,
+        fallback=stored.fallback,
     )
 
 

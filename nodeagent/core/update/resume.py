@@ -1,4 +1,4 @@
-"""Decide how to continue from a stored record after a start: one pure function, tested as a table.
+"""Decide how to continue from a record after a start, a failure or a cancellation: pure functions, tested as tables.
 
 The machine may have been killed, power-cut or rebooted at any point. The record says what was intended, the facts
 say which boot this is; the disk itself is read later, by the executor and by verification.
@@ -7,6 +7,13 @@ A soft reboot started every service again, and nothing below: not the kernel, an
 is the boot that an update waits for only where services are all that matters: not for the OS and not for a plan with a
 reboot, unless a soft one was chosen for it; and in a fallback neither for an entry that only a kernel reads
 (``core.plan.reboot_kind``) nor after a soft reboot that did not help.
+
+An update has one fallback reboot at most, or a soft one and then a full one, so there is no reboot loop. A planned soft
+reboot is followed by at most one full one.
+
+A cancellation before the first write ends the update at once. Afterwards the files are restored, as long as that needs
+no reboot. The executor decides the race against a reboot: ``committed`` is set with the last check before the request
+to logind.
 """
 
 from __future__ import annotations
@@ -16,9 +23,11 @@ from enum import StrEnum
 from nodeagent.core.boot import RebootKind, kernel_boot
 from nodeagent.core.plan.change import Change, ChangeKind
 from nodeagent.core.plan.reboot_kind import kernel_start
-from nodeagent.core.update.legs import Apply, Fallback, Prepare, Rest, Revert, Unreleased
+from nodeagent.core.update.legs import Abort, Apply, Fallback, Prepare, Rest, Revert, Unreleased
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.record import Record
+from nodeagent.core.update.record import Record, interrupted
+from nodeagent.errors import Refused
+from nodeagent.reasons import Reason
 
 # Requests for a reboot without effect after which the host counts as unable to reboot.
 MAX_REBOOT_TRIES = 3
@@ -94,3 +103,75 @@ def needs_kernel_boot(record: Record) -> bool:
         return False
     changes = (Change(str(c.get("domain")), str(c.get("key")), ChangeKind.MODIFIED) for c in plan.get("changes", ()))
     return bool(record.leg.soft_failed) or any(map(kernel_start, changes))
+
+
+class FailureResponse(StrEnum):
+    REBOOT = "reboot"
+    REVERT = "revert"
+    DEGRADE = "degrade"
+
+
+def after_failure(
+    record: Record, *, curable: bool, planned_reboot: bool, may_reboot: bool, revert: bool
+) -> FailureResponse:
+    """Decide what follows the failure of an update.
+
+    ``curable``: a reboot may help, as it does for an action that failed or was late; it does not for a file that
+    another program keeps changing. ``may_reboot`` and ``revert`` are settings of the host.
+    """
+    otherwise = FailureResponse.REVERT if revert else FailureResponse.DEGRADE
+    match record.leg, record.phase:
+        case Apply(reboots=0, reboot_instead=""), Phase.ACTING | Phase.VERIFYING if (
+            curable and may_reboot and not planned_reboot
+        ):
+            # Before these phases there is nothing yet that a reboot would start.
+            return FailureResponse.REBOOT
+        case Apply(kind=RebootKind.SOFT, soft_failed="") | Fallback(
+            kind=RebootKind.SOFT, soft_failed=""
+        ), Phase.VERIFYING if curable and may_reboot:
+            # The services started again, and not the kernel: the full reboot is still to come.
+            return FailureResponse.REBOOT
+        case Apply() | Fallback(), phase if phase is not Phase.RELEASING:
+            return otherwise
+        case _:
+            # A revert that fails too, or that does not exist: only an operator can know what is right.
+            return FailureResponse.DEGRADE
+
+
+class Cancellation(StrEnum):
+    # Nothing was written: the update ends, and gives back what it holds.
+    END = "end"
+    # The previous files are restored, without a reboot.
+    REVERT = "revert"
+    # The update is reverted already.
+    REVERTING = "reverting"
+    # There is no update: the staging of an OS for a plan ends.
+    STAGING = "staging"
+
+
+def cancellation(record: Record, *, committed: bool) -> Cancellation:
+    """Return what follows. Raise ``Refused``: ``NoUpdate``, or ``CancelTooLate`` where only a reboot leads back.
+
+    ``committed``: the reboot is requested.
+    """
+    name = record.to_name
+    match record.leg, record.phase:
+        case Prepare() | Abort(), _:
+            return Cancellation.END
+        case Rest(), _ if interrupted(record):
+            return Cancellation.END
+        case Revert(), phase if phase is not Phase.RELEASING:
+            return Cancellation.REVERTING
+        case Apply() | Fallback(), phase if phase is not Phase.RELEASING:
+            pass
+        case Apply() | Fallback(), _:
+            raise Refused(f"{name} is applied and verified already", reason=Reason.CANCEL_TOO_LATE)
+        case _:
+            raise Refused("no update is under way", reason=Reason.NO_UPDATE)
+    if committed:
+        raise Refused(f"the reboot into {name} is requested already", reason=Reason.CANCEL_TOO_LATE)
+    # The services of this boot have read the new files, and the previous ones fit another kernel or deployment.
+    if record.written.reboots and needs_kernel_boot(record):
+        why = f"this host has rebooted into {name}, and the way back is another reboot"
+        raise Refused(why, reason=Reason.CANCEL_TOO_LATE)
+    return Cancellation.REVERT

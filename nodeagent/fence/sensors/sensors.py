@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from nodeagent.core.etcd.disk_latency import HISTOGRAMS, DiskLatency
 from nodeagent.core.etcd.histogram import WAL_FSYNC, Histogram, above, increase, parse
-from nodeagent.core.update.fence_view import p50_of, p99_of
+from nodeagent.core.update.fence_view import quantile_of
 from nodeagent.errors import AgentError, Retryable
 from nodeagent.fence.policy.bounds import Idle
 from nodeagent.fence.policy.signals import ETCD_STALL, STALL, Reading, of_etcd, of_probe, target
@@ -79,7 +79,7 @@ class Sensors:
             return None
         await asyncio.sleep(seconds)
         latencies, _waiting = self._take()
-        p50, p99 = p50_of(latencies), p99_of(latencies)
+        p50, p99 = quantile_of(latencies, 0.5), quantile_of(latencies, 0.99)
         return None if p50 is None or p99 is None else Idle(p50, p99)
 
     def expect(self, idle: Idle | None) -> None:
@@ -100,7 +100,7 @@ class Sensors:
         return self._stalls if self._etcd_stalls is None else self._etcd_stalls
 
     def p99(self) -> float | None:
-        return p99_of([latency for _, latencies in self._taken for latency in latencies])
+        return quantile_of([latency for _, latencies in self._taken for latency in latencies], 0.99)
 
     def readings(self) -> list[Reading]:
         now = loop_time()

@@ -13,8 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
 
-from nodeagent.core.etcd.member_facts import Identity, MemberFacts
-from nodeagent.core.etcd.member_start import check_version, decide_start
+from nodeagent.core.etcd.member_facts import Identity, MemberFacts, check_version, decide_start
 from nodeagent.core.etcd.membership import (
     AddLearner,
     ArchiveData,
@@ -157,7 +156,7 @@ async def prepare(config: MemberConfig, note: Identity | None, *, member_file: P
     if isinstance(start, Refusal):
         await asyncio.to_thread(remove_member_file, member_file)
         raise Refused(start.message, reason=start.reason)
-    await asyncio.to_thread(write_member_file, config, start.initial_cluster, member_file)
+    await asyncio.to_thread(write_member_file, config, start, member_file)
 
 
 async def read_facts(config: MemberConfig, note: Identity | None, *, running: bool) -> MemberFacts:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from nodeagent.core.etcd.member_health import member_trouble
+from nodeagent.core.etcd.quorum import member_trouble
 from nodeagent.errors import Unreachable
 from nodeagent.reasons import Reason
 

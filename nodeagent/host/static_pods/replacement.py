@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile
 from nodeagent.core.plan.static_pods import is_etcd
-from nodeagent.core.update.ports.host import Clock, Files
-from nodeagent.core.update.ports.static_pods import StaticPodState
+from nodeagent.core.update.ports.host import Clock, Files, StaticPodState
 from nodeagent.core.update.ports.store import Notes
 from nodeagent.core.validate.static_pod import MAX_BYTES, StaticPod, is_visible, load, same_object
 from nodeagent.errors import Refused, Terminal, Unreconcilable

@@ -115,7 +115,7 @@ def _object(text: str) -> dict[str, Any]:
 def salvage_record(text: str, lease: object) -> Record:
     """Return the record that is recovered from an unreadable text, and from the lease, which may name its update."""
     # Only for a damaged record: the modules of etcd take as long to load as the rest of the store.
-    from nodeagent.core.etcd.member_record import LEASE_PREFIX
+    from nodeagent.core.etcd.membership import LEASE_PREFIX
 
     # The two sources are read apart, because the damage of one says nothing about the other.
     data: dict[str, Any] = {}

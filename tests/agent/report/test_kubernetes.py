@@ -13,8 +13,7 @@ import pytest
 from nodeagent.agent.report.kubernetes import QUEUE, TEXT_EVERY, ClusterReporter
 from nodeagent.agent.report.report import Report
 from nodeagent.core.coordination.drain import Cause, Remaining
-from nodeagent.core.report.conditions import NodeState
-from nodeagent.core.report.node_events import NodeEvent
+from nodeagent.core.report.node_events import NodeEvent, NodeState
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import DrainAdvanced, PhaseEntered, UpdateContext, UpdateWaiting
 from nodeagent.core.update.phase import Phase

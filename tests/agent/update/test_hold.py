@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from nodeagent.core.coordination.hold import Hold
+from nodeagent.core.coordination.windows import Hold
 from nodeagent.core.update.events import UpdateWaiting
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.store import ApplyRequest

@@ -15,8 +15,7 @@ from nodeagent.agent.update.run import Run, Transition
 from nodeagent.agent.update.verification import mismatches
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.coordination.hold import Hold
-from nodeagent.core.coordination.windows import Schedule, parse_windows
+from nodeagent.core.coordination.windows import Hold, Schedule, parse_windows
 from nodeagent.core.plan.deployment import staged
 from nodeagent.core.update.events import SafePartsApplied, UpdateDone
 from nodeagent.core.update.lasting import Rejection

@@ -18,7 +18,7 @@ from nodeagent.core.config.units import UnitEntry
 from nodeagent.core.plan.policy import Policy
 from nodeagent.core.update.drift import OnDrift
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports.static_pods import StaticPodState
+from nodeagent.core.update.ports.host import StaticPodState
 from nodeagent.domains import default_policy
 from nodeagent.errors import Refused, Terminal
 from nodeagent.reasons import Reason

@@ -16,7 +16,7 @@ import pytest
 from nodeagent.cli._render import BAD, WARN
 from nodeagent.cli.status import _style, last_lines, view
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.update.fence_view import FenceView, fence_to_dict
+from nodeagent.core.update.fence_view import FenceView
 from nodeagent.core.update.legs import Apply
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.coordination import Holder
@@ -158,7 +158,7 @@ def test_a_drain_at_night(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
 )
 def test_the_fence(cli: Cli, daemon: FakeDaemon, golden: Golden, case: str, fence: dict[str, Any]) -> None:
     view = FenceView(True, "calm", "0 of 98 fsyncs over 24 ms", 16_000_000, 489, 0.0031, 0, 40.4, 61.0, "etcd")
-    daemon.status |= {"fence": {**fence_to_dict(view), **fence}}
+    daemon.status |= {"fence": {**view.to_dict(), **fence}}
     golden("status", f"fence, {case}", cli("status").out)
 
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.core.coordination.certificate_approval import Applicant, applicant_of, is_pending
-from nodeagent.core.coordination.certificate_request import requested_node
+from nodeagent.core.coordination.certificate_approval import Applicant, applicant_of, is_pending, requested_node
 from nodeagent.core.coordination.client_certificate import request_name, request_object
 from nodeagent.errors import Refused
 

@@ -10,7 +10,6 @@ from nodeagent.core.coordination.drain import (
     Cause,
     DrainPolicy,
     EvictionClass,
-    awaited_pod,
     cause_of,
     classify,
     daemon_set_of,
@@ -95,10 +94,11 @@ def test_the_daemon_set_of_a_pod() -> None:
 
 
 def test_a_pod_that_a_controller_is_to_evict_has_a_remedy() -> None:
-    waiting = awaited_pod(pod())
+    waiting = remaining_pod(pod(), Cause.CONTROLLER)
     assert (waiting.cause, is_blocked(waiting)) == (Cause.CONTROLLER, True)
     assert "kubectl get pdb -n ns" in remedy(waiting)
-    terminating = awaited_pod(pod(deletionTimestamp="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=30))
+    leaving = pod(deletionTimestamp="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=30)
+    terminating = remaining_pod(leaving, Cause.CONTROLLER)
     assert (terminating.cause, is_blocked(terminating)) == (Cause.GRACE_PERIOD, False)
 
 

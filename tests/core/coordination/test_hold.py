@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from nodeagent.core.coordination.hold import Hold, Waits, parse_start, waits
+from nodeagent.core.coordination.windows import Hold, Waits, parse_start, waits
 
 BERLIN = ZoneInfo("Europe/Berlin")
 # A Friday, 20:00 in Berlin.

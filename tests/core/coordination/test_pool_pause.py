@@ -10,8 +10,18 @@ from hypothesis import strategies as st
 
 from nodeagent.core.coordination.kube_time import micro_time
 from nodeagent.core.coordination.lease import Claim
-from nodeagent.core.coordination.pool_pause import SLACK, pool_pause, released
-from nodeagent.core.coordination.slots import Slot, SlotKind, SlotPool, free_indices, new_slot, read_slots, taken
+from nodeagent.core.coordination.slots import (
+    SLACK,
+    Slot,
+    SlotKind,
+    SlotPool,
+    free_indices,
+    new_slot,
+    pool_pause,
+    read_slots,
+    released,
+    taken,
+)
 
 CLAIM = Claim("nodeagent", "3f2b", "update", "host-a")
 POOL = SlotPool("workers", SlotKind.DISRUPT, 2, 60)

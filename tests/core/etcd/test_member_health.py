@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodeagent.core.etcd.member_health import member_trouble
-from nodeagent.core.etcd.quorum import EtcdSurvey, Member, MemberState
+from nodeagent.core.etcd.quorum import EtcdSurvey, Member, MemberState, member_trouble
 
 GOOD = EtcdSurvey(
     us="17",

@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.etcd.member_record import MemberNote, note_from_text, operation_from_text, to_text
-from nodeagent.core.etcd.membership import MemberOperation, OperationKind
+from nodeagent.core.etcd.membership import (
+    MemberNote,
+    MemberOperation,
+    OperationKind,
+    note_from_text,
+    operation_from_text,
+    to_text,
+)
 
 IDS = st.one_of(st.just(""), st.integers(1, 2**64 - 1).map(str))
 NOTES = st.builds(MemberNote, IDS, IDS, st.booleans())

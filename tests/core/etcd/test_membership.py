@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.etcd.member_facts import DataDirectory, Identity, MemberFacts
-from nodeagent.core.etcd.member_start import MemberStart, check_version, decide_start
+from nodeagent.core.etcd.member_facts import (
+    UNREACHABLE,
+    DataDirectory,
+    Identity,
+    MemberFacts,
+    check_version,
+    decide_start,
+)
 from nodeagent.core.etcd.membership import (
     AddLearner,
     ArchiveData,
@@ -83,7 +89,7 @@ LEAVE = operation(OperationKind.LEAVE, HERE)
 REPLACE = operation(OperationKind.REPLACE, HERE)
 
 
-def shown(found: Step | Refusal | MemberStart | None) -> object:
+def shown(found: Step | Refusal | str | None) -> object:
     return str(found.reason) if isinstance(found, Refusal) else found
 
 
@@ -91,30 +97,30 @@ def shown(found: Step | Refusal | MemberStart | None) -> object:
     ("found", "expected"),
     [
         # In the list, name set, data: the table of OpenShift's discover-etcd-initial-cluster.
-        (facts(UNSTARTED), MemberStart(f"m1={peer(1)},m2={peer(2)},m3={peer(3)},m4={peer(4)}")),
+        (facts(UNSTARTED), f"m1={peer(1)},m2={peer(2)},m3={peer(3)},m4={peer(4)}"),
         (facts(UNSTARTED, OTHER_MEMBER), "EtcdDataForeign"),
-        (facts(VOTER, DATA), MemberStart()),
+        (facts(VOTER, DATA), ""),
         (facts(VOTER), "EtcdDataLost"),
         (facts(WITHOUT, OTHER_CLUSTER), "EtcdDataForeign"),
         (facts(WITHOUT, OTHER_MEMBER), "EtcdRemoved"),
         (facts(WITHOUT), "EtcdNotMember"),
-        (facts(None, DATA), MemberStart()),
+        (facts(None, DATA), ""),
         (facts(None), "EtcdUnreachable"),
         # What it does not know: learners, the identity in the log, the note, the address.
-        (facts(LEARNER, DATA), MemberStart()),
+        (facts(LEARNER, DATA), ""),
         (facts(LEARNER), "EtcdDataLost"),
-        (facts(UNSTARTED, DATA), MemberStart()),
+        (facts(UNSTARTED, DATA), ""),
         (facts(VOTER, OTHER_MEMBER), "EtcdDataLost"),
         (facts(VOTER, OTHER_CLUSTER), "EtcdDataLost"),
         (facts(VOTER, UNREADABLE), "EtcdDataLost"),
-        (facts(None, DATA, OURS), MemberStart()),
+        (facts(None, DATA, OURS), ""),
         (facts(None, DATA, Identity("77", "9")), "EtcdDataForeign"),
         (facts(None, UNREADABLE), "EtcdDataForeign"),
         (facts(cluster(here(address="http://elsewhere:2380")), DATA), "EtcdAddressDiffers"),
         (facts(cluster(here(""), Member("5", "m4", peers=(peer(5),)))), "EtcdConfigInvalid"),
         (
             facts(cluster(here(""), Member("5", peers=(peer(5),)))),
-            MemberStart(f"m1={peer(1)},m2={peer(2)},m3={peer(3)},m4={peer(4)},unstarted-5={peer(5)}"),
+            f"m1={peer(1)},m2={peer(2)},m3={peer(3)},m4={peer(4)},unstarted-5={peer(5)}",
         ),
     ],
 )
@@ -335,21 +341,21 @@ def any_facts(draw: st.DrawFn) -> MemberFacts:
     survey = EtcdSurvey("", members, states) if members else None
     present = draw(st.booleans())
     data = DataDirectory(present, draw(IDENTITIES) if present else None)
-    return MemberFacts("m4", (peer(4),), survey, "silent", data, draw(IDENTITIES), draw(st.booleans()))
+    return MemberFacts("m4", (peer(4),), survey, UNREACHABLE, data, draw(IDENTITIES), draw(st.booleans()))
 
 
 @given(any_facts())
 def test_a_member_without_its_data_never_starts_with_its_old_identity(found: MemberFacts) -> None:
     start = decide_start(found)
-    if not isinstance(start, MemberStart):
+    if isinstance(start, Refusal):
         return
     if found.data.identity is None:
         assert found.survey is not None
         (listed,) = (member for member in found.survey.members if member.id == HERE)
         assert listed.name == ""
-        assert start.initial_cluster.count("=") == len(found.survey.members)
+        assert start.count("=") == len(found.survey.members)
     else:
-        assert start.initial_cluster == ""
+        assert start == ""
 
 
 @given(any_facts(), st.sampled_from(["", *"1234567"]), st.sampled_from(OperationKind))

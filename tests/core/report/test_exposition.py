@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from nodeagent.core.report.metrics import Family, MetricKind, render
 
-GAUGE = Family("a_gauge", MetricKind.GAUGE, "What it \\ says,\nin two lines.", ("one", "two"))
+GAUGE = Family("a_gauge", "What it \\ says,\nin two lines.", ("one", "two"))
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.text(), st.text())
@@ -30,7 +30,7 @@ def test_samples_of_a_family_have_one_head() -> None:
 
 
 def test_whole_numbers_have_no_fraction_and_the_last_bucket_no_end() -> None:
-    lengths = Family("lengths", MetricKind.HISTOGRAM, "Lengths.")
+    lengths = Family("lengths", "Lengths.", kind=MetricKind.HISTOGRAM)
     text = render([lengths.at(True, suffix="_bucket", le=0.5), lengths.at(2, suffix="_bucket", le=math.inf)])
     assert 'lengths_bucket{le="0.5"} 1\n' in text
     assert 'lengths_bucket{le="+Inf"} 2\n' in text

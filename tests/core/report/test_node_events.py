@@ -10,8 +10,7 @@ import pytest
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.coordination.drain import Cause, Remaining
 from nodeagent.core.coordination.maintenance import Maintenance
-from nodeagent.core.report.conditions import NodeState
-from nodeagent.core.report.node_events import BLOCKED_FOR, LONGEST, NodeEvent, NodeEventSource, node_state
+from nodeagent.core.report.node_events import BLOCKED_FOR, LONGEST, NodeEvent, NodeEventSource, NodeState, node_state
 from nodeagent.core.report.status import Status
 from nodeagent.core.report.status_fold import fold
 from nodeagent.core.update.drift import DriftedEntry

@@ -12,8 +12,16 @@ import pytest
 
 from nodeagent.core.boot_count import BootCounting, CountedBy
 from nodeagent.core.enumerated import enumerated
-from nodeagent.core.selfcheck.boot import boot_check
-from nodeagent.core.selfcheck.bus import ACTIONS, NameFacts, PolkitDecision, PolkitFacts, bus_checks
+from nodeagent.core.selfcheck.bus import (
+    ACTIONS,
+    UNIT_FILE,
+    NameFacts,
+    PolkitDecision,
+    PolkitFacts,
+    UnitFacts,
+    bus_checks,
+    unit_checks,
+)
 from nodeagent.core.selfcheck.files import (
     DIRECTORIES,
     FileFacts,
@@ -26,8 +34,7 @@ from nodeagent.core.selfcheck.files import (
 )
 from nodeagent.core.selfcheck.reach import ReachFacts, denied, is_redirected, reach_check, registry_of
 from nodeagent.core.selfcheck.result import NotRead, SelfCheck
-from nodeagent.core.selfcheck.unit import UNIT_FILE, UnitFacts, unit_checks
-from nodeagent.core.selfcheck.versions import RunningFacts, VersionFacts, version_checks
+from nodeagent.core.selfcheck.versions import RunningFacts, VersionFacts, boot_check, version_checks
 
 SYSTEMD = Path(__file__).parents[3] / "systemd/usr"
 UNIT = UnitFacts(UNIT_FILE, "enabled", "enabled", "active", pid=7)

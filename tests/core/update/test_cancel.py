@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from nodeagent.core.update.cancel import Cancellation, cancellation
 from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Rest, Revert, Unreleased
 from nodeagent.core.update.phase import NEXT, Phase
 from nodeagent.core.update.record import OsProgress, Record
+from nodeagent.core.update.resume import Cancellation, cancellation
 from nodeagent.errors import Refused
 
 LEGS: dict[type[Leg], Leg] = {

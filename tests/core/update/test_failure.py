@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.core.boot import RebootKind
-from nodeagent.core.update.failure import FailureResponse, after_failure
 from nodeagent.core.update.legs import Apply, Fallback, Revert
 from nodeagent.core.update.phase import NEXT, Phase
 from nodeagent.core.update.record import Record
+from nodeagent.core.update.resume import FailureResponse, after_failure
 from tests.core.update.test_transitions import LEGS, at
 
 flag = st.booleans()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeagent.core.update.fence_view import FenceView, fence_to_dict, p99_of, summary
+from nodeagent.core.update.fence_view import FenceView, quantile_of, summary
 from nodeagent.fence.policy.bounds import FENCE_BOUNDS, Bounds, careful
 
 
@@ -28,19 +28,19 @@ def test_the_floor(filesystem: str, kernel: str, floor: float) -> None:
 
 
 def test_a_p99_is_one_of_the_samples_and_needs_enough_of_them() -> None:
-    assert p99_of([0.1] * 49) is None
-    assert p99_of([0.002] * 99 + [0.1]) == 0.002
-    assert p99_of([0.002] * 98 + [0.1, 0.2]) == 0.1
+    assert quantile_of([0.1] * 49, 0.99) is None
+    assert quantile_of([0.002] * 99 + [0.1], 0.99) == 0.002
+    assert quantile_of([0.002] * 98 + [0.1, 0.2], 0.99) == 0.1
 
 
 def test_what_is_not_known_is_null() -> None:
-    shown = fence_to_dict(FenceView(active=False, reason="NoDisk", message="on no disk"))
+    shown = FenceView(active=False, reason="NoDisk", message="on no disk").to_dict()
     assert (shown["active"], shown["write_bps"], shown["victim_p99_ms"]) == (False, None, None)
 
 
 def test_a_view_in_words() -> None:
     view = FenceView(active=True, p99=0.0031, exceedances=2, throttled=40.4, seconds=61)
-    assert fence_to_dict(view)["victim_p99_ms"] == 3.1
+    assert view.to_dict()["victim_p99_ms"] == 3.1
     assert summary(view) == (
         "active for 61 s, writes capped for 40 s, 2 fsyncs of etcd over 100 ms, p99 at the end 3.1 ms"
     )

@@ -12,11 +12,10 @@ import pytest
 from dbus_next import Message, Variant
 
 import nodeagent
-from nodeagent.core.selfcheck.bus import ACTIONS, BUS_NAME, NameFacts, PolkitDecision, PolkitFacts
+from nodeagent.core.selfcheck.bus import ACTIONS, BUS_NAME, UNIT_FILE, NameFacts, PolkitDecision, PolkitFacts, UnitFacts
 from nodeagent.core.selfcheck.files import FileKind, PathFacts
 from nodeagent.core.selfcheck.reach import ReachFacts
 from nodeagent.core.selfcheck.result import NotRead
-from nodeagent.core.selfcheck.unit import UNIT_FILE, UnitFacts
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.fs import selinux
 from nodeagent.host.selfcheck import files, servers, unit, versions

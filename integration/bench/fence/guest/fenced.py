@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nodeagent.core.update.fence_view import FenceView, fence_to_dict
+from nodeagent.core.update.fence_view import FenceView
 from nodeagent.fence.fence import FenceOptions, fenced
 from nodeagent.fence.policy.bounds import Bounds
 from nodeagent.fence.restore_log import RestoreLog
@@ -40,7 +40,7 @@ async def main(unit: str, log: str, chosen: dict[str, Any], command: Sequence[st
     lines: list[dict[str, Any]] = []
 
     def emit(view: FenceView) -> None:
-        line = dict(fence_to_dict(view))
+        line = dict(view.to_dict())
         changing = {key: line.get(key) for key in ("active", "reason", "message", "write_bps", "write_iops")}
         if not lines or any(lines[-1].get(key) != value for key, value in changing.items()):
             lines.append({"at": time.monotonic(), **line})
@@ -55,7 +55,7 @@ async def main(unit: str, log: str, chosen: dict[str, Any], command: Sequence[st
             # What the fence costs: parts of one processor, which is many times slower than a real one without KVM.
             cost = (time.process_time() - worked) / (time.monotonic() - begun)
     idle = None if fence.idle is None else [fence.idle.p50, fence.idle.p99]
-    last = {"left": fence.left, "idle": idle, "cost": cost, "view": fence_to_dict(fence.view)}
+    last = {"left": fence.left, "idle": idle, "cost": cost, "view": fence.view.to_dict()}
     lines.append({"at": time.monotonic(), **last})
     await asyncio.to_thread(Path(log).write_text, "".join(json.dumps(line) + "\n" for line in lines))
     return status

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
-from nodeagent.core.report.course.comparison import Comparison, MeasuredReboot, Part, comparison_of
 from nodeagent.core.report.course.drawing import DESK, PHONE, Layout, draw
 from nodeagent.core.report.course.marks import fit, length, rect, text
 from nodeagent.core.report.course.style import STYLE
-from nodeagent.core.report.course.timeline import Bar, PartKind, Timeline, timeline_of
+from nodeagent.core.report.course.timeline import (
+    Bar,
+    Comparison,
+    MeasuredReboot,
+    Part,
+    PartKind,
+    Timeline,
+    comparison_of,
+    timeline_of,
+)
 from nodeagent.core.report.history import UPDATE_UNDER_WAY
 
 # The enlarged part is drawn if it is less than this part of the whole.
@@ -120,14 +128,10 @@ def _pictures(timeline: Timeline) -> str:
     shown |= ({"down"} if timeline.downs else set()) | ({"clock"} if timeline.clock_steps else set())
     key = "".join(f'<li><span class="k-{kind}"></span>{words}</li>' for kind, words in _KEY if kind in shown)
     # To a screen reader, these words are the picture.
-    words = "The whole update, to scale: " + _spoken(timeline.phases)
+    words = "The whole update, to scale: " + ", ".join(f"{bar.name} {length(bar.seconds)}" for bar in timeline.phases)
     # Without a script, the style sheet shows the drawing that fits the screen.
     drawn = "".join(draw(timeline, layout, words) for layout in (DESK, PHONE))
     return f'<section><h2>The whole update</h2>\n{_HATCH}{drawn}<ul class="key">{key}</ul></section>'
-
-
-def _spoken(phases: Iterable[Bar]) -> str:
-    return ", ".join(f"{bar.name} {length(bar.seconds)}" for bar in phases)
 
 
 def _enlarged(timeline: Timeline) -> str:
@@ -193,15 +197,11 @@ def _phases(timeline: Timeline) -> str:
 
 
 def _steps(timeline: Timeline) -> str:
-    rows = [
-        (bar.name, _clock(bar), length(bar.seconds), _result(bar) + (f": {bar.text}" if bar.text else ""))
-        for bar in timeline.steps
-    ]
+    rows = []
+    for bar in timeline.steps:
+        result = str(bar.kind) if bar.kind in (PartKind.FAILED, PartKind.SKIPPED) else "done"
+        rows.append((bar.name, _clock(bar), length(bar.seconds), ": ".join(filter(None, (result, bar.text)))))
     return f"<section><h2>Steps</h2>{_table(('Step', 'From (UTC)', 'Took', 'Result'), rows)}</section>" if rows else ""
-
-
-def _result(bar: Bar) -> str:
-    return str(bar.kind) if bar.kind in (PartKind.FAILED, PartKind.SKIPPED) else "done"
 
 
 def _waits(timeline: Timeline) -> str:

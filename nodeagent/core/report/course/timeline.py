@@ -1,4 +1,9 @@
-"""The trail of an update on one axis: seconds since its first phase, over all boots."""
+"""The trail of an update on one axis, and the same update as "drain, pull, stage, reboot".
+
+The axis has the seconds since the first phase, over all boots. A machine-config-daemon first drains, then pulls and
+stages on the empty node, and reboots. So the time out of service is the sum of all parts, as they were measured on this
+host. A part that was not measured is left out and named, so the sum is a lower bound.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from nodeagent.core.report.course.marks import length
 from nodeagent.core.report.display import with_times
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.trail import Result, Span, Trail, gap_before, trail_from_dict
@@ -151,9 +157,9 @@ class _Axis:
                 downs.append(Downtime(at, gap, booted))
                 at += gap or 0.0
             self._starts.append(at - seen)
-            length = max(0.0, boot.last - seen)
-            boots.append(Bar(boot.id, PartKind.QUIET, at, length, boot=index))
-            at += length
+            lasted = max(0.0, boot.last - seen)
+            boots.append(Bar(boot.id, PartKind.QUIET, at, lasted, boot=index))
+            at += lasted
         self.boots, self.downs, self.total = tuple(boots), tuple(downs), at
 
     def at(self, boot: int, mono: float) -> float:
@@ -219,3 +225,80 @@ def measured_reboot(timeline: Timeline) -> float | None:
     # Of several reboots, the last one led to the host that was verified.
     verified = [phase.end for phase in timeline.phases if phase.name == Phase.VERIFYING and phase.boot]
     return max(verified) - timeline.downs[-1].start if verified else None
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredReboot:
+    """A reboot of this host that was measured in another update."""
+
+    seconds: float
+    update: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """``out``: the node is out of service. ``source`` describes where the length comes from."""
+
+    name: str
+    seconds: float
+    out: bool
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``missing`` are the parts that were not measured."""
+
+    this: tuple[Part, ...]
+    usual: tuple[Part, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def out(self) -> tuple[float, float]:
+        """Seconds out of service in this update, and in the usual way."""
+        return _sum(self.this), _sum(self.usual)
+
+
+def comparison_of(timeline: Timeline, other: MeasuredReboot | None = None) -> Comparison | None:
+    """Return the comparison. None without a measured reboot, or for an update that disrupted nothing.
+
+    ``other`` is used if this update had no reboot.
+    """
+    spent = {phase: sum(bar.seconds for bar in timeline.phases if bar.name == phase) for phase in Phase}
+    reboot, source = measured_reboot(timeline), "measured in this update, until the host was verified"
+    if reboot is None and other is not None:
+        reboot, source = other.seconds, f"measured in the update to {other.update}, until the host was verified"
+    # Without it, the largest part of the usual way would be missing.
+    if reboot is None:
+        return None
+    usual: list[Part] = []
+    missing: list[str] = []
+    if spent[Phase.DRAINING]:
+        usual.append(Part("drain", spent[Phase.DRAINING], True, "measured in this update"))
+    else:
+        # A guess would favour this update.
+        missing.append("the drain")
+    # An update of files alone pulls nothing, in the usual way either.
+    if spent[Phase.STAGING]:
+        usual.append(Part("pull and stage", spent[Phase.STAGING], True, "measured in this update"))
+    # The actions are left out: a reboot takes their place.
+    writing = spent[Phase.WRITING]
+    usual.append(Part("write", writing, True, "measured in this update"))
+    usual.append(Part("reboot", reboot, True, source))
+    return Comparison(_this(timeline), tuple(usual), tuple(missing))
+
+
+def _this(timeline: Timeline) -> tuple[Part, ...]:
+    outage = timeline.outage
+    if outage is None:
+        return (Part("beside all services", timeline.total, False, f"the whole update, {length(timeline.total)}"),)
+    parts = (
+        Part("beside all services", outage.start, False, "until the first disruption"),
+        Part("out of service" if outage.whole else "units restarted", outage.seconds, True, "measured in this update"),
+        Part("watched", timeline.total - outage.end, False, "while all services ran again"),
+    )
+    return tuple(part for part in parts if part.seconds > 0)
+
+
+def _sum(parts: tuple[Part, ...]) -> float:
+    return sum(part.seconds for part in parts if part.out)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.coordination.hold import Hold
+from nodeagent.core.coordination.windows import Hold
 from nodeagent.core.update.record import Record
 
 
@@ -19,7 +19,7 @@ class ApplyRequest:
     ``avoid`` and ``avoid_meaning`` are of the config that it takes the place of, for a rollback: that one is applied
     again on request only. With ``cancel``, the request is the opposite: the update to this config, whose name is
     ``name``, ends, and it is applied again on request only. ``requester`` is the operator. ``not_before``, ``window``
-    and ``no_reboot`` as in ``core.coordination.hold``.
+    and ``no_reboot`` as in ``core.coordination.windows``.
     """
 
     digest: str
@@ -34,15 +34,7 @@ class ApplyRequest:
 
     def held(self, hold: Hold | None) -> ApplyRequest:
         """Return the request with the delay of ``hold``."""
-        if hold is None:
-            return self
-        return ApplyRequest(
-            self.digest,
-            requester=hold.requester,
-            not_before=hold.not_before,
-            window=hold.window,
-            no_reboot=hold.no_reboot,
-        )
+        return self if hold is None else replace(self, **(asdict(hold) | {"digest": self.digest}))
 
     @property
     def hold(self) -> Hold | None:
@@ -75,10 +67,10 @@ class HistoryEntry:
     # A value of ``core.outcome.UpdateOutcome``.
     outcome: str
     # None, reload, restart, drain, reboot: as planned.
-    disruption: str
-    reboots: int
-    reboot_avoided: bool
-    seconds: float
+    disruption: str = "none"
+    reboots: int = 0
+    reboot_avoided: bool = False
+    seconds: float = 0.0
     reason: str = ""
     message: str = ""
     # An unplanned reboot because an action failed.

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.report.course.comparison import MeasuredReboot, comparison_of
 from nodeagent.core.report.course.marks import hanging, length, stacked, ticks
 from nodeagent.core.report.course.page import page
-from nodeagent.core.report.course.timeline import Timeline, measured_reboot, timeline_of
+from nodeagent.core.report.course.timeline import MeasuredReboot, Timeline, comparison_of, measured_reboot, timeline_of
 from tests.core.report.course.samples import an_os, hostile, restarts, span, update
 
 
