@@ -116,7 +116,7 @@ class Daemon:
             load=self._load,
             valid=self._valid,
             desired=self._desired,
-            reload=self.reload,
+            read_again=self.reload,
             etcd=adapters.etcd.status,
             etcd_member=self.etcd_member,
         )

@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
 from nodeagent import log
@@ -33,24 +34,18 @@ from nodeagent.host.notify import Notifier
 RETRY: Final = 30.0
 
 
+@dataclass(eq=False)
 class Held:
     """Implements ``Served``: every other method than ``status`` fails with the error of the daemon."""
 
-    def __init__(
-        self,
-        bus: Bus,
-        notifier: Notifier,
-        signs_of_life: Callable[[], Coroutine[Any, Any, None]],
-        motd: MotdFile,
-    ) -> None:
-        self._bus = bus
-        self._notifier = notifier
-        self._signs_of_life = signs_of_life
-        self._motd = motd
-        self._report = Report(Status(phase=Phase.DEGRADED))
-        self._stack: AsyncExitStack | None = None
-        self._again = asyncio.Event()
-        self._error: AgentError = Terminal("not started yet")
+    bus: Bus
+    notifier: Notifier
+    signs_of_life: Callable[[], Coroutine[Any, Any, None]]
+    motd: MotdFile
+    _report: Report = field(default_factory=lambda: Report(Status(phase=Phase.DEGRADED)), init=False)
+    _stack: AsyncExitStack | None = field(default=None, init=False)
+    _again: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _error: AgentError = field(default_factory=lambda: Terminal("not started yet"), init=False)
 
     async def show(self, error: AgentError) -> None:
         """Show ``error`` in the status, which is served from the first call on."""
@@ -61,13 +56,13 @@ class Held:
         if self._stack is None:
             log.setup()
             self._report.add(to_journal)
-            self._report.add(to_notify(self._notifier.status))
-            self._report.add(self._motd.sink)
+            self._report.add(to_notify(self.notifier.status))
+            self._report.add(self.motd.sink)
             self._stack = AsyncExitStack()
-            await self._stack.enter_async_context(serve(self._bus, self, self._report))
+            await self._stack.enter_async_context(serve(self.bus, self, self._report))
             # Otherwise systemd would restart the unit after its start timeout, and status would have no answer.
-            self._notifier.ready()
-            for work in (self._signs_of_life, self._motd.run):
+            self.notifier.ready()
+            for work in (self.signs_of_life, self.motd.run):
                 self._stack.push_async_callback(_end, asyncio.create_task(work()))
         # An attempt every 30 s with the same result must not fill the journal.
         if changed:

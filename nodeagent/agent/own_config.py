@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -26,12 +27,12 @@ from nodeagent.settings.schema import Settings
 _KEPT: Final = ("state_dir", "desired_config")
 
 
+@dataclass(eq=False)
 class OwnConfig:
     """Implements ``ports.Validator``. ``settings`` are those of this process."""
 
-    def __init__(self, settings: Settings, directories: Sequence[str | Path] = DIRECTORIES) -> None:
-        self._settings = settings
-        self._directories = directories
+    settings: Settings
+    directories: Sequence[str | Path] = DIRECTORIES
 
     async def check(self, old: MachineConfig, new: MachineConfig) -> Sequence[Problem]:
         return await asyncio.to_thread(lambda: tuple(self._problems(old, new)))
@@ -40,7 +41,7 @@ class OwnConfig:
         had, wants = _fragments(old), _fragments(new)
         if had != wants:
             yield from self._settings_problems(set(had) - set(wants), wants)
-        policy = self._settings.policy
+        policy = self.settings.policy
         for path in sorted(each for each in new.files if is_policy_file(policy, each)):
             entry = new.files[path]
             if old.files.get(path) == entry:
@@ -51,9 +52,9 @@ class OwnConfig:
                 yield from error.problems or [Problem(path, error.message)]
 
     def _settings_problems(self, removed: set[str], wants: dict[str, bytes]) -> Iterator[Problem]:
-        there = {path.name: path for path in find(self._directories)}
+        there = {path.name: path for path in find(self.directories)}
         # A file that leaves /etc uncovers the one of the same name below /run or /usr.
-        below = {path.name: path for path in find(self._directories[:-1])}
+        below = {path.name: path for path in find(self.directories[:-1])}
         there = {name: path for name, path in there.items() if name not in removed} | {
             name: path for name, path in below.items() if name in removed
         }
@@ -77,7 +78,7 @@ class OwnConfig:
             problems += [each for each in wrong if each.path.startswith(f"{SETTINGS}/") and _name(each.path) in wants]
         else:
             for name in _KEPT:
-                if not problems and getattr(settings, name) != getattr(self._settings, name):
+                if not problems and getattr(settings, name) != getattr(self.settings, name):
                     problems.append(Problem(SETTINGS, f"{name} cannot be changed by a config"))
         yield from problems
 

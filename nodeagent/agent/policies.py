@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from nodeagent.agent.report.report import Report
@@ -26,20 +27,20 @@ from nodeagent.settings.schema import Settings
 NOTE: Final = "policy"
 
 
+@dataclass(eq=False)
 class HostPolicy:
     """``settings`` returns the current settings."""
 
-    def __init__(self, notes: Notes, report: Report, settings: Callable[[], Settings]) -> None:
-        self._notes = notes
-        self._report = report
-        self._settings = settings
+    notes: Notes
+    report: Report
+    settings: Callable[[], Settings]
 
     async def __call__(self, old: MachineConfig, new: MachineConfig) -> Policy:
         """Return the policy for the update from ``old`` to ``new``. Raises ``InvalidInput`` if none is valid."""
-        path = self._settings().policy
+        path = self.settings().policy
         brought = {each: new.files[each].content for each in new.files if is_policy_file(path, each)}
         layers = {each: await _parsed(text, each) for each, text in brought.items()}
-        texts = await asyncio.to_thread(read_policy_files, self._settings(), brought)
+        texts = await asyncio.to_thread(read_policy_files, self.settings(), brought)
         broken: dict[str, AgentError] = {}
         kept: Mapping[str, Policy] = {}
         for each, text in texts.items():
@@ -48,7 +49,7 @@ class HostPolicy:
             except AgentError as error:
                 broken[each] = error
         if broken:
-            self._report.problem("policy", next(iter(broken.values())))
+            self.report.problem("policy", next(iter(broken.values())))
             kept = await self._kept()
         # The files of a config are not those of the host yet, so a policy that contains them is not kept.
         elif not brought:
@@ -67,23 +68,23 @@ class HostPolicy:
         try:
             await self(MachineConfig(""), MachineConfig(""))
         except AgentError as error:
-            self._report.problem("policy", error)
+            self.report.problem("policy", error)
 
     async def _save(self, texts: Mapping[str, bytes | AgentError]) -> None:
         """Save a valid policy for a time when a file cannot be read."""
-        self._report.solved("policy", "the policy is valid again")
+        self.report.solved("policy", "the policy is valid again")
         plain = {path: text.decode(errors="replace") for path, text in texts.items() if isinstance(text, bytes)}
         kept = json.dumps(plain, sort_keys=True) if plain else ""
         try:
-            if kept != await self._notes.note(NOTE):
-                await self._notes.keep_note(NOTE, kept)
+            if kept != await self.notes.note(NOTE):
+                await self.notes.keep_note(NOTE, kept)
         except AgentError as error:
-            self._report.problem("store", error)
+            self.report.problem("store", error)
 
     async def _kept(self) -> Mapping[str, Policy]:
         """Return the files that were valid last. {} if there are none, or if the store fails."""
         try:
-            found: Any = plain_json.loads(await self._notes.note(NOTE) or "{}")
+            found: Any = plain_json.loads(await self.notes.note(NOTE) or "{}")
             texts = {str(path): str(text) for path, text in found.items()}
             return {path: await _parsed(text.encode(), path) for path, text in texts.items()}
         except (AgentError, ValueError, AttributeError):

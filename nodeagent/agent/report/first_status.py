@@ -43,7 +43,7 @@ async def first_status(ports: Ports, report: Report, *, clustered: bool) -> None
     known = replace(
         recorded_status(record, current, digest),
         boot_id=boot_id,
-        backend=ports.coordination.backend,
+        backend=ports.coordination.lease.backend,
         drained=bool(record.cordon) and not record.fallback and record.phase in _AFTER_DRAIN,
         lease=holder,
         problems=report.status.problems,

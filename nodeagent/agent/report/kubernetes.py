@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final, Protocol
 
 from nodeagent import log
@@ -46,31 +46,24 @@ class EventWriter(Protocol):
     async def write(self, event: NodeEvent, at: float) -> None: ...
 
 
+@dataclass(eq=False)
 class ClusterReporter:
     """Writes what ``sink``, a sink of the report, has received. ``random`` spreads the agents of a fleet.
     ``progress``: the state has the progress of the update, for the MachineConfigNode."""
 
-    def __init__(
-        self,
-        conditions: ConditionWriter,
-        events: EventWriter,
-        clock: Clock,
-        random: Callable[[], float],
-        *,
-        progress: bool = False,
-    ) -> None:
-        self._conditions = conditions
-        self._events = events
-        self._clock = clock
-        self._random = random
-        self._progress = progress
-        self._source = NodeEventSource()
-        self._queue: deque[tuple[NodeEvent, float]] = deque()
-        self._dropped = 0
-        self._state = NodeState()
-        self._published: tuple[NodeState, float] | None = None
-        self._wake = asyncio.Event()
-        self._logged: set[str] = set()
+    conditions: ConditionWriter
+    events: EventWriter
+    clock: Clock
+    random: Callable[[], float]
+    _: KW_ONLY
+    progress: bool = False
+    _source: NodeEventSource = field(default_factory=NodeEventSource, init=False)
+    _queue: deque[tuple[NodeEvent, float]] = field(default_factory=deque, init=False)
+    _dropped: int = field(default=0, init=False)
+    _state: NodeState = field(default_factory=NodeState, init=False)
+    _published: tuple[NodeState, float] | None = field(default=None, init=False)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _logged: set[str] = field(default_factory=set, init=False)
 
     def begin(self, status: Status) -> None:
         """Set the state at the start of the daemon."""
@@ -80,7 +73,7 @@ class ClusterReporter:
         self._wake.set()
 
     def sink(self, event: Event, status: Status) -> None:
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         self._state = self._state_of(status)
         for node_event in self._source.events_for(event, status, now):
             # A blocked pod gives the same event at every poll.
@@ -109,11 +102,11 @@ class ClusterReporter:
             await self._wake.wait()
             # Cleared before the write, so that an event during the write causes another one.
             self._wake.clear()
-            await asyncio.sleep(jittered(QUICK, self._random()))
+            await asyncio.sleep(jittered(QUICK, self.random()))
             try:
                 await self._publish()
             except (Unreachable, Retryable):
-                await asyncio.sleep(jittered(next(pauses), self._random()))
+                await asyncio.sleep(jittered(next(pauses), self.random()))
                 self._wake.set()
                 continue
             pauses = self._pauses()
@@ -125,23 +118,23 @@ class ClusterReporter:
         if self._due() or (at_once and self._pending()):
             state = self._state
             with self._log_refusal_once():
-                await self._conditions.publish(state)
-            self._published = (state, self._clock.monotonic())
+                await self.conditions.publish(state)
+            self._published = (state, self.clock.monotonic())
         if self._dropped:
             dropped, self._dropped = self._dropped, 0
             text = f"{dropped} older events were dropped while the API server was away"
             # The notice comes first, because the dropped events were older than those in the queue.
-            self._queue.appendleft((NodeEvent("NoticesDropped", "Report", text), self._clock.monotonic()))
+            self._queue.appendleft((NodeEvent("NoticesDropped", "Report", text), self.clock.monotonic()))
         while self._queue:
             event, at = self._queue[0]
             with self._log_refusal_once():
-                await self._events.write(event, at)
+                await self.events.write(event, at)
             # The sink may have dropped this event during the write, because the queue was full.
             if self._queue and self._queue[0] == (event, at):
                 self._queue.popleft()
 
     def _state_of(self, status: Status) -> NodeState:
-        if not self._progress:
+        if not self.progress:
             return node_state(status)
         # Only a node that its cluster controls has a MachineConfigNode.
         from nodeagent.core.report.machine_config_node import progress_of
@@ -156,7 +149,7 @@ class ClusterReporter:
             return True
         state, at = self._published
         pause = TEXT_EVERY if shape(state) == shape(self._state) else 0.0
-        return state != self._state and self._clock.monotonic() - at >= pause
+        return state != self._state and self.clock.monotonic() - at >= pause
 
     def _pauses(self) -> Iterator[float]:
         return iter(delays(FIRST_PAUSE, LONGEST_PAUSE))

@@ -266,7 +266,7 @@ async def release_all(run: Run) -> None:
     A node that is still half-way keeps its cordon, the lease and the slot.
     """
     ports, record, operation = run.ports, run.record, operation_of(run.update)
-    if ports.node is None and not ports.coordination.has_slots and not record.repairs_nothing:
+    if ports.node is None and ports.coordination.slot is None and not record.repairs_nothing:
         # Without other hosts, an error is not a refusal.
         await ports.coordination.release(operation)
         return

@@ -183,7 +183,7 @@ async def test_the_executor_takes_every_failure_to_an_edge(state: State) -> None
             executor = host.build().executor
             if newer:
                 host.wanted = ""
-                executor._wake.set()
+                executor.wake.set()
             one = replace(update, record=record)
             fails(executor, state, failure)
             check(record, to := await executor._one(one))
