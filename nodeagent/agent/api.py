@@ -59,7 +59,6 @@ class Api:
     etcd_member: MemberManager
 
     def status(self) -> str:
-        # It answers from memory, so that the status works while the store or a peer hangs.
         return json.dumps(status_to_dict(self.report.status, daemon="running"))
 
     async def plan(self, text: str, *, diff: bool = False, private: bool = False, stage: bool = False) -> str:

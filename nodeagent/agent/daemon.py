@@ -299,7 +299,7 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
     report.add(daemon.metrics.sink)
     report.add(motd.sink)
     report.add(daemon.drift.sink)
-    async with serve(bus, daemon.api, report):
+    async with serve(bus, report, lambda: daemon.api, daemon.api.reload):
         report.emit(DaemonStarted(__version__))
         # Only now, because units that are ordered after the agent may call it on the bus.
         notifier.ready()

@@ -7,7 +7,6 @@ every five seconds. It does nothing to the host, and tries again at every reload
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
@@ -19,10 +18,7 @@ from nodeagent.agent.report.journal import to_journal, to_notify
 from nodeagent.agent.report.motd import MotdFile
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.tasks import finished_before, running
-from nodeagent.core.coordination.hold import Hold
-from nodeagent.core.coordination.maintenance import MaintenanceRequest
-from nodeagent.core.etcd.membership import MemberRequest
-from nodeagent.core.report.status import Status, status_to_dict
+from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import HostDegraded, UpdateContext
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import AgentError, Terminal, full_text
@@ -36,7 +32,7 @@ RETRY: Final = 30.0
 
 @dataclass(eq=False)
 class Held:
-    """Implements ``Served``: every other method than ``status`` fails with the error of the daemon."""
+    """Serves the status. Every method but ``Reload`` fails with the error of the daemon."""
 
     bus: Bus
     notifier: Notifier
@@ -59,7 +55,7 @@ class Held:
             self._report.add(to_notify(self.notifier.status))
             self._report.add(self.motd.sink)
             self._stack = AsyncExitStack()
-            await self._stack.enter_async_context(serve(self.bus, self, self._report))
+            await self._stack.enter_async_context(serve(self.bus, self._report, self._refuse, self.reload))
             # Otherwise systemd would restart the unit after its start timeout, and status would have no answer.
             self.notifier.ready()
             for work in (self.signs_of_life, self.motd.run):
@@ -80,52 +76,8 @@ class Held:
             stack, self._stack = self._stack, None
             await stack.aclose()
 
-    # The methods of Served.
-
-    def status(self) -> str:
-        return json.dumps(status_to_dict(self._report.status, daemon="running"))
-
     async def reload(self) -> None:
         self._again.set()
-
-    async def plan(self, text: str, *, diff: bool, private: bool, stage: bool) -> str:  # noqa: ARG002 - the interface's
-        self._refuse()
-
-    async def apply(self, text: str, max_disruption: str, hold: Hold | None) -> str:  # noqa: ARG002 - the interface's
-        self._refuse()
-
-    async def rollback(self) -> str:
-        self._refuse()
-
-    async def config(self, which: str, name: str, *, secrets: bool) -> str:  # noqa: ARG002 - the interface's
-        self._refuse()
-
-    async def cancel(self, caller: str) -> str:  # noqa: ARG002 - the interface's
-        self._refuse()
-
-    async def reboot(self, caller: str) -> str:  # noqa: ARG002 - the interface's
-        self._refuse()
-
-    async def verify(self) -> str:
-        self._refuse()
-
-    async def etcd_status(self) -> str:
-        self._refuse()
-
-    async def history(self, limit: int) -> str:  # noqa: ARG002 - the interface's
-        self._refuse()
-
-    async def update(self, update_id: str) -> str:  # noqa: ARG002 - the interface's
-        self._refuse()
-
-    async def change_etcd_member(self, caller: str, request: MemberRequest) -> str:  # noqa: ARG002 - the interface's
-        self._refuse()
-
-    async def start_maintenance(self, caller: str, request: MaintenanceRequest) -> str:  # noqa: ARG002 - the interface's
-        self._refuse()
-
-    async def stop_maintenance(self, caller: str) -> None:  # noqa: ARG002 - the interface's
-        self._refuse()
 
     def _refuse(self) -> NoReturn:
         raise Terminal(str(self._error), reason=self._error.reason, hint=self._error.hint)
