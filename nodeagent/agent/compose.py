@@ -141,7 +141,8 @@ class Adapters:
         if self.ports.os is not None:
             # Not ``adapter.detect``, which would delete the credentials of a pull that is under way.
             free = settings.os.free_space << 20
-            self.ports.os.use(adapter.RpmOstree(self._units, min_free=free), boot_counter(settings))
+            self.ports.os.port = adapter.RpmOstree(self._units, min_free=free)
+            self.ports.os.counter = boot_counter(settings)
             self.ports.os.bootloader = bootloader_of(settings)
         self.etcd.use(single=settings.etcd.single_member)
         if self.cluster is not None:

@@ -65,11 +65,11 @@ async def check_booted(run: Run, os: HostDeployments, target: OsTarget) -> Trans
     order = [d.id for d in await os.list() if not d.staged]
     if staged not in order:
         # The boots of a deployment that does not exist would be counted for another one.
-        await os.counting.end()
-    if not soft and (why := await os.finalize_failure()):
+        await os.end_count()
+    if not soft and (why := await os.port.finalize_failure()):
         raise VerifyFailed(f"the new deployment was not finalized: {why}", reason=Reason.FINALIZE_FAILED)
     if staged in order:
-        if why := await os.counting.gave_up(staged) or await greenboot.rolled_back(run, order, staged, booted.id):
+        if why := await os.gave_up(staged) or await greenboot.rolled_back(run, order, staged, booted.id):
             raise VerifyFailed(f"{staged} did not start, so {booted.id} was booted: {why}", reason=Reason.BOOT_FAILED)
         raise VerifyFailed(
             f"{staged} is in the boot order, but {booted.id} was booted", reason=Reason.OLD_DEPLOYMENT_BOOTED
@@ -173,7 +173,7 @@ async def back_to_old(run: Run, os: HostDeployments) -> Transition | None:
     match booted_side(record, booted):
         case BootedSide.OLD:
             await discard_own(os, record)
-            await os.counting.end()
+            await os.end_count()
             return None
         case BootedSide.NEW if not record.leg.rolled_back:
             # rpm-ostree cannot roll back while a deployment is staged.

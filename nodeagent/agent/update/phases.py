@@ -214,7 +214,7 @@ async def _verify(run: Run) -> Transition:
     await admin_checks.verify(run, progress)
     if os is not None and target is not None:
         try:
-            await os.counting.end()
+            await os.end_count()
         except ServiceUnavailable:
             raise
         except AgentError as error:

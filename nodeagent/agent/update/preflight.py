@@ -215,7 +215,7 @@ class Preflight:
             if not unmet(target, await self.ports.os.booted()):
                 # The config has fewer requirements than before, and the host meets all of them.
                 return None
-            await self.ports.os.check_stageable(target)
+            await self.ports.os.port.check_stageable(target)
         return target
 
     def _check_reboot(self, plan: Plan) -> None:

@@ -86,10 +86,10 @@ async def _try(run: Run, os: HostDeployments, target: OsTarget) -> Deployment:
 
 async def _stage(run: Run, os: HostDeployments, target: OsTarget, report: _ProgressReport) -> Deployment:
     credentials = credentials_of(run.update.new)
-    if await os.needs_packages(target):
+    if await os.port.needs_packages(target):
         report(StageProgress("Fetching the extensions image"))
         async with _fenced(run, FencedUnit.EXTENSIONS):
-            await os.fetch_packages(target, credentials=credentials)
+            await os.port.fetch_packages(target, credentials=credentials)
     async with _fenced(run, FencedUnit.UPDATER):
         return await os.stage(target, credentials=credentials, replace=run.record.os.staged, on_progress=report)
 
