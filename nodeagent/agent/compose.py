@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, tzinfo
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +33,7 @@ from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.domain import Health
 from nodeagent.core.plan.sides import NO_CONFIG
 from nodeagent.core.report.status import Status
+from nodeagent.core.update.events import UpdateContext, Warned
 from nodeagent.core.update.ports.coordination import EtcdQuorum
 from nodeagent.core.update.ports.host import Clock
 from nodeagent.domains import health_of, kept_back, reload_proof_of
@@ -64,10 +64,10 @@ from nodeagent.settings.cluster import ClusterSettings, DrainSettings, SlotSetti
 from nodeagent.settings.schema import Settings
 
 if TYPE_CHECKING:
-    from nodeagent.agent.cluster_source import ClusterConfigSource
     from nodeagent.host.etcd.member_host import MemberHost
     from nodeagent.host.fleetlock import FleetLock
     from nodeagent.kube.cluster import Cluster
+    from nodeagent.kube.handshake import Handshake
 
 MACHINE_ID: Final = Path("/etc/machine-id")
 # The keyspace before etcd gets another image: the old etcd refuses to start once the cluster has a newer version.
@@ -172,25 +172,29 @@ class Adapters:
 
         return MemberHost(config, MemberPod(config, self.static_pods), self.ports.clock)
 
-    def config_source(
+    def handshake(
         self, changed: Callable[[bool], None], requested: Callable[[ConfigSource], Awaitable[None]]
-    ) -> ClusterConfigSource | None:
-        """Return the source of the desired config, None if it is a file of this host. Callbacks as in ``Handshake``."""
+    ) -> Handshake | None:
+        """Return what reads the desired config of a cluster, None if it is a file of this host."""
         cluster = self.cluster
         if cluster is None or not cluster.controls_node:
             return None
-        from nodeagent.agent.cluster_source import ClusterConfigSource, warn
         from nodeagent.kube.handshake import Handshake
 
-        handshake = Handshake(
+        return Handshake(
             cluster.client,
             cluster.name,
             self.store,
             changed=changed,
             requested=requested,
-            on_error=partial(warn, self.report),
+            on_error=self._warn,
         )
-        return ClusterConfigSource(handshake)
+
+    def _warn(self, fault: AgentError | None) -> None:
+        # The end of a fault is visible in the events that follow.
+        if fault is not None:
+            message = f"the Node cannot be followed: {fault.message}"
+            self.report.emit(Warned(UpdateContext(self.report.status.phase), message, fault.reason))
 
 
 async def declared_health(unit: str) -> Sequence[Health]:

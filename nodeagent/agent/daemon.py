@@ -73,8 +73,8 @@ class Daemon:
         self._read = read
         self.policy = HostPolicy(self.store, self.report, lambda: self.settings)
         self.metrics = Metrics(self.store, self.ports.clock, self.settings.metrics.file)
-        self.cluster_source = adapters.config_source(self._config_changed, self._requested)
-        self.desired_path = self.settings.desired_config if self.cluster_source is None else ""
+        self.handshake = adapters.handshake(lambda _again: self.loop.look_again(), self._requested)
+        self.desired_path = self.settings.desired_config if self.handshake is None else ""
         self.drift = DriftMonitor(
             self.ports, PathWatch(), HostCulprits(self.ports.clock), self.report, self._load, lambda: self.loop.wake()
         )
@@ -175,17 +175,15 @@ class Daemon:
         log.get(__name__).info(f"stopping for a restart: {describe(step)}")
         self.stop.set()
 
-    def _config_changed(self, _again: bool) -> None:
-        self.loop.look_again()
-
     async def _requested(self, source: ConfigSource) -> None:
         async with self.loop.recorded(ApplyRequest(source.digest)):
             # The config is the desired one already.
             pass
 
     async def _desired(self) -> Desired | None:
-        if self.cluster_source is not None:
-            return await self.cluster_source.desired()
+        if self.handshake is not None:
+            source = await self.handshake.desired()
+            return await asyncio.to_thread(read_source, source) if source is not None else None
         text = await config_file.read(self.settings.desired_config)
         return await parse_desired(text) if text is not None else None
 
@@ -335,9 +333,11 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
                 ("the view of the lease", partial(daemon.ports.coordination.poll_holder, random.random)),
                 ("reports to the cluster", cluster_reporter.run),
             ]
-        if daemon.cluster_source is not None:
-            report.add(daemon.cluster_source.sink)
-            beside.append(("the view of the Node", partial(daemon.cluster_source.run, report.status)))
+        if (handshake := daemon.handshake) is not None:
+            report.add(lambda _event, status: handshake.report(status))
+            # The annotations of the Node may still be those of the previous process.
+            handshake.report(report.status)
+            beside.append(("the view of the Node", handshake.run))
         shown = [keep_running(name, work, random.random) for name, work in beside]
         await run_until(stop, *lives, *watches, *shown)
         notifier.stopping()

@@ -59,8 +59,9 @@ class HostDeployments:
     ``counter`` counts the boots of a new deployment, so that a kernel that does not start is given up. Counting begins
     right before the reboot into it, and ends when the update is verified, or before the boot order changes. A count
     belongs to a boot order: GRUB takes the second entry when the tries are used up, whichever it is by then. The boot
-    loader must reach a deployment that works after a power cut at any step. Without a ``bootloader`` the settings leave
-    that alone. A change of the settings replaces ``port``, ``counter`` and ``bootloader``.
+    loader must reach a deployment that works after a power cut at any step.
+
+    Without a ``bootloader`` the settings leave the bootloader alone. A reload of the settings replaces all three.
     """
 
     port: Deployments
