@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
-from nodeagent.agent.update import greenboot
+from nodeagent.agent.update.boot_health import greenboot_rolled_back
 from nodeagent.agent.update.os_deployments import ASK_AGAIN, BootedSide, HostDeployments, booted_side, discard_own
 from nodeagent.agent.update.run import Ports, Run, Transition, moment
 from nodeagent.agent.update.verification import VerifyFailed, in_force
@@ -69,7 +69,7 @@ async def check_booted(run: Run, os: HostDeployments, target: OsTarget) -> Trans
     if not soft and (why := await os.port.finalize_failure()):
         raise VerifyFailed(f"the new deployment was not finalized: {why}", reason=Reason.FINALIZE_FAILED)
     if staged in order:
-        if why := await os.gave_up(staged) or await greenboot.rolled_back(run, order, staged, booted.id):
+        if why := await os.gave_up(staged) or await greenboot_rolled_back(run, order, staged, booted.id):
             raise VerifyFailed(f"{staged} did not start, so {booted.id} was booted: {why}", reason=Reason.BOOT_FAILED)
         raise VerifyFailed(
             f"{staged} is in the boot order, but {booted.id} was booted", reason=Reason.OLD_DEPLOYMENT_BOOTED

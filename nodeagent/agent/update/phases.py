@@ -20,7 +20,6 @@ from nodeagent.agent.update import (
     bootloader,
     contested,
     draining,
-    greenboot,
     node_ready,
     staging,
     static_pods,
@@ -302,7 +301,7 @@ async def _watch_units(run: Run, progress: Progress) -> None:
     if admission.reboots(run.update) and run.record.written.reboots:
         await boot_health.watch_boot(run, progress)
         if not run.record.reverting:
-            await greenboot.watch(run, progress)
+            await boot_health.watch_greenboot(run, progress)
     if run.ports.readiness is not None and run.record.units_before.node_ready:
         await node_ready.wait(run, run.ports.readiness, progress)
 

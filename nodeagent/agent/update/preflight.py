@@ -6,24 +6,29 @@ A rejection is cheap here. Later it costs a lease, a drain and a revert.
 from __future__ import annotations
 
 import asyncio
+import re
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from nodeagent.agent.update import contested
 from nodeagent.agent.update.actions import missing_units
-from nodeagent.agent.update.drop_ins import check_dropins
-from nodeagent.agent.update.jumps import check_jump
 from nodeagent.agent.update.run import Basis, Ports, Update, UpdatePolicy
 from nodeagent.agent.update.verification import in_force, mismatches, os_mismatches, with_os
 from nodeagent.agent.update.writing import managed_keys
-from nodeagent.core.config.file_tree import expand
+from nodeagent.core.config.file_tree import RegularFile, expand
+from nodeagent.core.config.image import content_id
+from nodeagent.core.config.kargs import merged
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.config.meaning import meaning
 from nodeagent.core.config.parse import parse
+from nodeagent.core.config.paths import UNIT_DIR
+from nodeagent.core.config.unit_names import did_you_mean, template_of
 from nodeagent.core.plan.change import Plan
-from nodeagent.core.plan.deployment import OS_DOMAINS, OsTarget, target_between, target_to_dict, unmet
+from nodeagent.core.plan.deployment import OS_DOMAINS, OsTarget, contents, target_between, target_to_dict, unmet
 from nodeagent.core.plan.effective import same_os
+from nodeagent.core.plan.jumps.release import Jump, Release
 from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.plan.policy import Policy
@@ -33,15 +38,29 @@ from nodeagent.core.plan.static_pods import owned_manifests
 from nodeagent.core.plan.steps import RemovePath, WritePath, step_to_pair, write_steps
 from nodeagent.core.report.plan_values import with_values
 from nodeagent.core.update.drift import OnDrift, unchanged
-from nodeagent.core.update.ports.host import MAX_KEPT, Validator
+from nodeagent.core.update.ports.host import MAX_KEPT, Units, Validator
 from nodeagent.core.update.record import OsProgress, Record
-from nodeagent.domains import warnings
+from nodeagent.domains import changed_contents, warnings
 from nodeagent.domains.checks import check_update
 from nodeagent.errors import InvalidInput, Problem, Refused, Unreconcilable
 from nodeagent.reasons import Reason
 
 # Changes whose values are in the record, which is written at each step.
 MAX_DESCRIBED = 200
+
+_DROPIN: Final = re.compile(rf"{UNIT_DIR}/([^/]+)\.d/(?!(?:\d\d-)?mco-)[^/]+\.conf")
+# Lines with which a drop-in starts nothing: no setting at all, or a condition that may switch the unit off.
+_SWITCH: Final = re.compile(r"\s*(?:$|[#;]|\[[^\]]*\]\s*$|(?:Condition|Assert)\w*\s*=)")
+# Generators read these files and make units of them at the next daemon-reload.
+GENERATED: Final = (
+    "/etc/containers/systemd/",
+    "/etc/crypttab",
+    "/etc/fstab",
+    "/etc/init.d/",
+    "/etc/rc.d/init.d/",
+    "/etc/systemd/system-generators/",
+    "/etc/systemd/zram-generator.conf",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,3 +288,67 @@ def _has(config: MachineConfig, entry: str) -> bool:
         case _:
             # Every config has all fields of the OS.
             return True
+
+
+async def check_jump(ports: Ports, update: Update, *, staged: bool = False) -> None:
+    """Check whether the OS of this host may go to the image of an update, and keep what is worth a note.
+
+    Called before the staging, and again after it (``staged``): the version of an image is known before it is on the
+    host only if a graph, the file of the admin or an earlier staging names it. Raises as ``JumpGate.check``.
+    """
+    target = update.target
+    if ports.jumps is None or ports.os is None or target is None or target.image is None:
+        return
+    booted = await ports.os.booted()
+    # A rule may require a file, so the files are those that the update leaves behind.
+    managed = {path: entry.content for path, entry in expand(update.new).items() if isinstance(entry, RegularFile)}
+    removed = dict.fromkeys(step.path for step in update.writes if isinstance(step, RemovePath))
+    jump = Jump(
+        Release(booted.version, contents(booted)),
+        Release(ports.os.version_of(target.image), frozenset({content_id(target.image)})),
+        merged(booted.kernel_arguments, target.kernel_arguments, target.without_kernel_arguments),
+        {**removed, **managed},
+        staged,
+    )
+    answer = await ports.jumps.check(jump)
+    update.jump_notes = answer.notes
+    update.add_notes(*answer.warnings)
+
+
+async def check_dropins(units: Units, old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
+    """Return new or changed drop-ins of which neither the host nor the new config has the unit: a typing error in the
+    name leaves a change silently without effect.
+
+    What cannot be known before is let pass: a new operating system may bring units, and so may a file that a generator
+    of systemd reads. A drop-in that only sets conditions switches a unit off, and those that the
+    machine-config-operator renders are for every host, whatever units it has.
+    """
+    changed = changed_contents(old, new, (f"{UNIT_DIR}/",))
+    dropins = {path: found[1] for path in changed if (found := _DROPIN.fullmatch(path)) and _sets(changed[path])}
+    # Which units a generator makes of a changed file is known only after the daemon-reload.
+    if not dropins or any(path.startswith(GENERATED) for path in new.files):
+        return ()
+    brought = {path.rpartition("/")[2] for path in expand(new) if path.rpartition("/")[0] == UNIT_DIR}
+    missing = {unit for unit in set(dropins.values()) if not await _exists(units, unit, brought)}
+    if not missing:
+        return ()
+    known = brought | set(await units.files())
+    return tuple(
+        Problem(path, f"there is no unit {unit} on this host or in the config{did_you_mean(unit, known)}")
+        for path, unit in sorted(dropins.items())
+        if unit in missing
+    )
+
+
+def _sets(content: bytes) -> bool:
+    """Whether the drop-in does anything but keep its unit from being started."""
+    return not all(_SWITCH.match(line) for line in content.decode(errors="replace").splitlines())
+
+
+async def _exists(units: Units, unit: str, brought: Collection[str]) -> bool:
+    if unit in brought or template_of(unit) in brought:
+        return True
+    if unit.rpartition(".")[0].endswith("-"):
+        # It applies to all units with this prefix: systemd.unit(5).
+        return True
+    return (await units.state(unit)).load != "not-found"
