@@ -242,7 +242,7 @@ class Api:
     async def update(self, update_id: str) -> str:
         """Return one update with its plan and its trail, also the one under way; "" is the newest."""
         entries = await self.ports.store.history(MAX_HISTORY)
-        if (running := self.loop.under_way) is not None:
+        if (running := self.loop.executor.under_way) is not None:
             entries = [under_way(running.record, running.plan, self.ports.clock.now()), *entries]
         return json.dumps(update_to_dict(find_update(entries, update_id)))
 

@@ -76,18 +76,18 @@ class Daemon:
         self.handshake = adapters.handshake(lambda _again: self.loop.look_again(), self._requested)
         self.desired_path = self.settings.desired_config if self.handshake is None else ""
         self.drift = DriftMonitor(
-            self.ports, PathWatch(), HostCulprits(self.ports.clock), self.report, self._load, lambda: self.loop.wake()
+            self.ports, PathWatch(), HostCulprits(self.ports.clock), self.report, self.load, lambda: self.loop.wake()
         )
         self.loop = Loop(
             self.ports,
             adapters.update_policy,
             self._preflight(),
             desired=self._desired,
-            load=self._load,
+            load=self.load,
             adopted=self._adopted,
             random=random.random,
             renew=self._renew,
-            at_rest=DriftRepair(self.ports, self.report, self._load, self.policy, lambda: self.settings.on_drift),
+            at_rest=DriftRepair(self.ports, self.report, self.load, self.policy, lambda: self.settings.on_drift),
         )
         # The process replaces it by the event of its signals. A plan without a daemon never waits for it.
         self.stop = asyncio.Event()
@@ -113,7 +113,7 @@ class Daemon:
             self.maintenance,
             desired_path=self.desired_path,
             parse=parse_desired,
-            load=self._load,
+            load=self.load,
             valid=self._valid,
             desired=self._desired,
             read_again=self.reload,
@@ -192,7 +192,7 @@ class Daemon:
         source = await self.store.get_config(digest)
         return await asyncio.to_thread(read_source, source)
 
-    async def _load(self, digest: str) -> Desired:
+    async def load(self, digest: str) -> Desired:
         """Return a stored config that was applied, without the parts that break a rule which is new in this version."""
         return await self._stored(await self.store.get_config(digest))
 
@@ -217,9 +217,6 @@ class Daemon:
         # The originals come first: once the config is adopted, a kill must not lose them.
         await self.store.keep_originals(await asyncio.to_thread(mcd_import.originals))
         return await self._stored(source)
-
-    async def sweep(self) -> None:
-        await tidying.sweep(self.store, self.ports.files, self._load, self.settings.desired_config, self.report)
 
 
 async def run(
@@ -247,7 +244,7 @@ async def run(
                         # Whatever it is, it must not become a loop of restarts.
                         fault = error if isinstance(error, AgentError) else bug(error, "the start of the daemon")
                         # The daemon that holds the store serves the status already, and would be shadowed by this one.
-                        if fault.reason in _NOT_ALONE:
+                        if fault.reason == Reason.STORE_BUSY:
                             raise
                         await held.show(fault)
                     else:
@@ -262,9 +259,6 @@ async def run(
             await held.close()
 
 
-_NOT_ALONE = frozenset({Reason.STORE_BUSY})
-
-
 async def _build(found: FoundSettings, bus: Bus, stack: AsyncExitStack, read: Callable[[], FoundSettings]) -> Daemon:
     """Raises ``AgentError`` if the agent cannot start; ``stack`` closes what was opened."""
     adapters = await open_adapters(found, bus, stack)
@@ -272,7 +266,7 @@ async def _build(found: FoundSettings, bus: Bus, stack: AsyncExitStack, read: Ca
     daemon = Daemon(adapters, read)
     # The status must be true before the bus serves it: a client takes the first answer as the state of the host.
     await first_status(daemon.ports, report, clustered=adapters.cluster is not None)
-    await daemon.sweep()
+    await tidying.sweep(daemon.store, daemon.ports.files, daemon.load, daemon.settings.desired_config, report)
     try:
         await daemon.maintenance.load()
     except AgentError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final, Protocol
 
@@ -63,6 +63,13 @@ GIVE_UP: Final = 1800.0
 
 # Seconds for a whole operation, as a multiple of the above: steps may alternate, each of which is progress.
 OVERALL: Final = 6
+
+_ERRORS: Final[Mapping[Kind, type[AgentError]]] = {
+    Kind.UNREACHABLE: Unreachable,
+    Kind.RETRY: Retryable,
+    Kind.INPUT: InvalidInput,
+    Kind.FAULT: Terminal,
+}
 
 
 class MemberPort(Protocol):
@@ -329,14 +336,4 @@ def _lease(operation: MemberOperation) -> Operation:
 
 
 def _error(refusal: Refusal) -> AgentError:
-    match refusal.reason.kind:
-        case Kind.UNREACHABLE:
-            return Unreachable(refusal.message, reason=refusal.reason)
-        case Kind.RETRY:
-            return Retryable(refusal.message, reason=refusal.reason)
-        case Kind.INPUT:
-            return InvalidInput(refusal.message, reason=refusal.reason)
-        case Kind.FAULT:
-            return Terminal(refusal.message, reason=refusal.reason)
-        case _:
-            return Refused(refusal.message, reason=refusal.reason)
+    return _ERRORS.get(refusal.reason.kind, Refused)(refusal.message, reason=refusal.reason)

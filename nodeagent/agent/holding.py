@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
@@ -59,7 +59,7 @@ class Held:
             # Otherwise systemd would restart the unit after its start timeout, and status would have no answer.
             self.notifier.ready()
             for work in (self.signs_of_life, self.motd.run):
-                self._stack.push_async_callback(_end, asyncio.create_task(work()))
+                await self._stack.enter_async_context(running(work()))
         # An attempt every 30 s with the same result must not fill the journal.
         if changed:
             now = SystemClock().now()
@@ -81,9 +81,3 @@ class Held:
 
     def _refuse(self) -> NoReturn:
         raise Terminal(str(self._error), reason=self._error.reason, hint=self._error.hint)
-
-
-async def _end(task: asyncio.Task[Any]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task

@@ -106,10 +106,6 @@ class Loop:
     def policy(self) -> UpdatePolicy:
         return self.executor.policy
 
-    @property
-    def under_way(self) -> Update | None:
-        return self.executor.under_way
-
     def reload(self, policy: UpdatePolicy, preflight: Preflight) -> None:
         """Use these from the next step on."""
         self.executor.policy = policy
@@ -286,8 +282,10 @@ class Loop:
         try:
             while True:
                 outcome = await self.executor.run(update)
-                if outcome is RunResult.ENDED and update.own is not None and await self._in_effect() == digest:
-                    await self._renew(update.own)
+                if outcome is RunResult.ENDED and update.own is not None:
+                    store = self.ports.store
+                    if in_effect(await store.load(), await store.current()) == digest:
+                        await self._renew(update.own)
                 if outcome is not RunResult.REBOOTING:
                     return outcome
                 # logind accepted the reboot. If the host does not go down, the executor requests it again, a few times.
@@ -300,9 +298,6 @@ class Loop:
             self.desired.report_again()
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
-
-    async def _in_effect(self) -> str:
-        return in_effect(await self.ports.store.load(), await self.ports.store.current())
 
     async def _follow(self) -> None:
         """Keeps the status true about what is desired while an update to something else is under way."""

@@ -118,7 +118,9 @@ class MaintenanceManager:
                 self._error = None
         self._wake.set()
         # The task does the work, so that a client that disconnects does not interrupt it.
-        await self._wait_for(lambda: self._current is None or bool(self._current.began) or self._queued())
+        await self._wait_for(
+            lambda: self._current is None or bool(self._current.began or (self._waits and not self._immediate))
+        )
         if (self._current is None or self._current.ended) and self._error is not None:
             raise self._error
         return self._current or wanted
@@ -136,9 +138,6 @@ class MaintenanceManager:
             await self._change("", ended=f"stopped by {caller}")
         self._wake.set()
         await self._wait_for(lambda: self._current is None or self._error is not None)
-        self._check_released()
-
-    def _check_released(self) -> None:
         if self._current is not None:
             why = self._error.message if self._error is not None else f"no answer within {ANSWER:g} s"
             raise Retryable(f"the maintenance is ending; the agent retries: {why}", reason=Reason.MAINTENANCE_ENDING)
@@ -155,9 +154,6 @@ class MaintenanceManager:
         if before.requester != name:
             raise Refused(held_message(before), reason=Reason.LEASE_HELD)
         return before.again(until=until, drain=request.drain, power_off=request.power_off)
-
-    def _queued(self) -> bool:
-        return bool(self._waits) and not self._immediate
 
     async def _wait_for(self, condition: Callable[[], bool]) -> None:
         with suppress(TimeoutError):

@@ -75,17 +75,14 @@ class OwnConfig:
         except InvalidInput as error:
             # The settings may have been invalid already: only problems in files of this config count.
             wrong = error.problems or [Problem(f"{SETTINGS}/{name}", error.message) for name in sorted(wants)[:1]]
-            problems += [each for each in wrong if each.path.startswith(f"{SETTINGS}/") and _name(each.path) in wants]
+            # The path of a problem is that of the file, with ":" and the line.
+            found = [(each, each.path.rpartition("/")[2].partition(":")[0]) for each in wrong]
+            problems += [each for each, name in found if each.path.startswith(f"{SETTINGS}/") and name in wants]
         else:
             for name in _KEPT:
                 if not problems and getattr(settings, name) != getattr(self.settings, name):
                     problems.append(Problem(SETTINGS, f"{name} cannot be changed by a config"))
         yield from problems
-
-
-def _name(where: str) -> str:
-    """Return the name of the file in ``file:line``."""
-    return where.rpartition("/")[2].partition(":")[0]
 
 
 def _fragments(config: MachineConfig) -> dict[str, bytes]:

@@ -37,7 +37,8 @@ async def first_status(ports: Ports, report: Report, *, clustered: bool) -> None
     digest = await _read(ports.store.current, "", faults)
     current = ""
     if digest:
-        current = await _read(lambda: _name(ports, digest), "", faults)
+        source = await _read(lambda: ports.store.get_config(digest), None, faults)
+        current = source.name if source is not None else ""
     # The lease of a cluster is read by a task of its own, so that the start never waits for an API server.
     holder = None if clustered else await _read(ports.coordination.holder, None, faults)
     known = replace(
@@ -51,10 +52,6 @@ async def first_status(ports: Ports, report: Report, *, clustered: bool) -> None
     report.status = displayable(known)
     if faults:
         report.problem("store", faults[0])
-
-
-async def _name(ports: Ports, digest: str) -> str:
-    return (await ports.store.get_config(digest)).name
 
 
 async def _read(read: Callable[[], Awaitable[_T]], otherwise: _T, faults: list[AgentError]) -> _T:

@@ -97,7 +97,7 @@ class ClusterReporter:
                         await self._publish(at_once=True)
 
     async def _write_changes(self) -> None:
-        pauses = self._pauses()
+        pauses = delays(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             await self._wake.wait()
             # Cleared before the write, so that an event during the write causes another one.
@@ -109,7 +109,7 @@ class ClusterReporter:
                 await asyncio.sleep(jittered(next(pauses), self.random()))
                 self._wake.set()
                 continue
-            pauses = self._pauses()
+            pauses = delays(FIRST_PAUSE, LONGEST_PAUSE)
             if self._pending():
                 # Only a message has changed; it is written together with the next ones.
                 asyncio.get_running_loop().call_later(TEXT_EVERY, self._wake.set)
@@ -150,9 +150,6 @@ class ClusterReporter:
         state, at = self._published
         pause = TEXT_EVERY if shape(state) == shape(self._state) else 0.0
         return state != self._state and self.clock.monotonic() - at >= pause
-
-    def _pauses(self) -> Iterator[float]:
-        return iter(delays(FIRST_PAUSE, LONGEST_PAUSE))
 
     @contextmanager
     def _log_refusal_once(self) -> Iterator[None]:

@@ -14,7 +14,6 @@ previous boot ended:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import replace
 
 from nodeagent.agent.update.boot_health import greenboot_rolled_back
@@ -55,7 +54,8 @@ async def check_booted(run: Run, os: HostDeployments, target: OsTarget) -> Trans
     if not (wrong := unmet(target, booted)):
         return None
     if booted.id == staged:
-        raise VerifyFailed(f"the new deployment {_described(wrong)}", reason=Reason.DEPLOYMENT_WRONG)
+        described = "; ".join(f"{domain} {why}" for domain, why in sorted(wrong.items()))
+        raise VerifyFailed(f"the new deployment {described}", reason=Reason.DEPLOYMENT_WRONG)
     if soft:
         why = f"the soft reboot started {booted.id} again"
         # A full reboot finalizes what is still staged, and starts what is finalized.
@@ -92,10 +92,6 @@ async def _booted_softly(run: Run, os: HostDeployments) -> Deployment:
                 why = f"the deployments cannot be read after the soft reboot: {error.message}"
                 raise VerifyFailed(why, reason=Reason.SOFT_REBOOT_FAILED, curable=True) from error
         await asyncio.sleep(ASK_AGAIN)
-
-
-def _described(wrong: Mapping[str, str]) -> str:
-    return "; ".join(f"{domain} {why}" for domain, why in sorted(wrong.items()))
 
 
 def stage_again(run: Run, why: str) -> Transition:

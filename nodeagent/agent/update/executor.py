@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 
-from nodeagent.agent.tasks import finished_before, running
+from nodeagent.agent.tasks import finished_before, pause, running
 from nodeagent.agent.update.admission import NotNow, Waiting
 from nodeagent.agent.update.cancelling import taken_back
 from nodeagent.agent.update.finishing import finish_update
@@ -156,7 +156,7 @@ class Executor:
                 if isinstance(error, NotNow):
                     await waiting.pause(run, error)
                 else:
-                    await outage.pause(error, self.wake)
+                    await pause(outage.report(error), self.wake)
                     update.repeated = True
                 if not free and not _may_be_taken_back(update.record):
                     self.wake.clear()

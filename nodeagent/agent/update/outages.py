@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from nodeagent.agent.tasks import pause
 from nodeagent.agent.update.run import Ports, Update, UpdatePolicy, context_of, narrate
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.once import Once
@@ -68,7 +67,7 @@ class Outage:
         self._attempt = self.ports.clock.monotonic()
 
     @contextlib.asynccontextmanager
-    async def attempt(self, limit: asyncio.Timeout | None = None) -> AsyncIterator[None]:
+    async def attempt(self, limit: asyncio.Timeout) -> AsyncIterator[None]:
         """Wrap an attempt. One that lasts for ``OVER`` seconds removes the service from the status.
 
         Raises ``ServiceUnavailable`` if ``limit``, which is inside, expires while systemd does not answer either.
@@ -78,15 +77,11 @@ class Outage:
         try:
             yield
         except TimeoutError:
-            if limit is not None and limit.expired():
+            if limit.expired():
                 await self.ports.units.boot_finished()
             raise
         finally:
             timer.cancel()
-
-    async def pause(self, error: ServiceUnavailable, wake: asyncio.Event) -> None:
-        """Report the fault of an attempt, and wait until the next one. ``wake`` ends the pause early."""
-        await pause(self.report(error), wake)
 
     def report(self, error: ServiceUnavailable) -> float:
         """Report the fault of an attempt. Returns the seconds until the next attempt."""

@@ -72,7 +72,7 @@ async def _stage(run: Run) -> Transition:
     if not staged:
         return await superseded(run)
     # Before the lease: a host that waits for hours must not be refused after them.
-    await bootloader.check_staged(run, os)
+    await bootloader.check(run, os)
     return Transition(Phase.LEASING)
 
 

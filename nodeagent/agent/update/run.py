@@ -87,8 +87,6 @@ class UpdatePolicy:
     """Seconds, and what follows when they have passed. The settings that it is made from explain each."""
 
     action_timeout: float = 120.0
-    # Timeouts of single units, which replace action_timeout.
-    action_timeouts: Mapping[str, float] = field(default_factory=dict)
     daemon_reload_timeout: float = 90.0
     settle: float = 10.0
     verify_timeout: float = 300.0
