@@ -138,6 +138,9 @@ class MaintenanceManager:
             await self._change("", ended=f"stopped by {caller}")
         self._wake.set()
         await self._wait_for(lambda: self._current is None or self._error is not None)
+        self._check_released()
+
+    def _check_released(self) -> None:
         if self._current is not None:
             why = self._error.message if self._error is not None else f"no answer within {ANSWER:g} s"
             raise Retryable(f"the maintenance is ending; the agent retries: {why}", reason=Reason.MAINTENANCE_ENDING)

@@ -76,8 +76,8 @@ class OwnConfig:
             # The settings may have been invalid already: only problems in files of this config count.
             wrong = error.problems or [Problem(f"{SETTINGS}/{name}", error.message) for name in sorted(wants)[:1]]
             # The path of a problem is that of the file, with ":" and the line.
-            found = [(each, each.path.rpartition("/")[2].partition(":")[0]) for each in wrong]
-            problems += [each for each, name in found if each.path.startswith(f"{SETTINGS}/") and name in wants]
+            named = [(each, each.path.rpartition("/")[2].partition(":")[0]) for each in wrong]
+            problems += [each for each, file in named if each.path.startswith(f"{SETTINGS}/") and file in wants]
         else:
             for name in _KEPT:
                 if not problems and getattr(settings, name) != getattr(self.settings, name):
