@@ -93,7 +93,7 @@ class Driven(Host):
         self.shake.report(self.report.status)
         self.report.add(lambda event, _status: FakeReporter(self.world).emit(event))
         ports = self.ports()
-        drain = ControllerDrain(self._client, self._node, check_lease=ports.coordination.check_lease)
+        drain = ControllerDrain(self._client, self._node, check_lease=ports.coordination.lease.check)
         # The release uncordons through the coordination.
         coordination = Coordination(FakeLease(self.world), FakeClock(self.world), node=drain)
         return self.build_with(replace(ports, node=drain, coordination=coordination, reporter=self.report))

@@ -207,25 +207,38 @@ async def kept_back_now(keys: Sequence[KeyChange]) -> Mapping[str, Decimal]:
     return kept_back(keys, await read_view(NO_CONFIG, NO_CONFIG))
 
 
-async def open_adapters(found: FoundSettings, bus: Bus, stack: AsyncExitStack) -> Adapters:
-    """Open the store and build the adapters; ``stack`` closes them. Raises ``AgentError`` if the agent cannot start."""
+async def open_adapters(found: FoundSettings, bus: Bus, stack: AsyncExitStack, *, only_plan: bool = False) -> Adapters:
+    """Open the store and build the adapters; ``stack`` closes them. Raises ``AgentError`` if the agent cannot start.
+
+    ``only_plan``: for a plan without the daemon, on a copy of the store, without a cluster. Nothing is recovered or
+    removed.
+    """
     report = Report(Status())
-    report.add(to_journal)
     state_dir = Path(found.settings.state_dir)
     fence = HostFence(bus, found.settings.fence, SystemClock(), state_dir)
-    # Before anything that may fail: the limits of a killed agent slow the host down as long as they are set.
-    await fence.recover()
-    store = SqliteStore(state_dir / "state.db")
+    if not only_plan:
+        report.add(to_journal)
+        # Before anything that may fail: the limits of a killed agent slow the host down as long as they are set.
+        await fence.recover()
+    # A daemon that starts while a plan is made must find its store unlocked, and as its predecessor left it.
+    store = SqliteStore(state_dir / "state.db", copy=only_plan)
     await store.open()
     stack.push_async_callback(store.close)
-    static_pods = await _recovered_static_pods(store, state_dir, report)
+    static_pods = _static_pods(store, state_dir)
+    if not only_plan:
+        await _recover(static_pods, report)
     settings = await choose(found, store, report)
     fence.use(settings.fence)
-    # The last valid settings may have another level than the readable part of invalid ones.
-    log.setup(settings.log.level)
+    if only_plan:
+        # A plan needs neither an API server nor slots.
+        unused = {"cluster": ClusterSettings(), "slots": SlotSettings(), "drain": DrainSettings()}
+        settings = msgspec.structs.replace(settings, **unused)
+    else:
+        # The last valid settings may have another level than the readable part of invalid ones.
+        log.setup(settings.log.level)
     units, power = Systemd(bus), Logind(bus, await boot.identify(bus))
     port = await adapter.detect(units, min_free=settings.os.free_space << 20)
-    if port is not None:
+    if port is not None and not only_plan:
         # A killed agent may have left a pull secret where rpm-ostree reads it for every later pull, also by other
         # programs.
         await port.sweep()
@@ -236,40 +249,19 @@ async def open_adapters(found: FoundSettings, bus: Bus, stack: AsyncExitStack) -
     return adapters
 
 
-async def open_for_plan(found: FoundSettings, bus: Bus, stack: AsyncExitStack) -> Adapters:
-    """Build the adapters for a plan without the daemon: on a copy of the store, without a cluster. Nothing is recovered
-    or removed. Raises ``AgentError``."""
-    report, state_dir = Report(Status()), Path(found.settings.state_dir)
-    # A daemon that starts in the meantime must find its store unlocked, and as its predecessor left it.
-    store = SqliteStore(state_dir / "state.db", copy=True)
-    await store.open()
-    stack.push_async_callback(store.close)
-    # A plan needs neither an API server nor slots.
-    chosen = await choose(found, store, report)
-    settings = msgspec.structs.replace(chosen, cluster=ClusterSettings(), slots=SlotSettings(), drain=DrainSettings())
-    units, power = Systemd(bus), Logind(bus, await boot.identify(bus))
-    port = await adapter.detect(units, min_free=settings.os.free_space << 20)
-    os = HostDeployments(port, report, boot_counter(settings), bootloader_of(settings)) if port is not None else None
-    fence = HostFence(bus, settings.fence, SystemClock(), state_dir)
-    pods = _static_pods(store, state_dir)
-    return await asyncio.to_thread(Adapters, settings, report, store, units, power, os, fence, pods)
-
-
 def _static_pods(store: SqliteStore, state_dir: Path) -> KubeletStaticPods:
     from nodeagent.host.etcd.proof import MemberProof
 
     return KubeletStaticPods(HostFiles(), store, SystemClock(), Crictl(), MemberProof(state_dir / SNAPSHOT))
 
 
-async def _recovered_static_pods(store: SqliteStore, state_dir: Path, report: Report) -> KubeletStaticPods:
+async def _recover(pods: KubeletStaticPods, report: Report) -> None:
     """Put back a manifest that a killed agent took away, before anything else can fail: its pod does not run."""
-    pods = _static_pods(store, state_dir)
     try:
         if path := await pods.recover():
             log.get(__name__).warning(f"put back {path}, which was taken away when the agent ended")
     except AgentError as error:
         report.problem("static-pods", error)
-    return pods
 
 
 def boot_counter(settings: Settings) -> HostBootCounter:

@@ -143,12 +143,6 @@ class Coordination:
 
     # The lease.
 
-    async def holder(self) -> Holder | None:
-        return await self.lease.holder()
-
-    async def check_lease(self, operation: str, *, need: float = 0.0, offline: bool = False) -> None:
-        await self.lease.check(operation, need=need, offline=offline)
-
     async def check_free(self, operation: str, detail: str = "") -> None:
         """Raise ``Refused`` (``LeaseHeld``) if another operation holds the lease."""
         holder = await self.lease.holder()

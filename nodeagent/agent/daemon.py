@@ -7,7 +7,9 @@ import hashlib
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import asdict
 from functools import partial
+from typing import Any
 
 from nodeagent import __version__, log
 from nodeagent.agent import tidying
@@ -28,12 +30,12 @@ from nodeagent.agent.report.journal import to_notify
 from nodeagent.agent.report.kubernetes import ClusterReporter
 from nodeagent.agent.report.metrics import Metrics
 from nodeagent.agent.report.motd import MOTD, MotdFile
-from nodeagent.agent.soft_reboot import SoftRebootWatch
-from nodeagent.agent.supervise import keep_running, run_until, stop_signals, watchdog
+from nodeagent.agent.supervise import SoftRebootWatch, keep_running, run_until, stop_signals, watchdog
 from nodeagent.agent.update.outcomes import bug
 from nodeagent.agent.update.preflight import Desired, Preflight, read_source
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.parse import parse, parse_stored
+from nodeagent.core.config.text import plain_json
 from nodeagent.core.plan.policy_files import drop_in_directory, is_drop_in
 from nodeagent.core.plan.steps import ActStep, ReloadUnit, describe
 from nodeagent.core.update.events import DaemonStarted, DaemonStopped
@@ -52,6 +54,9 @@ from nodeagent.host.static_pods.validator import StaticPodValidator
 from nodeagent.host.view import read_view
 from nodeagent.reasons import Reason
 from nodeagent.settings.schema import Settings
+
+# Seconds within which the system bus accepts a connection of a plan without the daemon.
+PATIENCE = 10.0
 
 
 async def parse_desired(text: bytes) -> Desired:
@@ -318,7 +323,11 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
         lives = [daemon.loop.run(), watchdog(notifier)]
         if cluster is not None:
             cluster_reporter = ClusterReporter(
-                cluster.conditions, cluster.events, SystemClock(), random.random, progress=cluster.controls_node
+                cluster.conditions.publish,
+                cluster.events.write,
+                SystemClock(),
+                random.random,
+                progress=cluster.controls_node,
             )
             report.add(cluster_reporter.sink)
             cluster_reporter.begin(report.status)
@@ -338,6 +347,22 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
         # The loop has ended by now, so nothing overwrites the mark of an orderly shutdown.
         await daemon.loop.stopping()
         report.emit(DaemonStopped())
+
+
+async def plan_offline(text: str, *, diff: bool, read: Callable[[], FoundSettings] = read_settings) -> dict[str, Any]:
+    """Plan an update of this host while the daemon is down: the same pre-flight, on a copy of its store.
+
+    Returns the answer of ``Plan``, with ``problems``: what the daemon would show in its status. Needs root.
+    Raises ``AgentError``. Writes nothing and starts nothing but services of the bus.
+    """
+    async with Bus(connect_for=0.0, patience=PATIENCE) as bus, AsyncExitStack() as stack:
+        found = await asyncio.to_thread(read)
+        daemon = Daemon(await open_adapters(found, bus, stack, only_plan=True), read)
+        # ``Api.plan`` refuses a plan during an update, and reads the phase of the record from this status.
+        await first_status(daemon.ports, daemon.report, clustered=False)
+        answer = plain_json.loads(await daemon.api.plan(text, diff=diff, private=True))
+        problems = [asdict(problem) for problem in daemon.report.status.problems]
+        return {**answer, "daemon": "stopped", **({"problems": problems} if problems else {})}
 
 
 def main() -> int:

@@ -31,7 +31,7 @@ from nodeagent.core.plan.steps import (
     WritePath,
     WriteStep,
 )
-from nodeagent.core.update.drift import OnDrift, Repair, RepairPace, describe_drift, only, plan_repair
+from nodeagent.core.update.drift import OnDrift, RepairPace, describe_drift, only, plan_repair
 from nodeagent.core.update.record import half_way, in_effect
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.reasons import Reason
@@ -93,17 +93,14 @@ class DriftRepair:
         # The host is at this config already, so the policy is the one of an update from it to itself.
         repair = plan_repair(config, wrong, await self.policy(config, config))
         self._left |= {entry: f"{entry}: putting it back requires {needed}" for entry, needed in repair.left.items()}
-        still = await self._put_back(config, repair) if repair.entries else {}
-        self._pace.tried(due, repair.entries - still.keys(), self.ports.clock.monotonic())
-        if done := sorted(repair.entries - still.keys()):
-            log.get(__name__).info(f"put back {', '.join(done)}, as on_drift requires")
-
-    async def _put_back(self, config: MachineConfig, repair: Repair) -> Mapping[str, str]:
         for step in repair.steps:
             await self._write(config, step)
         if repair.daemon_reload:
             await self.ports.units.daemon_reload(DAEMON_RELOAD)
-        return await mismatches(self.ports, only(config, repair.entries))
+        still = await mismatches(self.ports, only(config, repair.entries)) if repair.entries else {}
+        self._pace.tried(due, repair.entries - still.keys(), self.ports.clock.monotonic())
+        if done := sorted(repair.entries - still.keys()):
+            log.get(__name__).info(f"put back {', '.join(done)}, as on_drift requires")
 
     async def _write(self, config: MachineConfig, step: WriteStep) -> None:
         ports = self.ports

@@ -171,7 +171,7 @@ class MaintenanceManager:
         found = await self.store.maintenance()
         # A version without stored maintenances has left only the lease.
         if found is None and self.ports.coordination.lease.backend == "local":
-            holder = await self.ports.coordination.holder()
+            holder = await self.ports.coordination.lease.holder()
             if holder is not None and is_maintenance(holder.operation):
                 found = of_lease(holder.operation, holder.name, holder.reason, holder.since)
         if found is not None:
@@ -220,7 +220,7 @@ class MaintenanceManager:
         if state is MaintenanceState.PLANNED or self._acquired != current.operation:
             await self._acquire(current, remaining)
             return True
-        await self.ports.coordination.check_lease(current.operation)
+        await self.ports.coordination.lease.check(current.operation)
         work = {MaintenanceState.DRAINING: self._drain, MaintenanceState.POWERING_OFF: self._power_off}.get(state)
         return work is not None and await self._unless_requested(work(current))
 

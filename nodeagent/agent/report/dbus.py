@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -50,23 +51,23 @@ MAX_APPLY = 2 << 20
 MAX_APPLY_OF_ROOT = 32 << 20
 
 
+@dataclass(eq=False)
 class _Manager:
     """``api`` returns what does the work, or raises the error because of which the daemon cannot work.
-    ``reload`` works nevertheless."""
+    ``read_again`` works nevertheless."""
 
-    def __init__(self, bus: Bus, api: Callable[[], Api], reload: Callable[[], Awaitable[None]]) -> None:
-        self._bus = bus
-        self._api = api
-        self._reload = reload
-        # A verification reads every managed file, so that several clients at once would load the disk for nothing.
-        self._verifying = asyncio.Lock()
+    bus: Bus
+    api: Callable[[], Api]
+    read_again: Callable[[], Awaitable[None]]
+    # A verification reads every managed file, so that several clients at once would load the disk for nothing.
+    verifying: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def apply(self, message: Message) -> Sequence[Any]:
-        await authorize(self._bus, message, f"{ACTIONS}.apply")
+        await authorize(self.bus, message, f"{ACTIONS}.apply")
         text, options = message.body
         _known(options, "max_disruption", "not_before", "window", "no_reboot")
-        hold = _hold(options, await caller_name(self._bus, message))
-        return (await self._api().apply(text, _max_disruption(options), hold),)
+        hold = _hold(options, await caller_name(self.bus, message))
+        return (await self.api().apply(text, _max_disruption(options), hold),)
 
     async def plan(self, message: Message) -> Sequence[Any]:
         text, options = message.body
@@ -81,54 +82,54 @@ class _Manager:
             return (json.dumps({"schema": PLAN_SCHEMA, "error": error_to_dict(error)}),)
 
     async def _plan(self, message: Message, text: str, *, diff: bool, stage: bool) -> str:
-        await authorize(self._bus, message, f"{ACTIONS}.{'diff' if diff else 'verify'}")
+        await authorize(self.bus, message, f"{ACTIONS}.{'diff' if diff else 'verify'}")
         # The numbers of changed lines reveal something of a file that not every user may read.
-        private = await is_root(self._bus, message)
+        private = await is_root(self.bus, message)
         if stage:
             # It pulls an image and writes it to the disk. It takes minutes, and a verification need not wait for it.
-            await authorize(self._bus, message, f"{ACTIONS}.apply")
-            work = partial(self._api().plan, text, diff=diff, private=private, stage=True)
-            return await while_connected(self._bus, message.sender, work)
-        async with self._verifying:
-            return await self._api().plan(text, diff=diff, private=private, stage=False)
+            await authorize(self.bus, message, f"{ACTIONS}.apply")
+            work = partial(self.api().plan, text, diff=diff, private=private, stage=True)
+            return await while_connected(self.bus, message.sender, work)
+        async with self.verifying:
+            return await self.api().plan(text, diff=diff, private=private, stage=False)
 
     async def rollback(self, message: Message) -> Sequence[Any]:
-        await authorize(self._bus, message, f"{ACTIONS}.rollback")
-        return (await self._api().rollback(),)
+        await authorize(self.bus, message, f"{ACTIONS}.rollback")
+        return (await self.api().rollback(),)
 
     async def cancel(self, message: Message) -> Sequence[Any]:
-        await authorize(self._bus, message, f"{ACTIONS}.cancel")
-        return (await self._api().cancel(await caller_name(self._bus, message)),)
+        await authorize(self.bus, message, f"{ACTIONS}.cancel")
+        return (await self.api().cancel(await caller_name(self.bus, message)),)
 
     async def reboot(self, message: Message) -> Sequence[Any]:
-        await authorize(self._bus, message, f"{ACTIONS}.reboot")
-        return (await self._api().reboot(await caller_name(self._bus, message)),)
+        await authorize(self.bus, message, f"{ACTIONS}.reboot")
+        return (await self.api().reboot(await caller_name(self.bus, message)),)
 
     async def verify(self, message: Message) -> Sequence[Any]:
-        await authorize(self._bus, message, f"{ACTIONS}.verify")
-        async with self._verifying:
-            return (await self._api().verify(),)
+        await authorize(self.bus, message, f"{ACTIONS}.verify")
+        async with self.verifying:
+            return (await self.api().verify(),)
 
     async def config(self, message: Message) -> Sequence[Any]:
         which, options = message.body
         name, secrets = _config_options(which, options)
-        await authorize(self._bus, message, f"{ACTIONS}.{'read-secrets' if secrets else 'verify'}")
-        return (await self._api().config(which, name, secrets=secrets),)
+        await authorize(self.bus, message, f"{ACTIONS}.{'read-secrets' if secrets else 'verify'}")
+        return (await self.api().config(which, name, secrets=secrets),)
 
     async def history(self, message: Message) -> Sequence[Any]:
         # It needs no authorization: like the status, it has names, times and reasons, and no content of a file.
-        return (await self._api().history(message.body[0]),)
+        return (await self.api().history(message.body[0]),)
 
     async def update(self, message: Message) -> Sequence[Any]:
-        return (await self._api().update(message.body[0]),)
+        return (await self.api().update(message.body[0]),)
 
     async def etcd_status(self, _message: Message) -> Sequence[Any]:
-        return (await self._api().etcd_status(),)
+        return (await self.api().etcd_status(),)
 
     async def change_etcd_member(self, message: Message) -> Sequence[Any]:
-        await authorize(self._bus, message, f"{ACTIONS}.etcd-member")
+        await authorize(self.bus, message, f"{ACTIONS}.etcd-member")
         request = _member_request(*message.body)
-        return (await self._api().change_etcd_member(await caller_name(self._bus, message), request),)
+        return (await self.api().change_etcd_member(await caller_name(self.bus, message), request),)
 
     async def start_maintenance(self, message: Message) -> Sequence[Any]:
         await self._start(message, MaintenanceRequest(message.body[0]))
@@ -139,20 +140,20 @@ class _Manager:
         return (await self._start(message, _request(reason, options)),)
 
     async def _start(self, message: Message, request: MaintenanceRequest) -> str:
-        await authorize(self._bus, message, f"{ACTIONS}.maintenance")
+        await authorize(self.bus, message, f"{ACTIONS}.maintenance")
         # Two actions, because an admin may let operators hold the lease without the right to power the host off.
         if request.power_off:
-            await authorize(self._bus, message, f"{ACTIONS}.power-off")
-        return await self._api().start_maintenance(await caller_name(self._bus, message), request)
+            await authorize(self.bus, message, f"{ACTIONS}.power-off")
+        return await self.api().start_maintenance(await caller_name(self.bus, message), request)
 
     async def stop_maintenance(self, message: Message) -> Sequence[Any]:
-        await authorize(self._bus, message, f"{ACTIONS}.maintenance")
-        await self._api().stop_maintenance(await caller_name(self._bus, message))
+        await authorize(self.bus, message, f"{ACTIONS}.maintenance")
+        await self.api().stop_maintenance(await caller_name(self.bus, message))
         return ()
 
     async def reload(self, message: Message) -> Sequence[Any]:
-        await authorize(self._bus, message, f"{ACTIONS}.reload")
-        await self._reload()
+        await authorize(self.bus, message, f"{ACTIONS}.reload")
+        await self.read_again()
         return ()
 
     def interface(self) -> Interface:

@@ -40,7 +40,7 @@ async def first_status(ports: Ports, report: Report, *, clustered: bool) -> None
         source = await _read(lambda: ports.store.get_config(digest), None, faults)
         current = source.name if source is not None else ""
     # The lease of a cluster is read by a task of its own, so that the start never waits for an API server.
-    holder = None if clustered else await _read(ports.coordination.holder, None, faults)
+    holder = None if clustered else await _read(ports.coordination.lease.holder, None, faults)
     known = replace(
         recorded_status(record, current, digest),
         boot_id=boot_id,

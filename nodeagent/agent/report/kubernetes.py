@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final
 
 from nodeagent import log
 from nodeagent.core.backoff import delays, jittered
@@ -38,21 +38,15 @@ FLUSH_WITHIN: Final = 3.0
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 120.0
 
 
-class ConditionWriter(Protocol):
-    async def publish(self, state: NodeState) -> None: ...
-
-
-class EventWriter(Protocol):
-    async def write(self, event: NodeEvent, at: float) -> None: ...
-
-
 @dataclass(eq=False)
 class ClusterReporter:
-    """Writes what ``sink``, a sink of the report, has received. ``random`` spreads the agents of a fleet.
+    """Writes what ``sink``, a sink of the report, has received, with ``publish`` and ``write``.
+
+    ``random`` spreads the agents of a fleet.
     ``progress``: the state has the progress of the update, for the MachineConfigNode."""
 
-    conditions: ConditionWriter
-    events: EventWriter
+    publish: Callable[[NodeState], Awaitable[None]]
+    write: Callable[[NodeEvent, float], Awaitable[None]]
     clock: Clock
     random: Callable[[], float]
     _: KW_ONLY
@@ -118,7 +112,7 @@ class ClusterReporter:
         if self._due() or (at_once and self._pending()):
             state = self._state
             with self._log_refusal_once():
-                await self.conditions.publish(state)
+                await self.publish(state)
             self._published = (state, self.clock.monotonic())
         if self._dropped:
             dropped, self._dropped = self._dropped, 0
@@ -128,7 +122,7 @@ class ClusterReporter:
         while self._queue:
             event, at = self._queue[0]
             with self._log_refusal_once():
-                await self.events.write(event, at)
+                await self.write(event, at)
             # The sink may have dropped this event during the write, because the queue was full.
             if self._queue and self._queue[0] == (event, at):
                 self._queue.popleft()

@@ -208,7 +208,7 @@ async def check_still_held(run: Run, *, need: float = 0.0) -> None:
     # A config of a thousand files would otherwise read the lease a thousand times.
     if run.ports.clock.monotonic() < run.update.lease_checked_at + RECENT:
         return
-    await _tolerate_outage(run, run.ports.coordination.check_lease(run.record.operation, need=need, offline=True))
+    await _tolerate_outage(run, run.ports.coordination.lease.check(run.record.operation, need=need, offline=True))
 
 
 async def stops_etcd(ports: Ports) -> bool:
@@ -247,7 +247,7 @@ async def recheck_before_reboot(run: Run) -> None:
     ``Refused`` (``LOST``).
     """
     coordination, operation = run.ports.coordination, run.record.operation
-    lease = coordination.check_lease(operation, need=NEED, offline=True)
+    lease = coordination.lease.check(operation, need=NEED, offline=True)
     if run.record.reverting:
         await _tolerate_outage(run, lease)
     else:

@@ -20,9 +20,7 @@ from nodeagent.agent.update.outages import Outage
 from nodeagent.agent.update.outcomes import bug, degraded, failed, safe_parts_first, unreleased
 from nodeagent.agent.update.phases import PHASES, Work, superseded
 from nodeagent.agent.update.run import (
-    Close,
     Ports,
-    PromoteConfig,
     Run,
     Transition,
     Update,
@@ -275,16 +273,15 @@ class Executor:
 
     async def _save(self, record: Record, to: Transition, update_id: str, trail: Trail) -> None:
         store = self.ports.store
-        match to.commit:
-            case PromoteConfig(entry):
-                await store.promote(record, record.to_digest, with_trail(entry, trail))
-            case Close(entry):
-                await store.close_update(record, with_trail(entry, trail))
+        if to.entry is not None and to.promote:
+            await store.promote(record, record.to_digest, with_trail(to.entry, trail))
+        elif to.entry is not None:
+            await store.close_update(record, with_trail(to.entry, trail))
+        elif to.phase in (Phase.IDLE, Phase.DEGRADED):
             # The end of the release is known only after its entry was written.
-            case None if to.phase in (Phase.IDLE, Phase.DEGRADED):
-                await store.end_trail(record, update_id, trail_to_dict(trail))
-            case None:
-                await store.save(record)
+            await store.end_trail(record, update_id, trail_to_dict(trail))
+        else:
+            await store.save(record)
 
     async def stop(self, update: Update, error: IllegalTransition) -> None:
         """End the update in its phase after a bug in nodeagent, which must not become a loop of restarts.

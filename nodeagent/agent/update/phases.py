@@ -30,7 +30,7 @@ from nodeagent.agent.update.fallback import begin_planned
 from nodeagent.agent.update.os_deployments import HostDeployments, discard_own
 from nodeagent.agent.update.outcomes import OUTCOMES, abandon, at_end, degraded, safe_parts_first
 from nodeagent.agent.update.reboot import request_reboot
-from nodeagent.agent.update.run import Close, Progress, PromoteConfig, Run, Takeover, Transition, progress_of
+from nodeagent.agent.update.run import Progress, Run, Takeover, Transition, progress_of
 from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.core.plan.steps import DaemonReload
 from nodeagent.core.report.history import entry_of
@@ -220,19 +220,21 @@ async def _verify(run: Run) -> Transition:
             # No fault of the config, and the way back would have to change the same variables.
             return degraded(run, error.message, error.reason)
         await bootloader.after_boot(run, os)
-    return Transition(Phase.RELEASING, commit=_good_end(run))
+    return _good_end(run)
 
 
-def _good_end(run: Run) -> PromoteConfig | Close:
+def _good_end(run: Run) -> Transition:
     """Return the end of a verified update: its config becomes the current one, unless a part of it still waits."""
     record, partial, now = run.record, run.record.partial, run.ports.clock.now()
     run.update.record = replace(record, lasting=replace(record.lasting, partial=partial))
     if partial is not None:
         reason, _, why = partial.why.partition(": ")
-        return Close(entry_of(record, run.update.plan, now, UpdateOutcome.PARTIAL, reason, why))
+        entry = entry_of(record, run.update.plan, now, UpdateOutcome.PARTIAL, reason, why)
+        return Transition(Phase.RELEASING, entry=entry)
     fallback, notes = record.fallback, "; ".join(record.notes)
     outcome = UpdateOutcome.DONE_AFTER_FALLBACK if fallback else UpdateOutcome.DONE
-    return PromoteConfig(entry_of(record, run.update.plan, now, outcome, fallback, notes))
+    entry = entry_of(record, run.update.plan, now, outcome, fallback, notes)
+    return Transition(Phase.RELEASING, entry=entry, promote=True)
 
 
 async def _revert(run: Run) -> Transition:
@@ -276,7 +278,7 @@ async def _verify_reverted(run: Run) -> Transition:
     record = run.record
     outcome = OUTCOMES.get(leg.reason, UpdateOutcome.REVERTED)
     entry = entry_of(record, run.update.plan, run.ports.clock.now(), outcome, leg.reason, _why(run, leg))
-    return Transition(Phase.RELEASING, commit=Close(entry))
+    return Transition(Phase.RELEASING, entry=entry)
 
 
 def _why(run: Run, leg: Revert) -> str:

@@ -123,9 +123,27 @@ class Preflight:
         self._check_reboot(plan)
         plan = await asyncio.to_thread(with_values, plan, old, desired.config, most=MAX_DESCRIBED)
         started = self.ports.clock.now()
-        update = await asyncio.to_thread(
-            _update, desired, known, basis, plan, target, host, started=started, repairs=dirty, drifted=drifted
-        )
+
+        def planned() -> Update:
+            record = Record(
+                update_id=uuid.uuid4().hex,
+                started=started,
+                from_digest=known[0].source.digest if known else "",
+                to_digest=desired.source.digest,
+                to_meaning=desired.meaning,
+                from_name=plan.from_name,
+                to_name=plan.to_name,
+                plan=plan_to_dict(plan),
+                writes=tuple(step_to_pair(step) for step in write_steps(old, desired.config)),
+                newly_managed=tuple(sorted(managed_keys(desired.config) - managed_keys(old))),
+                os=OsProgress(target_to_dict(target) if target is not None else None),
+                repairs=dirty,
+                drifted=tuple(sorted(drifted)),
+                notes=tuple(f"warning: {each.path} {each.message}" for each in warnings(old, desired.config, host)),
+            )
+            return Update(record, desired.config, plan, basis=basis)
+
+        update = await asyncio.to_thread(planned)
         await check_jump(self.ports, update)
         problems = tuple(await missing_units(self.ports, update, desired.config))
         # With another OS, the units of the booted one say nothing.
@@ -241,39 +259,6 @@ class Preflight:
         if plan.reboot and not self.policy_of_updates.may_reboot:
             why = next(", ".join(a.because) for a in plan.actions if a.type == "Reboot")
             raise Refused(f"a reboot is needed for {why}", reason=Reason.REBOOT_NOT_ALLOWED, hint="see reboot.allow")
-
-
-def _update(
-    desired: Desired,
-    known: Sequence[Desired],
-    basis: Basis,
-    plan: Plan,
-    target: OsTarget | None,
-    host: HostView,
-    *,
-    started: str,
-    repairs: bool,
-    drifted: frozenset[str],
-) -> Update:
-    """Return the update with its record. Pure."""
-    old = basis.config
-    record = Record(
-        update_id=uuid.uuid4().hex,
-        started=started,
-        from_digest=known[0].source.digest if known else "",
-        to_digest=desired.source.digest,
-        to_meaning=desired.meaning,
-        from_name=plan.from_name,
-        to_name=plan.to_name,
-        plan=plan_to_dict(plan),
-        writes=tuple(step_to_pair(step) for step in write_steps(old, desired.config)),
-        newly_managed=tuple(sorted(managed_keys(desired.config) - managed_keys(old))),
-        os=OsProgress(target_to_dict(target) if target is not None else None),
-        repairs=repairs,
-        drifted=tuple(sorted(drifted)),
-        notes=tuple(f"warning: {found.path} {found.message}" for found in warnings(old, desired.config, host)),
-    )
-    return Update(record, desired.config, plan, basis=basis)
 
 
 def _has(config: MachineConfig, entry: str) -> bool:

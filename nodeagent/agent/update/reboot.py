@@ -328,7 +328,7 @@ async def while_held(coordination: Coordination, operation: str, committed: asyn
         while not committed.is_set():
             await asyncio.sleep(PERIOD)
             try:
-                await coordination.check_lease(operation, offline=True)
+                await coordination.lease.check(operation, offline=True)
             except AgentError as error:
                 if error.reason in LOST and not committed.is_set():
                     lost = error

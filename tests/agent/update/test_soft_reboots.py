@@ -12,7 +12,7 @@ import asyncio
 import pytest
 
 from nodeagent.agent.report.report import Report
-from nodeagent.agent.soft_reboot import SoftRebootWatch
+from nodeagent.agent.supervise import SoftRebootWatch
 from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.deployment import staged, target_between
