@@ -260,9 +260,6 @@ class Api:
         await self.maintenance.start(caller, request)
         return self.status()
 
-    async def stop_maintenance(self, caller: str) -> None:
-        await self.maintenance.stop(caller)
-
     async def reload(self) -> None:
         """Settings, policy and desired config are read again."""
         await self.read_again()

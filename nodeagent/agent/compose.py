@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from datetime import UTC, tzinfo
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,15 +18,13 @@ import msgspec
 from nodeagent import log
 from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.last_good_settings import FoundSettings, choose
-from nodeagent.agent.report.first_status import drain_reporter
 from nodeagent.agent.report.journal import to_journal
-from nodeagent.agent.report.report import Report
+from nodeagent.agent.report.report import Report, drain_reporter
 from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.agent.update.run import Ports, UpdatePolicy
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.coordination.fleetlock import client_id
-from nodeagent.core.coordination.windows import Schedule
 from nodeagent.core.plan.bootloader_check import BootloaderUpdate
 from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.domain import Health
@@ -65,7 +62,6 @@ from nodeagent.settings.schema import Settings
 
 if TYPE_CHECKING:
     from nodeagent.host.etcd.member_host import MemberHost
-    from nodeagent.host.fleetlock import FleetLock
     from nodeagent.kube.cluster import Cluster
     from nodeagent.kube.handshake import Handshake
 
@@ -131,7 +127,26 @@ class Adapters:
 
     @property
     def update_policy(self) -> UpdatePolicy:
-        return update_policy(self.settings, self.windows, self.zone)
+        settings = self.settings
+        return UpdatePolicy(
+            action_timeout=settings.actions.timeout,
+            settle=settings.actions.settle,
+            verify_timeout=settings.verify.timeout,
+            inhibitor_wait=settings.reboot.inhibitor_wait,
+            inhibitor_override=settings.reboot.inhibitor_override,
+            warn_users=settings.reboot.warn_users,
+            may_reboot=settings.reboot.allow,
+            soft_fallback=settings.reboot.soft in ("fallback", "auto"),
+            soft_update=settings.reboot.soft == "auto",
+            bootloader=BootloaderUpdate(settings.bootloader.update),
+            bootloader_bios=settings.bootloader.bios,
+            revert=settings.on_failure == "revert",
+            windows=self.windows,
+            zone=self.zone,
+            drain_timeout=settings.drain.timeout,
+            safe_parts=settings.on_blocked == "apply-safe-parts",
+            drain_or_reboot=settings.drain.on_deadline == "reboot",
+        )
 
     async def use(self, settings: Settings) -> None:
         """Apply settings that were read again. The caller has compared those that require a restart."""
@@ -310,15 +325,12 @@ def coordinate(
         )
     # The lease in the store counts on this host only. Across hosts, without a cluster, a FleetLock server is the only
     # limit.
-    slot = _fleetlock(settings) if settings.slots.fleetlock else None
+    slot, slots = None, settings.slots
+    if slots.fleetlock:
+        from nodeagent.host.fleetlock import FleetLock
+
+        slot = FleetLock(slots.fleetlock, _instance(), slots.fleetlock_group, ca=slots.fleetlock_ca)
     return Coordination(LocalLease(store, clock), clock, slot=slot, quorum=quorum, report=report.lease)
-
-
-def _fleetlock(settings: Settings) -> FleetLock:
-    from nodeagent.host.fleetlock import FleetLock
-
-    slots = settings.slots
-    return FleetLock(slots.fleetlock, _instance(), slots.fleetlock_group, ca=slots.fleetlock_ca)
 
 
 def _instance() -> str:
@@ -331,25 +343,3 @@ def _instance() -> str:
 
 def bootloader_of(settings: Settings) -> BootupdBootloader | None:
     return BootupdBootloader() if settings.bootloader.update != "never" else None
-
-
-def update_policy(settings: Settings, windows: Schedule | None = None, zone: tzinfo = UTC) -> UpdatePolicy:
-    return UpdatePolicy(
-        action_timeout=settings.actions.timeout,
-        settle=settings.actions.settle,
-        verify_timeout=settings.verify.timeout,
-        inhibitor_wait=settings.reboot.inhibitor_wait,
-        inhibitor_override=settings.reboot.inhibitor_override,
-        warn_users=settings.reboot.warn_users,
-        may_reboot=settings.reboot.allow,
-        soft_fallback=settings.reboot.soft in ("fallback", "auto"),
-        soft_update=settings.reboot.soft == "auto",
-        bootloader=BootloaderUpdate(settings.bootloader.update),
-        bootloader_bios=settings.bootloader.bios,
-        revert=settings.on_failure == "revert",
-        windows=windows,
-        zone=zone,
-        drain_timeout=settings.drain.timeout,
-        safe_parts=settings.on_blocked == "apply-safe-parts",
-        drain_or_reboot=settings.drain.on_deadline == "reboot",
-    )

@@ -130,7 +130,8 @@ class Coordination:
         if self.gates is not None:
             await _ignore_missing_node(self.gates.free_machine())
         # The slot comes last: another node may begin only when this one is free.
-        await self.release_lease(operation.id)
+        await self.lease.release(operation.id)
+        await self.report_holder()
         if operation.queued and self.slot is not None:
             await self.slot.release(operation.id)
 
@@ -158,10 +159,6 @@ class Coordination:
     async def cover_reboot(self, operation: str, seconds: float) -> None:
         """Make the lease last ``seconds`` from now, also while the host is down."""
         await self.lease.before_reboot(operation, seconds)
-        await self.report_holder()
-
-    async def release_lease(self, operation: str) -> None:
-        await self.lease.release(operation)
         await self.report_holder()
 
     async def lease_was_stolen(self, operation: str) -> bool:

@@ -22,14 +22,13 @@ from nodeagent.agent.holding import Held
 from nodeagent.agent.last_good_settings import FoundSettings, keep, read_settings
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.maintenance import MaintenanceManager
-from nodeagent.agent.own_config import OwnConfig
-from nodeagent.agent.policies import HostPolicy
+from nodeagent.agent.own_config import HostPolicy, OwnConfig
 from nodeagent.agent.report.dbus import serve
-from nodeagent.agent.report.first_status import first_status
 from nodeagent.agent.report.journal import to_notify
 from nodeagent.agent.report.kubernetes import ClusterReporter
 from nodeagent.agent.report.metrics import Metrics
 from nodeagent.agent.report.motd import MOTD, MotdFile
+from nodeagent.agent.report.report import first_status
 from nodeagent.agent.supervise import SoftRebootWatch, keep_running, run_until, stop_signals, watchdog
 from nodeagent.agent.update.outcomes import bug
 from nodeagent.agent.update.preflight import Desired, Preflight, read_source
@@ -157,7 +156,7 @@ class Daemon:
                 raise InvalidInput(f"{name} requires a restart", reason=Reason.RESTART_NEEDED)
         # The adapters come first: the policy of the loop is made from their settings.
         await self.adapters.use(settings)
-        self.metrics.use(settings.metrics.file)
+        await self.metrics.use(settings.metrics.file)
         log.setup(settings.log.level)
         self.loop.reload(self.adapters.update_policy, self._preflight())
         self.report.solved("settings", "the settings are valid again")
@@ -272,15 +271,12 @@ async def _build(found: FoundSettings, bus: Bus, stack: AsyncExitStack, read: Ca
     # The status must be true before the bus serves it: a client takes the first answer as the state of the host.
     await first_status(daemon.ports, report, clustered=adapters.cluster is not None)
     await tidying.sweep(daemon.store, daemon.ports.files, daemon.load, daemon.settings.desired_config, report)
-    try:
-        await daemon.maintenance.load()
-    except AgentError as error:
-        # The operator still holds the lease.
-        report.problem("maintenance", error)
-    try:
-        await daemon.etcd_member.load()
-    except AgentError as error:
-        report.problem("etcd", error)
+    for topic, load in (("maintenance", daemon.maintenance.load), ("etcd", daemon.etcd_member.load)):
+        try:
+            await load()
+        except AgentError as error:
+            # What it holds, such as the lease of an operator, stays held.
+            report.problem(topic, error)
     await daemon.policy.check()
     # With an error, the settings in use are the kept ones.
     if found.error is None:

@@ -161,19 +161,15 @@ class DriftMonitor:
         found = updated(self._drift, entries, wrong, self.ports.clock.now(), by)
         if found != self._drift:
             self._drift = found
-            self._emit()
+            if found:
+                count = f"{len(found)} managed {'entry differs' if len(found) == 1 else 'entries differ'}"
+                message = f"{count} from {self._name}: {describe_drift(found)}"
+            else:
+                message = f"no managed entry differs from {self._name} any more"
+            reason = Reason.DRIFTED if found else ""
+            self.report.emit(events.DriftChanged(self._name, tuple(found), message, reason))
             self.found()
         return True
-
-    def _emit(self) -> None:
-        found = self._drift
-        if found:
-            count = f"{len(found)} managed {'entry differs' if len(found) == 1 else 'entries differ'}"
-            message = f"{count} from {self._name}: {describe_drift(found)}"
-        else:
-            message = f"no managed entry differs from {self._name} any more"
-        reason = Reason.DRIFTED if found else ""
-        self.report.emit(events.DriftChanged(self._name, tuple(found), message, reason))
 
     def _show_unwatched(self, count: int) -> None:
         if count:

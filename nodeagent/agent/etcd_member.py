@@ -240,7 +240,10 @@ class MemberManager:
         if isinstance(step, Refusal):
             return step
         if isinstance(step, Finished):
-            await self._finish(operation, step)
+            identity = step.identity
+            left = operation.kind is OperationKind.LEAVE and identity is None
+            await self._keep_note(MemberNote(identity.member, identity.cluster) if identity else MemberNote(left=left))
+            await self._end(operation, operation.failed)
             return None
         # A step that is due again had no effect so far, so only another one is progress.
         repeated, self._last = step == self._last, step
@@ -283,12 +286,6 @@ class MemberManager:
             self._emit(self._current, f"given up: {failed}")
         else:
             await self._end(operation, failed)
-
-    async def _finish(self, operation: MemberOperation, step: Finished) -> None:
-        identity = step.identity
-        left = operation.kind is OperationKind.LEAVE and identity is None
-        await self._keep_note(MemberNote(identity.member, identity.cluster) if identity else MemberNote(left=left))
-        await self._end(operation, operation.failed)
 
     async def _end(self, operation: MemberOperation, failed: str) -> None:
         await self._drop(operation)

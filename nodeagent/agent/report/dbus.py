@@ -148,7 +148,7 @@ class _Manager:
 
     async def stop_maintenance(self, message: Message) -> Sequence[Any]:
         await authorize(self.bus, message, f"{ACTIONS}.maintenance")
-        await self.api().stop_maintenance(await caller_name(self.bus, message))
+        await self.api().maintenance.stop(await caller_name(self.bus, message))
         return ()
 
     async def reload(self, message: Message) -> Sequence[Any]:

@@ -20,7 +20,6 @@ from nodeagent.agent.update import (
     bootloader,
     contested,
     draining,
-    node_ready,
     staging,
     static_pods,
     verification,
@@ -121,7 +120,7 @@ async def _begin_writing(run: Run, *, reboot_instead: str = "") -> Transition:
     readiness = run.ports.readiness
     # Files alone do not make a node unready, and a kubelet takes some seconds to report that it is.
     acts = any(not isinstance(step, DaemonReload) for step in run.update.acts)
-    ready = acts and readiness is not None and await node_ready.was_ready(readiness)
+    ready = acts and readiness is not None and await draining.was_ready(readiness)
     before = replace(run.record.units_before, states=states, node_ready=ready)
     run.update.record = replace(run.record, units_before=before)
     return Transition(
@@ -305,7 +304,7 @@ async def _watch_units(run: Run, progress: Progress) -> None:
         if not run.record.reverting:
             await boot_health.watch_greenboot(run, progress)
     if run.ports.readiness is not None and run.record.units_before.node_ready:
-        await node_ready.wait(run, run.ports.readiness, progress)
+        await draining.wait_until_ready(run, run.ports.readiness, progress)
 
 
 def _deployments(run: Run) -> tuple[HostDeployments, OsTarget]:

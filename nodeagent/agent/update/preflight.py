@@ -120,7 +120,9 @@ class Preflight:
             host=host,
         )
         target = await self._target(old, desired.config, plan)
-        self._check_reboot(plan)
+        if plan.reboot and not self.policy_of_updates.may_reboot:
+            why = next(", ".join(a.because) for a in plan.actions if a.type == "Reboot")
+            raise Refused(f"a reboot is needed for {why}", reason=Reason.REBOOT_NOT_ALLOWED, hint="see reboot.allow")
         plan = await asyncio.to_thread(with_values, plan, old, desired.config, most=MAX_DESCRIBED)
         started = self.ports.clock.now()
 
@@ -254,11 +256,6 @@ class Preflight:
                 return None
             await self.ports.os.port.check_stageable(target)
         return target
-
-    def _check_reboot(self, plan: Plan) -> None:
-        if plan.reboot and not self.policy_of_updates.may_reboot:
-            why = next(", ".join(a.because) for a in plan.actions if a.type == "Reboot")
-            raise Refused(f"a reboot is needed for {why}", reason=Reason.REBOOT_NOT_ALLOWED, hint="see reboot.allow")
 
 
 def _has(config: MachineConfig, entry: str) -> bool:
