@@ -13,7 +13,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
 
@@ -370,7 +370,8 @@ DBUS: Mapping[str, tuple[str, str]] = {
 
 
 def dbus() -> str:
-    interface = Manager(cast("Any", None), cast("Any", None)).interface()
+    nothing: Any = None
+    interface = Manager(nothing, nothing, nothing).interface()
     declared = {
         **{name: (method.takes, method.gives, method.arguments) for name, method in interface.methods.items()},
         **{name: ("", signal.signature, signal.arguments) for name, signal in interface.signals.items()},

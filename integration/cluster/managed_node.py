@@ -53,7 +53,7 @@ class ManagedNode(SimNode):
             renew=self._renew,
         )
         self.keeper = MaintenanceManager(ports, self, report, limits=lambda: self.limits, on_release=loop.look_again)
-        cluster_reporter = ClusterReporter(side.conditions, side.events, self.clock, random.random)
+        cluster_reporter = ClusterReporter(side.conditions.publish, side.events.write, self.clock, random.random)
 
         def remember(event: Event, _: Status) -> None:
             self.world.events.append(event)

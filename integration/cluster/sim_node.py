@@ -29,6 +29,7 @@ from nodeagent.kube.cluster import Cluster as Side
 from nodeagent.settings.cluster import ClusterSettings, SlotSettings
 from nodeagent.settings.schema import Settings
 from tests.world import (
+    FakeBootCounter,
     FakeDeployments,
     FakeFiles,
     FakeHealth,
@@ -111,7 +112,9 @@ class SimNode(Host):
             FakeHealth(world),
             power,
             self.coordination(),
-            HostDeployments(FakeDeployments(world), FakeReporter(world)) if world.deployments else None,
+            HostDeployments(FakeDeployments(world), FakeReporter(world), FakeBootCounter(world))
+            if world.deployments
+            else None,
             side.node,
             self.clock,
             FakeReporter(world),

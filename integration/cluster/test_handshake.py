@@ -19,11 +19,10 @@ from integration.cluster.api import ApiError
 from integration.cluster.cluster import Cluster
 from integration.cluster.controller import CONFIGS, MCO, Controller, Memory
 from integration.cluster.other_holders import client_of
-from nodeagent.agent.cluster_source import ClusterConfigSource
 from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.report.report import Report
-from nodeagent.agent.update.preflight import Desired
+from nodeagent.agent.update.preflight import Desired, read_source
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.config.parse import parse
 from nodeagent.core.plan.policy import DRAIN, NONE, Entry, Policy, restart
@@ -79,7 +78,8 @@ class Driven(Host):
         return Desired(source, parse(source.text))
 
     async def _desired(self) -> Desired | None:
-        return await self.ordered.desired()
+        source = await self.shake.desired()
+        return read_source(source) if source is not None else None
 
     async def _requested(self, source: ConfigSource) -> None:
         assert self.loop is not None
@@ -89,10 +89,11 @@ class Driven(Host):
     def build(self) -> Loop:
         current = self.world.configs[self.world.current].name if self.world.current else ""
         self.report = Report(Status(self.phase, self.record.reason, self.record.message, current=current))
-        self.report.add(self.ordered.sink)
+        self.report.add(lambda _event, status: self.shake.report(status))
+        self.shake.report(self.report.status)
         self.report.add(lambda event, _status: FakeReporter(self.world).emit(event))
         ports = self.ports()
-        drain = ControllerDrain(self._client, self._node, check_lease=ports.coordination.check_lease)
+        drain = ControllerDrain(self._client, self._node, check_lease=ports.coordination.lease.check)
         # The release uncordons through the coordination.
         coordination = Coordination(FakeLease(self.world), FakeClock(self.world), node=drain)
         return self.build_with(replace(ports, node=drain, coordination=coordination, reporter=self.report))
@@ -109,9 +110,8 @@ class Driven(Host):
             on_error=lambda fault: self.troubles.append(fault.reason if fault else ""),
             every=EVERY,
         )
-        self.ordered = ClusterConfigSource(self.shake)
         loop = self.build()
-        tasks = [asyncio.create_task(self.ordered.run(self.report.status)), asyncio.create_task(loop.run())]
+        tasks = [asyncio.create_task(self.shake.run()), asyncio.create_task(loop.run())]
         try:
             yield
         finally:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from nodeagent.agent.etcd_member import MemberManager
@@ -38,42 +39,27 @@ from nodeagent.reasons import Reason
 MAX_HISTORY = 1000
 
 
+@dataclass(eq=False)
 class Api:
     """``parse`` turns text into a desired config, off the loop. ``load`` gives a stored config as it was applied,
     ``valid`` only one that would be accepted today. ``desired_path`` is "" where a cluster says what is desired."""
 
-    def __init__(
-        self,
-        ports: Ports,
-        loop: Loop,
-        report: Report,
-        maintenance: MaintenanceManager,
-        *,
-        desired_path: str,
-        parse: Callable[[bytes], Awaitable[Desired]],
-        load: Callable[[str], Awaitable[Desired]],
-        valid: Callable[[str], Awaitable[Desired]],
-        desired: Callable[[], Awaitable[Desired | None]],
-        reload: Callable[[], Awaitable[None]],
-        etcd: Callable[[], Awaitable[Mapping[str, Any]]],
-        etcd_member: MemberManager,
-    ) -> None:
-        self._ports = ports
-        self._loop = loop
-        self._report = report
-        self._maintenance = maintenance
-        self._desired_path = desired_path
-        self._parse = parse
-        self._load = load
-        self._valid = valid
-        self._desired = desired
-        self._reload = reload
-        self._etcd = etcd
-        self._etcd_member = etcd_member
+    ports: Ports
+    loop: Loop
+    report: Report
+    maintenance: MaintenanceManager
+    _: KW_ONLY
+    desired_path: str
+    parse: Callable[[bytes], Awaitable[Desired]]
+    load: Callable[[str], Awaitable[Desired]]
+    valid: Callable[[str], Awaitable[Desired]]
+    desired: Callable[[], Awaitable[Desired | None]]
+    read_again: Callable[[], Awaitable[None]]
+    etcd: Callable[[], Awaitable[Mapping[str, Any]]]
+    etcd_member: MemberManager
 
     def status(self) -> str:
-        # It answers from memory, so that the status works while the store or a peer hangs.
-        return json.dumps(status_to_dict(self._report.status, daemon="running"))
+        return json.dumps(status_to_dict(self.report.status, daemon="running"))
 
     async def plan(self, text: str, *, diff: bool = False, private: bool = False, stage: bool = False) -> str:
         """Return the plan of an update of this host to a config, with the checks of ``apply``.
@@ -82,12 +68,12 @@ class Api:
         ``diff`` adds the changed texts, ``private`` the numbers of lines of files that not all users can read. With
         ``stage``, the OS of the config is staged, and stays locked; otherwise nothing is changed.
         """
-        desired = await self._parse(text.encode()) if text else await self._desired()
+        desired = await self.parse(text.encode()) if text else await self.desired()
         if desired is None:
             raise Refused("there is no desired config yet", reason=Reason.NO_CURRENT_CONFIG)
         self._refuse_during_update()
-        update = await (self._loop.stage(desired) if stage else self._loop.check(desired))
-        answer = await plan_answer(self._ports, self._loop.policy, update, diff=diff, private=private or diff)
+        update = await (self.loop.stage(desired) if stage else self.loop.check(desired))
+        answer = await plan_answer(self.ports, self.loop.policy, update, diff=diff, private=private or diff)
         return json.dumps({**answer, "staged": update.target is not None} if stage else answer)
 
     async def apply(self, text: str, max_disruption: str = "", hold: Hold | None = None) -> str:
@@ -98,21 +84,21 @@ class Api:
         The digest of ``hold`` is not used.
         """
         self._refuse_in_cluster()
-        desired = await self._parse(text.encode())
+        desired = await self.parse(text.encode())
         # The limit is checked against a plan, which needs to know from what the update starts.
         if max_disruption:
             self._refuse_during_update()
         # During an update, the state from which the next one begins is not known yet. The config is checked at its
         # turn.
-        if max_disruption or self._report.status.phase in (Phase.IDLE, Phase.DEGRADED):
-            update = await self._loop.check(desired)
+        if max_disruption or self.report.status.phase in (Phase.IDLE, Phase.DEGRADED):
+            update = await self.loop.check(desired)
             if max_disruption:
                 check_disruption(update.plan, max_disruption)
         request = ApplyRequest(desired.source.digest).held(hold)
         # The request is in the store before the file is written, so that a kill in between never turns the request of
         # an operator into an ordinary change of the file, which would not try a rejected config again.
-        async with self._loop.recorded(request, desired):
-            await self._ports.files.install(self._desired_path, RegularFile(desired.source.text, 0o600))
+        async with self.loop.recorded(request, desired):
+            await self.ports.files.install(self.desired_path, RegularFile(desired.source.text, 0o600))
         return desired.source.digest
 
     async def rollback(self) -> str:
@@ -122,12 +108,12 @@ class Api:
         After an update that ended half-way, that is the config that failed.
         """
         self._refuse_in_cluster()
-        record = await load_or_half_way(self._ports)
+        record = await load_or_half_way(self.ports)
         # An update that waits for a service of the host is Degraded in the status, and goes on.
-        for phase in (self._report.status.phase, record.phase):
+        for phase in (self.report.status.phase, record.phase):
             if phase not in (Phase.IDLE, Phase.DEGRADED):
                 raise Refused(f"an update is under way ({phase})", reason=Reason.UPDATE_UNDER_WAY)
-        present, digest = await self._ports.store.current(), await self._ports.store.previous()
+        present, digest = await self.ports.store.current(), await self.ports.store.previous()
         # From the applied parts of a blocked config, the way back leads to the current one.
         if record.lasting.partial is not None:
             present, digest = record.lasting.partial.desired, present
@@ -137,11 +123,11 @@ class Api:
         if not digest:
             raise Refused("there is no config before the current one", reason=Reason.NO_PREVIOUS)
         # A config that this version no longer accepts must be refused now, not after the file has been replaced.
-        previous = await self._valid(digest)
-        await self._loop.check(previous)
+        previous = await self.valid(digest)
+        await self.loop.check(previous)
         request = ApplyRequest(previous.source.digest, present, await self._meaning(present))
-        async with self._loop.recorded(request, previous):
-            await self._ports.files.install(self._desired_path, RegularFile(previous.source.text, 0o600))
+        async with self.loop.recorded(request, previous):
+            await self.ports.files.install(self.desired_path, RegularFile(previous.source.text, 0o600))
         return previous.config.name
 
     async def cancel(self, caller: str) -> str:
@@ -150,60 +136,60 @@ class Api:
         The config is applied again on request only. Where no cluster decides, the current config is the desired one
         again.
         """
-        found = await self._loop.cancel(caller, self._put_back)
+        found = await self.loop.cancel(caller, self._put_back)
         answer = {
             "schema": "nodeagent/cancel/v1",
             "config": found.name,
             "digest": found.digest,
             "update_id": found.update_id,
             "effect": str(found.effect),
-            "current": self._report.status.current,
-            "desired_by": "file" if self._desired_path else "cluster",
+            "current": self.report.status.current,
+            "desired_by": "file" if self.desired_path else "cluster",
         }
         return json.dumps(answer)
 
     async def reboot(self, caller: str) -> str:
         """Let an update go on whose reboot an operator held back. Returns its config, "" if there is none."""
-        update = self._loop.executor.update
+        update = self.loop.executor.update
         hold = update.record.lasting.hold if update is not None else None
         if update is None or hold is None or hold.digest != update.digest or not (hold.no_reboot and reboots(update)):
             return json.dumps({"schema": "nodeagent/reboot/v1", "config": "", "digest": "", "update_id": ""})
         record = update.record
-        async with self._loop.recorded(ApplyRequest(update.digest, requester=caller)):
+        async with self.loop.recorded(ApplyRequest(update.digest, requester=caller)):
             pass
         about = {"config": record.to_name, "digest": update.digest, "update_id": record.update_id}
         return json.dumps({"schema": "nodeagent/reboot/v1", **about})
 
     async def _put_back(self, digest: str) -> None:
         """Make the current config the desired one, if that is ``digest``."""
-        current = await self._ports.store.current()
-        if not self._desired_path or current in ("", digest):
+        current = await self.ports.store.current()
+        if not self.desired_path or current in ("", digest):
             return
         # Only the config that was cancelled is replaced: an operator may have written another one since.
         with suppress(InvalidInput):
-            wanted = await self._loop.desired.read()
+            wanted = await self.loop.desired.read()
             if wanted is not None and wanted.source.digest == digest:
-                text = (await self._load(current)).source.text
-                await self._ports.files.install(self._desired_path, RegularFile(text, 0o600))
+                text = (await self.load(current)).source.text
+                await self.ports.files.install(self.desired_path, RegularFile(text, 0o600))
 
     def _refuse_during_update(self) -> None:
         """Refuse what needs to know from what the next update starts. One that wrote nothing yet changes nothing."""
-        update = self._loop.executor.update
+        update = self.loop.executor.update
         if update is not None and isinstance(update.record.leg, Prepare) and not update.record.unfinished:
             return
-        phase = self._report.status.phase
+        phase = self.report.status.phase
         if phase not in (Phase.IDLE, Phase.DEGRADED):
             raise Refused(f"an update is under way ({phase})", reason=Reason.UPDATE_UNDER_WAY)
 
     async def _meaning(self, digest: str) -> str:
         try:
-            return (await self._load(digest)).meaning
+            return (await self.load(digest)).meaning
         except AgentError:
             # A config that cannot be read is avoided by its text.
             return ""
 
     def _refuse_in_cluster(self) -> None:
-        if not self._desired_path:
+        if not self.desired_path:
             raise Refused("the desired config is managed by the cluster", reason=Reason.CLUSTER_DECIDES)
 
     async def verify(self) -> str:
@@ -211,14 +197,14 @@ class Api:
 
         What still waits of the blocked one is no drift.
         """
-        digest = await self._ports.store.current()
+        digest = await self.ports.store.current()
         if not digest:
             raise Refused("there is no current config yet", reason=Reason.NO_CURRENT_CONFIG)
-        record = await load_or_half_way(self._ports)
-        name, partial = (await self._load(digest)).config.name, record.lasting.partial
-        current = await self._load(in_effect(record, digest))
-        wrong = await mismatches(self._ports, current.config, watched=True)
-        wrong |= await os_mismatches(self._ports, current.config)
+        record = await load_or_half_way(self.ports)
+        name, partial = (await self.load(digest)).config.name, record.lasting.partial
+        current = await self.load(in_effect(record, digest))
+        wrong = await mismatches(self.ports, current.config, watched=True)
+        wrong |= await os_mismatches(self.ports, current.config)
         answer: dict[str, Any] = {
             "schema": "nodeagent/verify/v1",
             "config": name,
@@ -238,11 +224,11 @@ class Api:
         return await asyncio.to_thread(lambda: json.dumps(config_to_dict(source, secrets=secrets)))
 
     async def _source(self, which: str, name: str) -> ConfigSource:
-        store, source = self._ports.store, None
+        store, source = self.ports.store, None
         if which == "current":
             source = await store.get_config(digest) if (digest := await store.current()) else None
         elif which == "desired":
-            source = desired.source if (desired := await self._desired()) is not None else None
+            source = desired.source if (desired := await self.desired()) is not None else None
         elif (source := await store.config_named(name)) is None:
             raise InvalidInput(f"there is no config {name} in the store", reason=Reason.UNKNOWN_CONFIG)
         if source is None:
@@ -250,34 +236,31 @@ class Api:
         return source
 
     async def history(self, limit: int) -> str:
-        entries = await self._ports.store.history(min(limit, MAX_HISTORY))
+        entries = await self.ports.store.history(min(limit, MAX_HISTORY))
         return json.dumps({"schema": "nodeagent/history/v1", "updates": [entry_to_dict(entry) for entry in entries]})
 
     async def update(self, update_id: str) -> str:
         """Return one update with its plan and its trail, also the one under way; "" is the newest."""
-        entries = await self._ports.store.history(MAX_HISTORY)
-        if (running := self._loop.under_way) is not None:
-            entries = [under_way(running.record, running.plan, self._ports.clock.now()), *entries]
+        entries = await self.ports.store.history(MAX_HISTORY)
+        if (running := self.loop.executor.under_way) is not None:
+            entries = [under_way(running.record, running.plan, self.ports.clock.now()), *entries]
         return json.dumps(update_to_dict(find_update(entries, update_id)))
 
     async def etcd_status(self) -> str:
         """Survey etcd now, with the permissions of the daemon."""
-        return json.dumps(await self._etcd())
+        return json.dumps(await self.etcd())
 
     async def change_etcd_member(self, caller: str, request: MemberRequest) -> str:
         """Begin a change of the membership. Returns the status."""
-        await self._etcd_member.start(caller, request)
+        await self.etcd_member.start(caller, request)
         return self.status()
 
     async def start_maintenance(self, caller: str, request: MaintenanceRequest) -> str:
         """Begin a maintenance, and return the status. Nothing disrupts this node before it is stopped or over."""
-        await self._maintenance.start(caller, request)
+        await self.maintenance.start(caller, request)
         return self.status()
-
-    async def stop_maintenance(self, caller: str) -> None:
-        await self._maintenance.stop(caller)
 
     async def reload(self) -> None:
         """Settings, policy and desired config are read again."""
-        await self._reload()
-        self._loop.look_again()
+        await self.read_again()
+        self.loop.look_again()

@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from datetime import UTC, tzinfo
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,20 +18,19 @@ import msgspec
 from nodeagent import log
 from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.last_good_settings import FoundSettings, choose
-from nodeagent.agent.report.first_status import drain_reporter
 from nodeagent.agent.report.journal import to_journal
-from nodeagent.agent.report.report import Report
+from nodeagent.agent.report.report import Report, drain_reporter
 from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.agent.update.run import Ports, UpdatePolicy
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.coordination.fleetlock import client_id
-from nodeagent.core.coordination.windows import Schedule
 from nodeagent.core.plan.bootloader import BootloaderUpdate
 from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.domain import Health
 from nodeagent.core.plan.sides import NO_CONFIG
 from nodeagent.core.report.status import Status
+from nodeagent.core.update.events import UpdateContext, Warned
 from nodeagent.core.update.ports.coordination import EtcdQuorum
 from nodeagent.core.update.ports.host import Clock
 from nodeagent.domains import health_of, kept_back, reload_proof_of
@@ -64,10 +61,9 @@ from nodeagent.settings.cluster import ClusterSettings, DrainSettings, SlotSetti
 from nodeagent.settings.schema import Settings
 
 if TYPE_CHECKING:
-    from nodeagent.agent.cluster_source import ClusterConfigSource
     from nodeagent.host.etcd.member_host import MemberHost
-    from nodeagent.host.fleetlock import FleetLock
     from nodeagent.kube.cluster import Cluster
+    from nodeagent.kube.handshake import Handshake
 
 MACHINE_ID: Final = Path("/etc/machine-id")
 # The keyspace before etcd gets another image: the old etcd refuses to start once the cluster has a newer version.
@@ -131,7 +127,26 @@ class Adapters:
 
     @property
     def update_policy(self) -> UpdatePolicy:
-        return update_policy(self.settings, self.windows, self.zone)
+        settings = self.settings
+        return UpdatePolicy(
+            action_timeout=settings.actions.timeout,
+            settle=settings.actions.settle,
+            verify_timeout=settings.verify.timeout,
+            inhibitor_wait=settings.reboot.inhibitor_wait,
+            inhibitor_override=settings.reboot.inhibitor_override,
+            warn_users=settings.reboot.warn_users,
+            may_reboot=settings.reboot.allow,
+            soft_fallback=settings.reboot.soft in ("fallback", "auto"),
+            soft_update=settings.reboot.soft == "auto",
+            bootloader=BootloaderUpdate(settings.bootloader.update),
+            bootloader_bios=settings.bootloader.bios,
+            revert=settings.on_failure == "revert",
+            windows=self.windows,
+            zone=self.zone,
+            drain_timeout=settings.drain.timeout,
+            safe_parts=settings.on_blocked == "apply-safe-parts",
+            drain_or_reboot=settings.drain.on_deadline == "reboot",
+        )
 
     async def use(self, settings: Settings) -> None:
         """Apply settings that were read again. The caller has compared those that require a restart."""
@@ -141,7 +156,8 @@ class Adapters:
         if self.ports.os is not None:
             # Not ``adapter.detect``, which would delete the credentials of a pull that is under way.
             free = settings.os.free_space << 20
-            self.ports.os.use(adapter.RpmOstree(self._units, min_free=free), boot_counter(settings))
+            self.ports.os.port = adapter.RpmOstree(self._units, min_free=free)
+            self.ports.os.counter = boot_counter(settings)
             self.ports.os.bootloader = bootloader_of(settings)
         self.etcd.use(single=settings.etcd.single_member)
         if self.cluster is not None:
@@ -171,25 +187,29 @@ class Adapters:
 
         return MemberHost(config, MemberPod(config, self.static_pods), self.ports.clock)
 
-    def config_source(
+    def handshake(
         self, changed: Callable[[bool], None], requested: Callable[[ConfigSource], Awaitable[None]]
-    ) -> ClusterConfigSource | None:
-        """Return the source of the desired config, None if it is a file of this host. Callbacks as in ``Handshake``."""
+    ) -> Handshake | None:
+        """Return what reads the desired config of a cluster, None if it is a file of this host."""
         cluster = self.cluster
         if cluster is None or not cluster.controls_node:
             return None
-        from nodeagent.agent.cluster_source import ClusterConfigSource, warn
         from nodeagent.kube.handshake import Handshake
 
-        handshake = Handshake(
+        return Handshake(
             cluster.client,
             cluster.name,
             self.store,
             changed=changed,
             requested=requested,
-            on_error=partial(warn, self.report),
+            on_error=self._warn,
         )
-        return ClusterConfigSource(handshake)
+
+    def _warn(self, fault: AgentError | None) -> None:
+        # The end of a fault is visible in the events that follow.
+        if fault is not None:
+            message = f"the Node cannot be followed: {fault.message}"
+            self.report.emit(Warned(UpdateContext(self.report.status.phase), message, fault.reason))
 
 
 async def declared_health(unit: str) -> Sequence[Health]:
@@ -202,25 +222,38 @@ async def kept_back_now(keys: Sequence[KeyChange]) -> Mapping[str, Decimal]:
     return kept_back(keys, await read_view(NO_CONFIG, NO_CONFIG))
 
 
-async def open_adapters(found: FoundSettings, bus: Bus, stack: AsyncExitStack) -> Adapters:
-    """Open the store and build the adapters; ``stack`` closes them. Raises ``AgentError`` if the agent cannot start."""
+async def open_adapters(found: FoundSettings, bus: Bus, stack: AsyncExitStack, *, only_plan: bool = False) -> Adapters:
+    """Open the store and build the adapters; ``stack`` closes them. Raises ``AgentError`` if the agent cannot start.
+
+    ``only_plan``: for a plan without the daemon, on a copy of the store, without a cluster. Nothing is recovered or
+    removed.
+    """
     report = Report(Status())
-    report.add(to_journal)
     state_dir = Path(found.settings.state_dir)
     fence = HostFence(bus, found.settings.fence, SystemClock(), state_dir)
-    # Before anything that may fail: the limits of a killed agent slow the host down as long as they are set.
-    await fence.recover()
-    store = SqliteStore(state_dir / "state.db")
+    if not only_plan:
+        report.add(to_journal)
+        # Before anything that may fail: the limits of a killed agent slow the host down as long as they are set.
+        await fence.recover()
+    # A daemon that starts while a plan is made must find its store unlocked, and as its predecessor left it.
+    store = SqliteStore(state_dir / "state.db", copy=only_plan)
     await store.open()
     stack.push_async_callback(store.close)
-    static_pods = await _recovered_static_pods(store, state_dir, report)
+    static_pods = _static_pods(store, state_dir)
+    if not only_plan:
+        await _recover(static_pods, report)
     settings = await choose(found, store, report)
     fence.use(settings.fence)
-    # The last valid settings may have another level than the readable part of invalid ones.
-    log.setup(settings.log.level)
+    if only_plan:
+        # A plan needs neither an API server nor slots.
+        unused = {"cluster": ClusterSettings(), "slots": SlotSettings(), "drain": DrainSettings()}
+        settings = msgspec.structs.replace(settings, **unused)
+    else:
+        # The last valid settings may have another level than the readable part of invalid ones.
+        log.setup(settings.log.level)
     units, power = Systemd(bus), Logind(bus, await boot.identify(bus))
     port = await adapter.detect(units, min_free=settings.os.free_space << 20)
-    if port is not None:
+    if port is not None and not only_plan:
         # A killed agent may have left a pull secret where rpm-ostree reads it for every later pull, also by other
         # programs.
         await port.sweep()
@@ -231,40 +264,19 @@ async def open_adapters(found: FoundSettings, bus: Bus, stack: AsyncExitStack) -
     return adapters
 
 
-async def open_for_plan(found: FoundSettings, bus: Bus, stack: AsyncExitStack) -> Adapters:
-    """Build the adapters for a plan without the daemon: on a copy of the store, without a cluster. Nothing is recovered
-    or removed. Raises ``AgentError``."""
-    report, state_dir = Report(Status()), Path(found.settings.state_dir)
-    # A daemon that starts in the meantime must find its store unlocked, and as its predecessor left it.
-    store = SqliteStore(state_dir / "state.db", copy=True)
-    await store.open()
-    stack.push_async_callback(store.close)
-    # A plan needs neither an API server nor slots.
-    chosen = await choose(found, store, report)
-    settings = msgspec.structs.replace(chosen, cluster=ClusterSettings(), slots=SlotSettings(), drain=DrainSettings())
-    units, power = Systemd(bus), Logind(bus, await boot.identify(bus))
-    port = await adapter.detect(units, min_free=settings.os.free_space << 20)
-    os = HostDeployments(port, report, boot_counter(settings), bootloader_of(settings)) if port is not None else None
-    fence = HostFence(bus, settings.fence, SystemClock(), state_dir)
-    pods = _static_pods(store, state_dir)
-    return await asyncio.to_thread(Adapters, settings, report, store, units, power, os, fence, pods)
-
-
 def _static_pods(store: SqliteStore, state_dir: Path) -> KubeletStaticPods:
     from nodeagent.host.etcd.proof import MemberProof
 
     return KubeletStaticPods(HostFiles(), store, SystemClock(), Crictl(), MemberProof(state_dir / SNAPSHOT))
 
 
-async def _recovered_static_pods(store: SqliteStore, state_dir: Path, report: Report) -> KubeletStaticPods:
+async def _recover(pods: KubeletStaticPods, report: Report) -> None:
     """Put back a manifest that a killed agent took away, before anything else can fail: its pod does not run."""
-    pods = _static_pods(store, state_dir)
     try:
         if path := await pods.recover():
             log.get(__name__).warning(f"put back {path}, which was taken away when the agent ended")
     except AgentError as error:
         report.problem("static-pods", error)
-    return pods
 
 
 def boot_counter(settings: Settings) -> HostBootCounter:
@@ -313,15 +325,12 @@ def coordinate(
         )
     # The lease in the store counts on this host only. Across hosts, without a cluster, a FleetLock server is the only
     # limit.
-    slot = _fleetlock(settings) if settings.slots.fleetlock else None
+    slot, slots = None, settings.slots
+    if slots.fleetlock:
+        from nodeagent.host.fleetlock import FleetLock
+
+        slot = FleetLock(slots.fleetlock, _instance(), slots.fleetlock_group, ca=slots.fleetlock_ca)
     return Coordination(LocalLease(store, clock), clock, slot=slot, quorum=quorum, report=report.lease)
-
-
-def _fleetlock(settings: Settings) -> FleetLock:
-    from nodeagent.host.fleetlock import FleetLock
-
-    slots = settings.slots
-    return FleetLock(slots.fleetlock, _instance(), slots.fleetlock_group, ca=slots.fleetlock_ca)
 
 
 def _instance() -> str:
@@ -334,25 +343,3 @@ def _instance() -> str:
 
 def bootloader_of(settings: Settings) -> BootupdBootloader | None:
     return BootupdBootloader() if settings.bootloader.update != "never" else None
-
-
-def update_policy(settings: Settings, windows: Schedule | None = None, zone: tzinfo = UTC) -> UpdatePolicy:
-    return UpdatePolicy(
-        action_timeout=settings.actions.timeout,
-        settle=settings.actions.settle,
-        verify_timeout=settings.verify.timeout,
-        inhibitor_wait=settings.reboot.inhibitor_wait,
-        inhibitor_override=settings.reboot.inhibitor_override,
-        warn_users=settings.reboot.warn_users,
-        may_reboot=settings.reboot.allow,
-        soft_fallback=settings.reboot.soft in ("fallback", "auto"),
-        soft_update=settings.reboot.soft == "auto",
-        bootloader=BootloaderUpdate(settings.bootloader.update),
-        bootloader_bios=settings.bootloader.bios,
-        revert=settings.on_failure == "revert",
-        windows=windows,
-        zone=zone,
-        drain_timeout=settings.drain.timeout,
-        safe_parts=settings.on_blocked == "apply-safe-parts",
-        drain_or_reboot=settings.drain.on_deadline == "reboot",
-    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -49,36 +49,24 @@ class Operation:
     windows: Schedule | None = None
 
 
+@dataclass(eq=False)
 class Coordination:
     """Slots, gates and quorum are None where nothing is configured.
 
     ``report`` receives the holder of the lease after each call that may have changed it.
     """
 
-    def __init__(
-        self,
-        lease: Lease,
-        clock: Clock,
-        *,
-        slot: Slots | None = None,
-        staging_slot: Slots | None = None,
-        gates: Gates | None = None,
-        quorum: EtcdQuorum | None = None,
-        node: NodeDrainer | None = None,
-        report: Callable[[Holder | None], None] = lambda _: None,
-    ) -> None:
-        self.backend = lease.backend
-        self.has_slots = slot is not None
-        self._lease = lease
-        self._clock = clock
-        self._slot = slot
-        self._staging_slot = staging_slot
-        self._gates = gates
-        self._quorum = quorum
-        self._node = node
-        self._report = report
-        self._reserved_for = ""
-        self._refusal = ""
+    lease: Lease
+    clock: Clock
+    _: KW_ONLY
+    slot: Slots | None = None
+    staging_slot: Slots | None = None
+    gates: Gates | None = None
+    quorum: EtcdQuorum | None = None
+    node: NodeDrainer | None = None
+    report: Callable[[Holder | None], None] = lambda _: None
+    _reserved_for: str = field(default="", init=False)
+    _refusal: str = field(default="", init=False)
 
     def reserve(self, operation: str, refusal: str) -> None:
         """Refuse the lease to every other operation from now on, with ``refusal`` as the message.
@@ -100,21 +88,21 @@ class Coordination:
             raise Refused(self._refusal, reason=Reason.LEASE_HELD)
         if operation.queued:
             # Nothing is taken yet: a slot that waits for something else is lost to other nodes.
-            if self._slot is not None or self._gates is not None or permit is not None:
+            if self.slot is not None or self.gates is not None or permit is not None:
                 await self.check_free(operation.id)
             await self.check_others(stops_node=operation.stops_node)
             if permit is not None:
                 await permit()
         try:
-            if operation.queued and self._slot is not None:
-                await self._slot.acquire(operation.holder, operation.id, operation.reason)
+            if operation.queued and self.slot is not None:
+                await self.slot.acquire(operation.holder, operation.id, operation.reason)
             await self._acquire_lease(operation)
             if operation.queued:
                 # An actor that respects the lease stays away from here on. One that began before shows now.
                 await self.check_others(stops_node=operation.stops_node)
             # Machine controllers delete machines without a lease.
-            if self._gates is not None:
-                await self._gates.hold_machine()
+            if self.gates is not None:
+                await self.gates.hold_machine()
         except Refused as error:
             # A refused operation keeps nothing that others wait for, unless it left the node half-way.
             if operation.queued and not operation.keeps and error.reason not in LOST:
@@ -123,7 +111,7 @@ class Coordination:
 
     async def recheck(self, operation: Operation, *, need: float = 0.0) -> None:
         """Check everything again, right before an irreversible step. ``need`` as in ``Lease.check``."""
-        await self._lease.check(operation.id, need=need)
+        await self.lease.check(operation.id, need=need)
         # A maintenance has no slot to check.
         if operation.queued:
             await self.check_slot(operation.id)
@@ -135,57 +123,48 @@ class Coordination:
         Releasing it again is harmless. Raises ``Refused`` (``LeaseHeld``) while another operation holds the lease of a
         cordoned node: the cordon may serve that operation as well.
         """
-        if self._node is not None and cordons:
+        if self.node is not None and cordons:
             await self.check_free(operation.id, "; the node stays cordoned until then")
             for cordon in dict.fromkeys(cordons):
-                await _ignore_missing_node(self._node.uncordon(cordon))
-        if self._gates is not None:
-            await _ignore_missing_node(self._gates.free_machine())
+                await _ignore_missing_node(self.node.uncordon(cordon))
+        if self.gates is not None:
+            await _ignore_missing_node(self.gates.free_machine())
         # The slot comes last: another node may begin only when this one is free.
-        await self.release_lease(operation.id)
-        if operation.queued and self._slot is not None:
-            await self._slot.release(operation.id)
+        await self.lease.release(operation.id)
+        await self.report_holder()
+        if operation.queued and self.slot is not None:
+            await self.slot.release(operation.id)
 
     async def check_others(self, *, stops_node: bool) -> None:
         """Raise ``Refused`` while another actor works on the node, or etcd would lose its quorum without it."""
-        if self._gates is not None:
-            await self._gates.check()
+        if self.gates is not None:
+            await self.gates.check()
         if stops_node:
             await self.check_quorum()
 
     # The lease.
 
-    async def holder(self) -> Holder | None:
-        return await self._lease.holder()
-
-    async def check_lease(self, operation: str, *, need: float = 0.0, offline: bool = False) -> None:
-        await self._lease.check(operation, need=need, offline=offline)
-
     async def check_free(self, operation: str, detail: str = "") -> None:
         """Raise ``Refused`` (``LeaseHeld``) if another operation holds the lease."""
-        holder = await self._lease.holder()
+        holder = await self.lease.holder()
         if holder is not None and holder.operation != operation:
             since = f" since {holder.since}" if holder.since else ""
             why = f" ({holder.reason})" if holder.reason else ""
             raise Refused(f"{holder.name} holds the lease{since}{why}{detail}", reason=Reason.LEASE_HELD)
 
     async def extend_lease(self, operation: str, seconds: float | None) -> None:
-        await self._lease.extend(operation, seconds)
+        await self.lease.extend(operation, seconds)
         await self.report_holder()
 
     async def cover_reboot(self, operation: str, seconds: float) -> None:
         """Make the lease last ``seconds`` from now, also while the host is down."""
-        await self._lease.before_reboot(operation, seconds)
-        await self.report_holder()
-
-    async def release_lease(self, operation: str) -> None:
-        await self._lease.release(operation)
+        await self.lease.before_reboot(operation, seconds)
         await self.report_holder()
 
     async def lease_was_stolen(self, operation: str) -> bool:
         """Return whether another operation holds the lost lease. Otherwise an operator cancelled this one."""
         try:
-            holder = await self._lease.holder()
+            holder = await self.lease.holder()
         except AgentError:
             return False
         return holder is not None and holder.operation != operation
@@ -193,27 +172,27 @@ class Coordination:
     # Slots and etcd.
 
     async def acquire_staging_slot(self, operation: Operation) -> None:
-        if self._staging_slot is not None:
+        if self.staging_slot is not None:
             # Nothing is staged while another holder has the node, so no slot is taken for it either.
             await self.check_free(operation.id)
-            await self._staging_slot.acquire(operation.holder, operation.id, operation.reason)
+            await self.staging_slot.acquire(operation.holder, operation.id, operation.reason)
 
     async def release_staging_slot(self, operation: str) -> None:
-        if self._staging_slot is not None:
-            await self._staging_slot.release(operation)
+        if self.staging_slot is not None:
+            await self.staging_slot.release(operation)
 
     async def check_slot(self, operation: str) -> None:
-        if self._slot is not None:
-            await self._slot.check(operation)
+        if self.slot is not None:
+            await self.slot.check(operation)
 
     async def check_quorum(self) -> None:
-        if self._quorum is not None:
-            await self._quorum.check()
+        if self.quorum is not None:
+            await self.quorum.check()
 
     async def move_etcd_leader(self) -> None:
         """Check the quorum, and make another member the leader if the member on this host is."""
-        if self._quorum is not None:
-            await self._quorum.move_leader()
+        if self.quorum is not None:
+            await self.quorum.move_leader()
 
     # Reporting.
 
@@ -221,7 +200,7 @@ class Coordination:
         """Report who holds the lease. Nothing is reported while that cannot be read."""
         # The status keeps the last known holder, because an API server that is away says nothing about the lease.
         with suppress(AgentError):
-            self._report(await self._lease.holder())
+            self.report(await self.lease.holder())
 
     async def poll_holder(self, random: Callable[[], float]) -> None:
         """Report the holder without end, for a lease that other programs take. ``random`` spreads hosts of a fleet."""
@@ -231,7 +210,7 @@ class Coordination:
 
     async def _acquire_lease(self, operation: Operation) -> None:
         try:
-            await self._lease.acquire(operation.holder, operation.id, operation.reason)
+            await self.lease.acquire(operation.holder, operation.id, operation.reason)
         except Refused:
             await self.report_holder()
             raise
@@ -240,7 +219,7 @@ class Coordination:
     def _check_window(self, operation: Operation) -> None:
         if operation.windows is None:
             return
-        now = datetime.fromisoformat(self._clock.now())
+        now = datetime.fromisoformat(self.clock.now())
         if operation.windows.is_open(now):
             return
         opens = operation.windows.opens(now)

@@ -7,7 +7,9 @@ import hashlib
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import asdict
 from functools import partial
+from typing import Any
 
 from nodeagent import __version__, log
 from nodeagent.agent import tidying
@@ -20,20 +22,19 @@ from nodeagent.agent.holding import Held
 from nodeagent.agent.last_good_settings import FoundSettings, keep, read_settings
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.maintenance import MaintenanceManager
-from nodeagent.agent.own_config import OwnConfig
-from nodeagent.agent.policies import HostPolicy
+from nodeagent.agent.own_config import HostPolicy, OwnConfig
 from nodeagent.agent.report.dbus import serve
-from nodeagent.agent.report.first_status import first_status
 from nodeagent.agent.report.journal import to_notify
 from nodeagent.agent.report.kubernetes import ClusterReporter
 from nodeagent.agent.report.metrics import Metrics
 from nodeagent.agent.report.motd import MOTD, MotdFile
-from nodeagent.agent.soft_reboot import SoftRebootWatch
-from nodeagent.agent.supervise import keep_running, run_until, stop_signals, watchdog
+from nodeagent.agent.report.report import first_status
+from nodeagent.agent.supervise import SoftRebootWatch, keep_running, run_until, stop_signals, watchdog
 from nodeagent.agent.update.outcomes import bug
 from nodeagent.agent.update.preflight import Desired, Preflight, read_source
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.parse import parse, parse_stored
+from nodeagent.core.config.text import plain_json
 from nodeagent.core.plan.policy import drop_in_directory, is_drop_in
 from nodeagent.core.plan.steps import ActStep, ReloadUnit, describe
 from nodeagent.core.update.events import DaemonStarted, DaemonStopped
@@ -52,6 +53,9 @@ from nodeagent.host.static_pods.validator import StaticPodValidator
 from nodeagent.host.view import read_view
 from nodeagent.reasons import Reason
 from nodeagent.settings.schema import Settings
+
+# Seconds within which the system bus accepts a connection of a plan without the daemon.
+PATIENCE = 10.0
 
 
 async def parse_desired(text: bytes) -> Desired:
@@ -73,21 +77,21 @@ class Daemon:
         self._read = read
         self.policy = HostPolicy(self.store, self.report, lambda: self.settings)
         self.metrics = Metrics(self.store, self.ports.clock, self.settings.metrics.file)
-        self.cluster_source = adapters.config_source(self._config_changed, self._requested)
-        self.desired_path = self.settings.desired_config if self.cluster_source is None else ""
+        self.handshake = adapters.handshake(lambda _again: self.loop.look_again(), self._requested)
+        self.desired_path = self.settings.desired_config if self.handshake is None else ""
         self.drift = DriftMonitor(
-            self.ports, PathWatch(), HostCulprits(self.ports.clock), self.report, self._load, lambda: self.loop.wake()
+            self.ports, PathWatch(), HostCulprits(self.ports.clock), self.report, self.load, lambda: self.loop.wake()
         )
         self.loop = Loop(
             self.ports,
             adapters.update_policy,
             self._preflight(),
             desired=self._desired,
-            load=self._load,
+            load=self.load,
             adopted=self._adopted,
             random=random.random,
             renew=self._renew,
-            at_rest=DriftRepair(self.ports, self.report, self._load, self.policy, lambda: self.settings.on_drift),
+            at_rest=DriftRepair(self.ports, self.report, self.load, self.policy, lambda: self.settings.on_drift),
         )
         # The process replaces it by the event of its signals. A plan without a daemon never waits for it.
         self.stop = asyncio.Event()
@@ -113,10 +117,10 @@ class Daemon:
             self.maintenance,
             desired_path=self.desired_path,
             parse=parse_desired,
-            load=self._load,
+            load=self.load,
             valid=self._valid,
             desired=self._desired,
-            reload=self.reload,
+            read_again=self.reload,
             etcd=adapters.etcd.status,
             etcd_member=self.etcd_member,
         )
@@ -152,7 +156,7 @@ class Daemon:
                 raise InvalidInput(f"{name} requires a restart", reason=Reason.RESTART_NEEDED)
         # The adapters come first: the policy of the loop is made from their settings.
         await self.adapters.use(settings)
-        self.metrics.use(settings.metrics.file)
+        await self.metrics.use(settings.metrics.file)
         log.setup(settings.log.level)
         self.loop.reload(self.adapters.update_policy, self._preflight())
         self.report.solved("settings", "the settings are valid again")
@@ -175,17 +179,15 @@ class Daemon:
         log.get(__name__).info(f"stopping for a restart: {describe(step)}")
         self.stop.set()
 
-    def _config_changed(self, _again: bool) -> None:
-        self.loop.look_again()
-
     async def _requested(self, source: ConfigSource) -> None:
         async with self.loop.recorded(ApplyRequest(source.digest)):
             # The config is the desired one already.
             pass
 
     async def _desired(self) -> Desired | None:
-        if self.cluster_source is not None:
-            return await self.cluster_source.desired()
+        if self.handshake is not None:
+            source = await self.handshake.desired()
+            return await asyncio.to_thread(read_source, source) if source is not None else None
         text = await config_file.read(self.settings.desired_config)
         return await parse_desired(text) if text is not None else None
 
@@ -194,7 +196,7 @@ class Daemon:
         source = await self.store.get_config(digest)
         return await asyncio.to_thread(read_source, source)
 
-    async def _load(self, digest: str) -> Desired:
+    async def load(self, digest: str) -> Desired:
         """Return a stored config that was applied, without the parts that break a rule which is new in this version."""
         return await self._stored(await self.store.get_config(digest))
 
@@ -219,9 +221,6 @@ class Daemon:
         # The originals come first: once the config is adopted, a kill must not lose them.
         await self.store.keep_originals(await asyncio.to_thread(mcd_import.originals))
         return await self._stored(source)
-
-    async def sweep(self) -> None:
-        await tidying.sweep(self.store, self.ports.files, self._load, self.settings.desired_config, self.report)
 
 
 async def run(
@@ -249,7 +248,7 @@ async def run(
                         # Whatever it is, it must not become a loop of restarts.
                         fault = error if isinstance(error, AgentError) else bug(error, "the start of the daemon")
                         # The daemon that holds the store serves the status already, and would be shadowed by this one.
-                        if fault.reason in _NOT_ALONE:
+                        if fault.reason == Reason.STORE_BUSY:
                             raise
                         await held.show(fault)
                     else:
@@ -264,9 +263,6 @@ async def run(
             await held.close()
 
 
-_NOT_ALONE = frozenset({Reason.STORE_BUSY})
-
-
 async def _build(found: FoundSettings, bus: Bus, stack: AsyncExitStack, read: Callable[[], FoundSettings]) -> Daemon:
     """Raises ``AgentError`` if the agent cannot start; ``stack`` closes what was opened."""
     adapters = await open_adapters(found, bus, stack)
@@ -274,16 +270,13 @@ async def _build(found: FoundSettings, bus: Bus, stack: AsyncExitStack, read: Ca
     daemon = Daemon(adapters, read)
     # The status must be true before the bus serves it: a client takes the first answer as the state of the host.
     await first_status(daemon.ports, report, clustered=adapters.cluster is not None)
-    await daemon.sweep()
-    try:
-        await daemon.maintenance.load()
-    except AgentError as error:
-        # The operator still holds the lease.
-        report.problem("maintenance", error)
-    try:
-        await daemon.etcd_member.load()
-    except AgentError as error:
-        report.problem("etcd", error)
+    await tidying.sweep(daemon.store, daemon.ports.files, daemon.load, daemon.settings.desired_config, report)
+    for topic, load in (("maintenance", daemon.maintenance.load), ("etcd", daemon.etcd_member.load)):
+        try:
+            await load()
+        except AgentError as error:
+            # What it holds, such as the lease of an operator, stays held.
+            report.problem(topic, error)
     await daemon.policy.check()
     # With an error, the settings in use are the kept ones.
     if found.error is None:
@@ -299,7 +292,7 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
     report.add(daemon.metrics.sink)
     report.add(motd.sink)
     report.add(daemon.drift.sink)
-    async with serve(bus, daemon.api, report):
+    async with serve(bus, report, lambda: daemon.api, daemon.api.reload):
         report.emit(DaemonStarted(__version__))
         # Only now, because units that are ordered after the agent may call it on the bus.
         notifier.ready()
@@ -326,7 +319,11 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
         lives = [daemon.loop.run(), watchdog(notifier)]
         if cluster is not None:
             cluster_reporter = ClusterReporter(
-                cluster.conditions, cluster.events, SystemClock(), random.random, progress=cluster.controls_node
+                cluster.conditions.publish,
+                cluster.events.write,
+                SystemClock(),
+                random.random,
+                progress=cluster.controls_node,
             )
             report.add(cluster_reporter.sink)
             cluster_reporter.begin(report.status)
@@ -335,15 +332,33 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
                 ("the view of the lease", partial(daemon.ports.coordination.poll_holder, random.random)),
                 ("reports to the cluster", cluster_reporter.run),
             ]
-        if daemon.cluster_source is not None:
-            report.add(daemon.cluster_source.sink)
-            beside.append(("the view of the Node", partial(daemon.cluster_source.run, report.status)))
+        if (handshake := daemon.handshake) is not None:
+            report.add(lambda _event, status: handshake.report(status))
+            # The annotations of the Node may still be those of the previous process.
+            handshake.report(report.status)
+            beside.append(("the view of the Node", handshake.run))
         shown = [keep_running(name, work, random.random) for name, work in beside]
         await run_until(stop, *lives, *watches, *shown)
         notifier.stopping()
         # The loop has ended by now, so nothing overwrites the mark of an orderly shutdown.
         await daemon.loop.stopping()
         report.emit(DaemonStopped())
+
+
+async def plan_offline(text: str, *, diff: bool, read: Callable[[], FoundSettings] = read_settings) -> dict[str, Any]:
+    """Plan an update of this host while the daemon is down: the same pre-flight, on a copy of its store.
+
+    Returns the answer of ``Plan``, with ``problems``: what the daemon would show in its status. Needs root.
+    Raises ``AgentError``. Writes nothing and starts nothing but services of the bus.
+    """
+    async with Bus(connect_for=0.0, patience=PATIENCE) as bus, AsyncExitStack() as stack:
+        found = await asyncio.to_thread(read)
+        daemon = Daemon(await open_adapters(found, bus, stack, only_plan=True), read)
+        # ``Api.plan`` refuses a plan during an update, and reads the phase of the record from this status.
+        await first_status(daemon.ports, daemon.report, clustered=False)
+        answer = plain_json.loads(await daemon.api.plan(text, diff=diff, private=True))
+        problems = [asdict(problem) for problem in daemon.report.status.problems]
+        return {**answer, "daemon": "stopped", **({"problems": problems} if problems else {})}
 
 
 def main() -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
@@ -58,29 +59,21 @@ _MOVES: Final = (
 )
 
 
+@dataclass(eq=False)
 class DriftMonitor:
     """``sink`` is one of the report's. ``load`` returns a stored config. ``found`` is called when the drift changed."""
 
-    def __init__(
-        self,
-        ports: Ports,
-        watch: PathChanges,
-        culprits: Culprits,
-        report: Report,
-        load: Callable[[str], Awaitable[Desired]],
-        found: Callable[[], None],
-    ) -> None:
-        self._ports = ports
-        self._watch = watch
-        self._culprits = culprits
-        self._found = found
-        self._report = report
-        self._load = load
-        self._moved = asyncio.Event()
-        # The event only wakes the task. The number also shows an update that began and ended during a comparison.
-        self._moves = 0
-        self._name = ""
-        self._drift: Drift = ()
+    ports: Ports
+    watch: PathChanges
+    culprits: Culprits
+    report: Report
+    load: Callable[[str], Awaitable[Desired]]
+    found: Callable[[], None]
+    _moved: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    # The event only wakes the task. The number also shows an update that began and ended during a comparison.
+    _moves: int = field(default=0, init=False)
+    _name: str = field(default="", init=False)
+    _drift: Drift = field(default=(), init=False)
 
     def sink(self, event: Event, _status: Status) -> None:
         if isinstance(event, _MOVES):
@@ -98,31 +91,31 @@ class DriftMonitor:
                     await self._follow(digest)
         finally:
             # A restarted task opens another inotify instance, of which the kernel allows a user 128 by default.
-            self._watch.close()
+            self.watch.close()
 
     async def _resting(self) -> str:
         """Return the digest of the config that this host has, "" during an update and after half of one.
 
         An update that waits for its first write, maybe for days, has changed nothing.
         """
-        record = await self._ports.store.load()
+        record = await self.ports.store.load()
         if not isinstance(record.leg, Rest | Prepare) or record.unfinished or half_way(record):
             return ""
-        return in_effect(record, await self._ports.store.current())
+        return in_effect(record, await self.ports.store.current())
 
     async def _follow(self, digest: str) -> None:
         """Compare the host with this config until an update begins."""
-        config = (await self._load(digest)).config
+        config = (await self.load(digest)).config
         entries = watched_paths(config)
         self._name = config.name
         # It may have many megabytes, and is needed for seconds in a week.
         del config
         clock = asyncio.get_running_loop().time
         while not self._moved.is_set():
-            unwatched = await self._watch.watch(entries)
+            unwatched = await self.watch.watch(entries)
             self._show_unwatched(unwatched)
             # What changed before is compared now.
-            self._watch.changed()
+            self.watch.changed()
             if not await self._compare(digest, None):
                 return
             pauses, quiet_since = delays(SETTLE, BUSY), clock()
@@ -140,51 +133,47 @@ class DriftMonitor:
 
     async def _wait(self, timeout: float) -> bool:
         """Return whether managed paths may have changed; False after the timeout, or when an update begins."""
-        async with running(self._watch.wait()) as changed:
+        async with running(self.watch.wait()) as changed:
             return await finished_before(changed, self._moved, timeout=max(0.0, timeout)) and not self._moved.is_set()
 
     async def _settled(self, pause: float) -> tuple[Collection[str] | None, Mapping[str, str]]:
         """Return the paths that changed until the end of ``pause``, and who changed them; None for any path."""
-        first = self._watch.changed()
+        first = self.watch.changed()
         # At once, because most programs end after their write; and again for the audit log, which is written later.
-        by = dict(await self._culprits.of(first)) if first else {}
+        by = dict(await self.culprits.of(first)) if first else {}
         await asyncio.sleep(pause)
-        more = self._watch.changed()
+        more = self.watch.changed()
         if first is None or more is None:
             return None, {}
         paths = {*first, *more}
-        return paths, {**by, **(await self._culprits.of(paths) if paths else {})}
+        return paths, {**by, **(await self.culprits.of(paths) if paths else {})}
 
     async def _compare(
         self, digest: str, entries: Collection[str] | None, by: Mapping[str, str] = MappingProxyType({})
     ) -> bool:
         """Compare these entries, or all, and report what changed. Returns False if an update began during that."""
         moves = self._moves
-        config = (await self._load(digest)).config
-        wrong = await mismatches(self._ports, config if entries is None else only(config, entries), watched=True)
+        config = (await self.load(digest)).config
+        wrong = await mismatches(self.ports, config if entries is None else only(config, entries), watched=True)
         # An update that began in between changes entries on purpose.
         if self._moves != moves or await self._resting() != digest:
             return False
-        found = updated(self._drift, entries, wrong, self._ports.clock.now(), by)
+        found = updated(self._drift, entries, wrong, self.ports.clock.now(), by)
         if found != self._drift:
             self._drift = found
-            self._emit()
-            self._found()
+            if found:
+                count = f"{len(found)} managed {'entry differs' if len(found) == 1 else 'entries differ'}"
+                message = f"{count} from {self._name}: {describe_drift(found)}"
+            else:
+                message = f"no managed entry differs from {self._name} any more"
+            reason = Reason.DRIFTED if found else ""
+            self.report.emit(events.DriftChanged(self._name, tuple(found), message, reason))
+            self.found()
         return True
-
-    def _emit(self) -> None:
-        found = self._drift
-        if found:
-            count = f"{len(found)} managed {'entry differs' if len(found) == 1 else 'entries differ'}"
-            message = f"{count} from {self._name}: {describe_drift(found)}"
-        else:
-            message = f"no managed entry differs from {self._name} any more"
-        reason = Reason.DRIFTED if found else ""
-        self._report.emit(events.DriftChanged(self._name, tuple(found), message, reason))
 
     def _show_unwatched(self, count: int) -> None:
         if count:
             message = f"{count} directories are not watched; all managed paths are compared every 15 min instead"
-            self._report.problem(TOPIC, Retryable(message, reason=Reason.NO_WATCH))
+            self.report.problem(TOPIC, Retryable(message, reason=Reason.NO_WATCH))
         else:
-            self._report.solved(TOPIC, "all directories of managed paths are watched again")
+            self.report.solved(TOPIC, "all directories of managed paths are watched again")

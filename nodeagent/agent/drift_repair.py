@@ -8,6 +8,7 @@ nothing is written: an operator may be at work.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final, assert_never
 
 from nodeagent import log
@@ -30,7 +31,7 @@ from nodeagent.core.plan.steps import (
     WritePath,
     WriteStep,
 )
-from nodeagent.core.update.drift import OnDrift, Repair, RepairPace, describe_drift, only, plan_repair
+from nodeagent.core.update.drift import OnDrift, RepairPace, describe_drift, only, plan_repair
 from nodeagent.core.update.record import half_way, in_effect
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.reasons import Reason
@@ -44,32 +45,25 @@ DAEMON_RELOAD: Final = 90.0
 FAILED: Final = ""
 
 
+@dataclass(eq=False)
 class DriftRepair:
     """Called by the loop when there is no update, so that neither begins during the other."""
 
-    def __init__(
-        self,
-        ports: Ports,
-        report: Report,
-        load: Callable[[str], Awaitable[Desired]],
-        policy: Callable[[MachineConfig, MachineConfig], Awaitable[Policy]],
-        on_drift: Callable[[], OnDrift],
-    ) -> None:
-        self._ports = ports
-        self._report = report
-        self._load = load
-        self._policy = policy
-        self._on_drift = on_drift
-        self._pace = RepairPace()
-        # Entries that are left until they change, with the reason.
-        self._left: dict[str, str] = {}
+    ports: Ports
+    report: Report
+    load: Callable[[str], Awaitable[Desired]]
+    policy: Callable[[MachineConfig, MachineConfig], Awaitable[Policy]]
+    on_drift: Callable[[], OnDrift]
+    _pace: RepairPace = field(default_factory=RepairPace, init=False)
+    # Entries that are left until they change, with the reason.
+    _left: dict[str, str] = field(default_factory=dict, init=False)
 
     async def __call__(self) -> float | None:
         """Put back what may be put back now. Returns the seconds until the next attempt, None without one."""
-        status = self._report.status
-        if self._on_drift() != "repair" or status.maintenance is not None or status.lease is not None:
+        status = self.report.status
+        if self.on_drift() != "repair" or status.maintenance is not None or status.lease is not None:
             return None
-        now = self._ports.clock.monotonic()
+        now = self.ports.clock.monotonic()
         drifted = {each.entry: each for each in status.drift}
         fights = self._pace.contended(drifted, now)
         self._left = {entry: why for entry, why in self._left.items() if entry in drifted}
@@ -90,29 +84,26 @@ class DriftRepair:
 
     async def _repair(self, due: frozenset[str]) -> None:
         """Put these entries back, or note why they are left."""
-        record = await self._ports.store.load()
-        digest = in_effect(record, await self._ports.store.current())
+        record = await self.ports.store.load()
+        digest = in_effect(record, await self.ports.store.current())
         if not digest or half_way(record):
             return
-        config = (await self._load(digest)).config
-        wrong, _ = await contested.divide(self._ports, config, await mismatches(self._ports, only(config, due)))
+        config = (await self.load(digest)).config
+        wrong, _ = await contested.divide(self.ports, config, await mismatches(self.ports, only(config, due)))
         # The host is at this config already, so the policy is the one of an update from it to itself.
-        repair = plan_repair(config, wrong, await self._policy(config, config))
+        repair = plan_repair(config, wrong, await self.policy(config, config))
         self._left |= {entry: f"{entry}: putting it back requires {needed}" for entry, needed in repair.left.items()}
-        still = await self._put_back(config, repair) if repair.entries else {}
-        self._pace.tried(due, repair.entries - still.keys(), self._ports.clock.monotonic())
-        if done := sorted(repair.entries - still.keys()):
-            log.get(__name__).info(f"put back {', '.join(done)}, as on_drift requires")
-
-    async def _put_back(self, config: MachineConfig, repair: Repair) -> Mapping[str, str]:
         for step in repair.steps:
             await self._write(config, step)
         if repair.daemon_reload:
-            await self._ports.units.daemon_reload(DAEMON_RELOAD)
-        return await mismatches(self._ports, only(config, repair.entries))
+            await self.ports.units.daemon_reload(DAEMON_RELOAD)
+        still = await mismatches(self.ports, only(config, repair.entries)) if repair.entries else {}
+        self._pace.tried(due, repair.entries - still.keys(), self.ports.clock.monotonic())
+        if done := sorted(repair.entries - still.keys()):
+            log.get(__name__).info(f"put back {', '.join(done)}, as on_drift requires")
 
     async def _write(self, config: MachineConfig, step: WriteStep) -> None:
-        ports = self._ports
+        ports = self.ports
         match step:
             case WritePath(path):
                 node = expand(config)[path]
@@ -134,6 +125,6 @@ class DriftRepair:
     def _show(self, problems: Mapping[str, str], *, contended: bool) -> None:
         if problems:
             reason = Reason.DRIFT_CONTENDED if contended else Reason.DRIFTED
-            self._report.problem(TOPIC, Terminal("; ".join(problems[key] for key in sorted(problems)), reason=reason))
+            self.report.problem(TOPIC, Terminal("; ".join(problems[key] for key in sorted(problems)), reason=reason))
         else:
-            self._report.solved(TOPIC, "drifted entries are put back again")
+            self.report.solved(TOPIC, "drifted entries are put back again")

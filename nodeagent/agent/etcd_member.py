@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final, Protocol
 
 from nodeagent.agent.coordination import Coordination, Operation
@@ -62,6 +62,13 @@ GIVE_UP: Final = 1800.0
 # Seconds for a whole operation, as a multiple of the above: steps may alternate, each of which is progress.
 OVERALL: Final = 6
 
+_ERRORS: Final[Mapping[Kind, type[AgentError]]] = {
+    Kind.UNREACHABLE: Unreachable,
+    Kind.RETRY: Retryable,
+    Kind.INPUT: InvalidInput,
+    Kind.FAULT: Terminal,
+}
+
 
 class MemberPort(Protocol):
     """The member on this host, and its cluster."""
@@ -76,44 +83,36 @@ class MemberPort(Protocol):
     async def do(self, step: Step) -> str: ...
 
 
+@dataclass(eq=False)
 class MemberManager:
     """``open_member`` reads the settings of the member, and returns None if there are none. ``give_up`` in seconds."""
 
-    def __init__(
-        self,
-        coordination: Coordination,
-        clock: Clock,
-        store: Notes,
-        report: Report,
-        open_member: Callable[[], Awaitable[MemberPort | None]],
-        *,
-        on_release: Callable[[], None],
-        pause: float = PAUSE,
-        poll: float = POLL,
-        give_up: float = GIVE_UP,
-    ) -> None:
-        self._coordination = coordination
-        self._clock = clock
-        self._store = store
-        self._report = report
-        self._open = open_member
-        self._on_release = on_release
-        self._pause, self._poll, self._give_up = pause, poll, give_up
-        self._current: MemberOperation | None = None
-        self._waits = ""
-        self._last: Step | None = None
-        # Steady times: of the operation, and of the first attempt of its last step.
-        self._began = self._progressed = 0.0
-        self._wake = asyncio.Event()
-        self._busy = asyncio.Lock()
+    coordination: Coordination
+    clock: Clock
+    store: Notes
+    report: Report
+    open_member: Callable[[], Awaitable[MemberPort | None]]
+    _: KW_ONLY
+    on_release: Callable[[], None]
+    pause: float = PAUSE
+    poll: float = POLL
+    give_up: float = GIVE_UP
+    _current: MemberOperation | None = field(default=None, init=False)
+    _waits: str = field(default="", init=False)
+    _last: Step | None = field(default=None, init=False)
+    # Steady times: of the operation, and of the first attempt of its last step.
+    _began: float = field(default=0.0, init=False)
+    _progressed: float = field(default=0.0, init=False)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _busy: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def load(self) -> None:
         """Load the stored operation. Raises ``Terminal`` (``StoreCorrupt``)."""
         try:
-            self._current = operation_from_text(await self._store.note(OPERATION_KEY))
+            self._current = operation_from_text(await self.store.note(OPERATION_KEY))
         except (ValueError, TypeError, KeyError) as error:
             raise Terminal(f"the stored operation of etcd: {error}", reason=Reason.STORE_CORRUPT) from error
-        self._began = self._progressed = self._clock.monotonic()
+        self._began = self._progressed = self.clock.monotonic()
         if self._current is not None:
             self._emit(self._current, "continues after a restart of the agent")
 
@@ -131,10 +130,10 @@ class MemberManager:
             # The operation is stored before its lease is acquired: a kill in between leaves an operation that the next
             # start continues, and never a lease that no program releases.
             await self._keep(operation)
-            self._began = self._progressed = self._clock.monotonic()
+            self._began = self._progressed = self.clock.monotonic()
             if _holds_lease(operation):
                 try:
-                    await self._coordination.acquire(_lease(operation))
+                    await self.coordination.acquire(_lease(operation))
                 except AgentError:
                     await self._drop(operation)
                     raise
@@ -143,14 +142,14 @@ class MemberManager:
         return operation
 
     async def _opened(self) -> MemberPort:
-        member = await self._open()
+        member = await self.open_member()
         if member is None:
             raise InvalidInput("this host has no settings for a member of etcd", reason=Reason.ETCD_NOT_CONFIGURED)
         return member
 
     async def _possible(self, member: MemberPort, caller: str, request: MemberRequest) -> MemberOperation:
         facts = await member.facts((await self._note()).identity)
-        wanted = MemberOperation(uuid.uuid4().hex[:8], request.kind, caller, self._clock.now())
+        wanted = MemberOperation(uuid.uuid4().hex[:8], request.kind, caller, self.clock.now())
         operation = begin(wanted, facts, request.member)
         if isinstance(operation, Refusal):
             raise _error(operation)
@@ -160,28 +159,28 @@ class MemberManager:
 
     async def _drop(self, operation: MemberOperation) -> None:
         if _holds_lease(operation):
-            await self._coordination.release(_lease(operation))
+            await self.coordination.release(_lease(operation))
         await self._keep(None)
 
     async def run(self) -> None:
         while True:
             self._wake.clear()
-            delay = self._poll
+            delay = self.poll
             try:
                 delay = await self._advance()
             except AgentError as error:
                 if self._current is None:
-                    self._report.problem(TOPIC, error)
+                    self.report.problem(TOPIC, error)
                 else:
                     self._wait(error)
-                    delay = self._pause
+                    delay = self.pause
             await pause(delay, self._wake)
 
     async def _advance(self) -> float:
         """Do what can be done now. Return the seconds until the next attempt."""
         if self._current is None and not await self._begin_unattended():
-            self._report.solved(TOPIC, "the etcd member of this host is as it should be")
-            return self._poll
+            self.report.solved(TOPIC, "the etcd member of this host is as it should be")
+            return self.poll
         while (operation := self._current) is not None:
             try:
                 waits = await self._round(operation)
@@ -194,18 +193,18 @@ class MemberManager:
             if (why := self._late(waits)) is not None and self._current is not None:
                 await self._fail(self._current, why)
             elif waits is not None:
-                return self._pause
+                return self.pause
         return 0.0
 
     def _late(self, waits: Refusal | None) -> Refusal | None:
         """Return why the operation is given up now."""
-        now, limit = self._clock.monotonic(), OVERALL * self._give_up
+        now, limit = self.clock.monotonic(), OVERALL * self.give_up
         if now - self._began > limit:
             return waits or Refusal(Reason.TRY_AGAIN, f"its steps alternate, and it is not done after {limit:.0f} s")
-        return waits if now - self._progressed > self._give_up else None
+        return waits if now - self._progressed > self.give_up else None
 
     async def _begin_unattended(self) -> bool:
-        member = await self._open()
+        member = await self.open_member()
         if member is None:
             return False
         note = await self._note()
@@ -234,17 +233,20 @@ class MemberManager:
         member = await self._opened()
         if _holds_lease(operation):
             # Acquired in each round, because a restarted agent does not know whether the lease is still its own.
-            await self._coordination.acquire(_lease(operation))
+            await self.coordination.acquire(_lease(operation))
         step = await self._next(member, operation, await member.facts((await self._note()).identity))
         if isinstance(step, Refusal):
             return step
         if isinstance(step, Finished):
-            await self._finish(operation, step)
+            identity = step.identity
+            left = operation.kind is OperationKind.LEAVE and identity is None
+            await self._keep_note(MemberNote(identity.member, identity.cluster) if identity else MemberNote(left=left))
+            await self._end(operation, operation.failed)
             return None
         # A step that is due again had no effect so far, so only another one is progress.
         repeated, self._last = step == self._last, step
         if not repeated:
-            self._progressed = self._clock.monotonic()
+            self._progressed = self.clock.monotonic()
             self._emit(operation, describe(step))
         # From here on a refusal releases nothing: the step may have its effect without an answer.
         operation = replace(operation, begun=True)
@@ -275,7 +277,7 @@ class MemberManager:
     async def _fail(self, operation: MemberOperation, why: Refusal) -> None:
         """Give up. A learner that was added is removed first: it would block the next join."""
         # The removal of the learner has the whole time again.
-        self._began = self._progressed = self._clock.monotonic()
+        self._began = self._progressed = self.clock.monotonic()
         failed = operation.failed or f"{why.reason}: {why.message}"
         if operation.added and not operation.failed:
             await self._keep(replace(operation, failed=failed, remove=operation.added))
@@ -283,30 +285,24 @@ class MemberManager:
         else:
             await self._end(operation, failed)
 
-    async def _finish(self, operation: MemberOperation, step: Finished) -> None:
-        identity = step.identity
-        left = operation.kind is OperationKind.LEAVE and identity is None
-        await self._keep_note(MemberNote(identity.member, identity.cluster) if identity else MemberNote(left=left))
-        await self._end(operation, operation.failed)
-
     async def _end(self, operation: MemberOperation, failed: str) -> None:
         await self._drop(operation)
         self._waits = ""
         self._emit(operation, f"failed: {failed}" if failed else "done", ended=failed or DONE)
-        self._on_release()
+        self.on_release()
 
     async def _note(self) -> MemberNote:
         try:
-            return note_from_text(await self._store.note(NOTE_KEY))
+            return note_from_text(await self.store.note(NOTE_KEY))
         except (ValueError, TypeError, KeyError) as error:
             raise Terminal(f"the note of the etcd member: {error}", reason=Reason.STORE_CORRUPT) from error
 
     async def _keep_note(self, note: MemberNote) -> None:
-        await self._store.keep_note(NOTE_KEY, "" if note == MemberNote() else to_text(note))
+        await self.store.keep_note(NOTE_KEY, "" if note == MemberNote() else to_text(note))
 
     async def _keep(self, operation: MemberOperation | None) -> None:
         # First the store: what it does not take must have no effect.
-        await self._store.keep_note(OPERATION_KEY, "" if operation is None else to_text(operation))
+        await self.store.keep_note(OPERATION_KEY, "" if operation is None else to_text(operation))
         self._current = operation
 
     def _wait(self, error: AgentError) -> None:
@@ -320,7 +316,7 @@ class MemberManager:
         if operation is not None:
             about = (operation.id, str(operation.kind), operation.requester, operation.since)
             progress = MemberProgress(*about, message=message, ended=ended)
-        self._report.emit(EtcdMemberChanged(progress, message))
+        self.report.emit(EtcdMemberChanged(progress, message))
 
 
 def _holds_lease(operation: MemberOperation) -> bool:
@@ -335,14 +331,4 @@ def _lease(operation: MemberOperation) -> Operation:
 
 
 def _error(refusal: Refusal) -> AgentError:
-    match refusal.reason.kind:
-        case Kind.UNREACHABLE:
-            return Unreachable(refusal.message, reason=refusal.reason)
-        case Kind.RETRY:
-            return Retryable(refusal.message, reason=refusal.reason)
-        case Kind.INPUT:
-            return InvalidInput(refusal.message, reason=refusal.reason)
-        case Kind.FAULT:
-            return Terminal(refusal.message, reason=refusal.reason)
-        case _:
-            return Refused(refusal.message, reason=refusal.reason)
+    return _ERRORS.get(refusal.reason.kind, Refused)(refusal.message, reason=refusal.reason)

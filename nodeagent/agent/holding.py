@@ -7,9 +7,9 @@ every five seconds. It does nothing to the host, and tries again at every reload
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
 from nodeagent import log
@@ -18,10 +18,7 @@ from nodeagent.agent.report.journal import to_journal, to_notify
 from nodeagent.agent.report.motd import MotdFile
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.tasks import finished_before, running
-from nodeagent.core.coordination.maintenance import MaintenanceRequest
-from nodeagent.core.coordination.windows import Hold
-from nodeagent.core.etcd.membership import MemberRequest
-from nodeagent.core.report.status import Status, status_to_dict
+from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import HostDegraded, UpdateContext
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import AgentError, Terminal, full_text
@@ -33,24 +30,18 @@ from nodeagent.host.notify import Notifier
 RETRY: Final = 30.0
 
 
+@dataclass(eq=False)
 class Held:
-    """Implements ``Served``: every other method than ``status`` fails with the error of the daemon."""
+    """Serves the status. Every method but ``Reload`` fails with the error of the daemon."""
 
-    def __init__(
-        self,
-        bus: Bus,
-        notifier: Notifier,
-        signs_of_life: Callable[[], Coroutine[Any, Any, None]],
-        motd: MotdFile,
-    ) -> None:
-        self._bus = bus
-        self._notifier = notifier
-        self._signs_of_life = signs_of_life
-        self._motd = motd
-        self._report = Report(Status(phase=Phase.DEGRADED))
-        self._stack: AsyncExitStack | None = None
-        self._again = asyncio.Event()
-        self._error: AgentError = Terminal("not started yet")
+    bus: Bus
+    notifier: Notifier
+    signs_of_life: Callable[[], Coroutine[Any, Any, None]]
+    motd: MotdFile
+    _report: Report = field(default_factory=lambda: Report(Status(phase=Phase.DEGRADED)), init=False)
+    _stack: AsyncExitStack | None = field(default=None, init=False)
+    _again: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _error: AgentError = field(default_factory=lambda: Terminal("not started yet"), init=False)
 
     async def show(self, error: AgentError) -> None:
         """Show ``error`` in the status, which is served from the first call on."""
@@ -61,14 +52,14 @@ class Held:
         if self._stack is None:
             log.setup()
             self._report.add(to_journal)
-            self._report.add(to_notify(self._notifier.status))
-            self._report.add(self._motd.sink)
+            self._report.add(to_notify(self.notifier.status))
+            self._report.add(self.motd.sink)
             self._stack = AsyncExitStack()
-            await self._stack.enter_async_context(serve(self._bus, self, self._report))
+            await self._stack.enter_async_context(serve(self.bus, self._report, self._refuse, self.reload))
             # Otherwise systemd would restart the unit after its start timeout, and status would have no answer.
-            self._notifier.ready()
-            for work in (self._signs_of_life, self._motd.run):
-                self._stack.push_async_callback(_end, asyncio.create_task(work()))
+            self.notifier.ready()
+            for work in (self.signs_of_life, self.motd.run):
+                await self._stack.enter_async_context(running(work()))
         # An attempt every 30 s with the same result must not fill the journal.
         if changed:
             now = SystemClock().now()
@@ -85,58 +76,8 @@ class Held:
             stack, self._stack = self._stack, None
             await stack.aclose()
 
-    # The methods of Served.
-
-    def status(self) -> str:
-        return json.dumps(status_to_dict(self._report.status, daemon="running"))
-
     async def reload(self) -> None:
         self._again.set()
 
-    async def plan(self, text: str, *, diff: bool, private: bool, stage: bool) -> str:  # noqa: ARG002 - the interface's
-        self._refuse()
-
-    async def apply(self, text: str, max_disruption: str, hold: Hold | None) -> str:  # noqa: ARG002 - the interface's
-        self._refuse()
-
-    async def rollback(self) -> str:
-        self._refuse()
-
-    async def config(self, which: str, name: str, *, secrets: bool) -> str:  # noqa: ARG002 - the interface's
-        self._refuse()
-
-    async def cancel(self, caller: str) -> str:  # noqa: ARG002 - the interface's
-        self._refuse()
-
-    async def reboot(self, caller: str) -> str:  # noqa: ARG002 - the interface's
-        self._refuse()
-
-    async def verify(self) -> str:
-        self._refuse()
-
-    async def etcd_status(self) -> str:
-        self._refuse()
-
-    async def history(self, limit: int) -> str:  # noqa: ARG002 - the interface's
-        self._refuse()
-
-    async def update(self, update_id: str) -> str:  # noqa: ARG002 - the interface's
-        self._refuse()
-
-    async def change_etcd_member(self, caller: str, request: MemberRequest) -> str:  # noqa: ARG002 - the interface's
-        self._refuse()
-
-    async def start_maintenance(self, caller: str, request: MaintenanceRequest) -> str:  # noqa: ARG002 - the interface's
-        self._refuse()
-
-    async def stop_maintenance(self, caller: str) -> None:  # noqa: ARG002 - the interface's
-        self._refuse()
-
     def _refuse(self) -> NoReturn:
         raise Terminal(str(self._error), reason=self._error.reason, hint=self._error.hint)
-
-
-async def _end(task: asyncio.Task[Any]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from nodeagent.agent.tasks import pause
 from nodeagent.agent.update import idle
@@ -16,30 +17,34 @@ from nodeagent.agent.update.cancelling import Cancelled, request_cancellation
 from nodeagent.agent.update.desired import DesiredReader
 from nodeagent.agent.update.executor import Executor, RunResult
 from nodeagent.agent.update.finishing import close_interrupted, finish, unusable
+from nodeagent.agent.update.idle import Load
 from nodeagent.agent.update.next_update import NextUpdate
 from nodeagent.agent.update.outages import Outage
-from nodeagent.agent.update.outcomes import bug
+from nodeagent.agent.update.outcomes import abort, bug
 from nodeagent.agent.update.preflight import Desired, Preflight
-from nodeagent.agent.update.resuming import resumed
-from nodeagent.agent.update.run import Ports, Transition, Update, UpdatePolicy, narrate
+from nodeagent.agent.update.run import Ports, Transition, Update, UpdatePolicy, context_of, narrate
 from nodeagent.agent.update.safe_parts import Compose, SafeUpdates, composed
 from nodeagent.agent.update.staged_plan import PlanStaging
 from nodeagent.agent.update.unmerged import leave_unmerged
 from nodeagent.agent.update.unreadable import is_unreadable, rebuild, set_aside
 from nodeagent.core.backoff import delays, jittered
+from nodeagent.core.boot import kernel_boot
 from nodeagent.core.plan.steps import ActStep
 from nodeagent.core.report.history import entry_of_request
-from nodeagent.core.update.events import ConfigRefused, PhaseEntered, Warned
-from nodeagent.core.update.legs import Unreleased
+from nodeagent.core.update.events import ConfigRefused, PhaseEntered, UpdateResumed, Warned
+from nodeagent.core.update.legs import INTERRUPTED, Unreleased
 from nodeagent.core.update.outcome import UpdateOutcome
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.store import ApplyRequest
 from nodeagent.core.update.record import (
+    IllegalTransition,
     Record,
+    after_boot,
     degraded_record,
     in_effect,
     interrupted,
 )
+from nodeagent.core.update.resume import Decision, resume
 from nodeagent.errors import (
     AgentError,
     InvalidInput,
@@ -58,6 +63,12 @@ AGAIN, AGAIN_AFTER = 2, 2.0
 
 # Seconds until a store that failed is tried again, doubled each time.
 STUCK_FIRST, STUCK_CAP = 2.0, 60.0
+
+_AFTER_BOOT: Final[Mapping[Decision, Phase]] = {
+    Decision.VERIFY: Phase.VERIFYING,
+    Decision.REVERT: Phase.REVERTING,
+    Decision.STAGE: Phase.STAGING,
+}
 
 
 class Loop:
@@ -106,10 +117,6 @@ class Loop:
     def policy(self) -> UpdatePolicy:
         return self.executor.policy
 
-    @property
-    def under_way(self) -> Update | None:
-        return self.executor.under_way
-
     def reload(self, policy: UpdatePolicy, preflight: Preflight) -> None:
         """Use these from the next step on."""
         self.executor.policy = policy
@@ -152,7 +159,8 @@ class Loop:
                     resumed = True
                 delay = await self.turn()
                 if stuck:
-                    await self._show()
+                    record = await self.ports.store.load()
+                    narrate(self.ports, record, PhaseEntered, record.message, record.reason)
                 stuck = False
                 self._stuck_delays = delays(STUCK_FIRST, STUCK_CAP)
             except AgentError as error:
@@ -171,16 +179,12 @@ class Loop:
         narrate(self.ports, record, ConfigRefused, text, error.reason, again)
         return jittered(next(self._stuck_delays), self._random())
 
-    async def _show(self) -> None:
-        record = await self.ports.store.load()
-        narrate(self.ports, record, PhaseEntered, record.message, record.reason)
-
     async def resume(self) -> None:
         """Continue the update of the record. Raise for a record that is not understood, unless an operator requested an
         update: then it is set aside."""
         await leave_unmerged(self.ports, self.policy)
         try:
-            update = await resumed(self.ports, self._load, self.desired, self.executor)
+            update = await resumed_update(self.ports, self._load, self.desired, self.executor)
             if update is not None:
                 await self._run(update)
         except AgentError as error:
@@ -286,8 +290,10 @@ class Loop:
         try:
             while True:
                 outcome = await self.executor.run(update)
-                if outcome is RunResult.ENDED and update.own is not None and await self._in_effect() == digest:
-                    await self._renew(update.own)
+                if outcome is RunResult.ENDED and update.own is not None:
+                    store = self.ports.store
+                    if in_effect(await store.load(), await store.current()) == digest:
+                        await self._renew(update.own)
                 if outcome is not RunResult.REBOOTING:
                     return outcome
                 # logind accepted the reboot. If the host does not go down, the executor requests it again, a few times.
@@ -300,9 +306,6 @@ class Loop:
             self.desired.report_again()
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
-
-    async def _in_effect(self) -> str:
-        return in_effect(await self.ports.store.load(), await self.ports.store.current())
 
     async def _follow(self) -> None:
         """Keeps the status true about what is desired while an update to something else is under way."""
@@ -332,3 +335,48 @@ class Loop:
             entry = entry_of_request(name, digest, self.ports.clock.now(), UpdateOutcome.REFUSED, error.reason, text)
             code = error.exit_code if error.exit_code in (2, 3, 4) else 1
             finish(self.ports.reporter, entry, code=code)
+
+
+async def resumed_update(ports: Ports, load: Load, desired: DesiredReader, executor: Executor) -> Update | None:
+    """Return the update of the record, in the phase from which the executor continues; None at rest.
+
+    Raises ``AgentError`` for a record that cannot be read.
+    """
+    record = await idle.with_meanings(ports, load, await ports.store.load())
+    decision = resume(record, ports.power.boot_id())
+    if decision in (Decision.IDLE, Decision.DEGRADED):
+        return None
+    # This is for the status only. The problems of the config are found at its turn.
+    with contextlib.suppress(AgentError):
+        desired.report(await desired.read())
+    update = await rebuild(record, load)
+    boot_id = ports.power.boot_id()
+    rebooted = record.boot_id != boot_id
+    # A soft reboot keeps the boot id of the kernel and starts all services again.
+    softly = rebooted and kernel_boot(record.boot_id) == kernel_boot(boot_id)
+    how = f"{decision.value}, after a soft reboot" if softly else decision.value
+    update.narrate(ports, UpdateResumed, how)
+    match decision:
+        case Decision.START_OVER:
+            message = "interrupted before any change; restarting"
+            await executor.enter(update, abort(INTERRUPTED, message))
+        case Decision.VERIFY | Decision.REVERT | Decision.STAGE if rebooted:
+            await _enter_after_boot(ports, executor, update, _AFTER_BOOT[decision])
+        case _:
+            # The executor continues from the phase of the record.
+            pass
+    return update
+
+
+async def _enter_after_boot(ports: Ports, executor: Executor, update: Update, phase: Phase) -> None:
+    now, boot_id = ports.clock.now(), ports.power.boot_id()
+    try:
+        update.record = after_boot(update.record, phase, now=now, boot_id=boot_id)
+    except IllegalTransition as error:
+        await executor.stop(update, error)
+        return
+    entered = PhaseEntered(context_of(ports, update.record, phase))
+    update.note(ports, entered)
+    # The new boot id is saved before the phase runs. A second crash in this boot then counts as one in this boot.
+    await ports.store.save(update.record)
+    ports.reporter.emit(entered)

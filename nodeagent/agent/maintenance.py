@@ -11,7 +11,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from nodeagent.agent.coordination import Operation
@@ -65,39 +65,31 @@ class MaintenanceStore(Protocol):
     async def keep_maintenance(self, wanted: Maintenance | None) -> None: ...
 
 
+@dataclass(eq=False)
 class MaintenanceManager:
     """``limits`` returns the present ones. ``on_release`` is called when the lease is free again."""
 
-    def __init__(
-        self,
-        ports: Ports,
-        store: MaintenanceStore,
-        report: Report,
-        *,
-        limits: Callable[[], UpdatePolicy],
-        on_release: Callable[[], None],
-    ) -> None:
-        self._ports = ports
-        self._coordination = ports.coordination
-        self._store = store
-        self._report = report
-        self._limits = limits
-        self._on_release = on_release
-        self._current: Maintenance | None = None
-        # Operation for which this process acquired the lease.
-        self._acquired = ""
-        # Operation that ends if it cannot begin at once.
-        self._immediate = ""
-        # Error of the last step.
-        self._error: AgentError | None = None
-        # The last error, as the status shows it.
-        self._waits = ""
-        # Steady time since which a service of this host has not answered.
-        self._unavailable_since: float | None = None
-        self._wake = asyncio.Event()
-        self._changed = asyncio.Event()
-        # Held from the read of the current maintenance until its successor is in the store.
-        self._changing = asyncio.Lock()
+    ports: Ports
+    store: MaintenanceStore
+    report: Report
+    _: KW_ONLY
+    limits: Callable[[], UpdatePolicy]
+    on_release: Callable[[], None]
+    _current: Maintenance | None = field(default=None, init=False)
+    # Operation for which this process acquired the lease.
+    _acquired: str = field(default="", init=False)
+    # Operation that ends if it cannot begin at once.
+    _immediate: str = field(default="", init=False)
+    # Error of the last step.
+    _error: AgentError | None = field(default=None, init=False)
+    # The last error, as the status shows it.
+    _waits: str = field(default="", init=False)
+    # Steady time since which a service of this host has not answered.
+    _unavailable_since: float | None = field(default=None, init=False)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    # Held from the read of the current maintenance until its successor is in the store.
+    _changing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     # Requests.
 
@@ -108,7 +100,7 @@ class MaintenanceManager:
         raises; then nothing is left of the request.
         """
         request.check()
-        if request.drain and self._ports.node is None:
+        if request.drain and self.ports.node is None:
             raise Refused("this host is in no cluster, so there is nothing to drain", reason=Reason.NO_CLUSTER)
         name = request.requester.strip() or caller
         # The caller is authenticated by the bus, the requester is only a text, so both are recorded.
@@ -126,7 +118,9 @@ class MaintenanceManager:
                 self._error = None
         self._wake.set()
         # The task does the work, so that a client that disconnects does not interrupt it.
-        await self._wait_for(lambda: self._current is None or bool(self._current.began) or self._queued())
+        await self._wait_for(
+            lambda: self._current is None or bool(self._current.began or (self._waits and not self._immediate))
+        )
         if (self._current is None or self._current.ended) and self._error is not None:
             raise self._error
         return self._current or wanted
@@ -152,7 +146,7 @@ class MaintenanceManager:
             raise Retryable(f"the maintenance is ending; the agent retries: {why}", reason=Reason.MAINTENANCE_ENDING)
 
     def _wanted(self, before: Maintenance | None, name: str, request: MaintenanceRequest) -> Maintenance:
-        now = self._ports.clock.now()
+        now = self.ports.clock.now()
         until = add_seconds(now, request.seconds) if request.seconds else ""
         if before is None:
             about = (uuid.uuid4().hex[:8], name, request.reason.strip(), now)
@@ -164,9 +158,6 @@ class MaintenanceManager:
             raise Refused(held_message(before), reason=Reason.LEASE_HELD)
         return before.again(until=until, drain=request.drain, power_off=request.power_off)
 
-    def _queued(self) -> bool:
-        return bool(self._waits) and not self._immediate
-
     async def _wait_for(self, condition: Callable[[], bool]) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(ANSWER):
@@ -177,10 +168,10 @@ class MaintenanceManager:
 
     async def load(self) -> None:
         """Load the stored maintenance, before an update can take the lease."""
-        found = await self._store.maintenance()
+        found = await self.store.maintenance()
         # A version without stored maintenances has left only the lease.
-        if found is None and self._coordination.backend == "local":
-            holder = await self._coordination.holder()
+        if found is None and self.ports.coordination.lease.backend == "local":
+            holder = await self.ports.coordination.lease.holder()
             if holder is not None and is_maintenance(holder.operation):
                 found = of_lease(holder.operation, holder.name, holder.reason, holder.since)
         if found is not None:
@@ -194,7 +185,7 @@ class MaintenanceManager:
 
     async def _advance(self) -> float | None:
         """Do what can be done now. Return the seconds until the next attempt; None: at the next request."""
-        clock = self._ports.clock
+        clock = self.ports.clock
         try:
             while (current := self._current) is not None and await self._step(current):
                 self._waits = ""
@@ -208,7 +199,7 @@ class MaintenanceManager:
             with suppress(AgentError):
                 again = await self._failed(error)
             self._notify()
-            return None if self._current is None else 0.0 if again else self._limits().lease_retry
+            return None if self._current is None else 0.0 if again else self.limits().lease_retry
         if (current := self._current) is None:
             return None
         remaining = seconds_until(current.until, clock.now())
@@ -216,8 +207,8 @@ class MaintenanceManager:
 
     async def _step(self, current: Maintenance) -> bool:
         """Do the work of the present state. Return False if there is none, or a request interrupted it."""
-        remaining = seconds_until(current.until, self._ports.clock.now())
-        state = current.state(self._ports.power.boot_id())
+        remaining = seconds_until(current.until, self.ports.clock.now())
+        state = current.state(self.ports.power.boot_id())
         if state is MaintenanceState.ENDING:
             await self._release(current)
             return True
@@ -229,35 +220,35 @@ class MaintenanceManager:
         if state is MaintenanceState.PLANNED or self._acquired != current.operation:
             await self._acquire(current, remaining)
             return True
-        await self._coordination.check_lease(current.operation)
+        await self.ports.coordination.lease.check(current.operation)
         work = {MaintenanceState.DRAINING: self._drain, MaintenanceState.POWERING_OFF: self._power_off}.get(state)
         return work is not None and await self._unless_requested(work(current))
 
     async def _acquire(self, current: Maintenance, remaining: float | None) -> None:
-        await self._coordination.acquire(_operation(current))
-        await self._coordination.extend_lease(current.operation, remaining)
+        await self.ports.coordination.acquire(_operation(current))
+        await self.ports.coordination.extend_lease(current.operation, remaining)
         self._acquired = current.operation
         if not current.began:
             self._immediate = ""
-            await self._change(f"begun: {current.words}", began=self._ports.clock.now())
+            await self._change(f"begun: {current.words}", began=self.ports.clock.now())
 
     async def _drain(self, current: Maintenance) -> None:
-        node, now = self._ports.node, self._ports.clock.now()
+        node, now = self.ports.node, self.ports.clock.now()
         assert node is not None
-        await self._coordination.check_others(stops_node=current.power_off)
-        by = current.drain_by or add_seconds(now, self._limits().drain_timeout)
+        await self.ports.coordination.check_others(stops_node=current.power_off)
+        by = current.drain_by or add_seconds(now, self.limits().drain_timeout)
         # The deadline is stored, so that a restart does not extend it.
         if not current.drain_by:
             await self._change("", drain_by=by)
         await node.drain(current.operation, max(seconds_until(by, now) or 0.0, MIN_DRAIN))
-        await self._change("the node is drained", drained=self._ports.clock.now())
+        await self._change("the node is drained", drained=self.ports.clock.now())
 
     async def _power_off(self, current: Maintenance) -> None:
         """Power the host off. The boot that is to end is stored first, so that the next boot is the way back up."""
         # A host that cannot power off is reported, and stays in maintenance.
         if current.tries >= POWER_OFF_TRIES:
             raise Refused(f"requested a power-off {current.tries} times without effect", reason=Reason.POWER_OFF_FAILED)
-        ports, limits, coordination = self._ports, self._limits(), self._coordination
+        ports, limits, coordination = self.ports, self.limits(), self.ports.coordination
         away = self._unavailable_since
         # Without logind no program reports inhibitors; systemd powers the host off without it.
         direct = away is not None and ports.clock.monotonic() - away >= limits.service_wait
@@ -283,13 +274,13 @@ class MaintenanceManager:
         await asyncio.sleep(limits.reboot_grace)
 
     async def _release(self, current: Maintenance) -> None:
-        await self._coordination.release(_operation(current), (current.operation,) if current.drain else ())
-        await self._store.keep_maintenance(None)
+        await self.ports.coordination.release(_operation(current), (current.operation,) if current.drain else ())
+        await self.store.keep_maintenance(None)
         self._current, self._acquired, self._waits = None, "", ""
         # From here on updates may take the lease again.
-        self._coordination.reserve("", "")
+        self.ports.coordination.reserve("", "")
         self._emit(f"over: {current.ended}")
-        self._on_release()
+        self.on_release()
 
     async def _failed(self, error: AgentError) -> bool:
         """Decide what an error means for the maintenance. Return True if there is another step to do at once."""
@@ -335,16 +326,16 @@ class MaintenanceManager:
     async def _put(self, wanted: Maintenance, message: str) -> None:
         """Store and use ``wanted``. The caller holds ``_changing``."""
         # First the store: a maintenance that it does not take must not block updates.
-        await self._store.keep_maintenance(wanted)
+        await self.store.keep_maintenance(wanted)
         self._use(wanted, message)
 
     def _use(self, wanted: Maintenance, message: str) -> None:
         self._current = wanted
-        self._coordination.reserve(wanted.operation, held_message(wanted))
+        self.ports.coordination.reserve(wanted.operation, held_message(wanted))
         self._emit(message)
 
     def _emit(self, message: str) -> None:
-        self._report.emit(MaintenanceChanged(self._current, self._waits, message))
+        self.report.emit(MaintenanceChanged(self._current, self._waits, message))
         self._notify()
 
     def _notify(self) -> None:

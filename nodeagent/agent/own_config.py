@@ -1,23 +1,30 @@
-"""The check of the settings and the policy of the agent in a config.
+"""The settings and the policy of the agent: their check in a config, and the policy of an update.
 
-They are merged with those of the host and checked before the first byte is written. After the reboot it would be too
-late: the agent would have to start without valid settings.
+Those of a config are merged with those of the host and checked before the first byte is written. After the reboot it
+would be too late: the agent would have to start without valid settings.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from nodeagent.agent.report.report import Report
 from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.plan.policy import is_policy_file
+from nodeagent.core.config.text import plain_json
+from nodeagent.core.plan.policy import RECOMMENDED, Policy, is_policy_file, layered, merge_order
 from nodeagent.core.plan.policy_parse import parse_policy
+from nodeagent.core.update.ports.store import Notes
+from nodeagent.domains import default_policy, with_rules
 from nodeagent.domains.nodeagent import SETTINGS
-from nodeagent.errors import InvalidInput, Problem
+from nodeagent.errors import AgentError, InvalidInput, Problem
+from nodeagent.host.policy_files import read_policy_files
 from nodeagent.settings.check import check_consistency, check_values
 from nodeagent.settings.load import DIRECTORIES, Fragment, find, merge, parse_fragment, read
 from nodeagent.settings.schema import Settings
@@ -25,13 +32,16 @@ from nodeagent.settings.schema import Settings
 # With other values the agent would start without the record of the update, or with another desired config.
 _KEPT: Final = ("state_dir", "desired_config")
 
+# The note in the store with the policy that was valid last.
+NOTE: Final = "policy"
 
+
+@dataclass(eq=False)
 class OwnConfig:
     """Implements ``ports.Validator``. ``settings`` are those of this process."""
 
-    def __init__(self, settings: Settings, directories: Sequence[str | Path] = DIRECTORIES) -> None:
-        self._settings = settings
-        self._directories = directories
+    settings: Settings
+    directories: Sequence[str | Path] = DIRECTORIES
 
     async def check(self, old: MachineConfig, new: MachineConfig) -> Sequence[Problem]:
         return await asyncio.to_thread(lambda: tuple(self._problems(old, new)))
@@ -40,7 +50,7 @@ class OwnConfig:
         had, wants = _fragments(old), _fragments(new)
         if had != wants:
             yield from self._settings_problems(set(had) - set(wants), wants)
-        policy = self._settings.policy
+        policy = self.settings.policy
         for path in sorted(each for each in new.files if is_policy_file(policy, each)):
             entry = new.files[path]
             if old.files.get(path) == entry:
@@ -51,9 +61,9 @@ class OwnConfig:
                 yield from error.problems or [Problem(path, error.message)]
 
     def _settings_problems(self, removed: set[str], wants: dict[str, bytes]) -> Iterator[Problem]:
-        there = {path.name: path for path in find(self._directories)}
+        there = {path.name: path for path in find(self.directories)}
         # A file that leaves /etc uncovers the one of the same name below /run or /usr.
-        below = {path.name: path for path in find(self._directories[:-1])}
+        below = {path.name: path for path in find(self.directories[:-1])}
         there = {name: path for name, path in there.items() if name not in removed} | {
             name: path for name, path in below.items() if name in removed
         }
@@ -74,17 +84,14 @@ class OwnConfig:
         except InvalidInput as error:
             # The settings may have been invalid already: only problems in files of this config count.
             wrong = error.problems or [Problem(f"{SETTINGS}/{name}", error.message) for name in sorted(wants)[:1]]
-            problems += [each for each in wrong if each.path.startswith(f"{SETTINGS}/") and _name(each.path) in wants]
+            # The path of a problem is that of the file, with ":" and the line.
+            named = [(each, each.path.rpartition("/")[2].partition(":")[0]) for each in wrong]
+            problems += [each for each, file in named if each.path.startswith(f"{SETTINGS}/") and file in wants]
         else:
             for name in _KEPT:
-                if not problems and getattr(settings, name) != getattr(self._settings, name):
+                if not problems and getattr(settings, name) != getattr(self.settings, name):
                     problems.append(Problem(SETTINGS, f"{name} cannot be changed by a config"))
         yield from problems
-
-
-def _name(where: str) -> str:
-    """Return the name of the file in ``file:line``."""
-    return where.rpartition("/")[2].partition(":")[0]
 
 
 def _fragments(config: MachineConfig) -> dict[str, bytes]:
@@ -100,3 +107,80 @@ def _fragments(config: MachineConfig) -> dict[str, bytes]:
         and path.endswith(".yaml")
         and not path[len(within) :].startswith(".")
     }
+
+
+@dataclass(eq=False)
+class HostPolicy:
+    """The policy that an update is planned with: the files that the new config brings, and those of the host.
+
+    If a policy file of the host cannot be read, that is a problem in the status, and its last valid content is used. A
+    config that contains the file, or removes the one of its predecessor, solves the problem. ``settings`` returns the
+    current settings.
+    """
+
+    notes: Notes
+    report: Report
+    settings: Callable[[], Settings]
+
+    async def __call__(self, old: MachineConfig, new: MachineConfig) -> Policy:
+        """Return the policy for the update from ``old`` to ``new``. Raises ``InvalidInput`` if none is valid."""
+        path = self.settings().policy
+        brought = {each: new.files[each].content for each in new.files if is_policy_file(path, each)}
+        layers = {each: await _parsed(text, each) for each, text in brought.items()}
+        texts = await asyncio.to_thread(read_policy_files, self.settings(), brought)
+        broken: dict[str, AgentError] = {}
+        kept: Mapping[str, Policy] = {}
+        for each, text in texts.items():
+            try:
+                layers[each] = await _parsed(text, each)
+            except AgentError as error:
+                broken[each] = error
+        if broken:
+            self.report.problem("policy", next(iter(broken.values())))
+            kept = await self._kept()
+        # The files of a config are not those of the host yet, so a policy that contains them is not kept.
+        elif not brought:
+            await self._save(texts)
+        for each, failure in broken.items():
+            # Without the directory, no drop-in could be read.
+            usable = {name: layer for name, layer in kept.items() if name == each or name.startswith(f"{each}/")}
+            if not usable and each not in old.files:
+                raise failure
+            # A file that can be read is newer than its kept copy.
+            layers = {**usable, **layers}
+        return layered(default_policy(), (layers[each] for each in merge_order(path, layers)))
+
+    async def check(self) -> None:
+        """Report a policy that cannot be read before an update needs it."""
+        try:
+            await self(MachineConfig(""), MachineConfig(""))
+        except AgentError as error:
+            self.report.problem("policy", error)
+
+    async def _save(self, texts: Mapping[str, bytes | AgentError]) -> None:
+        """Save a valid policy for a time when a file cannot be read."""
+        self.report.solved("policy", "the policy is valid again")
+        plain = {path: text.decode(errors="replace") for path, text in texts.items() if isinstance(text, bytes)}
+        kept = json.dumps(plain, sort_keys=True) if plain else ""
+        try:
+            if kept != await self.notes.note(NOTE):
+                await self.notes.keep_note(NOTE, kept)
+        except AgentError as error:
+            self.report.problem("store", error)
+
+    async def _kept(self) -> Mapping[str, Policy]:
+        """Return the files that were valid last. {} if there are none, or if the store fails."""
+        try:
+            found: Any = plain_json.loads(await self.notes.note(NOTE) or "{}")
+            texts = {str(path): str(text) for path, text in found.items()}
+            return {path: await _parsed(text.encode(), path) for path, text in texts.items()}
+        except (AgentError, ValueError, AttributeError):
+            return {}
+
+
+async def _parsed(text: bytes | AgentError, path: str) -> Policy:
+    if isinstance(text, AgentError):
+        raise text
+    # In a thread: the YAML parser takes longer than the loop may stop.
+    policy = await asyncio.to_thread(parse_policy, text, path)
+    return with_rules(policy) if path == RECOMMENDED else policy

@@ -48,7 +48,7 @@ async def plan_answer(
                 if (check := await ports.os.check_bootloader()) is not None:
                     decision = decide(check, policy.bootloader, bios=policy.bootloader_bios)
                     answer["bootloader"] = {**check_to_dict(check), "then": str(decision.step)}
-        answer["boot_count"] = counting_to_dict(await ports.os.counting.counting())
+        answer["boot_count"] = counting_to_dict(await ports.os.counter.counting())
     if may_fall_back(update.plan):
         answer["fallback"] = chosen_to_dict(await kind_of_fallback(ports, policy, update.plan))
     if update.plan.reboot:

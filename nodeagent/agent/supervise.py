@@ -8,10 +8,14 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 from nodeagent import log
+from nodeagent.agent.report.report import Report
+from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.once import Once
+from nodeagent.errors import Refused
 from nodeagent.host.notify import Notifier, watchdog_interval
 from nodeagent.reasons import Reason
 
@@ -21,6 +25,8 @@ LONGEST_PAUSE = 300.0
 
 # Seconds after which a task that is started again counts as well, so that its next failure pauses briefly.
 CALM = 600.0
+
+SOFT_REBOOT = "soft reboot"
 
 
 async def keep_running(name: str, work: Callable[[], Awaitable[None]], random: Callable[[], float]) -> None:
@@ -88,3 +94,31 @@ async def stop_signals() -> AsyncIterator[asyncio.Event]:
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
+
+
+@dataclass(eq=False)
+class SoftRebootWatch:
+    """Warns at once of a soft reboot into a deployment that is not finalized.
+
+    ``changed`` is called when a soft reboot may have been prepared or cleared; ``run`` reports what that means.
+    """
+
+    os: HostDeployments
+    report: Report
+    _look: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    def changed(self) -> None:
+        self._look.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._look.wait()
+            # Cleared before the read, so that a preparation during the read is not missed.
+            self._look.clear()
+            if deployment := await self.os.port.unmerged_soft_reboot():
+                message = (
+                    f"{deployment} is locked and prepared for a soft reboot: systemctl reboot would start it unmerged"
+                )
+                self.report.problem(SOFT_REBOOT, Refused(message, reason=Reason.LOCKED_SOFT_REBOOT))
+            else:
+                self.report.solved(SOFT_REBOOT, "no locked deployment is prepared for a soft reboot any more")

@@ -76,7 +76,7 @@ def api(host: Host, phase: Phase = Phase.IDLE, *, path: str = DESIRED, loop: Loo
         load=host._load,
         valid=host._load,
         desired=host._desired,
-        reload=nothing,
+        read_again=nothing,
         etcd=no_member,
         etcd_member=MemberManager(
             loop.ports.coordination, loop.ports.clock, NoNotes(), report, no_etcd, on_release=loop.look_again

@@ -58,12 +58,12 @@ def connected(tmp_path: Path, settings: Settings) -> tuple[Cluster | None, Coord
 
 def test_a_host_alone_has_a_local_lease(tmp_path: Path) -> None:
     cluster, coordination = connected(tmp_path, Settings())
-    assert (cluster, coordination.backend, coordination.has_slots) == (None, "local", False)
+    assert (cluster, coordination.lease.backend, coordination.slot) == (None, "local", None)
 
 
 def test_a_fleet_without_a_cluster_has_slots(tmp_path: Path) -> None:
     _, coordination = connected(tmp_path, Settings(slots=SlotSettings(fleetlock="https://lock.example")))
-    assert (coordination.backend, coordination.has_slots) == ("local", True)
+    assert (coordination.lease.backend, coordination.slot is not None) == ("local", True)
 
 
 def test_in_a_cluster(tmp_path: Path) -> None:
@@ -74,12 +74,12 @@ def test_in_a_cluster(tmp_path: Path) -> None:
         slots=SlotSettings(pool="workers", max_staging=3),
     )
     cluster, coordination = connected(tmp_path, settings)
-    assert (coordination.backend, coordination.has_slots) == ("kubernetes", True)
+    assert (coordination.lease.backend, coordination.slot is not None) == ("kubernetes", True)
     assert cluster is not None
     assert cluster.drainer is cluster.node
     assert cluster.staging_slot is not None
     bare, coordination = connected(tmp_path, Settings(cluster=ClusterSettings(service_account="/nowhere")))
-    assert not coordination.has_slots
+    assert coordination.slot is None
     assert bare is not None
     assert bare.staging_slot is None
 

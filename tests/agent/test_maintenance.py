@@ -286,7 +286,7 @@ async def test_a_full_store_leaves_no_maintenance(scene: Scene) -> None:
         await refused(keeper.start("root", MaintenanceRequest("disk swap")), "NoSpace")
         assert (scene.shown(), scene.events) == (None, [])
         await scene.coordination.acquire(update("u1"))
-        await scene.coordination.release_lease("u1")
+        await scene.coordination.lease.release("u1")
         scene.full = None
         await keeper.start("root", MaintenanceRequest("disk swap", seconds=60))
         held = scene.shown()

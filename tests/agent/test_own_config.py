@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.agent.own_config import OwnConfig
-from nodeagent.agent.policies import HostPolicy
+from nodeagent.agent.own_config import HostPolicy, OwnConfig
 from nodeagent.agent.report.report import Report
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
 from nodeagent.core.plan.change import ChangeKind
@@ -216,7 +215,7 @@ class TestRecommended:
         self.file, self.path = tmp_path / "recommended.yaml", tmp_path / "policy.yaml"
         self.file.write_bytes(RECOMMENDED.read_bytes())
         self.write("files: []")
-        for module in ("nodeagent.host.policy_files", "nodeagent.core.plan.policy", "nodeagent.agent.policies"):
+        for module in ("nodeagent.host.policy_files", "nodeagent.core.plan.policy", "nodeagent.agent.own_config"):
             monkeypatch.setattr(f"{module}.RECOMMENDED", str(self.file))
 
     def write(self, text: str) -> None:

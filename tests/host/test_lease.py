@@ -89,7 +89,7 @@ async def test_a_reserved_lease_is_for_one_operation_only(tmp_path: Path) -> Non
         maintenance = Operation("maintenance.1", "jane", "disks", queued=False)
         await coordination.acquire(first)
         coordination.reserve("maintenance.1", "jane waits for it")
-        await coordination.check_lease("u1")
+        await coordination.lease.check("u1")
         await coordination.release(first)
         with pytest.raises(Refused, match="jane waits for it") as caught:
             await coordination.acquire(second)

@@ -6,8 +6,9 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nodeagent import __version__
 from nodeagent.agent.report.report import Report
@@ -19,7 +20,7 @@ from nodeagent.core.plan.plan import DISRUPTION_WORDS
 from nodeagent.core.plan.plan_json import PLAN_SCHEMA
 from nodeagent.core.report.history import entry_to_dict
 from nodeagent.core.report.properties import PROPERTIES, properties_of
-from nodeagent.core.report.status import Status
+from nodeagent.core.report.status import Status, status_to_dict
 from nodeagent.core.update.events import Event, UpdateFinished
 from nodeagent.errors import AgentError, InvalidInput, Refused
 from nodeagent.host.dbus.client import Bus
@@ -30,6 +31,9 @@ from nodeagent.host.dbus.interface import Interface, Method, Property, Signal
 from nodeagent.host.dbus.polkit import authorize, caller_name, is_root
 from nodeagent.host.dbus.signals import BUS_NAME, Match
 from nodeagent.reasons import Reason
+
+if TYPE_CHECKING:
+    from nodeagent.agent.api import Api
 
 T = TypeVar("T")
 
@@ -46,53 +50,23 @@ MAX_APPLY = 2 << 20
 MAX_APPLY_OF_ROOT = 32 << 20
 
 
-class Served(Protocol):
-    """The implementation of the interface: ``Api``, or ``Held`` while the daemon cannot work."""
-
-    def status(self) -> str: ...
-
-    async def plan(self, text: str, *, diff: bool, private: bool, stage: bool) -> str: ...
-
-    async def apply(self, text: str, max_disruption: str, hold: Hold | None) -> str: ...
-
-    async def rollback(self) -> str: ...
-
-    async def cancel(self, caller: str) -> str: ...
-
-    async def reboot(self, caller: str) -> str: ...
-
-    async def verify(self) -> str: ...
-
-    async def config(self, which: str, name: str, *, secrets: bool) -> str: ...
-
-    async def history(self, limit: int) -> str: ...
-
-    async def update(self, update_id: str) -> str: ...
-
-    async def etcd_status(self) -> str: ...
-
-    async def change_etcd_member(self, caller: str, request: MemberRequest) -> str: ...
-
-    async def start_maintenance(self, caller: str, request: MaintenanceRequest) -> str: ...
-
-    async def stop_maintenance(self, caller: str) -> None: ...
-
-    async def reload(self) -> None: ...
-
-
+@dataclass(eq=False)
 class _Manager:
-    def __init__(self, bus: Bus, api: Served) -> None:
-        self._bus = bus
-        self._api = api
-        # A verification reads every managed file, so that several clients at once would load the disk for nothing.
-        self._verifying = asyncio.Lock()
+    """``api`` returns what does the work, or raises the error because of which the daemon cannot work.
+    ``read_again`` works nevertheless."""
+
+    bus: Bus
+    api: Callable[[], Api]
+    read_again: Callable[[], Awaitable[None]]
+    # A verification reads every managed file, so that several clients at once would load the disk for nothing.
+    verifying: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def apply(self, message: Message) -> Sequence[Any]:
-        await authorize(self._bus, message, f"{ACTIONS}.apply")
+        await authorize(self.bus, message, f"{ACTIONS}.apply")
         text, options = message.body
         _known(options, "max_disruption", "not_before", "window", "no_reboot")
-        hold = _hold(options, await caller_name(self._bus, message))
-        return (await self._api.apply(text, _max_disruption(options), hold),)
+        hold = _hold(options, await caller_name(self.bus, message))
+        return (await self.api().apply(text, _max_disruption(options), hold),)
 
     async def plan(self, message: Message) -> Sequence[Any]:
         text, options = message.body
@@ -107,54 +81,54 @@ class _Manager:
             return (json.dumps({"schema": PLAN_SCHEMA, "error": error_to_dict(error)}),)
 
     async def _plan(self, message: Message, text: str, *, diff: bool, stage: bool) -> str:
-        await authorize(self._bus, message, f"{ACTIONS}.{'diff' if diff else 'verify'}")
+        await authorize(self.bus, message, f"{ACTIONS}.{'diff' if diff else 'verify'}")
         # The numbers of changed lines reveal something of a file that not every user may read.
-        private = await is_root(self._bus, message)
+        private = await is_root(self.bus, message)
         if stage:
             # It pulls an image and writes it to the disk. It takes minutes, and a verification need not wait for it.
-            await authorize(self._bus, message, f"{ACTIONS}.apply")
-            work = partial(self._api.plan, text, diff=diff, private=private, stage=True)
-            return await while_connected(self._bus, message.sender, work)
-        async with self._verifying:
-            return await self._api.plan(text, diff=diff, private=private, stage=False)
+            await authorize(self.bus, message, f"{ACTIONS}.apply")
+            work = partial(self.api().plan, text, diff=diff, private=private, stage=True)
+            return await while_connected(self.bus, message.sender, work)
+        async with self.verifying:
+            return await self.api().plan(text, diff=diff, private=private, stage=False)
 
     async def rollback(self, message: Message) -> Sequence[Any]:
-        await authorize(self._bus, message, f"{ACTIONS}.rollback")
-        return (await self._api.rollback(),)
+        await authorize(self.bus, message, f"{ACTIONS}.rollback")
+        return (await self.api().rollback(),)
 
     async def cancel(self, message: Message) -> Sequence[Any]:
-        await authorize(self._bus, message, f"{ACTIONS}.cancel")
-        return (await self._api.cancel(await caller_name(self._bus, message)),)
+        await authorize(self.bus, message, f"{ACTIONS}.cancel")
+        return (await self.api().cancel(await caller_name(self.bus, message)),)
 
     async def reboot(self, message: Message) -> Sequence[Any]:
-        await authorize(self._bus, message, f"{ACTIONS}.reboot")
-        return (await self._api.reboot(await caller_name(self._bus, message)),)
+        await authorize(self.bus, message, f"{ACTIONS}.reboot")
+        return (await self.api().reboot(await caller_name(self.bus, message)),)
 
     async def verify(self, message: Message) -> Sequence[Any]:
-        await authorize(self._bus, message, f"{ACTIONS}.verify")
-        async with self._verifying:
-            return (await self._api.verify(),)
+        await authorize(self.bus, message, f"{ACTIONS}.verify")
+        async with self.verifying:
+            return (await self.api().verify(),)
 
     async def config(self, message: Message) -> Sequence[Any]:
         which, options = message.body
         name, secrets = _config_options(which, options)
-        await authorize(self._bus, message, f"{ACTIONS}.{'read-secrets' if secrets else 'verify'}")
-        return (await self._api.config(which, name, secrets=secrets),)
+        await authorize(self.bus, message, f"{ACTIONS}.{'read-secrets' if secrets else 'verify'}")
+        return (await self.api().config(which, name, secrets=secrets),)
 
     async def history(self, message: Message) -> Sequence[Any]:
         # It needs no authorization: like the status, it has names, times and reasons, and no content of a file.
-        return (await self._api.history(message.body[0]),)
+        return (await self.api().history(message.body[0]),)
 
     async def update(self, message: Message) -> Sequence[Any]:
-        return (await self._api.update(message.body[0]),)
+        return (await self.api().update(message.body[0]),)
 
     async def etcd_status(self, _message: Message) -> Sequence[Any]:
-        return (await self._api.etcd_status(),)
+        return (await self.api().etcd_status(),)
 
     async def change_etcd_member(self, message: Message) -> Sequence[Any]:
-        await authorize(self._bus, message, f"{ACTIONS}.etcd-member")
+        await authorize(self.bus, message, f"{ACTIONS}.etcd-member")
         request = _member_request(*message.body)
-        return (await self._api.change_etcd_member(await caller_name(self._bus, message), request),)
+        return (await self.api().change_etcd_member(await caller_name(self.bus, message), request),)
 
     async def start_maintenance(self, message: Message) -> Sequence[Any]:
         await self._start(message, MaintenanceRequest(message.body[0]))
@@ -165,20 +139,20 @@ class _Manager:
         return (await self._start(message, _request(reason, options)),)
 
     async def _start(self, message: Message, request: MaintenanceRequest) -> str:
-        await authorize(self._bus, message, f"{ACTIONS}.maintenance")
+        await authorize(self.bus, message, f"{ACTIONS}.maintenance")
         # Two actions, because an admin may let operators hold the lease without the right to power the host off.
         if request.power_off:
-            await authorize(self._bus, message, f"{ACTIONS}.power-off")
-        return await self._api.start_maintenance(await caller_name(self._bus, message), request)
+            await authorize(self.bus, message, f"{ACTIONS}.power-off")
+        return await self.api().start_maintenance(await caller_name(self.bus, message), request)
 
     async def stop_maintenance(self, message: Message) -> Sequence[Any]:
-        await authorize(self._bus, message, f"{ACTIONS}.maintenance")
-        await self._api.stop_maintenance(await caller_name(self._bus, message))
+        await authorize(self.bus, message, f"{ACTIONS}.maintenance")
+        await self.api().maintenance.stop(await caller_name(self.bus, message))
         return ()
 
     async def reload(self, message: Message) -> Sequence[Any]:
-        await authorize(self._bus, message, f"{ACTIONS}.reload")
-        await self._api.reload()
+        await authorize(self.bus, message, f"{ACTIONS}.reload")
+        await self.read_again()
         return ()
 
     def interface(self) -> Interface:
@@ -301,21 +275,28 @@ def _member_request(operation: str, options: Mapping[str, Any]) -> MemberRequest
     return MemberRequest(kind, options.get("member", ""))
 
 
-def _properties(api: Served, report: Report) -> dict[str, Property]:
+def _properties(report: Report) -> dict[str, Property]:
     """Return the JSON and its typed parts, all of them of one status."""
     typed = {
         name: Property(declared.signature, partial(lambda name: properties_of(report.status)[name], name))
         for name, declared in PROPERTIES.items()
     }
-    return {"Status": Property("s", api.status), "Version": Property("s", lambda: __version__), **typed}
+
+    def status() -> str:
+        # It answers from memory, so that the status works while the store or a peer hangs.
+        return json.dumps(status_to_dict(report.status, daemon="running"))
+
+    return {"Status": Property("s", status), "Version": Property("s", lambda: __version__), **typed}
 
 
 @asynccontextmanager
-async def serve(bus: Bus, api: Served, report: Report) -> AsyncIterator[None]:
-    """Own the bus name inside the context, and emit a changed property for every event."""
+async def serve(
+    bus: Bus, report: Report, api: Callable[[], Api], reload: Callable[[], Awaitable[None]]
+) -> AsyncIterator[None]:
+    """Own the bus name inside the context, and emit a changed property for every event. ``api`` as in ``_Manager``."""
     known = properties_of(report.status)
-    status = Interface(STATUS, properties=_properties(api, report))
-    async with Exporter(bus, NAME, PATH, [_Manager(bus, api).interface(), status]) as exporter:
+    status = Interface(STATUS, properties=_properties(report))
+    async with Exporter(bus, NAME, PATH, [_Manager(bus, api, reload).interface(), status]) as exporter:
 
         def emit(event: Event, status: Status) -> None:
             nonlocal known

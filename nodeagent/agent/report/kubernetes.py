@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from typing import Final, Protocol
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Final
 
 from nodeagent import log
 from nodeagent.core.backoff import delays, jittered
@@ -37,39 +37,26 @@ FLUSH_WITHIN: Final = 3.0
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 120.0
 
 
-class ConditionWriter(Protocol):
-    async def publish(self, state: NodeState) -> None: ...
-
-
-class EventWriter(Protocol):
-    async def write(self, event: NodeEvent, at: float) -> None: ...
-
-
+@dataclass(eq=False)
 class ClusterReporter:
-    """Writes what ``sink``, a sink of the report, has received. ``random`` spreads the agents of a fleet.
+    """Writes what ``sink``, a sink of the report, has received, with ``publish`` and ``write``.
+
+    ``random`` spreads the agents of a fleet.
     ``progress``: the state has the progress of the update, for the MachineConfigNode."""
 
-    def __init__(
-        self,
-        conditions: ConditionWriter,
-        events: EventWriter,
-        clock: Clock,
-        random: Callable[[], float],
-        *,
-        progress: bool = False,
-    ) -> None:
-        self._conditions = conditions
-        self._events = events
-        self._clock = clock
-        self._random = random
-        self._progress = progress
-        self._source = NodeEventSource()
-        self._queue: deque[tuple[NodeEvent, float]] = deque()
-        self._dropped = 0
-        self._state = NodeState()
-        self._published: tuple[NodeState, float] | None = None
-        self._wake = asyncio.Event()
-        self._logged: set[str] = set()
+    publish: Callable[[NodeState], Awaitable[None]]
+    write: Callable[[NodeEvent, float], Awaitable[None]]
+    clock: Clock
+    random: Callable[[], float]
+    _: KW_ONLY
+    progress: bool = False
+    _source: NodeEventSource = field(default_factory=NodeEventSource, init=False)
+    _queue: deque[tuple[NodeEvent, float]] = field(default_factory=deque, init=False)
+    _dropped: int = field(default=0, init=False)
+    _state: NodeState = field(default_factory=NodeState, init=False)
+    _published: tuple[NodeState, float] | None = field(default=None, init=False)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _logged: set[str] = field(default_factory=set, init=False)
 
     def begin(self, status: Status) -> None:
         """Set the state at the start of the daemon."""
@@ -79,7 +66,7 @@ class ClusterReporter:
         self._wake.set()
 
     def sink(self, event: Event, status: Status) -> None:
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         self._state = self._state_of(status)
         for node_event in self._source.events_for(event, status, now):
             # A blocked pod gives the same event at every poll.
@@ -103,19 +90,19 @@ class ClusterReporter:
                         await self._publish(at_once=True)
 
     async def _write_changes(self) -> None:
-        pauses = self._pauses()
+        pauses = delays(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             await self._wake.wait()
             # Cleared before the write, so that an event during the write causes another one.
             self._wake.clear()
-            await asyncio.sleep(jittered(QUICK, self._random()))
+            await asyncio.sleep(jittered(QUICK, self.random()))
             try:
                 await self._publish()
             except (Unreachable, Retryable):
-                await asyncio.sleep(jittered(next(pauses), self._random()))
+                await asyncio.sleep(jittered(next(pauses), self.random()))
                 self._wake.set()
                 continue
-            pauses = self._pauses()
+            pauses = delays(FIRST_PAUSE, LONGEST_PAUSE)
             if self._pending():
                 # Only a message has changed; it is written together with the next ones.
                 asyncio.get_running_loop().call_later(TEXT_EVERY, self._wake.set)
@@ -124,23 +111,23 @@ class ClusterReporter:
         if self._due() or (at_once and self._pending()):
             state = self._state
             with self._log_refusal_once():
-                await self._conditions.publish(state)
-            self._published = (state, self._clock.monotonic())
+                await self.publish(state)
+            self._published = (state, self.clock.monotonic())
         if self._dropped:
             dropped, self._dropped = self._dropped, 0
             text = f"{dropped} older events were dropped while the API server was away"
             # The notice comes first, because the dropped events were older than those in the queue.
-            self._queue.appendleft((NodeEvent("NoticesDropped", "Report", text), self._clock.monotonic()))
+            self._queue.appendleft((NodeEvent("NoticesDropped", "Report", text), self.clock.monotonic()))
         while self._queue:
             event, at = self._queue[0]
             with self._log_refusal_once():
-                await self._events.write(event, at)
+                await self.write(event, at)
             # The sink may have dropped this event during the write, because the queue was full.
             if self._queue and self._queue[0] == (event, at):
                 self._queue.popleft()
 
     def _state_of(self, status: Status) -> NodeState:
-        if not self._progress:
+        if not self.progress:
             return node_state(status)
         # Only a node that its cluster controls has a MachineConfigNode.
         from nodeagent.core.report.machine_config_node import progress_of
@@ -155,10 +142,7 @@ class ClusterReporter:
             return True
         state, at = self._published
         pause = TEXT_EVERY if shape(state) == shape(self._state) else 0.0
-        return state != self._state and self._clock.monotonic() - at >= pause
-
-    def _pauses(self) -> Iterator[float]:
-        return iter(delays(FIRST_PAUSE, LONGEST_PAUSE))
+        return state != self._state and self.clock.monotonic() - at >= pause
 
     @contextmanager
     def _log_refusal_once(self) -> Iterator[None]:

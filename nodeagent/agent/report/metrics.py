@@ -36,7 +36,6 @@ class Metrics:
         self._store = store
         self._clock = clock
         self._file = TextFile(path) if path else None
-        self._old: TextFile | None = None
         self._status = Status()
         self._counters = Counters()
         self._ended = True
@@ -50,12 +49,12 @@ class Metrics:
         self._ended |= status.phase in _ENDS and not isinstance(event, StagingAdvanced)
         self._wake.set()
 
-    def use(self, path: str) -> None:
-        """Write to ``path`` at once, and remove the previous file."""
+    async def use(self, path: str) -> None:
+        """Remove the previous file, and write to ``path`` soon."""
         if path != (self._file.path if self._file is not None else ""):
-            # After two quick changes, only the first of the previous files was ever written.
-            self._old = self._old or self._file
-            self._file = TextFile(path) if path else None
+            old, self._file = self._file, TextFile(path) if path else None
+            # The textfile collector reports an error for a metric that two files have with the same labels.
+            await self._remove(old)
             self._wake.set()
 
     async def run(self) -> None:
@@ -67,14 +66,9 @@ class Metrics:
                 await self._write()
                 await asyncio.sleep(PAUSE)
         finally:
-            await self._remove(self._old)
             await self._remove(self._file)
 
     async def _write(self) -> None:
-        # The textfile collector reports an error for a metric that two files have with the same labels.
-        if self._old is not None:
-            await self._remove(self._old)
-            self._old = None
         if self._file is None:
             return
         file = self._file

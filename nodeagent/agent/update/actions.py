@@ -292,7 +292,7 @@ async def _do(run: Run, step: ActStep, since: str | None) -> str:
     policy, units = run.policy, run.ports.units
     began = run.ports.clock.now()
     # systemd would wait for TimeoutStartSec= or TimeoutStopSec= of the unit, which may be infinity.
-    limit = policy.action_timeouts.get(step_unit(step), policy.action_timeout)
+    limit = policy.action_timeout
     work: Awaitable[str | None]
     match step:
         case DaemonReload():

@@ -8,7 +8,6 @@ only, because the host has no other way back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -78,7 +77,8 @@ async def verify(run: Run, progress: Progress) -> None:
         return
     clock = run.ports.clock.monotonic
     deadline = clock() + run.policy.verify_timeout
-    for stage in _stages_after(run):
+    stages = (CheckStage.AFTER_BOOT, CheckStage.AFTER_APPLY)
+    for stage in stages if run.record.written.reboots else stages[1:]:
         try:
             found = await checks.found(stage)
         except AgentError as error:
@@ -108,12 +108,6 @@ async def _failure(run: Run, checks: AdminChecks, check: AdminCheck) -> str:
     if why := await checks.run(check, run.record.to_name):
         await run.ports.units.state(AGENT)
     return why
-
-
-def _stages_after(run: Run) -> Iterator[CheckStage]:
-    if run.record.written.reboots:
-        yield CheckStage.AFTER_BOOT
-    yield CheckStage.AFTER_APPLY
 
 
 def report(run: Run, subject: str, why: str, reason: Reason) -> None:

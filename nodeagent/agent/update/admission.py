@@ -207,7 +207,7 @@ async def check_still_held(run: Run, *, need: float = 0.0) -> None:
     # A config of a thousand files would otherwise read the lease a thousand times.
     if run.ports.clock.monotonic() < run.update.lease_checked_at + RECENT:
         return
-    await _tolerate_outage(run, run.ports.coordination.check_lease(run.record.operation, need=need, offline=True))
+    await _tolerate_outage(run, run.ports.coordination.lease.check(run.record.operation, need=need, offline=True))
 
 
 async def stops_etcd(ports: Ports) -> bool:
@@ -246,7 +246,7 @@ async def recheck_before_reboot(run: Run) -> None:
     ``Refused`` (``LOST``).
     """
     coordination, operation = run.ports.coordination, run.record.operation
-    lease = coordination.check_lease(operation, need=NEED, offline=True)
+    lease = coordination.lease.check(operation, need=NEED, offline=True)
     if run.record.reverting:
         await _tolerate_outage(run, lease)
     else:
@@ -265,7 +265,7 @@ async def release_all(run: Run) -> None:
     A node that is still half-way keeps its cordon, the lease and the slot.
     """
     ports, record, operation = run.ports, run.record, operation_of(run.update)
-    if ports.node is None and not ports.coordination.has_slots and not record.repairs_nothing:
+    if ports.node is None and ports.coordination.slot is None and not record.repairs_nothing:
         # Without other hosts, an error is not a refusal.
         await ports.coordination.release(operation)
         return

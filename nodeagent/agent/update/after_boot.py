@@ -14,10 +14,9 @@ previous boot ended:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import replace
 
-from nodeagent.agent.update import greenboot
+from nodeagent.agent.update.boot_health import greenboot_rolled_back
 from nodeagent.agent.update.os_deployments import ASK_AGAIN, BootedSide, HostDeployments, booted_side, discard_own
 from nodeagent.agent.update.run import Ports, Run, Transition, moment
 from nodeagent.agent.update.verification import VerifyFailed, in_force
@@ -55,7 +54,8 @@ async def check_booted(run: Run, os: HostDeployments, target: OsTarget) -> Trans
     if not (wrong := unmet(target, booted)):
         return None
     if booted.id == staged:
-        raise VerifyFailed(f"the new deployment {_described(wrong)}", reason=Reason.DEPLOYMENT_WRONG)
+        described = "; ".join(f"{domain} {why}" for domain, why in sorted(wrong.items()))
+        raise VerifyFailed(f"the new deployment {described}", reason=Reason.DEPLOYMENT_WRONG)
     if soft:
         why = f"the soft reboot started {booted.id} again"
         # A full reboot finalizes what is still staged, and starts what is finalized.
@@ -65,11 +65,11 @@ async def check_booted(run: Run, os: HostDeployments, target: OsTarget) -> Trans
     order = [d.id for d in await os.list() if not d.staged]
     if staged not in order:
         # The boots of a deployment that does not exist would be counted for another one.
-        await os.counting.end()
-    if not soft and (why := await os.finalize_failure()):
+        await os.end_count()
+    if not soft and (why := await os.port.finalize_failure()):
         raise VerifyFailed(f"the new deployment was not finalized: {why}", reason=Reason.FINALIZE_FAILED)
     if staged in order:
-        if why := await os.counting.gave_up(staged) or await greenboot.rolled_back(run, order, staged, booted.id):
+        if why := await os.gave_up(staged) or await greenboot_rolled_back(run, order, staged, booted.id):
             raise VerifyFailed(f"{staged} did not start, so {booted.id} was booted: {why}", reason=Reason.BOOT_FAILED)
         raise VerifyFailed(
             f"{staged} is in the boot order, but {booted.id} was booted", reason=Reason.OLD_DEPLOYMENT_BOOTED
@@ -92,10 +92,6 @@ async def _booted_softly(run: Run, os: HostDeployments) -> Deployment:
                 why = f"the deployments cannot be read after the soft reboot: {error.message}"
                 raise VerifyFailed(why, reason=Reason.SOFT_REBOOT_FAILED, curable=True) from error
         await asyncio.sleep(ASK_AGAIN)
-
-
-def _described(wrong: Mapping[str, str]) -> str:
-    return "; ".join(f"{domain} {why}" for domain, why in sorted(wrong.items()))
 
 
 def stage_again(run: Run, why: str) -> Transition:
@@ -173,7 +169,7 @@ async def back_to_old(run: Run, os: HostDeployments) -> Transition | None:
     match booted_side(record, booted):
         case BootedSide.OLD:
             await discard_own(os, record)
-            await os.counting.end()
+            await os.end_count()
             return None
         case BootedSide.NEW if not record.leg.rolled_back:
             # rpm-ostree cannot roll back while a deployment is staged.

@@ -31,17 +31,12 @@ MAX_TRIES: Final = 3
 _SUBJECT: Final = "bootloader"
 
 
-async def check_staged(run: Run, os: HostDeployments) -> None:
-    """Check the bootloader for the staged deployment. Raises ``Refused`` (``BootloaderTooOld``)."""
-    await _check(run, os)
-
-
 async def before_disruption(run: Run, os: HostDeployments) -> None:
     """Check the bootloader under the lease, and update it if the settings say so.
 
     Raises ``Refused`` (``BootloaderTooOld``, ``BootloaderUpdateFailed``) if the kernel of the new OS would not start.
     """
-    if (found := await _check(run, os)) is None:
+    if (found := await check(run, os)) is None:
         return
     why = await _update(run, os, found)
     if why and found.kernel is KernelTrust.REFUSED:
@@ -72,8 +67,11 @@ def _is_due(run: Run, found: BootloaderCheck) -> bool:
     return decision.step is BootloaderStep.UPDATE
 
 
-async def _check(run: Run, os: HostDeployments) -> BootloaderCheck | None:
-    """Return the check if an update of the bootloader is due. Report a warning, and raise a refusal."""
+async def check(run: Run, os: HostDeployments) -> BootloaderCheck | None:
+    """Check the bootloader for the staged deployment, and return the check if an update of the bootloader is due.
+
+    Reports a warning. Raises ``Refused`` (``BootloaderTooOld``).
+    """
     found = await os.check_bootloader()
     if found is None:
         return None

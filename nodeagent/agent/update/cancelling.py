@@ -115,11 +115,12 @@ async def carry_out(ports: Ports, record: Record, request: ApplyRequest, meaning
     why = cancelled_by(request.requester)
     ours = request.digest in (record.to_digest, record.safe_for)
     if ours and interrupted(record):
-        record = _marked(record, why.message, ports.clock.now())
+        record = reject(record, why.message, ports.clock.now(), reason=why.reason)
         record = await close_interrupted(ports, record, replace(why, message=f"{why.message}; nothing was changed"))
     elif request.digest not in (await ports.store.current(), record.lasting.failed_digest):
         named = replace(record, to_digest=request.digest, to_name=request.name, to_meaning=meaning)
-        record = replace(record, lasting=_marked(named, why.message, ports.clock.now()).lasting)
+        rejected = reject(named, why.message, ports.clock.now(), reason=why.reason)
+        record = replace(record, lasting=rejected.lasting)
         await ports.store.save(record)
         entry = entry_of_request(
             request.name, request.digest, ports.clock.now(), UpdateOutcome.CANCELLED, why.reason, why.message
@@ -127,7 +128,3 @@ async def carry_out(ports: Ports, record: Record, request: ApplyRequest, meaning
         finish(ports.reporter, entry)
     await ports.store.drop_request(request.digest)
     return record
-
-
-def _marked(record: Record, why: str, now: str) -> Record:
-    return reject(record, why, now, reason=Reason.CANCELLED)

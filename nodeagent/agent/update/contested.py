@@ -16,8 +16,6 @@ from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
 
-REASON = Reason.PATH_CONTESTED
-
 # The group counts as well: its members are not root.
 _OTHERS_WRITE = 0o022
 
@@ -42,13 +40,13 @@ async def left_alone(ports: Ports, update: Update, path: str, error: AgentError)
     """Report that ``path`` could not be written, read or removed, if others than root can be the cause."""
     who = await ports.files.contested(path)
     if who:
-        narrate(ports, update.record, Warned, f"left alone: {error} ({who})", REASON)
+        narrate(ports, update.record, Warned, f"left alone: {error} ({who})", Reason.PATH_CONTESTED)
     return bool(who)
 
 
 def report(ports: Ports, found: Mapping[str, str], record: Record) -> None:
     for entry, why in sorted(found.items()):
-        narrate(ports, record, Warned, f"{entry} is not as desired: {why}", REASON)
+        narrate(ports, record, Warned, f"{entry} is not as desired: {why}", Reason.PATH_CONTESTED)
 
 
 async def _others(ports: Ports, config: MachineConfig, entry: str) -> str:

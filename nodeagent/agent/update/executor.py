@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 
-from nodeagent.agent.tasks import finished_before, running
+from nodeagent.agent.tasks import finished_before, pause, running
 from nodeagent.agent.update.admission import NotNow, Waiting
 from nodeagent.agent.update.cancelling import taken_back
 from nodeagent.agent.update.finishing import finish_update
 from nodeagent.agent.update.outages import Outage
 from nodeagent.agent.update.outcomes import bug, degraded, failed, safe_parts_first, unreleased
-from nodeagent.agent.update.phases import PHASES, superseded
+from nodeagent.agent.update.phases import PHASES, Work, superseded
 from nodeagent.agent.update.run import (
-    Close,
     Ports,
-    PromoteConfig,
     Run,
     Transition,
     Update,
@@ -35,7 +33,7 @@ from nodeagent.core.report.history import seconds_between, with_trail
 from nodeagent.core.update import trail_fold
 from nodeagent.core.update.events import HostDegraded, PhaseEntered, SafePartsApplied, UpdateDone, Warned
 from nodeagent.core.update.legs import INTERRUPTED, SAFE_PARTS_FIRST, Apply, Fallback, Prepare, Rest, Unreleased
-from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, Phase
+from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, Phase, State
 from nodeagent.core.update.record import FailedUnit, IllegalTransition, Record, advance
 from nodeagent.core.update.trail import Trail, elapsed, trail_to_dict
 from nodeagent.errors import AgentError, Retryable, ServiceUnavailable
@@ -61,29 +59,24 @@ class RunResult(Enum):
     UNRELEASED = "unreleased"
 
 
+@dataclass(eq=False)
 class Executor:
     """``superseded`` returns whether there is a newer desired config than that of the update, and ``wake`` is set when
     there may be one. ``random`` is a number from 0 to 1 at each call. ``safe_first`` as in ``Run``."""
 
-    def __init__(
-        self,
-        ports: Ports,
-        policy: UpdatePolicy,
-        superseded: Callable[[Update], Awaitable[bool]],
-        wake: asyncio.Event,
-        random: Callable[[], float],
-        safe_first: Callable[[Update, AgentError], Awaitable[bool]],
-    ) -> None:
-        self.policy = policy
-        self.phases = dict(PHASES)
-        self._ports = ports
-        self._superseded = superseded
-        self._safe_first = safe_first
-        self._wake = wake
-        self._random = random
-        # The time since which this process counts for the reboot budget.
-        self._began = ports.clock.monotonic()
-        self._update: Update | None = None
+    ports: Ports
+    policy: UpdatePolicy
+    superseded: Callable[[Update], Awaitable[bool]]
+    wake: asyncio.Event
+    random: Callable[[], float]
+    safe_first: Callable[[Update, AgentError], Awaitable[bool]]
+    phases: dict[State, Work] = field(default_factory=lambda: dict(PHASES), init=False)
+    # The time since which this process counts for the reboot budget.
+    _began: float = field(init=False)
+    _update: Update | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._began = self.ports.clock.monotonic()
 
     @property
     def update(self) -> Update | None:
@@ -125,7 +118,7 @@ class Executor:
 
     def _run(self, update: Update, *, overdue: bool = False) -> Run:
         """Return a run with the present policy, which may change between two attempts of a phase."""
-        return Run(self._ports, self.policy, update, self._wake, self._superseded, self._safe_first, overdue)
+        return Run(self.ports, self.policy, update, self.wake, self.superseded, self.safe_first, overdue)
 
     async def _unless_bug(self, update: Update, work: Awaitable[Transition | None]) -> Transition | None:
         """Return the transition of ``work``, or to Degraded if it raises an unexpected exception."""
@@ -141,8 +134,8 @@ class Executor:
         """Return where the present phase leads, after as many attempts as its waits take; None: the host goes down."""
         # Before the first write the update may be superseded; afterwards it has to be finished first.
         phase, free = update.record.phase, isinstance(update.record.leg, Prepare)
-        waiting, outage = Waiting(self._random), Outage(self._ports, self.policy, update, self._random)
-        began = self._ports.clock.monotonic()
+        waiting, outage = Waiting(self.random), Outage(self.ports, self.policy, update, self.random)
+        began = self.ports.clock.monotonic()
         while True:
             limit = asyncio.timeout(DEADLINE[phase])
             # Phases that write many files postpone their deadline with each file.
@@ -152,19 +145,19 @@ class Executor:
                 async with outage.attempt(limit), limit:
                     return await self._unless_taken_back(run)
             except (NotNow, ServiceUnavailable) as error:
-                waited = self._ports.clock.monotonic() - began
+                waited = self.ports.clock.monotonic() - began
                 if phase is Phase.RELEASING and not update.ended and waited >= RELEASE_WAIT:
                     return unreleased(run, phase, error.message, error.reason)
-                if phase in (Phase.STAGING, Phase.LEASING) and free and await self._safe_first(update, error):
+                if phase in (Phase.STAGING, Phase.LEASING) and free and await self.safe_first(update, error):
                     return safe_parts_first(error)
                 # The deadline of the phase does not count while it waits.
                 if isinstance(error, NotNow):
                     await waiting.pause(run, error)
                 else:
-                    await outage.pause(error, self._wake)
+                    await pause(outage.report(error), self.wake)
                     update.repeated = True
                 if not free and not _may_be_taken_back(update.record):
-                    self._wake.clear()
+                    self.wake.clear()
                 elif free and await run.newer():
                     return await superseded(run)
             except TimeoutError:
@@ -178,23 +171,23 @@ class Executor:
             except AgentError as error:
                 curable = getattr(error, "curable", False)
                 if unit := getattr(error, "unit", ""):
-                    update.record = replace(update.record, failed_unit=FailedUnit(unit, self._ports.clock.now()))
+                    update.record = replace(update.record, failed_unit=FailedUnit(unit, self.ports.clock.now()))
                 return await failed(run, str(error), error.reason, curable=curable)
 
     async def _unless_taken_back(self, run: Run) -> Transition | None:
         """Run the phase. After the first write, a cancellation ends it, and leads back where that needs no reboot."""
         if not _may_be_taken_back(run.record):
             return await self._attempt(run)
-        if self._wake.is_set() and (back := await self._taken_back(run)) is not None:
+        if self.wake.is_set() and (back := await self._taken_back(run)) is not None:
             return back
         async with running(self._attempt(run)) as work:
-            while not await finished_before(work, self._wake):
+            while not await finished_before(work, self.wake):
                 if (back := await self._taken_back(run)) is not None:
                     return back
             return work.result()
 
     async def _taken_back(self, run: Run) -> Transition | None:
-        self._wake.clear()
+        self.wake.clear()
         return await taken_back(run)
 
     async def _attempt(self, run: Run) -> Transition | None:
@@ -217,8 +210,8 @@ class Executor:
     async def enter(self, update: Update, to: Transition) -> None:
         """Move the record to the next phase, and save it before the phase starts."""
         # The controller of the cluster gives a cordoned node no other config, so the message says how to uncordon it.
-        if to.phase is Phase.DEGRADED and update.record.cordon and self._ports.node is not None:
-            advice = await self._ports.node.advice()
+        if to.phase is Phase.DEGRADED and update.record.cordon and self.ports.node is not None:
+            advice = await self.ports.node.advice()
             to = replace(to, message="; ".join(filter(None, (to.message, advice))))
         before = update.record
         # The transition table is checked here, and nowhere else is the phase changed.
@@ -228,7 +221,7 @@ class Executor:
             await self.stop(update, error)
             return
         kind = HostDegraded if to.phase is Phase.DEGRADED else PhaseEntered
-        event = kind(context_of(self._ports, record, record.phase), to.message, to.reason)
+        event = kind(context_of(self.ports, record, record.phase), to.message, to.reason)
         trail = self._trail(before, event)
         if record.update_id:
             record = replace(record, trail=trail)
@@ -238,16 +231,16 @@ class Executor:
         if before.phase is Phase.RELEASING and isinstance(before.leg, Apply | Fallback):
             self._report_done(update)
         update.record = record
-        self._ports.reporter.emit(event)
+        self.ports.reporter.emit(event)
         if isinstance(before.leg, Unreleased):
             # The end of this update was reported before.
             return
         again = before.aborted is not None and before.aborted.reason in (INTERRUPTED, SAFE_PARTS_FIRST)
         if to.phase is Phase.DEGRADED or update.ended or (to.phase is Phase.IDLE and not again):
-            await finish_update(self._ports, before, update.plan, to)
+            await finish_update(self.ports, before, update.plan, to)
 
     def _advanced(self, before: Record, to: Transition) -> Record:
-        clock, boot_id = self._ports.clock, self._ports.power.boot_id()
+        clock, boot_id = self.ports.clock, self.ports.power.boot_id()
         leg = before.leg if to.leg is None else to.leg
         record = advance(
             before,
@@ -273,23 +266,22 @@ class Executor:
 
     def _trail(self, before: Record, event: PhaseEntered | HostDegraded) -> Trail:
         """Return the trail after a transition. At rest, the last phase is over and no other one begins."""
-        now = moment(self._ports)
+        now = moment(self.ports)
         if event.about.phase in (Phase.IDLE, Phase.DEGRADED):
             return trail_fold.closed(before.trail, now)
         return trail_fold.fold(before.trail, displayable(event), now)
 
     async def _save(self, record: Record, to: Transition, update_id: str, trail: Trail) -> None:
-        store = self._ports.store
-        match to.commit:
-            case PromoteConfig(entry):
-                await store.promote(record, record.to_digest, with_trail(entry, trail))
-            case Close(entry):
-                await store.close_update(record, with_trail(entry, trail))
+        store = self.ports.store
+        if to.entry is not None and to.promote:
+            await store.promote(record, record.to_digest, with_trail(to.entry, trail))
+        elif to.entry is not None:
+            await store.close_update(record, with_trail(to.entry, trail))
+        elif to.phase in (Phase.IDLE, Phase.DEGRADED):
             # The end of the release is known only after its entry was written.
-            case None if to.phase in (Phase.IDLE, Phase.DEGRADED):
-                await store.end_trail(record, update_id, trail_to_dict(trail))
-            case None:
-                await store.save(record)
+            await store.end_trail(record, update_id, trail_to_dict(trail))
+        else:
+            await store.save(record)
 
     async def stop(self, update: Update, error: IllegalTransition) -> None:
         """End the update in its phase after a bug in nodeagent, which must not become a loop of restarts.
@@ -304,15 +296,15 @@ class Executor:
     def _report_done(self, update: Update) -> None:
         record, seconds = update.record, elapsed(update.record.trail)
         if (partial := record.partial) is not None:
-            update.narrate(self._ports, SafePartsApplied, partial)
+            update.narrate(self.ports, SafePartsApplied, partial)
             return
         softly = record.written.soft_reboots == record.written.reboots
         after = (f"after a {'soft ' * softly}fallback reboot, because {record.fallback}",) if record.fallback else ()
         update.narrate(
-            self._ports,
+            self.ports,
             UpdateDone,
             "; ".join((*after, *record.notes)),
-            seconds=seconds_between(record.started, self._ports.clock.now()) if seconds is None else seconds,
+            seconds=seconds_between(record.started, self.ports.clock.now()) if seconds is None else seconds,
             reboots=record.written.reboots,
             digest=record.to_digest,
         )

@@ -70,7 +70,7 @@ async def kind_of_planned(ports: Ports, policy: UpdatePolicy, update: Update, st
 async def _check_planned(ports: Ports, staged: str) -> None:
     await ports.power.check_soft_reboot(same_system=False)
     if staged and ports.os is not None:
-        await ports.os.check_soft_reboot(staged)
+        await ports.os.port.check_soft_reboot(staged)
 
 
 async def check_soft(run: Run) -> None:
@@ -161,7 +161,7 @@ async def make_full(run: Run, why: str, reason: Reason) -> None:
     if planned and reason == Reason.SOFT_REBOOT_FAILED and run.ports.os is not None:
         # What is prepared would make a reboot by another program a soft one. The full reboot does not need this.
         with suppress(AgentError):
-            await run.ports.os.reset_soft_reboot()
+            await run.ports.os.port.reset_soft_reboot()
     # A restart between here and the request must not find the soft kind again, and try what was just ruled out.
     await run.ports.store.save(run.record)
 

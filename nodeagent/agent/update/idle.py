@@ -97,7 +97,7 @@ async def still_held(ports: Ports, record: Record) -> str:
     """Return the operation whose lease a half-way node still holds, for the repair to go on with."""
     if record.operation:
         try:
-            await ports.coordination.check_lease(record.operation)
+            await ports.coordination.lease.check(record.operation)
         except Refused as error:
             if error.reason not in LOST:
                 raise

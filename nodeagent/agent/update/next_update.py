@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from nodeagent.agent.update import idle
 from nodeagent.agent.update.cancelling import carry_out
@@ -24,27 +24,19 @@ from nodeagent.errors import AgentError, InvalidInput, Refused, Unreconcilable
 from nodeagent.reasons import Reason
 
 
+@dataclass(eq=False)
 class NextUpdate:
     """``load`` returns a stored config, ``adopted`` the one that a machine-config-daemon applied. ``wanted`` is the
     desired config of the last call of ``begin``."""
 
-    def __init__(
-        self,
-        ports: Ports,
-        preflight: Preflight,
-        desired: DesiredReader,
-        *,
-        load: Callable[[str], Awaitable[Desired]],
-        adopted: Callable[[], Awaitable[Desired | None]],
-        safe: SafeUpdates,
-    ) -> None:
-        self.preflight = preflight
-        self.wanted: Desired | None = None
-        self._ports = ports
-        self._desired = desired
-        self._load = load
-        self._adopted = adopted
-        self._safe = safe
+    ports: Ports
+    preflight: Preflight
+    desired: DesiredReader
+    _: KW_ONLY
+    load: Callable[[str], Awaitable[Desired]]
+    adopted: Callable[[], Awaitable[Desired | None]]
+    safe: SafeUpdates
+    wanted: Desired | None = field(default=None, init=False)
 
     async def begin(self, record: Record) -> Update | None:
         """Begin the next update, after the one of ``record``. Return None if there is none.
@@ -59,7 +51,7 @@ class NextUpdate:
             if self.wanted is None or not is_block(error):
                 raise
             blocked = Blocked(self.wanted.source.digest, f"{error.reason}: {error}")
-            update = await self._begin_safe_parts(await self._ports.store.load(), self.wanted, blocked)
+            update = await self._begin_safe_parts(await self.ports.store.load(), self.wanted, blocked)
             if update is None:
                 raise
             return update
@@ -71,13 +63,13 @@ class NextUpdate:
 
     async def safe_first(self, update: Update, error: AgentError) -> bool:
         """Return whether parts of the config of ``update`` are applied before the rest, which ``error`` blocks."""
-        record, wanted = await self._ports.store.load(), self.wanted
+        record, wanted = await self.ports.store.load(), self.wanted
         if update.record.safe_for or wanted is None or wanted.source.digest != update.digest or not is_block(error):
             return False
         blocked = Blocked(update.digest, f"{error.reason}: {error}")
-        if await self._safe.find(self.preflight, record, wanted, blocked.why) is None:
+        if await self.safe.find(self.preflight, record, wanted, blocked.why) is None:
             return False
-        self._safe.blocked = blocked
+        self.safe.blocked = blocked
         return True
 
     async def _begin_safe_parts(
@@ -86,37 +78,37 @@ class NextUpdate:
         """Begin the update to the safe parts of ``desired``, if it is the blocked config and has any."""
         if blocked is None or blocked.digest != desired.source.digest:
             return None
-        found = await self._safe.find(self.preflight, record, desired, blocked.why, failed=failed)
+        found = await self.safe.find(self.preflight, record, desired, blocked.why, failed=failed)
         if found is None:
             return None
         target, update = found
-        request = await self._ports.store.request() if target is desired else None
+        request = await self.ports.store.request() if target is desired else None
         lasting = lasting_of(record, target, request)
-        await self._ports.store.put_config(target.source)
-        await begin_update(self._ports, record, update, lasting)
+        await self.ports.store.put_config(target.source)
+        await begin_update(self.ports, record, update, lasting)
         # The status names the target of an update as the desired config.
-        self._desired.report_again()
-        self._desired.report(desired)
+        self.desired.report_again()
+        self.desired.report(desired)
         return update
 
     async def _begin(self, record: Record) -> Update | None:
-        await idle.end_stale_count(self._ports, record)
-        desired, request = await self._desired.with_request()
+        await idle.end_stale_count(self.ports, record)
+        desired, request = await self.desired.with_request()
         self.wanted = desired
-        current = await self._ports.store.current()
+        current = await self.ports.store.current()
         # Taken once: without safe parts, the next turn tries the whole config again.
-        blocked, self._safe.blocked = self._safe.blocked, None
+        blocked, self.safe.blocked = self.safe.blocked, None
         if request is not None and request.cancel:
             meaning = desired.meaning if desired and desired.source.digest == request.digest else ""
-            record, request = await carry_out(self._ports, record, request, meaning), None
+            record, request = await carry_out(self.ports, record, request, meaning), None
         if interrupted(record) and not (desired and desired.source.digest == record.to_digest != current):
-            record = await close_interrupted(self._ports, record, await takeover_by(self._ports, desired))
+            record = await close_interrupted(self.ports, record, await takeover_by(self.ports, desired))
         unfinished = half_way(record)
         if desired is None:
             # After an update that stopped half-way, an operator decides what is done with it.
             if not unfinished:
-                await idle.discard_unwanted(self._ports, record)
-            self._desired.report(None)
+                await idle.discard_unwanted(self.ports, record)
+            self.desired.report(None)
             return None
         # If this text is the current config, another text failed.
         other = "" if desired.source.digest == current else desired.meaning
@@ -127,20 +119,20 @@ class NextUpdate:
             if safe is not None:
                 return safe
             idle.check_not_rejected(record, desired, failed)
-            self._desired.report(desired)
+            self.desired.report(desired)
             return None
         if desired.source.digest == current and not unfinished and record.lasting.partial is None:
-            record = await idle.discard_unwanted(self._ports, record)
+            record = await idle.discard_unwanted(self.ports, record)
             # The refused config is not desired any more.
             if record.phase is Phase.DEGRADED:
-                await idle.rest(self._ports, replace(at_rest(record), to_name=desired.config.name))
+                await idle.rest(self.ports, replace(at_rest(record), to_name=desired.config.name))
             elif record.reason:
                 # The reason of an earlier wait does not describe a host that is as desired.
-                await idle.rest(self._ports, record)
+                await idle.rest(self.ports, record)
             if request is not None:
-                await self._ports.store.drop_request(request.digest)
-            self._desired.report(desired)
-            self._desired.requests.unchanged(desired)
+                await self.ports.store.drop_request(request.digest)
+            self.desired.report(desired)
+            self.desired.requests.unchanged(desired)
             return None
         if (update := await self._begin_safe_parts(record, desired, blocked)) is not None:
             return update
@@ -149,32 +141,32 @@ class NextUpdate:
             update = await self._prepare(record, desired, current, dirty=unfinished)
         except (InvalidInput, Unreconcilable):
             # A repetition has the same result, so the request has ended.
-            await self._ports.store.drop_request(desired.source.digest)
+            await self.ports.store.drop_request(desired.source.digest)
             raise
         # The record names the config by its digest, so the text is stored first.
-        await self._ports.store.put_config(desired.source)
-        await begin_update(self._ports, record, update, lasting)
-        self._desired.report(desired)
+        await self.ports.store.put_config(desired.source)
+        await begin_update(self.ports, record, update, lasting)
+        self.desired.report(desired)
         for note in update.record.notes:
-            narrate(self._ports, update.record, Warned, note)
+            narrate(self.ports, update.record, Warned, note)
         return update
 
     async def check(self, desired: Desired) -> Update:
         """Return the update to this config, or raise why it would be refused. Changes nothing on the host."""
-        record = await load_or_half_way(self._ports)
-        return await self._prepare(record, desired, await self._ports.store.current(), dirty=half_way(record))
+        record = await load_or_half_way(self.ports)
+        return await self._prepare(record, desired, await self.ports.store.current(), dirty=half_way(record))
 
     async def _prepare(self, record: Record, desired: Desired, current: str, *, dirty: bool) -> Update:
         base = in_effect(record, current)
         # After an update that stopped half-way, the disk may hold entries of any of these configs.
         digests = (base, current, record.to_digest, *record.unfinished.split()) if dirty else (base,)
-        found = {digest: await idle.load_known(self._ports, self._load, digest) for digest in digests if digest}
+        found = {digest: await idle.load_known(self.ports, self.load, digest) for digest in digests if digest}
         known = [config for config in found.values() if config is not None]
         first = found.get(base) is None
-        if not current and (adopted := await self._adopted()) is not None:
+        if not current and (adopted := await self.adopted()) is not None:
             known, first = [adopted, *known], False
-            await self._ports.store.put_config(adopted.source)
-        from_name = (await self._load(current)).config.name if base != current else ""
+            await self.ports.store.put_config(adopted.source)
+        from_name = (await self.load(current)).config.name if base != current else ""
         return await self.preflight.prepare(desired, known, dirty=dirty, first=first, from_name=from_name)
 
 

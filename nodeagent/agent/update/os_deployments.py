@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from nodeagent.agent.update.counted_boots import CountedBoots
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.image import OsImage, content_id
 from nodeagent.core.once import Once
@@ -53,44 +52,37 @@ class BootedSide(Enum):
     OTHER = "other"
 
 
+@dataclass(eq=False)
 class HostDeployments:
-    """Wraps ``Deployments`` and reports every change of the boot order. Raises the same errors.
+    """Wraps what changes the boot order, and reports each change of it. Raises the errors of ``Deployments``.
 
-    ``counting`` are the boots that the boot loader counts, which depend on the boot order. Without a ``bootloader`` the
-    settings leave that alone.
+    ``counter`` counts the boots of a new deployment, so that a kernel that does not start is given up. Counting begins
+    right before the reboot into it, and ends when the update is verified, or before the boot order changes. A count
+    belongs to a boot order: GRUB takes the second entry when the tries are used up, whichever it is by then. The boot
+    loader must reach a deployment that works after a power cut at any step.
+
+    Without a ``bootloader`` the settings leave the bootloader alone. A reload of the settings replaces all three.
     """
 
-    def __init__(
-        self,
-        port: Deployments,
-        reporter: Reporter,
-        counter: BootCounter | None = None,
-        bootloader: Bootloader | None = None,
-    ) -> None:
-        self.bootloader = bootloader
-        self._port = port
-        self._reporter = reporter
-        self.counting = CountedBoots(counter)
-        self._booted: Deployment | None = None
-        self._reported = Once[tuple[Deployment, ...]]()
-        self._bootloader_reported = Once[BootloaderCheck]()
-        # Bytes of the last staging, and what the deployment that it made changes.
-        self._fetched: int | None = None
-        self._changes: OsChanges | None = None
-        # The version of each image that was on this host in the life of this process, by digest or checksum.
-        self._versions: dict[str, str] = {}
-
-    def use(self, port: Deployments, counter: BootCounter) -> None:
-        """Use these from the next call on, because settings have changed."""
-        self._port = port
-        self.counting = CountedBoots(counter)
+    port: Deployments
+    reporter: Reporter
+    counter: BootCounter
+    bootloader: Bootloader | None = None
+    _booted: Deployment | None = field(default=None, init=False)
+    _reported: Once[tuple[Deployment, ...]] = field(default_factory=Once, init=False)
+    _bootloader_reported: Once[BootloaderCheck] = field(default_factory=Once, init=False)
+    # Bytes of the last staging, and what the deployment that it made changes.
+    _fetched: int | None = field(default=None, init=False)
+    _changes: OsChanges | None = field(default=None, init=False)
+    # The version of each image that was on this host in the life of this process, by digest or checksum.
+    _versions: dict[str, str] = field(default_factory=dict, init=False)
 
     async def list(self) -> Sequence[Deployment]:
-        found = tuple(await self._port.list())
+        found = tuple(await self.port.list())
         self._booted = self._booted or booted(found)
         if self._reported.is_new(found):
             self._versions |= {content: each.version for each in found for content in contents(each)}
-            self._reporter.emit(DeploymentsChanged(found))
+            self.reporter.emit(DeploymentsChanged(found))
         return found
 
     def version_of(self, image: OsImage) -> str:
@@ -118,15 +110,6 @@ class HostDeployments:
                     raise
             await asyncio.sleep(ASK_AGAIN)
 
-    async def check_stageable(self, target: OsTarget) -> None:
-        await self._port.check_stageable(target)
-
-    async def needs_packages(self, target: OsTarget) -> bool:
-        return await self._port.needs_packages(target)
-
-    async def fetch_packages(self, target: OsTarget, *, credentials: bytes | None) -> None:
-        await self._port.fetch_packages(target, credentials=credentials)
-
     async def stage(
         self, target: OsTarget, *, credentials: bytes | None, replace: str, on_progress: Callable[[StageProgress], None]
     ) -> Deployment:
@@ -137,7 +120,7 @@ class HostDeployments:
 
         self._fetched = None
         try:
-            return await self._port.stage(target, credentials=credentials, replace=replace, on_progress=progressed)
+            return await self.port.stage(target, credentials=credentials, replace=replace, on_progress=progressed)
         finally:
             await self.report_boot_order()
 
@@ -153,9 +136,9 @@ class HostDeployments:
                 return None
             if self._changes is None or self._changes.staged != found.id or (managed and self._changes.merged is None):
                 async with asyncio.timeout(INSPECTION):
-                    changes = await self._port.changes(found.id, managed)
-                self._changes = dataclasses.replace(changes, fetched=self._fetched)
-                self._reporter.emit(StagedInspected(self._changes))
+                    changes = await self.port.changes(found.id, managed)
+                self._changes = replace(changes, fetched=self._fetched)
+                self.reporter.emit(StagedInspected(self._changes))
             return self._changes
         return None
 
@@ -168,7 +151,7 @@ class HostDeployments:
             return None
         found = await self.bootloader.check(staged(await self.list()))
         if found is not None and self._bootloader_reported.is_new(found):
-            self._reporter.emit(BootloaderChecked(found))
+            self.reporter.emit(BootloaderChecked(found))
         return found
 
     async def update_bootloader(self, *, bios: bool) -> None:
@@ -177,46 +160,55 @@ class HostDeployments:
             await self.bootloader.update(staged(await self.list()), bios=bios)
 
     async def unlock(self, deployment: str) -> None:
-        await self._port.unlock(deployment)
+        await self.port.unlock(deployment)
         await self.report_boot_order()
 
     async def discard(self) -> None:
-        await self.counting.before_discard()
-        await self._port.discard()
-        await self.counting.end()
+        count = await self.counter.read()
+        if count.deployment and count.goes_back:
+            # The running deployment is the second entry, because the tries are used up, and the next boot would take
+            # the entry after it. With one try left, a power cut before the removal leads through the first entry back
+            # here, and one after it into the running deployment.
+            await self.counter.begin(count.deployment, 1)
+        await self.port.discard()
+        await self.end_count()
         await self.report_boot_order()
 
     async def rollback(self) -> str:
         # Otherwise the boot loader may take the second entry, which is the new deployment then.
-        await self.counting.end()
-        boots = await self._port.rollback()
+        await self.end_count()
+        boots = await self.port.rollback()
         await self.report_boot_order()
         return boots
+
+    async def end_count(self) -> None:
+        """Count no more boots, if nodeagent began it. Raises ``Terminal`` (``BootCountFailed``)."""
+        if await self._counts():
+            await self.counter.end()
+
+    async def _counts(self) -> bool:
+        # greenboot counts with the same variables of GRUB. A count without a deployment of nodeagent is its own.
+        return bool((await self.counter.read()).deployment)
+
+    async def gave_up(self, deployment: str) -> str:
+        """Return why the boot loader gave up ``deployment``, "" if it did not."""
+        count = await self.counter.read()
+        # A count without a deployment is that of greenboot, which counts the boots of whatever boots first.
+        if count.went_back and count.deployment in ("", deployment):
+            return "GRUB counted its boots down"
+        if await self.counter.tries_left(deployment) == 0:
+            return "systemd-boot used up its tries"
+        return ""
 
     async def end_stale_count(self) -> bool:
         """Count no more boots if no update does. Return whether they were counted.
 
         To be called at rest. The running deployment boots next anyway, so a count could only lead to another one.
         """
-        if not await self.counting.began() or not (await self.list())[0].booted:
+        if not await self._counts() or not (await self.list())[0].booted:
             return False
-        await self.counting.end()
+        await self.counter.end()
         return True
-
-    async def unmerged_soft_reboot(self, *, running: bool = False) -> str:
-        return await self._port.unmerged_soft_reboot(running=running)
-
-    async def reset_soft_reboot(self) -> None:
-        await self._port.reset_soft_reboot()
-
-    async def check_soft_reboot(self, deployment: str) -> None:
-        await self._port.check_soft_reboot(deployment)
-
-    async def prepare_soft_reboot(self, deployment: str) -> None:
-        await self._port.prepare_soft_reboot(deployment)
-
-    async def finalize_failure(self) -> str:
-        return await self._port.finalize_failure()
 
     async def report_staged(self) -> None:
         """Report the boot order, what a staged deployment changes, and the bootloader."""

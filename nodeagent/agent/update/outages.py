@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from typing import Final
 
-from nodeagent.agent.tasks import pause
 from nodeagent.agent.update.run import Ports, Update, UpdatePolicy, context_of, narrate
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.once import Once
@@ -35,37 +35,39 @@ FORGOTTEN: Final = 600.0
 PASSING: Final = frozenset({Reason.BUS_CONNECTION_LOST, Reason.NO_REPLY})
 
 
+@dataclass(eq=False)
 class Outage:
     """The outages within one phase of ``update``, or of the search for the next update if that is None.
 
     ``random`` is a number from 0 to 1 at each call.
     """
 
-    def __init__(self, ports: Ports, policy: UpdatePolicy, update: Update | None, random: Callable[[], float]) -> None:
-        # The record for reports without an update.
-        self.record = Record()
-        self._ports = ports
-        self._policy = policy
-        self._update = update
-        self._random = random
-        # Start of the attempt, on the steady clock.
-        self._attempt = 0.0
+    ports: Ports
+    policy: UpdatePolicy
+    update: Update | None
+    random: Callable[[], float]
+    # The record for reports without an update.
+    record: Record = field(default_factory=Record, init=False)
+    # Start of the attempt, on the steady clock.
+    _attempt: float = field(default=0.0, init=False)
+
+    def __post_init__(self) -> None:
         self._forget()
-        if update is not None:
-            update.repeated = False
+        if self.update is not None:
+            self.update.repeated = False
 
     @property
     def overdue(self) -> bool:
         """Whether the service has been away for so long that the host is degraded."""
-        away = self._ports.clock.monotonic() - self._since
-        return self._faults > 0 and away >= self._policy.service_wait
+        away = self.ports.clock.monotonic() - self._since
+        return self._faults > 0 and away >= self.policy.service_wait
 
     def begin(self) -> None:
         """Record the start of an attempt."""
-        self._attempt = self._ports.clock.monotonic()
+        self._attempt = self.ports.clock.monotonic()
 
     @contextlib.asynccontextmanager
-    async def attempt(self, limit: asyncio.Timeout | None = None) -> AsyncIterator[None]:
+    async def attempt(self, limit: asyncio.Timeout) -> AsyncIterator[None]:
         """Wrap an attempt. One that lasts for ``OVER`` seconds removes the service from the status.
 
         Raises ``ServiceUnavailable`` if ``limit``, which is inside, expires while systemd does not answer either.
@@ -75,25 +77,21 @@ class Outage:
         try:
             yield
         except TimeoutError:
-            if limit is not None and limit.expired():
-                await self._ports.units.boot_finished()
+            if limit.expired():
+                await self.ports.units.boot_finished()
             raise
         finally:
             timer.cancel()
 
-    async def pause(self, error: ServiceUnavailable, wake: asyncio.Event) -> None:
-        """Report the fault of an attempt, and wait until the next one. ``wake`` ends the pause early."""
-        await pause(self.report(error), wake)
-
     def report(self, error: ServiceUnavailable) -> float:
         """Report the fault of an attempt. Returns the seconds until the next attempt."""
-        if self._ports.clock.monotonic() - self._attempt >= FORGOTTEN:
+        if self.ports.clock.monotonic() - self._attempt >= FORGOTTEN:
             self._forget()
         if not self._faults:
-            self._since, self._since_text = self._ports.clock.monotonic(), self._ports.clock.now()
+            self._since, self._since_text = self.ports.clock.monotonic(), self.ports.clock.now()
         self._faults += 1
         self._emit(error)
-        return jittered(next(self._pauses), self._random())
+        return jittered(next(self._pauses), self.random())
 
     def end(self) -> None:
         """Report that the services answer again."""
@@ -111,27 +109,27 @@ class Outage:
         record = self._record
         if self._faults == 1 and error.reason in PASSING:
             text = f"trying again: {error}"
-            narrate(self._ports, record, Warned, text, error.reason)
+            narrate(self.ports, record, Warned, text, error.reason)
             return
         kind = HostDegraded if self.overdue else UpdateWaiting
         if not self._reported.is_new((kind, error.service, error.reason)):
             return
         service = error.service or "a service of this host"
         message = f"waiting for {service}, which has not answered since {self._since_text}: {error}"
-        about = context_of(self._ports, record, Phase.DEGRADED if self.overdue else record.phase)
+        about = context_of(self.ports, record, Phase.DEGRADED if self.overdue else record.phase)
         self._report(kind(about, message, error.reason))
 
     def _over(self) -> None:
         if self._reported.forget():
             record = self._record
-            about = context_of(self._ports, record, record.phase)
+            about = context_of(self.ports, record, record.phase)
             self._report(PhaseEntered(about, record.message, record.reason))
 
     @property
     def _record(self) -> Record:
-        return self._update.record if self._update is not None else self.record
+        return self.update.record if self.update is not None else self.record
 
     def _report(self, event: HostDegraded | UpdateWaiting | PhaseEntered) -> None:
-        if self._update is not None:
-            self._update.note(self._ports, event)
-        self._ports.reporter.emit(event)
+        if self.update is not None:
+            self.update.note(self.ports, event)
+        self.ports.reporter.emit(event)

@@ -13,7 +13,7 @@ from nodeagent import log
 from nodeagent.agent.coordination import LOST
 from nodeagent.agent.update.admission import reboots
 from nodeagent.agent.update.fallback import begin_fallback
-from nodeagent.agent.update.run import Close, Run, Takeover, Transition
+from nodeagent.agent.update.run import Run, Takeover, Transition
 from nodeagent.core.report.history import entry_of
 from nodeagent.core.update.lasting import USED_UP
 from nodeagent.core.update.legs import (
@@ -30,6 +30,7 @@ from nodeagent.core.update.legs import (
 )
 from nodeagent.core.update.outcome import UpdateOutcome
 from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports.store import HistoryEntry
 from nodeagent.core.update.record import Record, reject
 from nodeagent.core.update.resume import FailureResponse, after_failure
 from nodeagent.errors import AgentError, Terminal
@@ -150,7 +151,7 @@ def at_end(run: Run) -> Transition:
         case Abort(reason=reason) if reason in (INTERRUPTED, SAFE_PARTS_FIRST):
             return Transition(Phase.IDLE, Rest())
         case Abort(reason=reason) if reason in OUTCOMES:
-            return Transition(Phase.IDLE, Rest(), commit=None if run.update.ended else _aborted(run))
+            return Transition(Phase.IDLE, Rest(), entry=None if run.update.ended else _aborted(run))
         case Abort(reason=reason, message=message):
             refused = reason in REFUSALS and not run.update.ended
             return Transition(Phase.DEGRADED, Rest(), reason, message, _aborted(run) if refused else None)
@@ -176,7 +177,7 @@ def degraded(run: Run, message: str, reason: str) -> Transition:
     now = run.ports.clock.now()
     run.update.record = reject(run.record, message, now)
     entry = entry_of(run.record, run.update.plan, now, UpdateOutcome.DEGRADED, reason, message)
-    return Transition(Phase.DEGRADED, Rest(), reason, message, Close(entry))
+    return Transition(Phase.DEGRADED, Rest(), reason, message, entry)
 
 
 def unreleased(run: Run, phase: Phase, message: str, reason: str) -> Transition:
@@ -184,26 +185,26 @@ def unreleased(run: Run, phase: Phase, message: str, reason: str) -> Transition:
 
     ``phase`` is Degraded after an error, and Releasing if the release only waits.
     """
-    leg, commit = run.record.last_leg, None
+    leg, entry = run.record.last_leg, None
     assert isinstance(leg, Abort | Apply | Fallback | Revert)
     if isinstance(leg, Abort):
         if (leg.reason in OUTCOMES or leg.reason in REFUSALS) and not run.update.ended:
-            commit = _aborted(run)
+            entry = _aborted(run)
         # This update has an end now, so the next attempt is another update.
         if leg.reason in (INTERRUPTED, SAFE_PARTS_FIRST):
             leg = Abort(reason, message)
     elif not isinstance(leg, Revert):
         run.update.record = replace(run.record, unfinished="")
-    return Transition(phase, Unreleased(leg), reason, message, commit)
+    return Transition(phase, Unreleased(leg), reason, message, entry)
 
 
-def _aborted(run: Run) -> Close:
+def _aborted(run: Run) -> HistoryEntry:
     """Return the history entry of an update that was superseded, withdrawn or refused."""
     why = run.record.aborted
     assert why is not None
     now = run.ports.clock.now()
     outcome = OUTCOMES.get(why.reason, UpdateOutcome.REFUSED)
-    return Close(entry_of(run.record, run.update.plan, now, outcome, why.reason, why.message))
+    return entry_of(run.record, run.update.plan, now, outcome, why.reason, why.message)
 
 
 def bug(error: Exception, where: str) -> Terminal:

@@ -20,8 +20,6 @@ from nodeagent.agent.update import (
     bootloader,
     contested,
     draining,
-    greenboot,
-    node_ready,
     staging,
     static_pods,
     verification,
@@ -31,7 +29,7 @@ from nodeagent.agent.update.fallback import begin_planned
 from nodeagent.agent.update.os_deployments import HostDeployments, discard_own
 from nodeagent.agent.update.outcomes import OUTCOMES, abandon, at_end, degraded, safe_parts_first
 from nodeagent.agent.update.reboot import request_reboot
-from nodeagent.agent.update.run import Close, Progress, PromoteConfig, Run, Takeover, Transition, progress_of
+from nodeagent.agent.update.run import Progress, Run, Takeover, Transition, progress_of
 from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.core.plan.steps import DaemonReload
 from nodeagent.core.report.history import entry_of
@@ -73,7 +71,7 @@ async def _stage(run: Run) -> Transition:
     if not staged:
         return await superseded(run)
     # Before the lease: a host that waits for hours must not be refused after them.
-    await bootloader.check_staged(run, os)
+    await bootloader.check(run, os)
     return Transition(Phase.LEASING)
 
 
@@ -122,7 +120,7 @@ async def _begin_writing(run: Run, *, reboot_instead: str = "") -> Transition:
     readiness = run.ports.readiness
     # Files alone do not make a node unready, and a kubelet takes some seconds to report that it is.
     acts = any(not isinstance(step, DaemonReload) for step in run.update.acts)
-    ready = acts and readiness is not None and await node_ready.was_ready(readiness)
+    ready = acts and readiness is not None and await draining.was_ready(readiness)
     before = replace(run.record.units_before, states=states, node_ready=ready)
     run.update.record = replace(run.record, units_before=before)
     return Transition(
@@ -214,26 +212,28 @@ async def _verify(run: Run) -> Transition:
     await admin_checks.verify(run, progress)
     if os is not None and target is not None:
         try:
-            await os.counting.end()
+            await os.end_count()
         except ServiceUnavailable:
             raise
         except AgentError as error:
             # No fault of the config, and the way back would have to change the same variables.
             return degraded(run, error.message, error.reason)
         await bootloader.after_boot(run, os)
-    return Transition(Phase.RELEASING, commit=_good_end(run))
+    return _good_end(run)
 
 
-def _good_end(run: Run) -> PromoteConfig | Close:
+def _good_end(run: Run) -> Transition:
     """Return the end of a verified update: its config becomes the current one, unless a part of it still waits."""
     record, partial, now = run.record, run.record.partial, run.ports.clock.now()
     run.update.record = replace(record, lasting=replace(record.lasting, partial=partial))
     if partial is not None:
         reason, _, why = partial.why.partition(": ")
-        return Close(entry_of(record, run.update.plan, now, UpdateOutcome.PARTIAL, reason, why))
+        entry = entry_of(record, run.update.plan, now, UpdateOutcome.PARTIAL, reason, why)
+        return Transition(Phase.RELEASING, entry=entry)
     fallback, notes = record.fallback, "; ".join(record.notes)
     outcome = UpdateOutcome.DONE_AFTER_FALLBACK if fallback else UpdateOutcome.DONE
-    return PromoteConfig(entry_of(record, run.update.plan, now, outcome, fallback, notes))
+    entry = entry_of(record, run.update.plan, now, outcome, fallback, notes)
+    return Transition(Phase.RELEASING, entry=entry, promote=True)
 
 
 async def _revert(run: Run) -> Transition:
@@ -277,7 +277,7 @@ async def _verify_reverted(run: Run) -> Transition:
     record = run.record
     outcome = OUTCOMES.get(leg.reason, UpdateOutcome.REVERTED)
     entry = entry_of(record, run.update.plan, run.ports.clock.now(), outcome, leg.reason, _why(run, leg))
-    return Transition(Phase.RELEASING, commit=Close(entry))
+    return Transition(Phase.RELEASING, entry=entry)
 
 
 def _why(run: Run, leg: Revert) -> str:
@@ -302,9 +302,9 @@ async def _watch_units(run: Run, progress: Progress) -> None:
     if admission.reboots(run.update) and run.record.written.reboots:
         await boot_health.watch_boot(run, progress)
         if not run.record.reverting:
-            await greenboot.watch(run, progress)
+            await boot_health.watch_greenboot(run, progress)
     if run.ports.readiness is not None and run.record.units_before.node_ready:
-        await node_ready.wait(run, run.ports.readiness, progress)
+        await draining.wait_until_ready(run, run.ports.readiness, progress)
 
 
 def _deployments(run: Run) -> tuple[HostDeployments, OsTarget]:

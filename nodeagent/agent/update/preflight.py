@@ -6,23 +6,28 @@ A rejection is cheap here. Later it costs a lease, a drain and a revert.
 from __future__ import annotations
 
 import asyncio
+import re
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from nodeagent.agent.update import contested
 from nodeagent.agent.update.actions import missing_units
-from nodeagent.agent.update.drop_ins import check_dropins
-from nodeagent.agent.update.jumps import check_jump
 from nodeagent.agent.update.run import Basis, Ports, Update, UpdatePolicy
 from nodeagent.agent.update.verification import in_force, mismatches, os_mismatches, with_os
 from nodeagent.agent.update.writing import managed_keys
-from nodeagent.core.config.file_tree import expand
+from nodeagent.core.config.file_tree import RegularFile, expand
+from nodeagent.core.config.image import content_id
+from nodeagent.core.config.kargs import merged
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig, meaning
 from nodeagent.core.config.parse import parse
+from nodeagent.core.config.paths import UNIT_DIR
+from nodeagent.core.config.unit_names import did_you_mean, template_of
 from nodeagent.core.plan.change import Plan
-from nodeagent.core.plan.deployment import OS_DOMAINS, OsTarget, target_between, target_to_dict, unmet
+from nodeagent.core.plan.deployment import OS_DOMAINS, OsTarget, contents, target_between, target_to_dict, unmet
 from nodeagent.core.plan.effective import same_os
+from nodeagent.core.plan.jumps.release import Jump, Release
 from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.plan.policy import Policy
@@ -32,14 +37,28 @@ from nodeagent.core.plan.static_pods import owned_manifests
 from nodeagent.core.plan.steps import RemovePath, WritePath, step_to_pair, write_steps
 from nodeagent.core.report.plan_values import with_values
 from nodeagent.core.update.drift import OnDrift, unchanged
-from nodeagent.core.update.ports.host import MAX_KEPT, Validator
+from nodeagent.core.update.ports.host import MAX_KEPT, Units, Validator
 from nodeagent.core.update.record import OsProgress, Record
-from nodeagent.domains import check_update, warnings
+from nodeagent.domains import changed_contents, check_update, warnings
 from nodeagent.errors import InvalidInput, Problem, Refused, Unreconcilable
 from nodeagent.reasons import Reason
 
 # Changes whose values are in the record, which is written at each step.
 MAX_DESCRIBED = 200
+
+_DROPIN: Final = re.compile(rf"{UNIT_DIR}/([^/]+)\.d/(?!(?:\d\d-)?mco-)[^/]+\.conf")
+# Lines with which a drop-in starts nothing: no setting at all, or a condition that may switch the unit off.
+_SWITCH: Final = re.compile(r"\s*(?:$|[#;]|\[[^\]]*\]\s*$|(?:Condition|Assert)\w*\s*=)")
+# Generators read these files and make units of them at the next daemon-reload.
+GENERATED: Final = (
+    "/etc/containers/systemd/",
+    "/etc/crypttab",
+    "/etc/fstab",
+    "/etc/init.d/",
+    "/etc/rc.d/init.d/",
+    "/etc/systemd/system-generators/",
+    "/etc/systemd/zram-generator.conf",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +117,32 @@ class Preflight:
             host=host,
         )
         target = await self._target(old, desired.config, plan)
-        self._check_reboot(plan)
+        if plan.reboot and not self.policy_of_updates.may_reboot:
+            why = next(", ".join(a.because) for a in plan.actions if a.type == "Reboot")
+            raise Refused(f"a reboot is needed for {why}", reason=Reason.REBOOT_NOT_ALLOWED, hint="see reboot.allow")
         plan = await asyncio.to_thread(with_values, plan, old, desired.config, most=MAX_DESCRIBED)
         started = self.ports.clock.now()
-        update = await asyncio.to_thread(
-            _update, desired, known, basis, plan, target, host, started=started, repairs=dirty, drifted=drifted
-        )
+
+        def planned() -> Update:
+            record = Record(
+                update_id=uuid.uuid4().hex,
+                started=started,
+                from_digest=known[0].source.digest if known else "",
+                to_digest=desired.source.digest,
+                to_meaning=desired.meaning,
+                from_name=plan.from_name,
+                to_name=plan.to_name,
+                plan=plan_to_dict(plan),
+                writes=tuple(step_to_pair(step) for step in write_steps(old, desired.config)),
+                newly_managed=tuple(sorted(managed_keys(desired.config) - managed_keys(old))),
+                os=OsProgress(target_to_dict(target) if target is not None else None),
+                repairs=dirty,
+                drifted=tuple(sorted(drifted)),
+                notes=tuple(f"warning: {each.path} {each.message}" for each in warnings(old, desired.config, host)),
+            )
+            return Update(record, desired.config, plan, basis=basis)
+
+        update = await asyncio.to_thread(planned)
         await check_jump(self.ports, update)
         problems = tuple(await missing_units(self.ports, update, desired.config))
         # With another OS, the units of the booted one say nothing.
@@ -212,46 +251,8 @@ class Preflight:
             if not unmet(target, await self.ports.os.booted()):
                 # The config has fewer requirements than before, and the host meets all of them.
                 return None
-            await self.ports.os.check_stageable(target)
+            await self.ports.os.port.check_stageable(target)
         return target
-
-    def _check_reboot(self, plan: Plan) -> None:
-        if plan.reboot and not self.policy_of_updates.may_reboot:
-            why = next(", ".join(a.because) for a in plan.actions if a.type == "Reboot")
-            raise Refused(f"a reboot is needed for {why}", reason=Reason.REBOOT_NOT_ALLOWED, hint="see reboot.allow")
-
-
-def _update(
-    desired: Desired,
-    known: Sequence[Desired],
-    basis: Basis,
-    plan: Plan,
-    target: OsTarget | None,
-    host: HostView,
-    *,
-    started: str,
-    repairs: bool,
-    drifted: frozenset[str],
-) -> Update:
-    """Return the update with its record. Pure."""
-    old = basis.config
-    record = Record(
-        update_id=uuid.uuid4().hex,
-        started=started,
-        from_digest=known[0].source.digest if known else "",
-        to_digest=desired.source.digest,
-        to_meaning=desired.meaning,
-        from_name=plan.from_name,
-        to_name=plan.to_name,
-        plan=plan_to_dict(plan),
-        writes=tuple(step_to_pair(step) for step in write_steps(old, desired.config)),
-        newly_managed=tuple(sorted(managed_keys(desired.config) - managed_keys(old))),
-        os=OsProgress(target_to_dict(target) if target is not None else None),
-        repairs=repairs,
-        drifted=tuple(sorted(drifted)),
-        notes=tuple(f"warning: {found.path} {found.message}" for found in warnings(old, desired.config, host)),
-    )
-    return Update(record, desired.config, plan, basis=basis)
 
 
 def _has(config: MachineConfig, entry: str) -> bool:
@@ -266,3 +267,67 @@ def _has(config: MachineConfig, entry: str) -> bool:
         case _:
             # Every config has all fields of the OS.
             return True
+
+
+async def check_jump(ports: Ports, update: Update, *, staged: bool = False) -> None:
+    """Check whether the OS of this host may go to the image of an update, and keep what is worth a note.
+
+    Called before the staging, and again after it (``staged``): the version of an image is known before it is on the
+    host only if a graph, the file of the admin or an earlier staging names it. Raises as ``JumpGate.check``.
+    """
+    target = update.target
+    if ports.jumps is None or ports.os is None or target is None or target.image is None:
+        return
+    booted = await ports.os.booted()
+    # A rule may require a file, so the files are those that the update leaves behind.
+    managed = {path: entry.content for path, entry in expand(update.new).items() if isinstance(entry, RegularFile)}
+    removed = dict.fromkeys(step.path for step in update.writes if isinstance(step, RemovePath))
+    jump = Jump(
+        Release(booted.version, contents(booted)),
+        Release(ports.os.version_of(target.image), frozenset({content_id(target.image)})),
+        merged(booted.kernel_arguments, target.kernel_arguments, target.without_kernel_arguments),
+        {**removed, **managed},
+        staged,
+    )
+    answer = await ports.jumps.check(jump)
+    update.jump_notes = answer.notes
+    update.add_notes(*answer.warnings)
+
+
+async def check_dropins(units: Units, old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
+    """Return new or changed drop-ins of which neither the host nor the new config has the unit: a typing error in the
+    name leaves a change silently without effect.
+
+    What cannot be known before is let pass: a new operating system may bring units, and so may a file that a generator
+    of systemd reads. A drop-in that only sets conditions switches a unit off, and those that the
+    machine-config-operator renders are for every host, whatever units it has.
+    """
+    changed = changed_contents(old, new, (f"{UNIT_DIR}/",))
+    dropins = {path: found[1] for path in changed if (found := _DROPIN.fullmatch(path)) and _sets(changed[path])}
+    # Which units a generator makes of a changed file is known only after the daemon-reload.
+    if not dropins or any(path.startswith(GENERATED) for path in new.files):
+        return ()
+    brought = {path.rpartition("/")[2] for path in expand(new) if path.rpartition("/")[0] == UNIT_DIR}
+    missing = {unit for unit in set(dropins.values()) if not await _exists(units, unit, brought)}
+    if not missing:
+        return ()
+    known = brought | set(await units.files())
+    return tuple(
+        Problem(path, f"there is no unit {unit} on this host or in the config{did_you_mean(unit, known)}")
+        for path, unit in sorted(dropins.items())
+        if unit in missing
+    )
+
+
+def _sets(content: bytes) -> bool:
+    """Whether the drop-in does anything but keep its unit from being started."""
+    return not all(_SWITCH.match(line) for line in content.decode(errors="replace").splitlines())
+
+
+async def _exists(units: Units, unit: str, brought: Collection[str]) -> bool:
+    if unit in brought or template_of(unit) in brought:
+        return True
+    if unit.rpartition(".")[0].endswith("-"):
+        # It applies to all units with this prefix: systemd.unit(5).
+        return True
+    return (await units.state(unit)).load != "not-found"

@@ -18,7 +18,7 @@ from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.agent.update.outcomes import degraded, failed
 from nodeagent.agent.update.run import Ports, Run, Transition, UpdatePolicy, moment, time_of
 from nodeagent.agent.update.verification import VerifyFailed
-from nodeagent.core.boot_count import CountedBy
+from nodeagent.core.boot_count import TRIES, CountedBy
 from nodeagent.core.once import Once
 from nodeagent.core.plan.deployment import OsTarget, unmet
 from nodeagent.core.update.events import PhaseEntered, UpdateWaiting, Warned
@@ -191,10 +191,10 @@ async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
     async def confirm() -> None:
         await permit()
         # A soft reboot would start the locked deployment without the merge of /etc.
-        if ports.os is not None and (deployment := await ports.os.unmerged_soft_reboot()):
+        if ports.os is not None and (deployment := await ports.os.port.unmerged_soft_reboot()):
             why = f"{deployment} is locked and prepared for a soft reboot, which is cleared before the reboot"
             run.narrate(Warned, why, reason=Reason.LOCKED_SOFT_REBOOT)
-            await ports.os.reset_soft_reboot()
+            await ports.os.port.reset_soft_reboot()
         if soft:
             # It may have become impossible while users were warned, and it may start what another program prepared.
             await check_soft(run)
@@ -254,21 +254,21 @@ async def _unlock_for(run: Run, os: HostDeployments, *, soft: bool, due: bool) -
     except AgentError:
         # It does not boot, and the boots of another one must not be counted.
         with suppress(AgentError):
-            await os.counting.end()
+            await os.end_count()
         raise
     if soft:
         # A locked deployment would start unmerged, so it is unlocked first.
-        await os.prepare_soft_reboot(run.record.os.staged)
+        await os.port.prepare_soft_reboot(run.record.os.staged)
 
 
 async def _count_boots(run: Run, os: HostDeployments) -> None:
     """Let the boot loader count the boots of the new deployment. A host that cannot do so reboots all the same."""
     try:
-        counting = await os.counting.counting()
+        counting = await os.counter.counting()
         if counting.by is CountedBy.NOTHING:
             run.narrate(PhaseEntered, f"the boots of {run.record.os.staged} are not counted: {counting.why}")
         elif run.record.os.staged:
-            await os.counting.begin(run.record.os.staged)
+            await os.counter.begin(run.record.os.staged, TRIES)
     except AgentError as error:
         run.narrate(Warned, f"{error.message}; a boot that fails leads to no other one", error.reason)
 
@@ -328,7 +328,7 @@ async def while_held(coordination: Coordination, operation: str, committed: asyn
         while not committed.is_set():
             await asyncio.sleep(PERIOD)
             try:
-                await coordination.check_lease(operation, offline=True)
+                await coordination.lease.check(operation, offline=True)
             except AgentError as error:
                 if error.reason in LOST and not committed.is_set():
                     lost = error

@@ -48,6 +48,9 @@ HOLDER = "nodeagent"
 
 P = ParamSpec("P")
 
+# The class of an event, whose first argument is the context.
+OfUpdate = Callable[Concatenate[UpdateContext, P], UpdateEvent]
+
 # Called with words and a deadline on the steady clock, as often as one likes.
 Progress = Callable[[str, float], None]
 
@@ -86,8 +89,6 @@ class UpdatePolicy:
     """Seconds, and what follows when they have passed. The settings that it is made from explain each."""
 
     action_timeout: float = 120.0
-    # Timeouts of single units, which replace action_timeout.
-    action_timeouts: Mapping[str, float] = field(default_factory=dict)
     daemon_reload_timeout: float = 90.0
     settle: float = 10.0
     verify_timeout: float = 300.0
@@ -122,28 +123,19 @@ class UpdatePolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class PromoteConfig:
-    """Make the config of the update the current one, and add ``entry`` to the history."""
-
-    entry: HistoryEntry
-
-
-@dataclass(frozen=True, slots=True)
-class Close:
-    """Add ``entry`` to the history. The current config stays as it is."""
-
-    entry: HistoryEntry
-
-
-@dataclass(frozen=True, slots=True)
 class Transition:
-    """The next state of an update. ``leg`` None is the same leg. ``commit`` is stored together with the record."""
+    """The next state of an update. ``leg`` None is the same leg.
+
+    ``entry`` is added to the history together with the record. With ``promote``, the config of the update becomes the
+    current one.
+    """
 
     phase: Phase
     leg: Leg | None = None
     reason: str = ""
     message: str = ""
-    commit: PromoteConfig | Close | None = None
+    entry: HistoryEntry | None = None
+    promote: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,13 +241,7 @@ class Update:
         trail = trail_fold.fold(self.record.trail, displayable(event), moment(ports))
         self.record = replace(self.record, trail=trail)
 
-    def narrate(
-        self,
-        ports: Ports,
-        event: Callable[Concatenate[UpdateContext, P], UpdateEvent],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> None:
+    def narrate(self, ports: Ports, event: OfUpdate[P], *args: P.args, **kwargs: P.kwargs) -> None:
         """Emit an event of this update, and add it to the trail; the arguments are those of its class."""
         made = event(context_of(ports, self.record, self.record.phase), *args, **kwargs)
         self.note(ports, made)
@@ -303,9 +289,7 @@ class Run:
         held = hold is not None and hold.digest == self.record.to_digest and hold.no_reboot
         return self.policy.may_reboot and not held
 
-    def narrate(
-        self, event: Callable[Concatenate[UpdateContext, P], UpdateEvent], *args: P.args, **kwargs: P.kwargs
-    ) -> None:
+    def narrate(self, event: OfUpdate[P], *args: P.args, **kwargs: P.kwargs) -> None:
         self.update.narrate(self.ports, event, *args, **kwargs)
 
     async def newer(self) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from nodeagent.agent.coordination import LOST
@@ -89,17 +89,17 @@ def composed(current: Desired, desired: Desired, waiting: frozenset[str]) -> Des
     return found
 
 
+@dataclass(eq=False)
 class SafeUpdates:
     """``load`` returns a stored config."""
 
-    def __init__(self, ports: Ports, load: Callable[[str], Awaitable[Desired]], compose: Compose) -> None:
-        # In memory only: after a restart, the update finds out again that it is blocked.
-        self.blocked: Blocked | None = None
-        self._ports = ports
-        self._load = load
-        self._compose = compose
-        # The last question that had no answer.
-        self._none: tuple[str, ...] = ()
+    ports: Ports
+    load: Callable[[str], Awaitable[Desired]]
+    compose: Compose
+    # In memory only: after a restart, the update finds out again that it is blocked.
+    blocked: Blocked | None = field(default=None, init=False)
+    # The last question that had no answer.
+    _none: tuple[str, ...] = field(default=(), init=False)
 
     async def find(
         self, preflight: Preflight, record: Record, desired: Desired, why: str, *, failed: bool = False
@@ -108,7 +108,7 @@ class SafeUpdates:
 
         ``failed``: the config failed on this host, so only credentials, trust and access count as safe.
         """
-        current, partial = await self._ports.store.current(), record.lasting.partial
+        current, partial = await self.ports.store.current(), record.lasting.partial
         if not (preflight.policy_of_updates.safe_parts and current) or half_way(record) or record.unfinished:
             return None
         if partial is not None and (partial.desired, partial.fixes) == (desired.source.digest, failed):
@@ -123,12 +123,12 @@ class SafeUpdates:
         if question == self._none:
             return None
         try:
-            found = await self._find(preflight, record, desired, await self._load(current), why, failed=failed)
+            found = await self._find(preflight, record, desired, await self.load(current), why, failed=failed)
         except (ServiceUnavailable, Retryable, Unreachable):
             return None
         except AgentError as error:
             text = f"no part of {desired.config.name} is applied before the rest: {error}"
-            narrate(self._ports, record, Warned, text, error.reason)
+            narrate(self.ports, record, Warned, text, error.reason)
             found = None
         if found is None:
             self._none = question
@@ -137,12 +137,12 @@ class SafeUpdates:
     async def _find(
         self, preflight: Preflight, record: Record, desired: Desired, current: Desired, why: str, *, failed: bool
     ) -> tuple[Desired, Update] | None:
-        base = await self._load(in_effect(record, current.source.digest))
+        base = await self.load(in_effect(record, current.source.digest))
         parts = await self._divide(preflight, current, desired, base, failed=failed)
         waiting = frozenset(parts.waits)
         target, partial = desired, None
         if waiting and parts.safe:
-            target = await asyncio.to_thread(self._compose, current, desired, waiting)
+            target = await asyncio.to_thread(self.compose, current, desired, waiting)
             partial = Partial(
                 target.source.digest,
                 desired.source.digest,
@@ -150,7 +150,7 @@ class SafeUpdates:
                 parts.safe,
                 tuple(parts.waits.items()),
                 why,
-                self._ports.clock.now(),
+                self.ports.clock.now(),
                 failed,
             )
         elif waiting:
@@ -176,7 +176,7 @@ class SafeUpdates:
         host = await preflight.view(current.config, desired.config)
         plan = make_plan(current.config, desired.config, policy, host=host)
         # An update may not overwrite these.
-        left = await mismatches(self._ports, base.config) if preflight.on_drift == "refuse" else {}
+        left = await mismatches(self.ports, base.config) if preflight.on_drift == "refuse" else {}
         parts = divide(plan, group_of, left)
         if not failed:
             return parts

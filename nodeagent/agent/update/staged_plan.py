@@ -45,27 +45,20 @@ class _Staging:
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+@dataclass(eq=False)
 class PlanStaging:
     """``check`` is that of the loop, and ``wake`` is set when the desired config may have changed.
 
     ``alone`` is held by each turn of the loop, and by a staging.
     """
 
-    def __init__(
-        self,
-        ports: Ports,
-        desired: DesiredReader,
-        check: Callable[[Desired], Awaitable[Update]],
-        policy: Callable[[], UpdatePolicy],
-        wake: asyncio.Event,
-    ) -> None:
-        self.alone = asyncio.Lock()
-        self._ports = ports
-        self._desired = desired
-        self._check = check
-        self._policy = policy
-        self._wake = wake
-        self._staging: _Staging | None = None
+    ports: Ports
+    desired: DesiredReader
+    check: Callable[[Desired], Awaitable[Update]]
+    policy: Callable[[], UpdatePolicy]
+    wake: asyncio.Event
+    alone: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _staging: _Staging | None = field(default=None, init=False)
 
     async def cancel(self, who: str) -> Cancelled | None:
         """End the staging under way, and return what was cancelled; None if there is none, or if it ended before."""
@@ -73,13 +66,13 @@ class PlanStaging:
             return None
         staging.cancelled = who
         # The staging checks whether it is cancelled only when it is woken.
-        self._wake.set()
+        self.wake.set()
         await staging.over.wait()
         if not staging.obeyed:
             return None
         name, digest = staging.desired.config.name, staging.desired.source.digest
-        record = await self._ports.store.load()
-        narrate(self._ports, record, UpdateCancelled, f"{who} cancelled the staging of {name}", Reason.CANCELLED)
+        record = await self.ports.store.load()
+        narrate(self.ports, record, UpdateCancelled, f"{who} cancelled the staging of {name}", Reason.CANCELLED)
         return Cancelled(name, digest, "", Cancellation.STAGING)
 
     async def stage(self, desired: Desired) -> Update:
@@ -97,11 +90,11 @@ class PlanStaging:
             raise Refused(message, reason=Reason.UPDATE_UNDER_WAY) from None
         staging = self._staging = _Staging(desired)
         try:
-            record = await load_or_half_way(self._ports)
+            record = await load_or_half_way(self.ports)
             _check_rest(record)
-            update = await self._check(desired)
-            if self._ports.os is not None and update.target is not None:
-                await self._stage(self._ports.os, record, update, staging)
+            update = await self.check(desired)
+            if self.ports.os is not None and update.target is not None:
+                await self._stage(self.ports.os, record, update, staging)
             return update
         finally:
             self._staging = None
@@ -114,10 +107,10 @@ class PlanStaging:
         wanted = update.record.os.target
         # Saved first: after a kill, the next turn finds the result by it.
         record = replace(record, os=OsProgress(target=wanted, kept=wanted, staged=await find_own(os, record)))
-        await self._ports.store.save(record)
+        await self.ports.store.save(record)
         # Events show the host at rest, as it is, with the progress of the staging.
         shown = Update(record, update.new, update.plan)
-        run = Run(self._ports, self._policy(), shown, self._wake, await self._requested(staging), _never)
+        run = Run(self.ports, self.policy(), shown, self.wake, await self._requested(staging), _never)
         limit = asyncio.timeout(DEADLINE[Phase.STAGING])
         try:
             async with limit:
@@ -131,14 +124,14 @@ class PlanStaging:
             raise Retryable(message, reason=Reason.PHASE_LATE) from None
         finally:
             # The progress is over, whatever the end was.
-            narrate(self._ports, record, PhaseEntered, record.message, record.reason)
+            narrate(self.ports, record, PhaseEntered, record.message, record.reason)
         if not complete and staging.cancelled:
             staging.obeyed = True
             raise Refused(f"{staging.cancelled} cancelled the staging", reason=Reason.CANCELLED)
         if not complete:
             raise Refused("an update is requested in the meantime", reason=Reason.UPDATE_UNDER_WAY)
-        done = OsProgress(kept=wanted, staged=shown.record.os.staged, staged_boot_id=self._ports.power.boot_id())
-        await self._ports.store.save(replace(record, os=done))
+        done = OsProgress(kept=wanted, staged=shown.record.os.staged, staged_boot_id=self.ports.power.boot_id())
+        await self.ports.store.save(replace(record, os=done))
 
     async def _requested(self, staging: _Staging) -> Callable[[Update], Awaitable[bool]]:
         """Return a function that returns whether an update was requested since then, or the staging was cancelled."""
@@ -147,7 +140,7 @@ class PlanStaging:
         async def requested(_update: Update) -> bool:
             if staging.cancelled:
                 return True
-            return await self._ports.store.request() is not None or await self._digest() != first
+            return await self.ports.store.request() is not None or await self._digest() != first
 
         return requested
 
@@ -155,7 +148,7 @@ class PlanStaging:
         """Return the digest of the desired config, "" if there is none, or none that can be read."""
         try:
             # Without the effects of a read by the loop on pending requests.
-            desired = await self._desired.source()
+            desired = await self.desired.source()
         except AgentError:
             return ""
         return desired.source.digest if desired is not None else ""
@@ -165,13 +158,13 @@ class PlanStaging:
         if not isinstance(record.leg, Rest) or record.os.kept is None or record.os.target is None:
             return record
         try:
-            if self._ports.os is not None:
-                await discard_own(self._ports.os, record)
+            if self.ports.os is not None:
+                await discard_own(self.ports.os, record)
         except AgentError as error:
-            narrate(self._ports, record, Warned, str(error), error.reason)
+            narrate(self.ports, record, Warned, str(error), error.reason)
             return record
         record = replace(record, os=OsProgress())
-        await self._ports.store.save(record)
+        await self.ports.store.save(record)
         return record
 
 

@@ -11,8 +11,8 @@ import contextlib
 
 from nodeagent.agent.tasks import finished_before, running
 from nodeagent.agent.update.admission import check_free, check_still_held, retry_on_outage
-from nodeagent.agent.update.jumps import check_jump
 from nodeagent.agent.update.os_deployments import HostDeployments
+from nodeagent.agent.update.preflight import check_jump
 from nodeagent.agent.update.run import Run
 from nodeagent.core.backoff import delays
 from nodeagent.core.config.file_tree import expand
@@ -86,10 +86,10 @@ async def _try(run: Run, os: HostDeployments, target: OsTarget) -> Deployment:
 
 async def _stage(run: Run, os: HostDeployments, target: OsTarget, report: _ProgressReport) -> Deployment:
     credentials = credentials_of(run.update.new)
-    if await os.needs_packages(target):
+    if await os.port.needs_packages(target):
         report(StageProgress("Fetching the extensions image"))
         async with _fenced(run, FencedUnit.EXTENSIONS):
-            await os.fetch_packages(target, credentials=credentials)
+            await os.port.fetch_packages(target, credentials=credentials)
     async with _fenced(run, FencedUnit.UPDATER):
         return await os.stage(target, credentials=credentials, replace=run.record.os.staged, on_progress=report)
 

@@ -32,7 +32,7 @@ async def leave_unmerged(ports: Ports, policy: UpdatePolicy) -> None:
     deployment = ""
     # A host that cannot be examined is no reason to reboot, nor to leave an update alone.
     with suppress(AgentError):
-        deployment = await ports.os.unmerged_soft_reboot(running=True)
+        deployment = await ports.os.port.unmerged_soft_reboot(running=True)
     if not deployment:
         return
     why = f"{deployment} was started by a soft reboot of another program while it was locked: its /etc is not merged"

@@ -35,7 +35,6 @@ from nodeagent.reasons import Reason
 
 # The states of systemctl is-enabled for a unit that starts at boot; units in other states are restored by disabling.
 ENABLED_STATES = frozenset({"enabled", "enabled-runtime"})
-NOT_A_FILE = Reason.NOT_A_FILE
 
 
 # The key of a step in the store. Steps of one unit share the key, because they restore the same state.
@@ -58,7 +57,7 @@ async def _snapshot(ports: Ports, key: str, leaving: Sequence[str]) -> Snapshot:
                 return Snapshot(key, node=await ports.files.capture(name))
             except AgentError as error:
                 # The directory disappears with its last file, so that a file of the same name can take its place.
-                if error.reason != NOT_A_FILE or not any(path.startswith(f"{name}/") for path in leaving):
+                if error.reason != Reason.NOT_A_FILE or not any(path.startswith(f"{name}/") for path in leaving):
                     raise
                 return Snapshot(key)
         case "unit":
@@ -147,7 +146,7 @@ async def write(run: Run) -> None:
     # A path without a snapshot is not written, because it could not be reverted. After a repair of the merge of /etc no
     # snapshot is needed: a revert goes back to the old deployment, which has its own /etc.
     later = _written_later(ports, update)
-    writes = [step for step in update.writes if (repaired or _key(step) in kept) and not _is_for(step, later)]
+    writes = [step for step in update.writes if (repaired or _key(step) in kept) and _key(step) not in later]
     tree = expand(update.new)
     paths = [step.path for step in writes if isinstance(step, WritePath)]
     # The directories are recorded before they exist, so that a revert after a kill removes them.
@@ -190,12 +189,9 @@ async def write(run: Run) -> None:
 
 
 def _written_later(ports: Ports, update: Update) -> Collection[str]:
-    """Return the manifests of static pods that an action replaces: their write is the restart of the pod."""
-    return frozenset() if ports.static_pods is None else frozenset(step.path for step in update.static_pods)
-
-
-def _is_for(step: WriteStep, paths: Collection[str]) -> bool:
-    return isinstance(step, WritePath | RemovePath) and step.path in paths
+    """Return the keys of manifests of static pods that an action replaces: their write is the restart of the pod."""
+    pods = update.static_pods if ports.static_pods is not None else ()
+    return frozenset(f"path:{step.path}" for step in pods)
 
 
 # Another owner may hold a path, for example a mount. Such a path is left alone and reported.
@@ -237,7 +233,7 @@ async def restore(ports: Ports, update: Update) -> None:
     Continues after an error, so that one path does not prevent the others. Raises ``Terminal`` (``RevertFailed``) with
     all errors at the end.
     """
-    later = {f"path:{path}" for path in _written_later(ports, update)}
+    later = _written_later(ports, update)
     snapshots = [each for each in await ports.store.remembered(update.record.update_id) if each.key not in later]
     # Enabling a unit needs its old file with the [Install] section, so units come last. The links of the new file are
     # named by the new file, so they are removed first, while that file exists.
@@ -264,7 +260,7 @@ async def _put_back(ports: Ports, snapshot: Snapshot, made_dirs: Sequence[str]) 
     except AgentError as error:
         # The path is a directory and was no file before. The agent never replaces a file by a directory, so another
         # program made it.
-        if error.reason != NOT_A_FILE or snapshot.node is not None:
+        if error.reason != Reason.NOT_A_FILE or snapshot.node is not None:
             raise
 
 

@@ -80,15 +80,16 @@ async def test_a_bus_that_is_gone_ends_the_work(private_bus: PrivateBus) -> None
         assert work.ended == "cancelled"
 
 
+async def nothing() -> None:
+    return None
+
+
 class Planner:
-    """The part of ``Served`` for plans. A plan that stages takes until ``may_end``."""
+    """The part of ``Api`` for plans. A plan that stages takes until ``may_end``."""
 
     def __init__(self) -> None:
         self.work = Work()
         self.calls: list[dict[str, Any]] = []
-
-    def status(self) -> str:
-        return "{}"
 
     async def plan(self, text: str, **options: bool) -> str:
         self.calls.append(options)
@@ -107,7 +108,7 @@ async def test_a_plan_that_stages_delays_no_other_plan(private_bus: PrivateBus) 
         asyncio.timeout(PATIENCE),
         Bus(private_bus.address) as bus,
         Bus(private_bus.address) as client,
-        serve(bus, api, Report(Status())),  # type: ignore[arg-type]
+        serve(bus, Report(Status()), lambda: api, nothing),  # type: ignore[arg-type, return-value]
     ):
         staging = asyncio.create_task(plan(client, stage=True))
         await api.work.began.wait()

@@ -61,7 +61,7 @@ def cluster() -> Cluster:
 async def reporting(cluster: Cluster) -> AsyncIterator[Report]:
     """Run a reporter on the clock of the test, which a fixture does not have."""
     report = Report(Status())
-    cluster_reporter = ClusterReporter(cluster, cluster, Clock(), lambda: 0.5)
+    cluster_reporter = ClusterReporter(cluster.publish, cluster.write, Clock(), lambda: 0.5)
     report.add(cluster_reporter.sink)
     cluster_reporter.begin(report.status)
     running = asyncio.create_task(cluster_reporter.run())

@@ -166,13 +166,13 @@ async def test_another_file_from_a_reload_on(world: World, path: Path, tmp_path:
         report.emit(STARTED)
         await until(path.exists)
         other = tmp_path / "other.prom"
-        metrics.use(str(other))
+        await metrics.use(str(other))
         await until(lambda: other.exists() and not path.exists())
-        metrics.use("")
+        await metrics.use("")
         await until(lambda: not other.exists())
     async with running(world, "") as (metrics, report):
         report.emit(STARTED)
-        metrics.use(str(path))
+        await metrics.use(str(path))
         await until(path.exists)
 
 

@@ -12,7 +12,7 @@ import asyncio
 import pytest
 
 from nodeagent.agent.report.report import Report
-from nodeagent.agent.soft_reboot import SoftRebootWatch
+from nodeagent.agent.supervise import SoftRebootWatch
 from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.deployment import staged, target_between
@@ -22,7 +22,7 @@ from nodeagent.core.update.phase import Phase
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
 from tests.agent.update import test_kills, test_os_kills
-from tests.world import FakeDeployments, Fault, Killed, kill_points
+from tests.world import FakeBootCounter, FakeDeployments, Fault, Killed, kill_points
 from tests.world.os_host import KARGS, NEW
 from tests.world.run import Host
 
@@ -172,7 +172,7 @@ async def test_without_that_there_is_no_reboot() -> None:
 async def test_it_is_reported_at_once_and_when_it_is_over() -> None:
     host = await test_os_kills.at_old()
     world, report = host.world, Report(Status())
-    os = HostDeployments(FakeDeployments(world), report)
+    os = HostDeployments(FakeDeployments(world), report, FakeBootCounter(world))
     made = await os.stage(
         target_between(test_os_kills.OLD, NEW), credentials=None, replace="", on_progress=lambda _: None
     )

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from nodeagent.agent import loop as agent_loop
 from nodeagent.agent.coordination import Operation
-from nodeagent.agent.update import preflight, resuming
+from nodeagent.agent.update import preflight
 from nodeagent.agent.update.actions import ActionFailed
 from nodeagent.agent.update.admission import NotNow
 from nodeagent.agent.update.executor import Executor
@@ -183,7 +184,7 @@ async def test_the_executor_takes_every_failure_to_an_edge(state: State) -> None
             executor = host.build().executor
             if newer:
                 host.wanted = ""
-                executor._wake.set()
+                executor.wake.set()
             one = replace(update, record=record)
             fails(executor, state, failure)
             check(record, to := await executor._one(one))
@@ -382,8 +383,8 @@ async def test_a_bug_after_a_boot_ends_in_degraded(monkeypatch: pytest.MonkeyPat
     host, update = (await hosts())[2]
     host.world.record = record_to_dict(replace(update.record, phase=Phase.VERIFYING, leg=Apply(), boot_id="boot-0"))
     loop = host.build()
-    monkeypatch.setitem(resuming._AFTER_BOOT, Decision.VERIFY, Phase.LEASING)
-    update = await resuming.resumed(loop.ports, host._load, loop.desired, loop.executor)
+    monkeypatch.setitem(agent_loop._AFTER_BOOT, Decision.VERIFY, Phase.LEASING)
+    update = await agent_loop.resumed_update(loop.ports, host._load, loop.desired, loop.executor)
     assert update is not None
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "IllegalTransition")
     assert (await loop._run(update)).name == "DEGRADED"
