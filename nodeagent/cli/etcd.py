@@ -87,7 +87,7 @@ def _snapshot(args: argparse.Namespace) -> int:
     from dataclasses import asdict
     from pathlib import Path
 
-    from nodeagent.host.etcd.access import EtcdAccess
+    from nodeagent.host.etcd.client import EtcdAccess
     from nodeagent.host.etcd.snapshot import snapshot_of
 
     access = EtcdAccess(args.endpoint, args.ca, args.cert, args.key)
@@ -103,9 +103,8 @@ def _snapshot(args: argparse.Namespace) -> int:
 
 async def _survey(args: argparse.Namespace) -> dict[str, Any]:
     from nodeagent.host.clock import SystemClock
-    from nodeagent.host.etcd.access import EtcdAccess
-    from nodeagent.host.etcd.answer import answer
-    from nodeagent.host.etcd.quorum import QuorumCheck
+    from nodeagent.host.etcd.client import EtcdAccess
+    from nodeagent.host.etcd.quorum import QuorumCheck, answer
 
     access = EtcdAccess(args.endpoint, args.ca, args.cert, args.key)
     return answer(await QuorumCheck(SystemClock(), access=access, single=args.single).survey(), "command")

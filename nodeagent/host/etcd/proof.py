@@ -83,8 +83,7 @@ class MemberProof:
         return await asyncio.to_thread(self._connect)
 
     def _connect(self) -> tuple[EtcdClient, Endpoints, str]:
-        from nodeagent.host.etcd.access import EtcdAccess, endpoints_of, open_client
-        from nodeagent.host.etcd.client import TIMEOUT
+        from nodeagent.host.etcd.client import TIMEOUT, EtcdAccess, endpoints_of, open_client
         from nodeagent.host.etcd.detect import detect
 
         # Detected at each query: the replaced pod may have other addresses and certificates.
