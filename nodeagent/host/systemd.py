@@ -228,9 +228,11 @@ class Systemd:
                         job = ""
                     if repeated and not job and verb == "RestartUnit" and await self._was_restarted(unit, before):
                         return ""
-                    # A restart limit that an earlier config reached must not prevent the start.
+                    # A restart limit that an earlier config reached must not prevent the start. The job will report
+                    # the fault of the unit.
                     if not job and verb in ("StartUnit", "RestartUnit"):
-                        await self._forget_failures(unit, removed)
+                        with suppress(UnitJobFailed):
+                            await self._manager_call("ResetFailedUnit", unit, "s", (unit,), removed)
                     if not job:
                         # The mode "replace" lets the job replace a pending one of the same unit.
                         (job,) = await self._manager_call(
@@ -259,13 +261,6 @@ class Systemd:
             # A reference ends with its connection at the latest.
             with suppress(AgentError):
                 await self._manager_call("UnrefUnit", unit, "s", (unit,), removed, 2 * _GRACE)
-
-    async def _forget_failures(self, unit: str, removed: Signals) -> None:
-        try:
-            await self._manager_call("ResetFailedUnit", unit, "s", (unit,), removed)
-        except UnitJobFailed:
-            # The job will report the fault of the unit.
-            return
 
     async def _wait(self, removed: Signals, unit: str, job: str, until: float, deadline: float) -> None:
         # A job has a path that ends with its number.

@@ -212,7 +212,9 @@ class Exporter:
                 # The subscription comes before the request, or a name that is lost right after the answer would go
                 # unnoticed.
                 async with self._bus.signals(Match(BUS_NAME, "NameLost", sender=BUS_NAME, arg0=self._name)) as lost:
-                    await self._request_name()
+                    (answer,) = await self._bus.call_bus("RequestName", "su", (self._name, _DO_NOT_QUEUE))
+                    if answer not in (_PRIMARY_OWNER, _ALREADY_OWNER):
+                        raise Terminal(f"{self._name} has another owner on the bus", reason=Reason.ALREADY_RUNNING)
                     if not owned.done():
                         owned.set_result(None)
                     pause = _FIRST_PAUSE
@@ -224,11 +226,6 @@ class Exporter:
                 log.get(__name__).warning(f"lost the bus name: {error}", reason=error.reason)
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
             pause = min(pause * 2, _LAST_PAUSE)
-
-    async def _request_name(self) -> None:
-        (answer,) = await self._bus.call_bus("RequestName", "su", (self._name, _DO_NOT_QUEUE))
-        if answer not in (_PRIMARY_OWNER, _ALREADY_OWNER):
-            raise Terminal(f"{self._name} has another owner on the bus", reason=Reason.ALREADY_RUNNING)
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
