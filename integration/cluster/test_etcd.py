@@ -16,7 +16,7 @@ from integration.cluster.programs import Binaries
 from nodeagent.cli.main import main
 from nodeagent.errors import Refused
 from nodeagent.host.clock import SystemClock
-from nodeagent.host.etcd.access import EtcdAccess
+from nodeagent.host.etcd.client import EtcdAccess
 from nodeagent.host.etcd.quorum import QuorumCheck, QuorumReport
 
 MakeEtcd = Callable[..., EtcdCluster]

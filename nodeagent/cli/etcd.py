@@ -88,9 +88,8 @@ def _status(args: argparse.Namespace) -> dict[str, Any]:
     import asyncio
 
     from nodeagent.host.clock import SystemClock
-    from nodeagent.host.etcd.access import EtcdAccess
-    from nodeagent.host.etcd.answer import answer
-    from nodeagent.host.etcd.quorum import QuorumCheck
+    from nodeagent.host.etcd.client import EtcdAccess
+    from nodeagent.host.etcd.quorum import QuorumCheck, answer
 
     access = EtcdAccess(args.endpoint, args.ca, args.cert, args.key)
     survey = QuorumCheck(SystemClock(), access=access, single=args.single).survey()
@@ -103,7 +102,7 @@ def _snapshot(args: argparse.Namespace) -> int:
     from dataclasses import asdict
     from pathlib import Path
 
-    from nodeagent.host.etcd.access import EtcdAccess
+    from nodeagent.host.etcd.client import EtcdAccess
     from nodeagent.host.etcd.snapshot import snapshot_of
 
     access = EtcdAccess(args.endpoint, args.ca, args.cert, args.key)

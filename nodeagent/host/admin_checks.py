@@ -13,13 +13,14 @@ import re
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from nodeagent.core.update.ports.checks import AdminCheck, CheckStage
 from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import Problem, Refused
-from nodeagent.host.check_units import run_check_unit, shown, unsafe_unit, writable
+from nodeagent.host.check_units import run_check, run_check_unit, shown, unsafe_unit, writable
 from nodeagent.host.checkers.job import CheckerLate, run_program
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.fs.os_errors import translated
@@ -64,27 +65,15 @@ class HostAdminChecks:
     async def run(self, check: AdminCheck, config: str) -> str:
         if check.is_unit:
             return await run_check_unit(check, self.timeout, self.clock)
-        about = f"the check {check.id}"
         unit = f"nodeagent-check-{check.stage}-{check.name}.service"
         # A check that runs again after a kill of the agent must not run beside itself.
         await self._stop(unit)
-        ended = False
-        try:
-            status, lines = await run_program(
-                "systemd-run", self._arguments(check, unit, config), Path("/"), self.timeout
-            )
-            ended = True
-        except CheckerLate:
-            return f"{about} did not end within {self.timeout:g} s"
-        except FileNotFoundError:
-            return f"{about} cannot run: this host has no systemd-run"
-        except OSError as error:
-            return f"{about} cannot run: {error.strerror or error}"
-        finally:
-            # Also if the update is cancelled. The end of systemd-run does not end the unit.
-            if not ended:
-                await asyncio.shield(self._stop(unit))
-        return "" if status == 0 else f"{about} failed with exit status {status}{shown(lines)}"
+        arguments = self._arguments(check, unit, config)
+        result = await run_check(check, "systemd-run", arguments, self.timeout, partial(self._stop, unit))
+        if isinstance(result, str):
+            return result
+        status, lines = result
+        return "" if status == 0 else f"the check {check.id} failed with exit status {status}{shown(lines)}"
 
     def _arguments(self, check: AdminCheck, unit: str, config: str) -> Sequence[str]:
         return (

@@ -14,8 +14,9 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -40,27 +41,41 @@ PAUSE: Final = 0.2
 
 async def run_check_unit(check: AdminCheck, deadline: float, clock: Clock) -> str:
     """Return why the service failed, with the end of its output, or "" if it passed. ``deadline`` in seconds."""
-    about, unit, ended = f"the check {check.id}", check.name, False
+    unit = check.name
     since = datetime.fromisoformat(clock.now()).timestamp()
-    try:
-        status, lines = await run_program("systemctl", ("restart", "--quiet", "--", unit), Path("/"), deadline)
-        ended = True
-    except CheckerLate:
-        return f"{about} did not end within {deadline:g} s"
-    except FileNotFoundError:
-        return f"{about} cannot run: this host has no systemctl"
-    except OSError as error:
-        return f"{about} cannot run: {error.strerror or error}"
-    finally:
-        # Also if the update is cancelled. The end of systemctl does not end the service.
-        if not ended:
-            await asyncio.shield(_end(unit))
+    result = await run_check(check, "systemctl", ("restart", "--quiet", "--", unit), deadline, partial(_end, unit))
+    if isinstance(result, str):
+        return result
+    status, lines = result
     if status == 0:
         return ""
     output = await _output(unit, since) or lines
     # The failure is reported here. Left behind, it would look like a service that the update broke.
     await _call("systemctl", "reset-failed", "--quiet", "--", unit)
-    return f"{about} failed{shown(output)}"
+    return f"the check {check.id} failed{shown(output)}"
+
+
+async def run_check(
+    check: AdminCheck, program: str, arguments: Sequence[str], deadline: float, end: Callable[[], Awaitable[None]]
+) -> tuple[int, Sequence[str]] | str:
+    """Return the exit status and the output of ``program``, or why it has none.
+
+    Without an end of the program, also if the update is cancelled, ``end`` ends the unit, which outlives the program.
+    """
+    about, ended = f"the check {check.id}", False
+    try:
+        result = await run_program(program, arguments, Path("/"), deadline)
+        ended = True
+    except CheckerLate:
+        return f"{about} did not end within {deadline:g} s"
+    except FileNotFoundError:
+        return f"{about} cannot run: this host has no {program}"
+    except OSError as error:
+        return f"{about} cannot run: {error.strerror or error}"
+    finally:
+        if not ended:
+            await asyncio.shield(end())
+    return result
 
 
 async def _end(unit: str) -> None:

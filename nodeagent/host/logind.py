@@ -25,7 +25,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from nodeagent import log
 from nodeagent.core.report.display import text
@@ -252,32 +252,26 @@ class Logind:
 
     async def _with_flags(self, kind: ShutdownKind, flags: int) -> None:
         method, flag = _KINDS[kind].method, _KINDS[kind].flag
-        try:
-            await self._call(f"{method}WithFlags", "t", (flag | flags,))
-        except BusTerminal as error:
-            if error.reason not in _NO_FLAG:
-                raise
-            # A logind without this flag lets root override inhibitors without it.
-            if not flag:
-                await self._call(method, "b", (False,))
-            elif flags == _SKIP_INHIBITORS:
-                await self._with_flag_alone(kind)
+        # A logind without the flags of inhibitors lets root override them without one.
+        tries = (flag | flags, flag) if flag and flags == _SKIP_INHIBITORS else (flag | flags,)
+        unknown: BusFault | None = None
+        for each in tries:
+            try:
+                await self._call(f"{method}WithFlags", "t", (each,))
+            except BusTerminal as error:
+                if error.reason not in _NO_FLAG:
+                    raise
+                unknown = error
             else:
-                await self._raise_unsupported(kind, error)
-
-    async def _with_flag_alone(self, kind: ShutdownKind) -> None:
-        try:
-            await self._call(f"{_KINDS[kind].method}WithFlags", "t", (_KINDS[kind].flag,))
-        except BusTerminal as error:
-            if error.reason not in _NO_FLAG:
-                raise
-            await self._raise_unsupported(kind, error)
-
-    async def _raise_unsupported(self, kind: ShutdownKind, error: BusFault) -> NoReturn:
-        """Raise ``Refused`` for a kind that logind does not know. Another kind would be a surprise."""
+                return
+        if not flag:
+            await self._call(method, "b", (False,))
+            return
+        # Another kind than the requested one would be a surprise.
         await self._unschedule()
-        message = f"logind knows no {kind}: {error.message}"
-        raise Refused(message, reason=Reason.SOFT_REBOOT_UNSUPPORTED) from error
+        assert unknown is not None
+        message = f"logind knows no {kind}: {unknown.message}"
+        raise Refused(message, reason=Reason.SOFT_REBOOT_UNSUPPORTED) from unknown
 
     async def _raise_refusal(self, kind: ShutdownKind, error: BusFault) -> None:
         """Raise the error of a refused shutdown. Returns if the host is going down already."""

@@ -22,14 +22,18 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
+from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import is_template
 from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import LOST, BusFault, BusRetryable, service_name
 from nodeagent.host.dbus.signals import CALL_TIMEOUT, Signals
+from nodeagent.host.fs.atomic import sync_directory
+from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.systemd_jobs import (
     BOOT_COMPLETE,
     JOB_RESULTS,
@@ -42,12 +46,12 @@ from nodeagent.host.systemd_jobs import (
     UnitJobFailed,
     all_wait_for,
     check_started,
+    daemon_reload,
     job_result,
+    now,
     subscribed,
     taken_along,
 )
-from nodeagent.host.systemd_reload import daemon_reload
-from nodeagent.host.unit_links import sync_links
 from nodeagent.reasons import Reason
 
 _NO_JOB = "org.freedesktop.systemd1.NoSuchJob"
@@ -61,6 +65,8 @@ _POLL = 10.0
 _GRACE = 1.0
 # Units that are restarted along with one; a host has a few of them.
 _MAX_ALONG = 100
+# Directories of links that enable a unit: systemd.unit(5).
+_SUFFIXES = (".wants", ".requires", ".upholds")
 
 
 class Systemd:
@@ -141,18 +147,18 @@ class Systemd:
 
     async def enable(self, unit: str) -> None:
         # Not only for this boot (False), and existing links are replaced (True).
-        await sync_links(unit, await self._manager_call("EnableUnitFiles", unit, "asbb", ([unit], False, True)))
+        await _sync_links(unit, await self._manager_call("EnableUnitFiles", unit, "asbb", ([unit], False, True)))
 
     async def disable(self, unit: str) -> None:
         """Disable a unit. A unit without a file is disabled already."""
         try:
-            await sync_links(unit, await self._manager_call("DisableUnitFiles", unit, "asb", ([unit], False)))
+            await _sync_links(unit, await self._manager_call("DisableUnitFiles", unit, "asb", ([unit], False)))
         except UnitJobFailed as error:
             if error.reason != Reason.UNIT_NOT_FOUND:
                 raise
 
     async def preset(self, unit: str) -> None:
-        await sync_links(unit, await self._manager_call("PresetUnitFiles", unit, "asbb", ([unit], False, True)))
+        await _sync_links(unit, await self._manager_call("PresetUnitFiles", unit, "asbb", ([unit], False, True)))
 
     # -- jobs -----------------------------------------------------------------------------------------------------
 
@@ -205,7 +211,7 @@ class Systemd:
         After a lost connection, or with ``since``, the state of the unit and its pending job are read before another
         job is requested.
         """
-        until = _now() + deadline
+        until = now() + deadline
         # The invocation id identifies one run of the unit. If it differs after a lost connection, the restart took
         # place.
         before = await self._invocation(unit) if since is None else since
@@ -222,19 +228,21 @@ class Systemd:
                         job = ""
                     if repeated and not job and verb == "RestartUnit" and await self._was_restarted(unit, before):
                         return ""
-                    # A restart limit that an earlier config reached must not prevent the start.
+                    # A restart limit that an earlier config reached must not prevent the start. The job will report
+                    # the fault of the unit.
                     if not job and verb in ("StartUnit", "RestartUnit"):
-                        await self._forget_failures(unit, removed)
+                        with suppress(UnitJobFailed):
+                            await self._manager_call("ResetFailedUnit", unit, "s", (unit,), removed)
                     if not job:
                         # The mode "replace" lets the job replace a pending one of the same unit.
                         (job,) = await self._manager_call(
-                            verb, unit, "ss", (unit, "replace"), removed, max(until - _now(), 0)
+                            verb, unit, "ss", (unit, "replace"), removed, max(until - now(), 0)
                         )
                     await self._wait(removed, unit, job, until, deadline)
                     return "" if verb in ("ReloadUnit", "StopUnit") else (await self.state(unit)).condition
             except BusRetryable as error:
                 # Other faults, and the last attempt, are for the caller.
-                if error.reason not in (LOST, Reason.NO_REPLY) or attempt == _ATTEMPTS - 1 or _now() >= until:
+                if error.reason not in (LOST, Reason.NO_REPLY) or attempt == _ATTEMPTS - 1 or now() >= until:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
@@ -254,21 +262,14 @@ class Systemd:
             with suppress(AgentError):
                 await self._manager_call("UnrefUnit", unit, "s", (unit,), removed, 2 * _GRACE)
 
-    async def _forget_failures(self, unit: str, removed: Signals) -> None:
-        try:
-            await self._manager_call("ResetFailedUnit", unit, "s", (unit,), removed)
-        except UnitJobFailed:
-            # The job will report the fault of the unit.
-            return
-
     async def _wait(self, removed: Signals, unit: str, job: str, until: float, deadline: float) -> None:
         # A job has a path that ends with its number.
         number = int(job.rpartition("/")[2])
         result = None
         while result is None:
             # The wait is cut into pieces, because a signal may be lost with a connection.
-            result = await job_result(removed, job, min(_POLL, until - _now()))
-            if result is None and _now() >= until:
+            result = await job_result(removed, job, min(_POLL, until - now()))
+            if result is None and now() >= until:
                 if (result := await self._cancel(removed, job, number)) != "done":
                     message = f"{unit}: the job was not finished after {deadline:g} s and was canceled"
                     raise UnitJobFailed(unit, "timeout", message)
@@ -332,5 +333,21 @@ class Systemd:
             raise UnitJobFailed(unit, "", f"{unit}: {error.bus_message or error.bus_error}", reason=reason) from error
 
 
-def _now() -> float:
-    return asyncio.get_running_loop().time()
+async def _sync_links(unit: str, answer: Sequence[Any]) -> None:
+    """Sync what a call such as ``EnableUnitFiles`` has changed: its answer ends with (type, path, target) of each link.
+
+    systemd does not sync them. The store, which may be on another file system, records that an update is done, and
+    after a power cut without the links it would not be repeated. Raises ``AgentError`` if the file system fails.
+    """
+    changed = [Path(path) for _, path, _ in (answer[-1] if answer else ()) if path.startswith("/")]
+    await asyncio.to_thread(_sync, unit, changed)
+
+
+def _sync(unit: str, changed: Sequence[Path]) -> None:
+    top = Path(UNIT_DIR)
+    # A repeated call changes nothing, and the call before it may have ended with a kill before the sync.
+    there = [path for path in top.glob("*.*") if path.suffix in _SUFFIXES and (path / unit).is_symlink()]
+    for directory in sorted({top, *there, *(path.parent for path in changed)}):
+        # It may have been removed with its last link.
+        with translated("sync", str(directory)), suppress(FileNotFoundError):
+            sync_directory(directory)

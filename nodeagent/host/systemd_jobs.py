@@ -2,6 +2,9 @@
 
 ``run_unit`` runs a command as a transient unit, for the few programs that need rights which nodeagent.service drops,
 such as a writable /sysroot.
+
+``Reload`` (daemon-reload) answers when it is finished. A manager that re-executes during it loses the answer, so the
+``Reloading`` signals are used too. They also distinguish a slow reload from a manager that does not answer.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import Any, Final
 from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import variant
-from nodeagent.host.dbus.errors import BusFault
+from nodeagent.host.dbus.errors import LOST, BusFault, BusRetryable, service_name
 from nodeagent.host.dbus.signals import Match, Signals
 from nodeagent.reasons import Reason
 
@@ -64,6 +67,11 @@ JOB_RESULTS: Final[Mapping[str, str]] = {
 # Seconds that systemd needs to end the unit after its timeout.
 _GRACE = 10.0
 _MICROSECONDS = 1_000_000
+
+# Attempts, if the bus or systemd restarts during one.
+_RELOAD_ATTEMPTS: Final = 3
+# Seconds for the answer after the signal that a daemon-reload has finished.
+_RELOAD_GRACE: Final = 15.0
 
 # CLD_KILLED and CLD_DUMPED, as ``ExecMainCode`` has them: the status is the number of a signal.
 _KILLED = (2, 3)
@@ -199,3 +207,69 @@ def _signal(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+async def daemon_reload(bus: Bus, deadline: float) -> None:
+    """Let systemd read its unit files again. Raises ``Terminal`` (``ActionLate``) and ``BusRetryable``."""
+    # One deadline covers all attempts, so that a bus that restarts does not multiply it.
+    until = now() + deadline
+    for left in reversed(range(_RELOAD_ATTEMPTS)):
+        try:
+            # A second daemon-reload is harmless, so a lost connection needs no check of the state.
+            await _reload(bus, until, deadline)
+        except BusRetryable as error:
+            if error.reason != LOST or not left:
+                raise
+        else:
+            return
+
+
+async def _reload(bus: Bus, until: float, deadline: float) -> None:
+    # The subscription comes first. A reload of a small host may end before its answer is read.
+    async with subscribed(bus, "Reloading") as reloading:
+        answer = asyncio.create_task(
+            reloading.call(NAME, PATH, MANAGER, "Reload", timeout=max(until - now(), 0)), name="daemon-reload"
+        )
+        began = asyncio.Event()
+        seen = asyncio.create_task(_wait_for_reload(reloading, began), name="daemon-reload-signals")
+        try:
+            await asyncio.wait({answer, seen}, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                # systemd answers after the reload, but it may have lost the connection during it. The signal then
+                # is the only sign.
+                await asyncio.wait({answer}, timeout=min(_RELOAD_GRACE, max(until - now(), 0)))
+            if not answer.done() and seen.exception() is None:
+                # The answer was lost, but the reload is done.
+                return
+            try:
+                await answer
+            except BusRetryable as error:
+                if error.reason == Reason.BUS_TIMEOUT and began.is_set():
+                    raise TimeoutError from error
+                if error.reason != Reason.NO_REPLY:
+                    raise
+                # NoReply means that systemd left the bus before it answered. The signal still reports the end.
+                async with asyncio.timeout_at(until):
+                    await seen
+        except TimeoutError:
+            message = f"daemon-reload not finished after {deadline:g} s"
+            # The manager works on it, so it is not unavailable.
+            if began.is_set():
+                raise Terminal(message, reason=Reason.ACTION_LATE) from None
+            raise BusRetryable(message, reason=Reason.BUS_TIMEOUT, service=service_name(NAME)) from None
+        finally:
+            # Both tasks end here in every case, so that no late answer belongs to the next reload.
+            answer.cancel()
+            seen.cancel()
+            await asyncio.gather(answer, seen, return_exceptions=True)
+
+
+async def _wait_for_reload(reloading: Signals, began: asyncio.Event) -> None:
+    """Wait for a whole daemon-reload. One that was under way before does not count."""
+    await reloading.first(lambda body: body[0] is True)
+    began.set()
+    await reloading.first(lambda body: body[0] is False)
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()

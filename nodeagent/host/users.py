@@ -8,11 +8,11 @@ update fails instead of editing the file.
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 
 from nodeagent.errors import InvalidInput, Retryable, Terminal
 from nodeagent.host.checkers.job import CheckerLate, run_program
+from nodeagent.host.fs.atomic import sync_directory
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.fs.owners import Owners, colon_fields
 from nodeagent.reasons import Reason
@@ -77,11 +77,7 @@ class HostUsers:
         """Sync the directory. chpasswd syncs the new file only, before it renames it."""
         folder = str(Path(self._root) / "etc")
         with translated("sync", folder):
-            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            sync_directory(folder)
 
     async def _chpasswd(self, user: str, value: str) -> None:
         root = () if self._root == "/" else ("--root", self._root)

@@ -17,7 +17,7 @@ from dbus_next import Variant
 import nodeagent.host.systemd as module
 from nodeagent.core.update.ports.host import Units
 from nodeagent.errors import AgentError, Retryable, ServiceUnavailable, Terminal, Unreachable
-from nodeagent.host import systemd_reload, unit_links
+from nodeagent.host import systemd_jobs
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.systemd import Systemd
 from nodeagent.host.systemd_jobs import BOOT_COMPLETE as OURS
@@ -292,7 +292,7 @@ async def test_daemon_reload(systemd: Systemd, manager: FakeSystemd) -> None:
 async def test_daemon_reload_whose_answer_is_lost(
     systemd: Systemd, manager: FakeSystemd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(systemd_reload, "_RELOAD_GRACE", 0.1)
+    monkeypatch.setattr(systemd_jobs, "_RELOAD_GRACE", 0.1)
 
     async def loses_it(_message: Any) -> None:
         await manager.say_reloading(True)
@@ -445,8 +445,8 @@ async def test_links_of_units_are_durable_when_the_call_returns(
     wants.mkdir()
     others.mkdir()
     synced: list[str] = []
-    monkeypatch.setattr(unit_links, "UNIT_DIR", str(top))
-    monkeypatch.setattr(unit_links.os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    monkeypatch.setattr("nodeagent.host.systemd.UNIT_DIR", str(top))
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
 
     def link(_message: Any) -> tuple[str, tuple[Any, ...]]:
         path = wants / "a.service"
@@ -469,7 +469,7 @@ async def test_links_of_units_are_durable_when_the_call_returns(
     def fail(_fd: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(unit_links.os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(AgentError, match="cannot sync"):
         await systemd.preset("a.service")
 

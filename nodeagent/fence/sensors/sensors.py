@@ -212,7 +212,7 @@ async def etcd_metrics(options: Options) -> Scrape:
 
     ``Retryable`` (``NoMetrics``) if none replies, ``Unreachable`` (``EtcdCredentials``) if a certificate is unreadable.
     """
-    from nodeagent.host.etcd.access import client_tls
+    from nodeagent.host.etcd.client import client_tls
     from nodeagent.host.etcd.options import metrics_urls
 
     urls = metrics_urls(options)

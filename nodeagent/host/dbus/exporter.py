@@ -5,7 +5,7 @@ Contract
   are cancelled when the service closes. Properties and introspection are answered at once, so a user who keeps methods
   busy cannot keep others from reading the status.
 - The header of a call decides whether its body is decoded: the method exists, its signature is exact, and the size is
-  within the bound of the method for that user and within the limits of concurrent calls (``call_limits``).
+  within the bound of the method for that user and within the limits of concurrent calls (``CallLimits``).
 - An ``AgentError`` of a method becomes a D-Bus error with its reason. Any other exception is a bug: the journal gets
   the traceback, the caller only learns that the call failed.
 - The name is requested again after each reconnect. If another process owns the name at the start, it is ``Terminal``.
@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self
 
 from nodeagent import log
 from nodeagent.errors import AgentError, Refused, Terminal
-from nodeagent.host.dbus.call_limits import CallLimits, CallSlot, TooManyCalls
 from nodeagent.host.dbus.client import UNDECODABLE, Bus
 from nodeagent.host.dbus.codec import a_sv, decode, variant
 from nodeagent.host.dbus.connection import UNDECODED
@@ -38,6 +38,24 @@ from nodeagent.host.dbus.interface import (
 from nodeagent.host.dbus.signals import BUS_NAME, Match
 from nodeagent.reasons import Reason, hint
 
+MAX_CALLS: Final = 64
+
+# Slots of ``MAX_CALLS`` that only root can take.
+MAX_RESERVED: Final = 16
+
+# Slots of one user other than root.
+MAX_OF_USER: Final = 16
+
+MAX_OF_CONNECTION: Final = 8
+
+MAX_UNIDENTIFIED: Final = 2 * 256 * MAX_OF_CONNECTION
+
+# More than the bus queues for one connection (127 MiB), so large calls of other users leave room for one of root.
+MAX_BYTES_UNIDENTIFIED: Final = 192 << 20
+
+# Bytes of the identified calls. Other users than root cannot reach half of it: ``Method.max_size`` is small.
+MAX_BYTES: Final = 256 << 20
+
 # Elements of the arguments of one call.
 MAX_ELEMENTS = 200
 
@@ -52,6 +70,80 @@ _PRIMARY_OWNER, _ALREADY_OWNER = 1, 4
 # Seconds before the name is requested again, doubled up to _LAST_PAUSE, with jitter.
 _FIRST_PAUSE = 0.5
 _LAST_PAUSE = 30.0
+
+
+class TooManyCalls(Exception):
+    """No slot is free for this call."""
+
+
+@dataclass(eq=False, slots=True)
+class CallSlot:
+    """A place of one call. ``uid`` is None until the caller is identified."""
+
+    connection: str
+    size: int
+    uid: int | None = None
+
+
+class CallLimits:
+    """Limits on concurrent calls: root always finds a free slot, and the memory in use is bounded.
+
+    A call counts for the user of its caller. Until the bus has identified the user, the call takes one of the
+    unidentified slots. These are cheap, and more than one user can fill with all connections that the system bus allows
+    (256).
+
+    Hands out slots: ``take`` one, ``identify`` the caller if it was unknown, and always ``leave`` the slot.
+
+    ``take`` and ``identify`` raise ``TooManyCalls``.
+    """
+
+    def __init__(self) -> None:
+        self._of_connection: Counter[str] = Counter()
+        self._of_user: Counter[int] = Counter()
+        self._unidentified = 0
+        self._bytes_unidentified = 0
+        self._bytes = 0
+
+    def take(self, connection: str, size: int, uid: int | None) -> CallSlot:
+        if self._of_connection[connection] >= MAX_OF_CONNECTION:
+            raise TooManyCalls("too many concurrent calls over one connection")
+        slot = CallSlot(connection, size)
+        if uid is not None:
+            self._begin(slot, uid)
+        elif self._unidentified >= MAX_UNIDENTIFIED or self._bytes_unidentified + size > MAX_BYTES_UNIDENTIFIED:
+            raise TooManyCalls("too many concurrent calls")
+        else:
+            self._unidentified += 1
+            self._bytes_unidentified += size
+        self._of_connection[connection] += 1
+        return slot
+
+    def identify(self, slot: CallSlot, uid: int) -> None:
+        self._begin(slot, uid)
+        self._unidentified -= 1
+        self._bytes_unidentified -= slot.size
+
+    def leave(self, slot: CallSlot) -> None:
+        if slot.uid is None:
+            self._unidentified -= 1
+            self._bytes_unidentified -= slot.size
+        else:
+            self._of_user[slot.uid] -= 1
+            self._bytes -= slot.size
+        self._of_connection[slot.connection] -= 1
+        if not self._of_connection[slot.connection]:
+            del self._of_connection[slot.connection]
+
+    def _begin(self, slot: CallSlot, uid: int) -> None:
+        every = self._of_user.total()
+        others = every - self._of_user[0]
+        if uid != 0 and (self._of_user[uid] >= MAX_OF_USER or others >= MAX_CALLS - MAX_RESERVED):
+            raise TooManyCalls("too many concurrent calls of users other than root")
+        if every >= MAX_CALLS or self._bytes + slot.size > MAX_BYTES:
+            raise TooManyCalls("too many concurrent calls")
+        self._of_user[uid] += 1
+        self._bytes += slot.size
+        slot.uid = uid
 
 
 class _Fault(Exception):
@@ -120,7 +212,9 @@ class Exporter:
                 # The subscription comes before the request, or a name that is lost right after the answer would go
                 # unnoticed.
                 async with self._bus.signals(Match(BUS_NAME, "NameLost", sender=BUS_NAME, arg0=self._name)) as lost:
-                    await self._request_name()
+                    (answer,) = await self._bus.call_bus("RequestName", "su", (self._name, _DO_NOT_QUEUE))
+                    if answer not in (_PRIMARY_OWNER, _ALREADY_OWNER):
+                        raise Terminal(f"{self._name} has another owner on the bus", reason=Reason.ALREADY_RUNNING)
                     if not owned.done():
                         owned.set_result(None)
                     pause = _FIRST_PAUSE
@@ -132,11 +226,6 @@ class Exporter:
                 log.get(__name__).warning(f"lost the bus name: {error}", reason=error.reason)
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
             pause = min(pause * 2, _LAST_PAUSE)
-
-    async def _request_name(self) -> None:
-        (answer,) = await self._bus.call_bus("RequestName", "su", (self._name, _DO_NOT_QUEUE))
-        if answer not in (_PRIMARY_OWNER, _ALREADY_OWNER):
-            raise Terminal(f"{self._name} has another owner on the bus", reason=Reason.ALREADY_RUNNING)
 
     # -- calls ----------------------------------------------------------------------------------------------------
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from http.client import HTTPResponse
 from typing import Any, Final, TypeVar
 
 from nodeagent.core.etcd.quorum import Alarm, Member, MemberState, read_alarms, read_members, read_state
 from nodeagent.errors import Unreachable
-from nodeagent.host.http import Answer, HttpFault, exchange, request
+from nodeagent.host.etcd.options import Endpoints, Options, endpoints
+from nodeagent.host.http import Answer, HttpFault, exchange, request, tls_context
 from nodeagent.reasons import Reason
 
 T = TypeVar("T")
@@ -165,3 +166,44 @@ def _read(url: str, read: Callable[[Mapping[str, Any]], T], answer: Mapping[str,
         return read(answer)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise EtcdFault(f"{url}: the answer is not etcd's") from error
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdAccess:
+    """Addresses and certificates of a caller. "" and () mean those that are detected. Paths are PEM files."""
+
+    endpoints: Sequence[str] = ()
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+
+
+def endpoints_of(options: Options, access: EtcdAccess) -> Endpoints:
+    """Return the addresses. The first one of a caller is that of this host."""
+    if access.endpoints:
+        first, *others = (url.rstrip("/") for url in access.endpoints)
+        return Endpoints((first,), others)
+    return endpoints(options)
+
+
+def open_client(options: Options, access: EtcdAccess, where: Endpoints, timeout: float = TIMEOUT) -> EtcdClient:
+    """Read the certificates. Blocks. Raises ``EtcdFault`` (``EtcdCredentials``)."""
+    if not any(url.startswith("https:") for url in (*where.ours, *where.others)):
+        return EtcdClient(None, timeout=timeout)
+    return EtcdClient(client_tls(options, access), timeout=timeout)
+
+
+def client_tls(options: Options, access: EtcdAccess = EtcdAccess()) -> ssl.SSLContext:
+    """Return the context with the certificates. Blocks. Raises ``EtcdFault`` (``EtcdCredentials``)."""
+    files = (
+        access.ca or options.get("trusted-ca-file"),
+        access.certificate or options.get("cert-file"),
+        access.key or options.get("key-file"),
+    )
+    try:
+        return tls_context(*files)
+    except ssl.SSLError as error:
+        raise EtcdFault(f"certificates of etcd: {error.reason or error}", reason=Reason.ETCD_CREDENTIALS) from error
+    except OSError as error:
+        which = error.filename or ", ".join(filter(None, files))
+        raise EtcdFault(f"certificates of etcd: {error.strerror}: {which}", reason=Reason.ETCD_CREDENTIALS) from error

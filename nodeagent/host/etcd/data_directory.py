@@ -15,6 +15,7 @@ from typing import Final
 
 from nodeagent.core.etcd.member_facts import DataDirectory, Identity
 from nodeagent.errors import Terminal
+from nodeagent.host.fs.atomic import sync_directory
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.reasons import Reason
 
@@ -52,11 +53,7 @@ def archive(path: Path, now: str) -> str:
                 continue
             # Another process may have made the target since the check. rename(2) replaces an empty directory only.
             member.rename(target)
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            sync_directory(path)
             return str(target)
     raise Terminal(f"{path} has {MAX_ARCHIVES} archives of this second", reason=Reason.HOST_FAULT)
 

@@ -38,7 +38,7 @@ class LazyQuorumCheck:
 
     async def _answer(self) -> Mapping[str, Any]:
         check = await self._check()
-        from nodeagent.host.etcd.answer import answer
+        from nodeagent.host.etcd.quorum import answer
 
         return answer(await check.survey(), "daemon")
 

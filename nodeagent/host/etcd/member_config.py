@@ -66,7 +66,7 @@ async def read_member_config(path: str = ETCD_MEMBER_FILE) -> MemberConfig | Non
     settings = await asyncio.to_thread(parse_etcd_member, text)
     config = await config_file.read(settings.config)
     if config is None:
-        raise _invalid(settings.config, "there is no such file")
+        raise invalid(settings.config, "there is no such file")
     return await asyncio.to_thread(_parse, settings, config)
 
 
@@ -77,14 +77,14 @@ def _parse(settings: EtcdMemberSettings, text: bytes) -> MemberConfig:
         error.reason = Reason.ETCD_CONFIG_INVALID
         raise
     if not isinstance(found, dict):
-        raise _invalid(settings.config, "it is no mapping")
+        raise invalid(settings.config, "it is no mapping")
     for key in UNSUPPORTED:
         if found.get(key):
-            raise _invalid(settings.config, f"{key} is not supported: nodeagent sets the members of the cluster")
+            raise invalid(settings.config, f"{key} is not supported: nodeagent sets the members of the cluster")
     name, data, peers = (_text(settings, found, key) for key in ("name", "data-dir", "initial-advertise-peer-urls"))
     # etcd resolves a relative path in its own working directory, which this process does not know.
     if not data.startswith("/"):
-        raise _invalid(settings.config, "data-dir must be an absolute path")
+        raise invalid(settings.config, "data-dir must be an absolute path")
     return MemberConfig(
         settings,
         found,
@@ -99,7 +99,7 @@ def _parse(settings: EtcdMemberSettings, text: bytes) -> MemberConfig:
 def _text(settings: EtcdMemberSettings, document: Mapping[str, Any], key: str) -> str:
     value = document.get(key)
     if not isinstance(value, str) or not value:
-        raise _invalid(settings.config, f"{key} is missing")
+        raise invalid(settings.config, f"{key} is missing")
     return value
 
 
@@ -150,5 +150,6 @@ def remove_member_file(path: Path = MEMBER_FILE) -> None:
         path.unlink(missing_ok=True)
 
 
-def _invalid(path: str, why: str) -> InvalidInput:
+def invalid(path: str, why: str) -> InvalidInput:
+    """Return the error for a file that has the member's configuration."""
     return InvalidInput(f"{path}: {why}", reason=Reason.ETCD_CONFIG_INVALID)

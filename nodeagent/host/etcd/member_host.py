@@ -31,8 +31,7 @@ from nodeagent.core.etcd.quorum import EtcdSurvey, Refusal, troubles
 from nodeagent.core.update.ports.host import Clock, UnitState
 from nodeagent.errors import InvalidInput, Refused
 from nodeagent.host.checkers.job import CheckerLate, run_program
-from nodeagent.host.etcd.access import EtcdAccess, endpoints_of, open_client
-from nodeagent.host.etcd.client import EtcdClient, EtcdFault
+from nodeagent.host.etcd.client import EtcdAccess, EtcdClient, EtcdFault, endpoints_of, open_client
 from nodeagent.host.etcd.data_directory import archive, read_data_directory
 from nodeagent.host.etcd.member_certificates import certificate_problem
 from nodeagent.host.etcd.member_config import (

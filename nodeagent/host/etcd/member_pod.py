@@ -15,12 +15,10 @@ from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.plan.static_pods import is_etcd_container
 from nodeagent.core.update.ports.host import UnitState
 from nodeagent.core.validate.static_pod import StaticPod, check, load
-from nodeagent.errors import InvalidInput
 from nodeagent.host import config_file
-from nodeagent.host.etcd.member_config import MEMBER_FILE, MemberConfig
+from nodeagent.host.etcd.member_config import MEMBER_FILE, MemberConfig, invalid
 from nodeagent.host.static_pods.replacement import KubeletStaticPods
 from nodeagent.host.view import host_directory
-from nodeagent.reasons import Reason
 
 MODE: Final = 0o600
 OPERATION: Final = "member"
@@ -62,12 +60,12 @@ class MemberPod:
         source = self._config.settings.static_pod
         content = await config_file.read(source)
         if content is None:
-            raise _invalid(source, "there is no such file")
+            raise invalid(source, "there is no such file")
         pod = await asyncio.to_thread(load, content)
         if pod is None:
-            raise _invalid(source, next(check(content), "it is no pod"))
+            raise invalid(source, next(check(content), "it is no pod"))
         if why := manifest_problem(pod, self._config.data, self._member_file):
-            raise _invalid(source, why)
+            raise invalid(source, why)
         return f"{await asyncio.to_thread(host_directory, self._root)}/{Path(source).name}", pod, content
 
 
@@ -93,7 +91,3 @@ def manifest_problem(pod: StaticPod, data: Path, member_file: Path) -> str:
             return "it must have hostNetwork: true"
         return ""
     return "it has no container that runs etcd"
-
-
-def _invalid(path: str, why: str) -> InvalidInput:
-    return InvalidInput(f"{path}: {why}", reason=Reason.ETCD_CONFIG_INVALID)

@@ -33,19 +33,24 @@ class MemberProof:
 
     async def identity(self) -> str:
         """Return the id of the member, "" if it does not answer."""
-        found = await self._first(lambda client, url: client.state(url))
-        return "" if found is None else found[0]
+        with suppress(Unreachable):
+            client, where, _ = await self._open()
+            return (await _first(where, client.state))[0]
+        return ""
 
     async def cluster_version(self) -> str:
         """Return the version of its cluster, "" if the member does not answer."""
-        return await self._first(lambda client, url: client.cluster_version(url)) or ""
+        with suppress(Unreachable):
+            client, where, _ = await self._open()
+            return await _first(where, client.cluster_version)
+        return ""
 
     async def trouble(self, expected: str = "") -> str:
         """Return what is wrong with the member, "" if nothing is. ``expected`` as in ``member_trouble``."""
         try:
             client, where, name = await self._open()
             # A member that does not serve is a trouble even if the survey of all finds none.
-            if why := await _unready(client, where):
+            if why := await _first(where, client.unready):
                 return why
             from nodeagent.host.etcd.quorum import survey_cluster
 
@@ -58,33 +63,14 @@ class MemberProof:
         client, where, _ = await self._open()
         from nodeagent.host.etcd.snapshot import save_snapshot
 
-        fault = _unreachable("the member has no address for clients")
-        for url in where.ours:
-            try:
-                await save_snapshot(client, url, self._snapshot)
-            except Unreachable as error:
-                fault = error
-            else:
-                return
-        raise fault
-
-    async def _first(self, ask: Callable[[EtcdClient, str], Awaitable[T]]) -> T | None:
-        """Return the first answer of an address of the member, None if none answers."""
-        # The addresses are of one member, so the first answer is as good as any.
-        with suppress(Unreachable):
-            client, where, _ = await self._open()
-            for url in where.ours:
-                with suppress(Unreachable):
-                    return await ask(client, url)
-        return None
+        await _first(where, lambda url: save_snapshot(client, url, self._snapshot))
 
     async def _open(self) -> tuple[EtcdClient, Endpoints, str]:
         """Return a client, the addresses and the name of the member."""
         return await asyncio.to_thread(self._connect)
 
     def _connect(self) -> tuple[EtcdClient, Endpoints, str]:
-        from nodeagent.host.etcd.access import EtcdAccess, endpoints_of, open_client
-        from nodeagent.host.etcd.client import TIMEOUT
+        from nodeagent.host.etcd.client import TIMEOUT, EtcdAccess, endpoints_of, open_client
         from nodeagent.host.etcd.detect import detect
 
         # Detected at each query: the replaced pod may have other addresses and certificates.
@@ -100,12 +86,13 @@ def _unreachable(why: str) -> Unreachable:
     return Unreachable(why, reason=Reason.ETCD_UNREACHABLE)
 
 
-async def _unready(client: EtcdClient, where: Endpoints) -> str:
-    """Return why the member is not ready. The first address that answers decides."""
-    why = "the member has no address for clients"
+async def _first(where: Endpoints, ask: Callable[[str], Awaitable[T]]) -> T:
+    """Return the first answer. Raises ``Unreachable`` if no address has one."""
+    fault = _unreachable("the member has no address for clients")
+    # The addresses are of one member, so the first answer is as good as any.
     for url in where.ours:
         try:
-            return await client.unready(url)
-        except Unreachable as fault:
-            why = fault.message
-    return why
+            return await ask(url)
+        except Unreachable as error:
+            fault = error
+    raise fault

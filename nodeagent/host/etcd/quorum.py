@@ -11,17 +11,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
-from nodeagent.core.etcd.quorum import EtcdSurvey, Member, MemberState, QuorumVerdict, Refusal, judge
+from nodeagent.core.etcd.quorum import EtcdSurvey, Member, MemberState, QuorumVerdict, Refusal, judge, troubles
 from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import Refused
-from nodeagent.host.etcd.access import EtcdAccess, endpoints_of, open_client
-from nodeagent.host.etcd.client import TIMEOUT, EtcdClient, EtcdFault
+from nodeagent.host.etcd.client import TIMEOUT, EtcdAccess, EtcdClient, EtcdFault, endpoints_of, open_client
 from nodeagent.host.etcd.detect import detect
 from nodeagent.host.etcd.options import Endpoints, Options
-from nodeagent.reasons import Reason
+from nodeagent.reasons import Reason, hint
+
+SCHEMA: Final = "nodeagent/etcd/v1"
 
 MOVE_TIMEOUT: Final = 15.0
 MOVE_PAUSE: Final = 0.2
@@ -194,3 +195,40 @@ def gateways(member: Member, port: int | None) -> Sequence[str]:
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         found.append(url.rstrip("/") if port is None else urlunsplit((parts.scheme, f"{host}:{port}", "", "", "")))
     return tuple(dict.fromkeys(found))
+
+
+def answer(report: QuorumReport, source: str) -> dict[str, Any]:
+    """Return ``nodeagent/etcd/v1``. ``source`` is "daemon", whose verdict counts, or "command"."""
+    verdict, survey = report.verdict, report.survey
+    return {
+        "schema": SCHEMA,
+        "source": source,
+        "member": bool(report.signs),
+        "signs": list(report.signs),
+        "allowed": verdict.allowed,
+        "refusals": [
+            {"reason": each.reason, "message": each.message, "hint": hint(each.reason)} for each in verdict.refusals
+        ],
+        "leader_to": survey.title(verdict.leader_to) if survey and verdict.leader_to else None,
+        "members": _members(survey) if survey else [],
+        "alarms": [{"member": survey.title(each.member), "kind": each.kind} for each in survey.alarms]
+        if survey
+        else [],
+    }
+
+
+def _members(survey: EtcdSurvey) -> list[dict[str, Any]]:
+    wrong = troubles(survey)
+    leader = next((state.leader for state in survey.states.values() if state.leader), "")
+    return [
+        {
+            "id": member.id,
+            "name": member.name,
+            "this": member.id == survey.us,
+            "learner": member.learner,
+            "leader": member.id == leader,
+            "healthy": not wrong[member.id],
+            "trouble": wrong[member.id],
+        }
+        for member in survey.members
+    ]

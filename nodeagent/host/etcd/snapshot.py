@@ -20,8 +20,7 @@ from typing import Final
 
 from nodeagent.core.config.text import plain_json
 from nodeagent.errors import Retryable, Terminal
-from nodeagent.host.etcd.access import EtcdAccess, endpoints_of, open_client
-from nodeagent.host.etcd.client import EtcdClient, EtcdFault
+from nodeagent.host.etcd.client import EtcdAccess, EtcdClient, EtcdFault, endpoints_of, open_client
 from nodeagent.host.etcd.detect import detect
 from nodeagent.host.etcd.options import Options
 from nodeagent.host.fs.atomic import new_file

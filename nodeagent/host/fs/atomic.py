@@ -49,6 +49,15 @@ def remove_temp(name: str, dir_fd: int) -> None:
         os.rmdir(name, dir_fd=dir_fd)
 
 
+def sync_directory(path: str | os.PathLike[str]) -> None:
+    """Make changes of the entries durable. Raises ``OSError``."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 @contextmanager
 def _temporary(dir_fd: int) -> Iterator[str]:
     name = temp_name()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from nodeagent.host.fs.os_errors import translated
@@ -55,10 +55,7 @@ class Credentials:
                 ours = self._ours.lstat()
             except FileNotFoundError:
                 return
-            try:
-                there = self._path.lstat()
-            except FileNotFoundError:
-                there = None
-            if there is not None and (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino):
-                self._path.unlink()
+            with suppress(FileNotFoundError):
+                if os.path.samestat(self._path.lstat(), ours):
+                    self._path.unlink()
             self._ours.unlink()

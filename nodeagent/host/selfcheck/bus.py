@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nodeagent.core.selfcheck.bus import (
     ACTIONS,
@@ -23,6 +23,9 @@ from nodeagent.host.dbus.codec import a_sv
 from nodeagent.host.dbus.errors import BusFault
 from nodeagent.reasons import Reason
 
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
 _POLKIT: Final = "org.freedesktop.PolicyKit1"
 _AUTHORITY_PATH: Final = "/org/freedesktop/PolicyKit1/Authority"
 _AUTHORITY: Final = "org.freedesktop.PolicyKit1.Authority"
@@ -34,16 +37,10 @@ _WORDS: Final = ("no", "auth_self", "auth_admin", "auth_self_keep", "auth_admin_
 
 def is_bus_policy(root: Path = Path("/")) -> bool | NotRead:
     """Return whether the policy file lets root own the name. Blocks."""
-    from xml.etree import ElementTree as ET
-
-    try:
-        with (root / BUS_POLICY[1:]).open("rb") as file:
-            tree = ET.fromstring(file.read(_MAX_FILE))  # noqa: S314 - only root writes this file
-    except FileNotFoundError:
-        return NotRead(f"{BUS_POLICY} does not exist", "install the package again", fault=True)
-    except (OSError, ET.ParseError) as error:
-        return NotRead(f"{BUS_POLICY} cannot be read: {error}", "install the package again", fault=True)
-    return tree.find(f"./policy[@user='root']/allow[@own='{BUS_NAME}']") is not None
+    tree = _xml(root, BUS_POLICY)
+    return (
+        tree if isinstance(tree, NotRead) else tree.find(f"./policy[@user='root']/allow[@own='{BUS_NAME}']") is not None
+    )
 
 
 async def read_name(bus: Bus) -> NameFacts:
@@ -99,15 +96,22 @@ def _word(number: int) -> str:
     return _WORDS[number] if number < len(_WORDS) else str(number)
 
 
-def _installed(root: Path) -> Mapping[str, tuple[str, str, str]] | NotRead:
+def _xml(root: Path, path: str) -> Element | NotRead:
+    """Return the tree of a file of the package."""
     from xml.etree import ElementTree as ET
 
     try:
-        with (root / POLKIT_ACTIONS[1:]).open("rb") as file:
-            tree = ET.fromstring(file.read(_MAX_FILE))  # noqa: S314 - only root writes this file
+        with (root / path[1:]).open("rb") as file:
+            return ET.fromstring(file.read(_MAX_FILE))  # noqa: S314 - only root writes this file
     except (OSError, ET.ParseError) as error:
         why = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
-        return NotRead(f"{POLKIT_ACTIONS} {why}", "install the package again", fault=True)
+        return NotRead(f"{path} {why}", "install the package again", fault=True)
+
+
+def _installed(root: Path) -> Mapping[str, tuple[str, str, str]] | NotRead:
+    tree = _xml(root, POLKIT_ACTIONS)
+    if isinstance(tree, NotRead):
+        return tree
 
     def default(action: Any, name: str) -> str:
         # polkit's value for a default that the file omits.

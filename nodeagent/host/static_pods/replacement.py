@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile
-from nodeagent.core.plan.static_pods import is_etcd
+from nodeagent.core.plan.static_pods import OPERATOR_RESOURCES, is_etcd
 from nodeagent.core.update.ports.host import Clock, Files, StaticPodState
 from nodeagent.core.update.ports.store import Notes
 from nodeagent.core.validate.static_pod import MAX_BYTES, StaticPod, is_visible, load, same_object
@@ -50,7 +50,6 @@ FAILED_PAUSE: Final = 1.0
 
 POLL: Final = 0.1
 HIDDEN: Final = ".nodeagent-taken-"
-RESOURCES: Final = "etc/kubernetes/static-pod-resources"
 
 
 class KubeletStaticPods:
@@ -248,9 +247,9 @@ class KubeletStaticPods:
                 raise Refused(
                     f"{other} is a second manifest of the pod {pod.title}", reason=Reason.STATIC_POD_DUPLICATE
                 )
-        if any((Path(self._root) / RESOURCES).glob(f"{pod.name}-pod-*")):
+        if any((Path(self._root) / OPERATOR_RESOURCES.lstrip("/")).glob(f"{pod.name}-pod-*")):
             raise Unreconcilable(
-                f"an operator installs the pod {pod.title}: it has revisions in /{RESOURCES}",
+                f"an operator installs the pod {pod.title}: it has revisions in {OPERATOR_RESOURCES}",
                 reason=Reason.STATIC_POD_OWNED,
             )
 

@@ -17,12 +17,10 @@ from nodeagent.core.update.record import Record
 from nodeagent.core.update.record_codec import NewerRecord
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.host.store.rows import (
-    history_from_row,
-    holder_from_row,
+    from_json,
     maintenance_from_row,
     record_from_row,
     record_to_row,
-    request_from_row,
     salvage_record,
     snapshot_from_row,
     snapshot_to_row,
@@ -116,7 +114,7 @@ class Reader:
         """Return the newest entries, newest first."""
         with self._guard():
             rows = self._db.execute("SELECT json FROM history ORDER BY seq DESC LIMIT ?", (limit,)).fetchall()
-            return [history_from_row(text) for (text,) in rows]
+            return [from_json(HistoryEntry, text) for (text,) in rows]
 
     def lease(self) -> Holder | None:
         with self._guard():
@@ -130,7 +128,7 @@ class Reader:
         if row is None:
             return None
         try:
-            return holder_from_row(row[0])
+            return from_json(Holder, row[0])
         except (ValueError, TypeError, KeyError):
             with suppress(AgentError):
                 record = self.load()
@@ -147,7 +145,7 @@ class Reader:
         with self._guard():
             text = self._meta("request")
             try:
-                return request_from_row(text) if text else None
+                return from_json(ApplyRequest, text) if text else None
             except (ValueError, TypeError, KeyError):
                 # The operator repeats the request. A damaged one must not block updates.
                 return None
@@ -295,7 +293,7 @@ class Database(Reader):
         for seq, text in rows:
             # A damaged entry is reported when it is read.
             with suppress(ValueError, TypeError, KeyError):
-                brief = replace(history_from_row(text), plan={}, trail={})
+                brief = replace(from_json(HistoryEntry, text), plan={}, trail={})
                 self._db.execute("UPDATE history SET json = ? WHERE seq = ?", (to_json(brief), seq))
 
     def end_trail(self, record: Record, update_id: str, trail: Mapping[str, Any]) -> None:
@@ -303,7 +301,7 @@ class Database(Reader):
             self._save(record)
             row = self._db.execute("SELECT seq, json FROM history ORDER BY seq DESC LIMIT 1").fetchone()
             with suppress(ValueError, TypeError, KeyError):
-                if row and (entry := history_from_row(row[1])).update_id == update_id:
+                if row and (entry := from_json(HistoryEntry, row[1])).update_id == update_id:
                     whole = to_json(replace(entry, trail=trail))
                     self._db.execute("UPDATE history SET json = ? WHERE seq = ?", (whole, row[0]))
 

@@ -50,16 +50,9 @@ def record_from_row(text: str, expected: str) -> Record:
     return record_from_dict(_object(text))
 
 
-def history_from_row(text: str) -> HistoryEntry:
-    return _known_fields(HistoryEntry, _object(text))
-
-
-def holder_from_row(text: str) -> Holder:
-    return _known_fields(Holder, _object(text))
-
-
-def request_from_row(text: str) -> ApplyRequest:
-    return _known_fields(ApplyRequest, _object(text))
+def from_json(make: Callable[..., _T], text: str) -> _T:
+    """Return the object that ``to_json`` wrote: a history entry, the holder of the lease, or a request."""
+    return _known_fields(make, _object(text))
 
 
 def maintenance_from_row(text: str) -> Maintenance:
@@ -123,7 +116,7 @@ def salvage_record(text: str, lease: object) -> Record:
     with suppress(ValueError, TypeError):
         data = _object(text)
     with suppress(ValueError, TypeError, KeyError):
-        holder = holder_from_row(lease) if isinstance(lease, str) else None
+        holder = from_json(Holder, lease) if isinstance(lease, str) else None
     # A lease of a maintenance or of a change of etcd names no update, so its operation must not become an update's id.
     ours = holder is not None and not is_maintenance(holder.operation) and not holder.operation.startswith(LEASE_PREFIX)
     return salvaged(data, holder.operation if holder is not None and ours else UNKNOWN_UPDATE)

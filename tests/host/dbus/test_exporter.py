@@ -12,7 +12,7 @@ from dbus_next import Variant
 from dbus_next.introspection import Node
 
 from nodeagent.errors import AgentError, InvalidInput, Problem, Refused, Retryable, Terminal, Unreachable
-from nodeagent.host.dbus import call_limits
+from nodeagent.host.dbus import exporter
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import a_sv
 from nodeagent.host.dbus.exporter import MAX_PROPERTY_CALL, Exporter
@@ -177,7 +177,7 @@ async def test_a_slow_call_delays_no_other(client: Bus, daemon: Daemon) -> None:
 async def test_one_connection_does_not_take_all_the_calls(
     client: Bus, private_bus: PrivateBus, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(call_limits, "MAX_CALLS", 10)
+    monkeypatch.setattr(exporter, "MAX_CALLS", 10)
     hanging = [asyncio.create_task(ask(client, "Hang")) for _ in range(9)]
     async with Bus(private_bus.address) as other:
         with pytest.raises(Retryable, match="over one connection"):

@@ -21,11 +21,10 @@ from hypothesis import strategies as st
 
 from nodeagent.errors import Terminal
 from nodeagent.host.dbus import connection, exporter
-from nodeagent.host.dbus.call_limits import MAX_OF_CONNECTION, MAX_OF_USER, CallLimits, TooManyCalls
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import a_sv, decode, encode
 from nodeagent.host.dbus.connection import Connection
-from nodeagent.host.dbus.exporter import Exporter
+from nodeagent.host.dbus.exporter import MAX_OF_CONNECTION, MAX_OF_USER, CallLimits, Exporter, TooManyCalls
 from nodeagent.host.dbus.header import Message, MessageKind, read_header
 from nodeagent.host.dbus.interface import Interface, Method, Property
 from nodeagent.host.dbus.signals import Match

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.host.etcd import unit_options
-from nodeagent.host.etcd.detect import detect
+from nodeagent.host.etcd.detect import REMEMBERED, _at_start, detect
 from nodeagent.host.etcd.options import endpoints
-from nodeagent.host.etcd.unit_options import REMEMBERED
 from tests.host.etcd.test_quorum import process, put, untraceable
 
 __all__ = ["untraceable"]
@@ -135,4 +133,4 @@ def test_few_processes_are_remembered(tmp_path: Path, untraceable: None) -> None
     for number in range(100, 100 + 2 * REMEMBERED):
         member(tmp_path, "/opt/etcd", "--listen-client-urls=http://10.0.0.3:2379", number=number)
     assert clients(tmp_path) == ["http://10.0.0.3:2379"]
-    assert len(unit_options._at_start) <= REMEMBERED
+    assert len(_at_start) <= REMEMBERED
