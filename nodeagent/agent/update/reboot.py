@@ -16,7 +16,7 @@ from nodeagent.agent.update.after_boot import stage_again
 from nodeagent.agent.update.fallback import NO_SOFT_REBOOT, check_soft, make_full, wants_soft
 from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.agent.update.outcomes import degraded, failed
-from nodeagent.agent.update.run import Ports, Run, Transition, UpdatePolicy, moment, time_of
+from nodeagent.agent.update.run import Ports, Run, Transition, UpdatePolicy, moment, narrate, time_of
 from nodeagent.agent.update.verification import VerifyFailed
 from nodeagent.core.boot_count import TRIES, CountedBy
 from nodeagent.core.once import Once
@@ -266,7 +266,9 @@ async def _count_boots(run: Run, os: HostDeployments) -> None:
     try:
         counting = await os.counter.counting()
         if counting.by is CountedBy.NOTHING:
-            run.narrate(PhaseEntered, f"the boots of {run.record.os.staged} are not counted: {counting.why}")
+            message = f"the boots of {run.record.os.staged} are not counted: {counting.why}"
+            # Not in the trail, where it would be a wait.
+            narrate(run.ports, run.record, PhaseEntered, message)
         elif run.record.os.staged:
             await os.counter.begin(run.record.os.staged, TRIES)
     except AgentError as error:

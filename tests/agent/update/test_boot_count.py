@@ -14,6 +14,7 @@ from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.update.events import PhaseEntered, Warned
 from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.trail import trail_from_dict
 from nodeagent.errors import ServiceUnavailable, Terminal
 from nodeagent.reasons import Reason
 from tests.world import FakeUnit, Fault, Killed, kill_points, os_host
@@ -187,6 +188,9 @@ async def test_a_host_that_cannot_count_reboots_and_says_so() -> None:
     await host.settle()
     assert host.phase is Phase.IDLE
     assert any("not counted" in event.message for event in host.world.events if isinstance(event, PhaseEntered))
+    trail = trail_from_dict(host.world.history[-1].trail)
+    assert trail.phases, "it has a trail"
+    assert not [wait for wait in trail.waits if "counted" in wait.message], "nothing waits for that"
 
 
 async def test_a_count_that_cannot_begin_stops_nothing() -> None:
