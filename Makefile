@@ -125,7 +125,7 @@ node-long: venv ## ring 3, the long part: changes and reboots of a control plane
 vm: venv ## ring 4: a booted ostree system in QEMU (the first run makes its disks, minutes)
 	@$(VM_TESTS) -m "not long"
 
-vm-long: venv ## ring 4, the long part: a full /boot, power cuts at chance moments, everything on XFS, soft reboots, SELinux
+vm-long: venv ## ring 4, the long part: a full /boot, power cuts at chance moments, everything on XFS, soft reboots, SELinux, a TPM
 	@$(VM_TESTS) -m long
 
 # The longest first: `make -j2 integration` runs virtual machines beside the rings that mostly wait.

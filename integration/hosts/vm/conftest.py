@@ -109,18 +109,26 @@ def make_vm(
 ) -> Iterator[VmMaker]:
     """Makes machines, off, with a tree on `filesystem`. Unless `cold`, the first boot() goes on from a frozen guest.
 
-    The rest of the arguments goes to Vm (`media`, and for cold ones `memory` and `cpus`).
+    `kind` is another class of machine. The rest of the arguments goes to it (`media`, and for cold ones `memory` and
+    `cpus`).
     """
     with contextlib.ExitStack() as stack:
 
-        def make(tree: Tree = A, *, filesystem: str = "ext4", cold: bool = False, **options: Any) -> Vm:
+        def make(
+            tree: Tree = A,
+            *,
+            filesystem: str = "ext4",
+            cold: bool = False,
+            kind: Callable[..., Vm] = Vm,
+            **options: Any,
+        ) -> Vm:
             disk = make_image(tree, filesystem=filesystem)
             if cold:
-                vm = Vm(disk, accel=accel, **options)
+                vm = kind(disk, accel=accel, **options)
             else:
                 frozen = live.frozen(disk, say, accel=accel, **options)
                 stack.callback(frozen.close)
-                vm = frozen.vm()
+                vm = frozen.vm(kind)
             stack.callback(_finish, vm, request.node)
             return vm
 

@@ -72,6 +72,7 @@ class Hardware:
     media: Path | None = None  # raw, read-only, never throttled: the second disk
     memory: int = 1024  # MiB
     cpus: int = 1  # without KVM a second one crashes kernels that patch their own code: one of two boots
+    tpm: Path | None = None  # the control socket of a TPM 2.0 that swtpm emulates
 
 
 class Qemu:
@@ -180,6 +181,9 @@ def arguments(hardware: Hardware, kernel: Kernel) -> list[str]:
     if hardware.media is not None:
         argv += [*_drive("media", hardware.media, "raw", "on")]
         argv += ["-device", "virtio-blk-pci,drive=media,id=vdb,num-queues=1,serial=media"]
+    if hardware.tpm is not None:
+        argv += ["-chardev", f"socket,id=tpm,path={hardware.tpm}", "-tpmdev", "emulator,id=tpm0,chardev=tpm"]
+        argv += ["-device", "tpm-tis,tpmdev=tpm0"]
     if kernel.firmware is not None:
         # Last, so that the names of the other disks stay. With an index, the firmware connects this disk only.
         argv += [*_drive("esp", kernel.firmware.esp, "raw", "off")]
