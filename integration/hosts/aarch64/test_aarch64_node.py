@@ -18,6 +18,17 @@ UNLISTED = "/etc/unlisted.conf"
 SERVICE = "reloadable.service"
 SLOW = 300.0  # seconds for a command that starts the interpreter, on a machine with other work
 ELF_AARCH64 = (0xB7).to_bytes(2, "little")
+# The system calls have other numbers than on x86_64. ionice(1) has them from the C headers of its own architecture.
+PRIORITY = """\
+import glob, os, subprocess, sys
+sys.path += glob.glob("/usr/lib/nodeagent/lib/python3.*/site-packages")
+from nodeagent.fence.actuators.priorities import IDLE, IoPriority
+kernel = IoPriority()
+for value in (IDLE, 2 << 13 | 6):
+    kernel.set(os.getpid(), value)
+    assert kernel.get(os.getpid()) == value
+    sys.stdout.buffer.write(subprocess.check_output(["ionice", "-p", str(os.getpid())]))
+"""
 
 
 def config(name: str, shelf: RegistryDisk, **files: str) -> str:
@@ -41,6 +52,11 @@ def test_the_service_of_the_package_runs(node: Vm) -> None:
     assert updates.shown(status) == [f"{A.version} booted"]
     checks = json.loads(node.run(["nodeagent", "selfcheck", "--json"], check=False, timeout=SLOW).stdout)["checks"]
     assert [each for each in checks if each["result"] == "error"] == []
+
+
+def test_priorities_of_the_io_fence(node: Vm) -> None:
+    done = node.run(["/usr/lib/nodeagent/bin/python3", "-BIS", "-c", PRIORITY], timeout=SLOW)
+    assert done.stdout.splitlines() == ["idle", "best-effort: prio 6"]
 
 
 def test_a_file_and_the_restart_of_a_unit(node: Vm, shelf: RegistryDisk) -> None:
