@@ -31,7 +31,9 @@ OSTREE := integration/trees integration/standins/rpmostreed integration/hosts/os
 # Ring 3 pauses servers and reads clocks: not beside booting hosts. It mostly waits; each worker has its own servers.
 # Not in `make test`, `make long` and CI: the first build takes a quarter of an hour.
 INTERPRETER_TESTS := integration/package/test_source_interpreter.py
-RING2 := integration $(addprefix --ignore=,integration/cluster integration/hosts/node integration/hosts/vm $(OSTREE) $(INTERPRETER_TESTS))
+# On demand: without KVM for that architecture everything takes minutes.
+AARCH64 := integration/hosts/aarch64
+RING2 := integration $(addprefix --ignore=,integration/cluster integration/hosts/node integration/hosts/vm $(AARCH64) $(OSTREE) $(INTERPRETER_TESTS))
 # Each worker has a control plane and hosts with a kubelet.
 NODE_TESTS = $(PYTEST) -q --durations 10 -n 2 --dist load --maxschedchunk 1 integration/hosts/node
 OSTREE_TESTS = $(PYTEST) -q --durations 5 -n 4 --dist load --maxschedchunk 1 $(OSTREE)
@@ -41,10 +43,10 @@ ROOT := $(filter 0,$(shell id -u))
 TOOLS := packaging/tools.sh
 RING1 ?= tests
 
-.PHONY: help tools demo-tools venv demo demo-shell demo-vm demo-node test versions check format unit kills golden host long ostree ostree-long integration cluster cluster-tools node-tools node-long bootupd vm vm-long interpreter interpreter-twice interpreter-tests package rpm image wheel release bench bench-fallback bench-rest bench-rollout bench-fence docs clean
+.PHONY: help tools demo-tools venv demo demo-shell demo-vm demo-node test versions check format unit kills golden host long ostree ostree-long integration cluster cluster-tools node-tools node-long bootupd vm vm-long vm-aarch64 interpreter interpreter-twice interpreter-tests package rpm image wheel release bench bench-fallback bench-rest bench-rollout bench-fence docs clean
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 tools: ## the programs of this machine that any target needs, and the command that installs the missing ones
 	@$(TOOLS) list
@@ -127,6 +129,9 @@ vm: venv ## ring 4: a booted ostree system in QEMU (the first run makes its disk
 
 vm-long: venv ## ring 4, the long part: a full /boot, power cuts at chance moments, everything on XFS, soft reboots, SELinux, a TPM
 	@$(VM_TESTS) -m long
+
+vm-aarch64: venv ## ring 4 on aarch64, emulated: the package for it, a restart, a reboot, another OS; minutes, the first run more
+	@$(PYTEST) -q --durations 10 $(AARCH64)
 
 # The longest first: `make -j2 integration` runs virtual machines beside the rings that mostly wait.
 integration: vm-long cluster node-tools node-long bootupd ostree ostree-long kills long vm ## the rings that take longer, or need more than this machine has at first: see cluster-tools

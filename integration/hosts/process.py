@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from integration.hosts.errors import CommandFailed
 
 TAIL = 2000  # characters of a failed command's output that an error repeats
+
+_factor = 1.0
+
+
+@contextlib.contextmanager
+def slowed(factor: float) -> Iterator[None]:
+    """Multiply all deadlines: programs of another architecture are emulated, at a tenth of the speed."""
+    global _factor
+    kept, _factor = _factor, factor
+    try:
+        yield
+    finally:
+        _factor = kept
 
 
 def run(
@@ -28,6 +42,7 @@ def run(
     only nsenter would leave the command running inside the host.
     """
     name = shlex.join(shown or argv)
+    timeout *= _factor
     with subprocess.Popen(
         argv,
         stdin=subprocess.PIPE,

@@ -13,6 +13,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from elftools.elf.elffile import ELFFile
 
 from integration.hosts import requirements
 from integration.hosts.errors import Unavailable
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.long
 TIMEOUT = 300.0  # seconds; an emulated start takes ten times as long
 PYTHON = "/usr/lib/nodeagent/bin/python3"
 EMULATOR = "qemu-aarch64-static"
+PAGE = 1 << 16  # of the kernel-64k of RHEL
 SAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 # In a mount namespace of its own, so that nothing stays mounted. The loader needs /proc for $ORIGIN.
 ENTER = 'mount -t proc proc "$1/proc" && root=$1 && shift && exec chroot "$root" "$@"'
@@ -113,6 +115,17 @@ def test_has_the_same_code_as_the_package_of_this_machine(package: Package, root
         return {str(path.relative_to(own)): path.read_bytes() for path in own.rglob("*.pyc")}
 
     assert compiled(root) == compiled(package.tree)
+
+
+def test_kernels_with_pages_of_64_kib_load_it(root: Path) -> None:
+    alignments = {}
+    for path in sorted((root / "usr/lib/nodeagent").rglob("*")):
+        if path.is_file() and not path.is_symlink() and path.read_bytes()[:4] == b"\x7fELF":
+            with path.open("rb") as file:
+                segments = ELFFile(file).iter_segments("PT_LOAD")
+                alignments[path.name] = min(segment["p_align"] for segment in segments)
+    assert len(alignments) > 20
+    assert {name: found for name, found in alignments.items() if found % PAGE} == {}
 
 
 def test_version_and_plan(package: Package, root: Path) -> None:

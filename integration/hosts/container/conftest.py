@@ -89,13 +89,18 @@ def image(say: Callable[[str], None]) -> Iterator[Image]:
 @pytest.fixture(scope="session")
 def package(tmp_path_factory: pytest.TempPathFactory, say: Callable[[str], None]) -> Path:
     """The package's tar, built from the sources as they are unless that was done before."""
-    out = cache_directory() / "dist"
+    return built_package(tmp_path_factory.mktemp("package"), say)
+
+
+def built_package(directory: Path, say: Callable[[str], None], machine: str | None = None) -> Path:
+    """Return a copy in ``directory`` of the package for this machine, or for another architecture."""
+    out = cache_directory() / ("dist" if machine is None else f"dist-{machine}")
     out.mkdir(parents=True, exist_ok=True)
     with (out / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        say("building the package, unless nothing changed")
+        say(f"building the package{'' if machine is None else f' for {machine}'}, unless nothing changed")
         done = subprocess.run(
-            [sys.executable, BUILD, "--out", out],
+            [sys.executable, BUILD, "--out", out, *(() if machine is None else ("--machine", machine))],
             env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH},
             capture_output=True,
             text=True,
@@ -106,7 +111,7 @@ def package(tmp_path_factory: pytest.TempPathFactory, say: Callable[[str], None]
             unavailable(Unavailable(done.stderr.strip()))
         assert done.returncode == 0, done.stderr
         (newest,) = sorted(out.glob("nodeagent-*.tar.gz"), key=lambda path: path.stat().st_mtime)[-1:]
-        return Path(shutil.copy(newest, tmp_path_factory.mktemp("package")))
+        return Path(shutil.copy(newest, directory))
 
 
 @pytest.fixture(scope="session")

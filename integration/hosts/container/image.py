@@ -64,15 +64,19 @@ def cache_directory() -> Path:
     return (Path(home) if home else Path.home() / ".cache") / "nodeagent" / "host"
 
 
-def base_image(say: Say, *, unstable: bool = False) -> Image:
+def base_image(say: Say, *, unstable: bool = False, foreign: str | None = None) -> Image:
     """The operating system with the stand-in units of `guest/`. Raises Unavailable where no host can be booted.
 
-    `unstable` is Debian sid, as it was on the day when the layer was made.
+    `unstable` is Debian sid, as it was on the day when the layer was made. `foreign` is Debian's name of another
+    architecture, whose programs run here (`integration.hosts.emulation`).
     """
     requirements.ensure(say, build=False)
-    key = digest(code(recipe.__file__), recipe.architecture().encode(), *([code(apt.__file__)] if unstable else []))
+    architecture = foreign or recipe.architecture()
+    key = digest(code(recipe.__file__), architecture.encode(), *([code(apt.__file__)] if unstable else []))
     if unstable:
         system = layer("sid", key, lambda path: _build_unstable(path, say))
+    elif foreign is not None:
+        system = layer(f"system-{foreign}", key, lambda path: _build_foreign(path, foreign, say))
     else:
         system = layer("system", key, lambda path: _build_system(path, say))
     guest = layer(
@@ -93,9 +97,22 @@ def _build_system(path: Path, say: Say) -> None:
     requirements.ensure(say, build=True)
     say(f"building the base image of the test hosts ({recipe.SUITE}), about half a minute, once")
     started = time.monotonic()
-    # mmdebstrap brings apt to Fedora, with no archive of Debian in its settings.
-    recipe.build(path, apt.mirrors() if requirements.distribution() == "debian" else [], apt.options())
+    recipe.build(path, _mirrors(), apt.options())
     say(f"base image built in {time.monotonic() - started:.0f} s")
+
+
+def _build_foreign(path: Path, architecture: str, say: Say) -> None:
+    requirements.ensure(say, build=True)
+    say(f"building the base image for {architecture}, some minutes, once")
+    started = time.monotonic()
+    # Without the check, which wants one more program and the handler under the name that Debian gives it.
+    recipe.build(path, [f"--architectures={architecture}", "--skip=check/qemu", *_mirrors()], apt.options())
+    say(f"base image for {architecture} built in {time.monotonic() - started:.0f} s")
+
+
+def _mirrors() -> list[str]:
+    # mmdebstrap brings apt to Fedora, with no archive of Debian in its settings.
+    return apt.mirrors() if requirements.distribution() == "debian" else []
 
 
 def _build_unstable(path: Path, say: Say) -> None:

@@ -84,7 +84,7 @@ FILES = {
 def build(root: Path, mirrors: list[str], apt_options: list[str], suite: str = SUITE) -> None:
     """Make the root filesystem in `root`, which must not exist. No `mirrors` means mmdebstrap's own default.
 
-    A mirror may be a whole line of sources.list.
+    A mirror may be a whole line of sources.list, or an option of mmdebstrap.
     """
     process.run(
         [

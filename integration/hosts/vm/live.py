@@ -66,7 +66,7 @@ def frozen(
 
     # A guest in memory knows the very bytes of its disks.
     disks = [part for disk in (image, media) if disk is not None for part in (disk.key, disk.made)]
-    parts = [*disks, accel, _version()]
+    parts = [*disks, accel, _version(accel)]
     key = digest(
         *(part.encode() for part in parts),
         code(virtual_machine.__file__, qemu.__file__),
@@ -75,7 +75,8 @@ def frozen(
     return LiveImage(image, media, accel, layer("vm-live", key, build))
 
 
-def _version() -> str:
+def _version(accel: str) -> str:
     """Return the version of QEMU: another one may not understand the state."""
-    said: subprocess.CompletedProcess[bytes] = process.run([qemu.PROGRAM, "--version"], timeout=10)
-    return said.stdout.decode().splitlines()[0] + (shutil.which(qemu.PROGRAM) or "")
+    program = qemu.PLATFORMS[accel].program
+    said: subprocess.CompletedProcess[bytes] = process.run([program, "--version"], timeout=10)
+    return said.stdout.decode().splitlines()[0] + (shutil.which(program) or "")

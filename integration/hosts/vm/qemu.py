@@ -10,6 +10,8 @@ by a failure:
 - `iothread` and `num-queues=1`: the disk can then be throttled while the guest runs as one device with one queue.
 - `tsc_early_khz`: without KVM the guest's time stamp counter is that of this machine. A kernel that measures it on a
   busy machine may find an eighth of its frequency, and then all timeouts in the guest end too early.
+- `pauth-impdef` for aarch64: the cipher of the architecture for signed pointers is slow to emulate. That machine has no
+  `vmgenid` in QEMU 7.2.
 - the rest of the machine (SATA, USB, SMBus) is off because the guest's udev would load drivers for it for seconds.
 """
 
@@ -27,13 +29,32 @@ from integration.hosts.errors import HostGone, HostRingError
 from integration.hosts.vm.channel import Channel
 from integration.hosts.vm.qmp import Qmp
 
-PROGRAM = "qemu-system-x86_64"
 SOCKETS_TIMEOUT = 20.0  # seconds until QEMU listens; it first reads a kernel of 40 MB, on a machine that may be busy
 STATE_TIMEOUT = 120.0
-MACHINE = "q35,sata=off,smbus=off,vmport=off,usb=off,hpet=off"
-CPU = {"tcg": "Nehalem,-cx16", "kvm": "host"}
-ACCEL = {"tcg": "tcg,thread=multi", "kvm": "kvm"}
 PANIC = b"Kernel panic - not syncing"
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """The machine that QEMU emulates, and the way in which it does."""
+
+    accel: str
+    cpu: str
+    program: str = "qemu-system-x86_64"
+    machine: str = "q35,sata=off,smbus=off,vmport=off,usb=off,hpet=off"
+    devices: Sequence[str] = ("-device", "vmgenid,guid=auto")
+    options: str = ""  # of the kernel, with a blank before them
+
+
+PLATFORMS = {
+    "tcg": Platform("tcg,thread=multi", "Nehalem,-cx16"),
+    "kvm": Platform("kvm", "host"),
+    "aarch64": Platform(
+        *("tcg,thread=multi", "max,pauth-impdef=on", "qemu-system-aarch64", "virt"),
+        devices=(),
+        options=" console=ttyAMA0",
+    ),
+}
 
 
 class End(enum.Enum):
@@ -67,7 +88,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    accel: str  # a key of ACCEL
+    accel: str  # a key of PLATFORMS
     disk: Path  # qcow2, written to
     media: Path | None = None  # raw, read-only, never throttled: the second disk
     memory: int = 1024  # MiB
@@ -168,15 +189,16 @@ def clock_options(accel: str) -> str:
 
 
 def arguments(hardware: Hardware, kernel: Kernel) -> list[str]:
-    machine = MACHINE if kernel.firmware is None else f"{MACHINE},smm=on"
+    platform = PLATFORMS[hardware.accel]
+    machine = platform.machine if kernel.firmware is None else f"{platform.machine},smm=on"
     argv = [
-        *(PROGRAM, "-M", machine, "-accel", ACCEL[hardware.accel], "-cpu", CPU[hardware.accel]),
+        *(platform.program, "-M", machine, "-accel", platform.accel, "-cpu", platform.cpu),
         *("-smp", str(hardware.cpus), "-m", str(hardware.memory)),
         *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-rtc", "base=utc,clock=host"),
         *_started(hardware, kernel),
         *("-object", "iothread,id=io0", *_drive("disk", hardware.disk, "qcow2", "off")),
         *("-device", "virtio-blk-pci,drive=disk,id=vda,iothread=io0,num-queues=1,serial=system"),
-        *("-device", "virtio-rng-pci", "-device", "vmgenid,guid=auto", "-device", "virtio-serial-pci"),
+        *("-device", "virtio-rng-pci", *platform.devices, "-device", "virtio-serial-pci"),
     ]
     if hardware.media is not None:
         argv += [*_drive("media", hardware.media, "raw", "on")]
@@ -202,7 +224,7 @@ def _started(hardware: Hardware, kernel: Kernel) -> Sequence[str]:
         )
     argv = ["-kernel", str(kernel.image)]
     if kernel.initrd is not None:
-        options = f"{kernel.options}{clock_options(hardware.accel)}"
+        options = f"{kernel.options}{clock_options(hardware.accel)}{PLATFORMS[hardware.accel].options}"
         argv += ["-initrd", str(kernel.initrd), "-append", options]
     return argv
 

@@ -33,7 +33,8 @@ def accelerator(kernel: Path) -> str:
         return "tcg"
     with tempfile.TemporaryDirectory() as scratch:
         serial = Path(scratch) / "serial"
-        argv = [qemu.PROGRAM, "-M", qemu.MACHINE, "-accel", "kvm", "-cpu", "host", "-m", "256", "-nodefaults"]
+        kvm = qemu.PLATFORMS["kvm"]
+        argv = [kvm.program, "-M", kvm.machine, "-accel", kvm.accel, "-cpu", kvm.cpu, "-m", "256", "-nodefaults"]
         argv += ["-display", "none", "-no-reboot", "-serial", f"file:{serial}", "-kernel", str(kernel)]
         argv += ["-append", "console=ttyS0 panic=-1"]
         try:
