@@ -51,7 +51,8 @@ def test_the_service_of_the_package_runs(node: Vm) -> None:
     assert (status["phase"], status["current"]) == ("Idle", "a")
     assert updates.shown(status) == [f"{A.version} booted"]
     checks = json.loads(node.run(["nodeagent", "selfcheck", "--json"], check=False, timeout=SLOW).stdout)["checks"]
-    assert [each for each in checks if each["result"] == "error"] == []
+    assert checks
+    assert [each for each in checks if each["result"] not in ("ok", "skipped")] == []
 
 
 def test_priorities_of_the_io_fence(node: Vm) -> None:

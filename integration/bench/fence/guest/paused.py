@@ -12,8 +12,10 @@ from __future__ import annotations
 import contextlib
 import glob
 import json
+import signal
 import sys
 import time
+from collections.abc import Callable
 
 LOOK = 0.05  # seconds
 MANY = 4  # items in a look, with which a pause begins
@@ -37,6 +39,15 @@ def main(cgroup: str, result: str) -> None:
         with contextlib.suppress(FileNotFoundError), open(f"{cgroup}/cgroup.freeze", "w") as file:  # noqa: PTH123
             file.write(value)
 
+    # systemd may end this in a pause. A group that stays frozen would stop the next staging.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit())
+    try:
+        watch(freeze, result)
+    finally:
+        freeze("0")
+
+
+def watch(freeze: Callable[[str], None], result: str) -> None:
     with open(result, "w") as out:  # noqa: PTH123
         last = pushed()
         while True:
