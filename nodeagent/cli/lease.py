@@ -25,11 +25,11 @@ def run(args: argparse.Namespace) -> int:
     elif lease is None:
         print("the lease on this host has no holder")
     else:
-        _describe(lease)
+        describe_lease(lease)
     return 0
 
 
-def _describe(lease: dict[str, Any]) -> None:
+def describe_lease(lease: dict[str, Any]) -> None:
     now = local_now()
     rows = [("holder", lease["holder"]), ("operation", lease.get("operation", "")), ("reason", lease["reason"])]
     rows += [("backend", lease["backend"])]

@@ -10,6 +10,7 @@ from nodeagent.cli import _offline
 from nodeagent.cli._client import ABSENCE, Client, ask
 from nodeagent.cli._io import emit, printable, warn
 from nodeagent.cli._render import ago, clock, local_now, local_times
+from nodeagent.cli.lease import describe_lease
 from nodeagent.errors import InvalidInput, Refused
 from nodeagent.reasons import Reason, hint
 
@@ -60,8 +61,12 @@ def run(args: argparse.Namespace) -> int:
         active = ours if found is None else found["state"] not in ("planned", "ending")
         about = {"active": active, "lease": lease if ours else None, "maintenance": found}
         emit({"schema": "nodeagent/maintenance/v1", **about})
+    elif found is None and ours:
+        # The store of this host was lost, and the lease in the cluster was not.
+        print(UNDER_WAY)
+        describe_lease(lease)
     elif found is None:
-        print(UNDER_WAY if ours else "no maintenance is under way")
+        print("no maintenance is under way")
     else:
         _describe(found)
     return 0

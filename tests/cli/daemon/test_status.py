@@ -186,6 +186,9 @@ def test_without_a_daemon_the_store_is_read(cli: Cli, bus_address: str, store: P
     assert cli("history", "--json").json["totals"] == {"updates": 1, "reboots": 0, "reboots_avoided": 1}
     assert cli("lease", "show", "--json").json["lease"]["reason"] == "disk swap"
     assert cli("maintenance", "status", "--json").json["active"] is True
+    assert "reason     disk swap\n" in cli("maintenance", "status").out, (
+        "that of the lease, without a note in the store"
+    )
     assert store.read_bytes() == before
 
 
