@@ -39,6 +39,7 @@ from nodeagent.settings.schema import KEYS, Settings, flatten
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
 figures = importlib.import_module("figures")
+findings = importlib.import_module("findings")
 before_now = importlib.import_module("mistakes")
 EXAMPLES = ROOT / "docs/examples"
 RECOMMENDED = ROOT / "systemd/usr/lib/nodeagent/policy-recommended.yaml"
@@ -437,6 +438,7 @@ SUMMARY = re.compile("disruption: |avoidable: |unlisted: ")
 PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/development/changes.md": {"changes": changes},
     "docs/development/mistakes.md": {"mistakes": mistakes},
+    "docs/development/regressions.md": {"regressions": findings.page},
     "README.md": {"plan": plan},
     "docs/explanation/plans.md": {"example-plan": plan_with_policy, "sysctl": sysctl_keys},
     "docs/reference/commands.md": {"commands": commands},

@@ -155,6 +155,10 @@ def ordinary(scene: Scene) -> None:
     scene.pod("sourced", kind="", annotations={"kubernetes.io/config.source": "file"})
 
 
+@pytest.mark.finding(
+    "kubectl",
+    "A drain evicts and leaves the same pods as the real `kubectl drain` with the same options.",
+)
 async def test_the_same_pods_go_and_stay(pair: Pair) -> None:
     outcome = await pair.drained(ordinary, FORCE, EMPTY_DIR)
     assert outcome.done
@@ -180,12 +184,20 @@ def budgets(scene: Scene) -> None:
         scene.cluster.admin.patch(f"{path}/status", {"status": {"currentHealthy": 0, "observedGeneration": 2}})
 
 
+@pytest.mark.finding(
+    "kubectl",
+    "A drain evicts and leaves the same pods as the real `kubectl drain` with the same options.",
+)
 async def test_budgets_keep_the_same_pods(pair: Pair) -> None:
     outcome = await pair.drained(budgets, FORCE, EMPTY_DIR, timeout=BLOCKED)
     assert not outcome.done
     assert outcome.left == ["healthy", "none", "two"]
 
 
+@pytest.mark.finding(
+    "kubectl",
+    "A drain evicts and leaves the same pods as the real `kubectl drain` with the same options.",
+)
 @pytest.mark.parametrize(("options", "kept"), [((EMPTY_DIR,), "bare"), ((FORCE,), "scratch"), ((), "orphan")])
 async def test_what_is_protected_keeps_all_pods(pair: Pair, options: tuple[str, ...], kept: str) -> None:
     def make(scene: Scene) -> None:

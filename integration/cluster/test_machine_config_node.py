@@ -41,6 +41,10 @@ def there(cluster: Cluster, node: str) -> dict[str, str]:
     return {entry["type"]: entry["status"] for entry in status.get("conditions", ())}
 
 
+@pytest.mark.finding(
+    "B7",
+    "The status of the MachineConfigNode of the node is written, in the order of the machine-config-daemon.",
+)
 async def test_an_update_passes_the_schema_in_each_phase(cluster: Cluster, node: str) -> None:
     make_machine_config_node(cluster, node)
     pinned = {

@@ -209,6 +209,7 @@ def evict(pod: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {**eviction(pod), **changes}
 
 
+@pytest.mark.finding("R16-rbac", "An agent evicts pods of its own node only, each by its uid.")
 @pytest.mark.parametrize("connect", [by_token, by_certificate])
 async def test_an_agent_evicts_pods_of_its_own_node_only(
     installed: Cluster, node: str, make_node: Any, connect: Any
@@ -263,6 +264,7 @@ async def evictions_in_force(cluster: Cluster, space: str, node: str) -> None:
 async def yes() -> None: ...
 
 
+@pytest.mark.finding("R16-rbac", "An agent evicts pods of its own node only, each by its uid.")
 async def test_a_drain_by_an_agent_meets_no_refusal_of_the_policy(
     installed: Cluster, node: str, make_node: Any
 ) -> None:
@@ -291,6 +293,10 @@ def terminated(cluster: Cluster, space: str) -> None:
             cluster.admin.end_pod(f"{pods}/{pod['metadata']['name']}")
 
 
+@pytest.mark.finding(
+    "R16-rbac",
+    "An agent changes its own hook on the Machine of its own Node, and nothing else of any Machine.",
+)
 @pytest.mark.parametrize(
     "change",
     [
@@ -316,6 +322,10 @@ async def test_an_agent_changes_nothing_of_its_machine_but_its_hook(
             await client.patch(MACHINES.format("default", node), change)
 
 
+@pytest.mark.finding(
+    "R16-rbac",
+    "An agent changes its own hook on the Machine of its own Node, and nothing else of any Machine.",
+)
 async def test_an_agent_changes_the_machine_of_its_own_node_only(installed: Cluster, node: str, make_node: Any) -> None:
     await in_force(installed)
     other = make_node()

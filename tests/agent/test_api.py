@@ -314,6 +314,7 @@ async def test_lines_of_a_file_that_not_all_may_read_are_not_counted_for_all() -
         assert next(c for c in answer["changes"] if c["key"] == "/etc/secret")["details"][0] == content
 
 
+@pytest.mark.finding("A3", "`plan FILE` shows what a config does to this host, with the checks of `apply`.")
 async def test_plan_is_refused_as_apply_is() -> None:
     host = await at_old()
     digest = host.add(config("tagged", os_image_url="quay.example/os:latest"))

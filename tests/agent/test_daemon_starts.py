@@ -60,6 +60,7 @@ async def phase(client: Client) -> str:
         return ""
 
 
+@pytest.mark.finding("R5", "Invalid settings at a start are a problem in the status; the last valid settings are used.")
 @acts_as_root
 async def test_invalid_settings_are_replaced_by_the_last_valid_ones(host: WholeDaemon) -> None:
     host.settings.write_text(host.settings.read_text() + "on_failure: degraded\n")
@@ -84,6 +85,7 @@ async def test_an_obsolete_setting_is_only_a_warning(host: WholeDaemon, capsys: 
     assert "fence.floor is no longer a setting" in capsys.readouterr().err
 
 
+@pytest.mark.finding("R5", "Where no valid settings were ever known, the daemon is up, Degraded, and changes nothing.")
 @acts_as_root
 async def test_without_valid_settings_it_does_nothing_until_there_are_some(host: WholeDaemon) -> None:
     good = host.settings.read_text()
@@ -150,6 +152,10 @@ async def is_useful(host: WholeDaemon, *, works: bool = True) -> dict[str, Any]:
     return status
 
 
+@pytest.mark.finding(
+    "R5, R9",
+    "Damaged settings, policy, desired config or store: the daemon is ready, with a useful status.",
+)
 @pytest.mark.parametrize("way", damage.FILES)
 async def test_damaged_settings(host: WholeDaemon, way: str) -> None:
     await lived_in(host)
@@ -162,6 +168,14 @@ async def test_damaged_settings(host: WholeDaemon, way: str) -> None:
     assert [problem["topic"] for problem in status["problems"]] == [] if fine else ["settings"]
 
 
+@pytest.mark.finding(
+    "R5, R9",
+    "Damaged settings, policy, desired config or store: the daemon is ready, with a useful status.",
+)
+@pytest.mark.finding(
+    "R5, R9",
+    "Damaged settings, policy, desired config or store: the daemon is ready, with a useful status.",
+)
 @acts_as_root
 @pytest.mark.parametrize("name", ["policy", "desired"])
 async def test_damaged_policy_and_desired_config(host: WholeDaemon, name: str) -> None:
@@ -178,6 +192,11 @@ async def test_damaged_policy_and_desired_config(host: WholeDaemon, name: str) -
         assert status["daemon"] == "running", way
 
 
+@pytest.mark.finding(
+    "R6, R12",
+    "A damaged restore log of the fence does not keep the agent from starting, and names of processes and mount "
+    "points of any bytes do not switch the fence off.",
+)
 @acts_as_root
 async def test_a_damaged_restore_log_of_the_fence(host: WholeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
     await lived_in(host)
@@ -193,6 +212,11 @@ async def test_a_damaged_restore_log_of_the_fence(host: WholeDaemon, monkeypatch
         assert (status["phase"], status["reason"]) == ("Degraded", "VerifyFailed"), way
 
 
+@pytest.mark.finding(
+    "R5, R12",
+    "A bug in the start, in a maintenance or in a change of the etcd member is reported and tried again; it does not "
+    "end each new process.",
+)
 async def test_a_bug_in_the_start_is_shown(host: WholeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
     sweep = tidying.sweep
 
@@ -211,6 +235,11 @@ async def test_a_bug_in_the_start_is_shown(host: WholeDaemon, monkeypatch: pytes
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.finding(
+    "R5, R12",
+    "A bug in the start, in a maintenance or in a change of the etcd member is reported and tried again; it does not "
+    "end each new process.",
+)
 @pytest.mark.parametrize("manager", [MaintenanceManager, MemberManager])
 async def test_a_bug_in_what_continues_from_the_store_does_not_end_the_daemon(
     host: WholeDaemon, manager: type, monkeypatch: pytest.MonkeyPatch
@@ -230,6 +259,10 @@ async def test_a_bug_in_what_continues_from_the_store_does_not_end_the_daemon(
         assert (await client.status())["daemon"] == "running"
 
 
+@pytest.mark.finding(
+    "R16-rows",
+    "Rows that are damaged in any way, also nested too deep, leave the daemon up with a status.",
+)
 @acts_as_root
 async def test_damaged_rows(host: WholeDaemon) -> None:
     await lived_in(host)
@@ -249,9 +282,17 @@ async def test_damaged_rows(host: WholeDaemon) -> None:
                 assert (status["phase"], status["reason"]) == ("Degraded", "StoreCorrupt"), (column, way)
 
 
+@pytest.mark.finding(
+    "R5, R9",
+    "Damaged settings, policy, desired config or store: the daemon is ready, with a useful status.",
+)
 @pytest.mark.parametrize(
     "way",
     [pytest.param(way, marks=needs_root if way == "of another user" else ()) for way in damage.STORE_FILES],
+)
+@pytest.mark.finding(
+    "R5, R9",
+    "Damaged settings, policy, desired config or store: the daemon is ready, with a useful status.",
 )
 async def test_damaged_store(host: WholeDaemon, way: str) -> None:
     await lived_in(host)
@@ -288,6 +329,10 @@ async def on(host: WholeDaemon, current: ConfigSource) -> None:
         await store.promote(Record(), current.digest, entry(1))
 
 
+@pytest.mark.finding(
+    "R9",
+    "A current config that a newer version rejects is read leniently, or counts as unknown; a new one is applied.",
+)
 @acts_as_root
 @pytest.mark.usefixtures("logind")
 @pytest.mark.parametrize("more", ["  unknownKey: 1\n", "x: [\n"])
@@ -332,6 +377,10 @@ async def test_a_current_config_that_this_version_rejects(
         assert caught.value.reason == "InvalidInput"
 
 
+@pytest.mark.finding(
+    "R16-record",
+    "A record of a newer version is kept, with what its update holds, until an operator applies a config.",
+)
 @acts_as_root
 @pytest.mark.usefixtures("logind")
 async def test_a_record_of_a_newer_version_is_held_until_an_operator_decides(host: WholeDaemon) -> None:
@@ -366,6 +415,7 @@ async def test_a_record_of_a_newer_version_is_held_until_an_operator_decides(hos
         assert await store.note("record-set-aside") == newer
 
 
+@pytest.mark.finding("R16-rows", "A damaged row of the lease means that the lease is held.")
 @acts_as_root
 async def test_a_damaged_lease_is_held_until_an_operator_ends_it(host: WholeDaemon) -> None:
     await on(host, source("old"))

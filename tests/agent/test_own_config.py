@@ -41,6 +41,10 @@ class TestSettings:
         checker = OwnConfig(Settings(**settings), [self.vendor, self.admin])
         return list(await checker.check(having(old), having(new)))
 
+    @pytest.mark.finding(
+        "R5",
+        "Settings that a config brings are merged with those of the host and checked before the first write.",
+    )
     @pytest.mark.parametrize(
         ("text", "words"),
         [
@@ -108,12 +112,17 @@ class TestPolicy:
         found = match(policy, Change("file", "/etc/x", ChangeKind.MODIFIED))
         return str(found.entry.actions[0].type) if found else ""
 
+    @pytest.mark.finding(
+        "R8",
+        "A policy is validated before it is written, and the plan uses the one that the config brings.",
+    )
     async def test_the_policy_that_the_config_brings_counts(self) -> None:
         self.write("files: [{path: /etc/x, actions: [{type: Reboot}]}]")
         brought = {str(self.path): "files: [{path: /etc/x, actions: [{type: None}]}]"}
         assert await self.verb({}, {}) == "Reboot"
         assert await self.verb({}, brought) == "None"
 
+    @pytest.mark.finding("R8", "An invalid policy of the host is put right by a config and by a rollback.")
     async def test_an_invalid_one_is_put_right_by_a_config(self) -> None:
         bad, good = {str(self.path): "files: 5"}, {str(self.path): "files: [{path: /etc/x, actions: [{type: None}]}]"}
         self.write("files: 5")
@@ -266,6 +275,7 @@ class OwnPolicy(Host):
         return replace(POLICY, files={"/etc/self": Entry("/etc/self", actions)})
 
 
+@pytest.mark.finding("R4", "An action on our own unit comes once, after the update is closed.")
 @pytest.mark.looptime
 async def test_an_action_on_our_own_unit_comes_once_after_the_update() -> None:
     host = OwnPolicy(World(units={"app.service": FakeUnit(), "nodeagent.service": FakeUnit()}))

@@ -30,6 +30,10 @@ def logged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return entries
 
 
+@pytest.mark.finding(
+    "R12",
+    "A task that only reports starts again after any error, and a sink that raises harms nothing else.",
+)
 @pytest.mark.looptime
 @pytest.mark.parametrize(
     "error",
@@ -82,6 +86,10 @@ async def test_cancelling_ends_it() -> None:
         await task
 
 
+@pytest.mark.finding(
+    "R12",
+    "A task that only reports starts again after any error, and a sink that raises harms nothing else.",
+)
 def test_a_sink_that_fails_keeps_neither_the_update_nor_other_sinks(logged: list[str]) -> None:
     report, seen = Report(Status()), list[type[Event]]()
 

@@ -168,6 +168,7 @@ def test_nothing_heavy_is_imported(options: list[str], configs: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "\n")
 
 
+@pytest.mark.finding("A7", "Usage errors name the command, close names, and what there is instead of foreign options.")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -208,6 +209,7 @@ def test_usage_errors_have_a_hint(words: list[str], said: list[str], capsys: pyt
     assert "_count" not in printed
 
 
+@pytest.mark.finding("A7", "`--version` and `help` work.")
 def test_arguments_of_other_programs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("nodeagent ")

@@ -179,6 +179,11 @@ def given(tmp_path: Path, wrong: Spec | str | bytes) -> list[str]:
     return ["plan", "--from", str(good), "--to", str(bad)]
 
 
+@pytest.mark.finding("E", "Mistakes of people who write configs: exit status, reason, place and words of each.")
+@pytest.mark.finding(
+    "E-mode",
+    "A problem of an entry names its path, not only its index; a mode in quotes is called that.",
+)
 @pytest.mark.parametrize("case", MISTAKES)
 def test_a_mistake_is_refused_with_its_place(
     case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], golden: Golden
@@ -217,6 +222,7 @@ def test_a_likely_mistake_is_a_warning(
     assert said == f"warning: {warning['path']} {warning['message']}"
 
 
+@pytest.mark.finding("A7", "Many equal problems are grouped; no problem is reported twice in one line.")
 def test_many_alike_are_grouped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One replacement in an editor that went wrong."""
     wrong = document(*(entry(f"/etc/f{index}", mode="0644") for index in range(117)), entry("/usr/x"))

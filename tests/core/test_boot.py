@@ -8,6 +8,11 @@ from nodeagent.core.boot import identity, kernel_boot, soft_reboots
 from nodeagent.core.coordination.maintenance import Maintenance, MaintenanceState
 from nodeagent.core.report.status import Status, status_to_dict
 
+pytestmark = pytest.mark.finding(
+    "soft-reboots",
+    "The identity of a boot has the count of soft reboots, from every systemd, also where PID 1 is busy.",
+)
+
 KERNEL = "0d3f4c1e-6a0b-4c55-9f5f-000000000001"
 
 

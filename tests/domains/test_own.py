@@ -23,6 +23,12 @@ def refusals(*entries: FileEntry | UnitEntry) -> list[str]:
     return [f"{problem.path}: {problem.message}" for problem in found]
 
 
+@pytest.mark.finding(
+    "R5",
+    "A config that masks, empties or breaks our unit, the bus or the first targets of a boot is refused: by a unit, a"
+    " drop-in (of a type of units, too), a policy of the bus, or actions that polkit cannot read. Rules of polkit are"
+    " programs and are not checked: root needs none of them.",
+)
 @pytest.mark.parametrize(
     ("path", "content", "words"),
     [

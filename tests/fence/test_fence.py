@@ -310,6 +310,11 @@ def test_the_ground_is_of_the_first_path_that_is_there(tmp_path: Path) -> None:
     assert FILESYSTEM((str(tmp_path / "none"),))[0] == ""
 
 
+@pytest.mark.finding(
+    "R6, R12",
+    "A damaged restore log of the fence does not keep the agent from starting, and names of processes and mount "
+    "points of any bytes do not switch the fence off.",
+)
 def test_names_of_mount_points_are_those_of_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = tmp_path / "mountinfo"
     mounts.write_bytes(b"27 1 254:0 / / rw - ext4 /dev/vda rw\n33 27 0:33 / /home/u/\xff\x0c rw - fuse.x x rw\n")

@@ -32,6 +32,10 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     over.set()
 
 
+@pytest.mark.finding(
+    "R16-dns",
+    "A name server that does not answer neither holds up the end of the daemon nor fills the journal.",
+)
 def test_the_end_does_not_wait_for_a_look_up(silent: list[str]) -> None:
     async def work() -> None:
         with pytest.raises(TimeoutError):
@@ -72,6 +76,10 @@ def test_answers_and_failures_arrive() -> None:
         runner.run(work())
 
 
+@pytest.mark.finding(
+    "R16-dns",
+    "A name server that does not answer neither holds up the end of the daemon nor fills the journal.",
+)
 def test_a_look_up_that_was_given_up_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
     log.setup()
     failure = {"message": "gaierror exception in shielded future", "exception": socket.gaierror(-3, "Temporary")}

@@ -111,6 +111,11 @@ async def test_one_slot_for_two_hosts(server: FleetServer) -> None:
     assert server.held == {"default": {OTHER}}
 
 
+@pytest.mark.finding(
+    "B1",
+    "A FleetLock server that answers `steady-state` with 423 because another host has the slot has done what was "
+    "requested.",
+)
 async def test_giving_back_while_another_host_has_the_slot(server: FleetServer) -> None:
     server.poseidon, server.full = True, 423
     await client(server, OTHER).lock()
@@ -119,6 +124,11 @@ async def test_giving_back_while_another_host_has_the_slot(server: FleetServer) 
     assert server.held == {"default": {OTHER}}
 
 
+@pytest.mark.finding(
+    "B1",
+    "A FleetLock server that answers `steady-state` with 423 because another host has the slot has done what was "
+    "requested.",
+)
 @pytest.mark.parametrize("status", [409, 423, 429, 500])
 async def test_giving_back_is_done_only_where_the_server_says_so(server: FleetServer, status: int) -> None:
     await client(server).lock()
@@ -130,6 +140,7 @@ async def test_giving_back_is_done_only_where_the_server_says_so(server: FleetSe
     assert server.held == {"default": set()}
 
 
+@pytest.mark.finding("B6", "`internal_error` is a fault of the FleetLock server, not a slot that is held.")
 @pytest.mark.parametrize("call", ["lock", "unlock"])
 async def test_an_internal_error_is_a_fault_of_the_server_and_no_refusal(server: FleetServer, call: str) -> None:
     server.answers = [answer(500, {"kind": "internal_error", "value": "error getting reboot lease"})] * ATTEMPTS

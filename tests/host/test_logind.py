@@ -157,6 +157,11 @@ async def test_soft_reboot(bus: Bus, private_bus: PrivateBus, version: int, forc
     await manager.stop()
 
 
+@pytest.mark.finding(
+    "soft-reboots",
+    "A fallback is soft only where services are all that matters, and where it starts the same system; an old logind "
+    "never reboots fully instead.",
+)
 @pytest.mark.parametrize("version", [252, 246, 239])
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("users", [False, True])
@@ -318,6 +323,10 @@ async def test_stopped_while_users_have_their_time(logind: Logind, manager: Fake
     assert not manager.going_down
 
 
+@pytest.mark.finding(
+    "R11",
+    "The lease is checked again right before logind is called, after the warning; slot and etcd as well.",
+)
 async def test_the_last_word_comes_after_the_time_of_the_users(logind: Logind, manager: FakeLogind) -> None:
     manager.sessions = {"3": "user"}
     at: list[tuple[str, ...]] = []
@@ -331,6 +340,10 @@ async def test_the_last_word_comes_after_the_time_of_the_users(logind: Logind, m
     assert manager.going_down
 
 
+@pytest.mark.finding(
+    "R11",
+    "A lease that is lost while users are warned of a reboot stops it, and the warning is cancelled.",
+)
 @pytest.mark.parametrize("users", [{}, {"3": "user"}])
 async def test_a_last_word_that_says_no_takes_the_warning_back(
     logind: Logind, manager: FakeLogind, users: dict[str, str]
@@ -427,6 +440,7 @@ async def test_polkit_that_would_ask_root_for_a_password(
         assert systemd.calls == [("StartUnit", ["reboot.target", "replace-irreversibly"])]
 
 
+@pytest.mark.finding("R3", "A bus that cannot be reached does not mean that nothing inhibits a reboot.")
 async def test_a_bus_that_is_away_does_not_mean_that_nothing_inhibits(tmp_path: Path) -> None:
     async with Bus(f"unix:path={tmp_path}/none", connect_for=0.1) as bus:
         with pytest.raises(ServiceUnavailable) as caught:
@@ -475,6 +489,7 @@ async def test_direct_leaves_logind_out(logind: Logind, manager: FakeLogind, pri
     assert confirmed == [True]
 
 
+@pytest.mark.finding("R3", "A logind that lost its connection to the bus is restarted.")
 @pytest.mark.parametrize(("active", "restarted"), [("active", True), ("activating", False)])
 async def test_a_logind_that_lost_the_bus_is_restarted(
     logind: Logind, manager: FakeLogind, private_bus: PrivateBus, active: str, restarted: bool

@@ -15,7 +15,14 @@ from tests.host.fake_systemd import FakeSystemd
 from tests.support.fake_peer import DBusFault
 from tests.support.fixtures import PrivateBus
 
-pytestmark = pytest.mark.usefixtures("no_leaked_fds")
+pytestmark = [
+    pytest.mark.usefixtures("no_leaked_fds"),
+    pytest.mark.finding(
+        "soft-reboots",
+        "A fallback is soft only where services are all that matters, and where it starts the same system; an"
+        " old logind never reboots fully instead.",
+    ),
+]
 
 ROOT_LINE = "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw\n"
 MOUNT_LINE = "91 24 0:45 / /run/nextroot ro,relatime shared:9 - overlay composefs ro\n"

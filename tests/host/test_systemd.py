@@ -86,6 +86,7 @@ def unmet(*conditions: tuple[str, bool, bool, str, int], tested: int = 1) -> dic
     }
 
 
+@pytest.mark.finding("A1", "The condition is named, although systemd unloads a unit that nothing refers to.")
 @pytest.mark.parametrize(
     ("properties", "said"),
     [
@@ -334,6 +335,7 @@ async def test_daemon_reload_of_a_manager_that_hangs(systemd: Systemd, manager: 
     assert (caught.value.reason, caught.value.service) == ("BusTimeout", "systemd")
 
 
+@pytest.mark.finding("R3, R10", "A restart whose result was lost is not done twice.")
 @pytest.mark.parametrize(
     ("since", "active", "kind", "again"),
     [
@@ -437,6 +439,10 @@ async def test_unit_files(systemd: Systemd, manager: FakeSystemd) -> None:
     ]
 
 
+@pytest.mark.finding(
+    "R16-links",
+    "Links of enabled, disabled and masked units are synced before the step counts as done.",
+)
 async def test_links_of_units_are_durable_when_the_call_returns(
     systemd: Systemd, manager: FakeSystemd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

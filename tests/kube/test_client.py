@@ -167,6 +167,7 @@ async def test_an_answer_that_is_no_object_is_no_success(connect: Connect) -> No
                 await kube.patch("/x", {})
 
 
+@pytest.mark.finding("R12", "An answer of the API server has a limit in bytes, objects and shape.")
 @pytest.mark.parametrize(
     "text",
     [
@@ -190,6 +191,7 @@ async def test_an_odd_answer_is_a_fault_of_the_server(connect: Connect, text: st
             await kube.items("/x")
 
 
+@pytest.mark.finding("R12", "An answer of the API server has a limit in bytes, objects and shape.")
 async def test_an_answer_is_read_up_to_a_limit(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "MAX_ANSWER", 1000)
     async with serving(Answer(200, {"data": "x" * 900})) as server, connect(server) as kube:
@@ -199,6 +201,7 @@ async def test_an_answer_is_read_up_to_a_limit(connect: Connect, monkeypatch: py
             await kube.patch("/x", {})
 
 
+@pytest.mark.finding("R12", "An answer of the API server has a limit in bytes, objects and shape.")
 async def test_a_list_without_end_is_given_up(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "MAX_ITEMS", 10)
     page = Answer(body={"metadata": {"continue": "more"}, "items": [{"n": 1}] * 3})
@@ -286,6 +289,7 @@ async def test_an_invalid_kubeconfig_is_named_and_not_quoted(tmp_path: Path, tex
     assert SECRET not in caught.value.message
 
 
+@pytest.mark.finding("A7", "A kubeconfig that is not there is a plain sentence, and exit status 2.")
 async def test_no_kubeconfig(tmp_path: Path) -> None:
     async with KubeClient(ClusterAccess(str(tmp_path / "none")), Clock()) as kube:
         with pytest.raises(Terminal, match=r"^[^ ]+: No such file or directory$"):

@@ -140,6 +140,11 @@ TABLE = [
 ]
 
 
+@pytest.mark.finding(
+    "R5, R12",
+    "Settings, and YAML and TOML of other programs, are invalid where a value does not fit its tag, is half a "
+    "surrogate pair or has too many digits; no other error leaves their readers.",
+)
 @pytest.mark.parametrize(("text", "expected"), TABLE, ids=[text[:30] for text, _ in TABLE])
 def test_what_is_wrong_is_reported_with_file_line_and_key(text: str, expected: str, tmp_path: Path) -> None:
     assert problems(text, tmp_path) == [expected]

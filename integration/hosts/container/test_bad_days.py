@@ -153,6 +153,10 @@ def test_a_full_state_directory(node: Host) -> None:
     assert node.reboots == 0
 
 
+@pytest.mark.finding(
+    "R13",
+    "A store that fails while an update is under way is reported and tried again; the daemon stays up.",
+)
 @pytest.mark.long
 @pytest.mark.slow
 def test_the_state_directory_fills_in_the_middle(slow_node: Host) -> None:

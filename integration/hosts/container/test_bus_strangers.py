@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.container.container_host import Host
 from integration.hosts.nodeagent_client import machine_config, outcomes, wait_done
@@ -60,6 +62,7 @@ def peak_mb(host: Host) -> int:
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")) // 1024
 
 
+@pytest.mark.finding("R1", "A 30 MB message of any user costs the daemon no memory and no time, whatever it holds.")
 def test_a_message_of_thirty_megabytes(node: Host) -> None:
     body = array_of_variants(LARGE)
     before, pid = cpu_seconds(node), main_pid(node)
@@ -82,6 +85,7 @@ def test_a_message_of_thirty_megabytes(node: Host) -> None:
     assert node.unit(agent.UNIT, "NRestarts")["NRestarts"] == "0"
 
 
+@pytest.mark.finding("R14", "Calls of others that wait for polkit leave slots for root.")
 def test_calls_that_wait_for_polkit_leave_room_for_root(node: Host) -> None:
     """A polkit that does not answer keeps every call of others waiting."""
     node.run(["systemctl", "start", "polkit.service"])

@@ -196,6 +196,10 @@ def described(chaos: Chaos, name: str) -> Iterator[None]:
         raise
 
 
+@pytest.mark.finding(
+    "R3, R10",
+    "Updates end well among random restarts, kills and hangs of bus, systemd, logind, polkit, journald and agent.",
+)
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.container.configs import POLICY_JSON, SIGNED, SSH_KEY
 from integration.hosts.container.conftest import HostMaker
@@ -144,6 +146,10 @@ def test_drift_is_repaired_where_that_is_set(make_node: HostMaker) -> None:
     assert host.reboots == 0
 
 
+@pytest.mark.finding(
+    "R15a",
+    "The owner of a directory blocks the files in it, and no other file, update, revert or start.",
+)
 def test_the_owner_of_a_directory_blocks_that_file_only(make_node: HostMaker) -> None:
     host = configured(make_node)
     host.run(["sh", "-c", f"rm {KEYS} && mkdir -p {KEYS}/mine {KEYS}/.nodeagent-0123456789abcdef.tmp/x"], user="core")
@@ -162,6 +168,10 @@ def test_the_owner_of_a_directory_blocks_that_file_only(make_node: HostMaker) ->
     assert host.reboots == 0
 
 
+@pytest.mark.finding(
+    "R15",
+    "At most 256 MiB of replaced files are kept for a revert; more is refused before the lease is taken.",
+)
 def test_more_than_a_revert_can_keep_is_refused_before_anything_is_written(make_node: HostMaker) -> None:
     host = configured(make_node)
     large = {f"/etc/app/large-{index}": "small" for index in range(5)}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.container.container_host import Host
 from integration.hosts.nodeagent_client import machine_config, wait_outcome, wait_phase
@@ -22,6 +24,7 @@ def start_member(host: Host) -> None:
     host.run(["systemctl", "start", UNIT])
 
 
+@pytest.mark.finding("R7", "A process named etcd that cannot be inspected counts as the member: the update waits.")
 def test_an_update_waits_for_a_member_that_cannot_be_inspected(node: Host) -> None:
     host = node
     start_member(host)
@@ -40,6 +43,7 @@ def test_an_update_waits_for_a_member_that_cannot_be_inspected(node: Host) -> No
     assert host.reboots == 1
 
 
+@pytest.mark.finding("R7", "A user cannot block updates with a process of that name in a session.")
 def test_a_process_of_a_user_blocks_nothing(node: Host) -> None:
     node.run(["cp", "/bin/sleep", "/srv/etcd"])
     session = ["systemd-run", "--unit=pretender", "--slice=user-1000.slice", "--uid=core", "/srv/etcd", "infinity"]

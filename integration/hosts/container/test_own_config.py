@@ -32,6 +32,11 @@ def main_pid(host: Host) -> str:
     return host.unit(agent.UNIT, "MainPID")["MainPID"]
 
 
+@pytest.mark.finding(
+    "R4, R5, R8",
+    "On a real host: what would take the agent away is refused, settings are reloaded, and a restart of the agent "
+    "comes once.",
+)
 def test_a_config_cannot_take_the_agent_from_its_host(node: Host) -> None:
     pid = main_pid(node)
     assert "unknown key rebot" in refused(node, machine_config("a", files={f"{CONFIG_D}/60-x.yaml": "rebot: 1\n"}))
@@ -53,6 +58,10 @@ def test_a_config_cannot_take_the_agent_from_its_host(node: Host) -> None:
     assert (node.reboots, main_pid(node)) == (0, again)
 
 
+@pytest.mark.finding(
+    "R5, R6, R8",
+    "On a real host: bad settings, leftovers and a bad policy leave the agent up, and a config puts the policy right.",
+)
 def test_the_agent_starts_with_settings_leftovers_and_configs_that_are_bad(node: Host) -> None:
     agent.apply(node, machine_config("old", files={MANAGED: FileSpec("1", user="core", group="core")}))
     wait_done(node, "old")

@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.container.configs import ANCHOR, PULL_SECRET, REGISTRIES, SSH_KEY
 from integration.hosts.container.conftest import HostMaker
@@ -73,6 +75,7 @@ def test_what_a_checker_or_a_rule_refuses_touches_nothing(make_node: HostMaker) 
     assert outcomes(host) == [("good", "done")]
 
 
+@pytest.mark.finding("A3", "`plan FILE` shows what a config does to this host, with the checks of `apply`.")
 def test_a_plan_for_this_host_is_what_apply_does(make_node: HostMaker) -> None:
     host = make_node(files={agent.POLICY: agent.policy(files={"/etc/quiet": ["None"]})})
     agent.apply(host, machine_config("old", files={"/etc/quiet": "1", "/etc/loud": "1"}))

@@ -37,6 +37,10 @@ def assert_rebooted_once(host: Host) -> None:
     assert agent.status(host)["lease"] is None
 
 
+@pytest.mark.finding(
+    "R3",
+    "A logind that is killed, hangs, or lost the bus while a reboot is requested delays the reboot and nothing else.",
+)
 def test_a_logind_that_hangs_and_is_killed_while_the_agent_waits_for_it(node: Host) -> None:
     """R3: the lost answer was Degraded at once, with the config rejected and the lease kept."""
     agent.block_reboots(node)
@@ -56,6 +60,10 @@ def test_a_logind_that_hangs_and_is_killed_while_the_agent_waits_for_it(node: Ho
     assert_rebooted_once(node)
 
 
+@pytest.mark.finding(
+    "R3",
+    "A logind that is killed, hangs, or lost the bus while a reboot is requested delays the reboot and nothing else.",
+)
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_logind_that_hangs_for_longer_than_a_call(node: Host) -> None:
@@ -76,6 +84,10 @@ def test_a_logind_that_hangs_for_longer_than_a_call(node: Host) -> None:
     assert outcomes(node) == [("first", "done"), ("rebooted", "done")]
 
 
+@pytest.mark.finding(
+    "R3",
+    "A logind that is killed, hangs, or lost the bus while a reboot is requested delays the reboot and nothing else.",
+)
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_bus_that_is_restarted_before_a_reboot(node: Host) -> None:
@@ -92,6 +104,7 @@ def without_bus(host: Host, seconds: float) -> None:
     host.run(["systemctl", "start", "dbus.socket", "dbus.service"])
 
 
+@pytest.mark.finding("R10", "A bus that is stopped while units are verified delays the update and nothing else.")
 @pytest.mark.parametrize("seconds", [12, pytest.param(50, marks=[pytest.mark.long, pytest.mark.slow])])
 def test_a_bus_that_is_away_while_units_are_verified(make_node: HostMaker, seconds: float) -> None:
     """R10: after ten seconds the config was judged bad, and the revert failed as well."""

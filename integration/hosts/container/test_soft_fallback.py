@@ -16,6 +16,11 @@ from integration.hosts.container.container_host import Host
 from integration.hosts.container.test_fallback import GOOD, MODE, POLICY, QUICK, flaky
 from integration.hosts.snapshot import difference
 
+pytestmark = pytest.mark.finding(
+    "soft-reboots",
+    "At most one soft and one full reboot before a revert, whatever happens in between.",
+)
+
 SYSCTL = "/etc/sysctl.d/50-flaky.conf"
 SOFT = {**QUICK, "reboot": {"soft": "fallback"}}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.container.configs import POLICY_JSON, SIGNED
 from integration.hosts.container.conftest import HostMaker
@@ -9,6 +11,12 @@ from integration.hosts.container.container_host import SOFT_REBOOT, Host
 from integration.hosts.container.test_lease import START
 from integration.hosts.container.test_reboot import UNLISTED
 from integration.hosts.nodeagent_client import machine_config, outcomes, unit_events, wait_done, wait_phase
+
+pytestmark = pytest.mark.finding(
+    "soft-reboots",
+    "After a soft reboot by another program, in any phase, the update ends well; what needs the kernel "
+    "gets a full reboot.",
+)
 
 SLOW = "[Service]\nExecReload=/bin/sh -c 'while [ -e /run/hold ]; do sleep 0.05; done'\n"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.container.conftest import HostMaker
 from integration.hosts.nodeagent_client import UnitSpec, machine_config
@@ -27,6 +29,7 @@ POLICY = agent.policy(
 OWN = {"own.service": UnitSpec(CONDITIONAL, enabled=True)}
 
 
+@pytest.mark.finding("A1", "A job that is done with an unmet start condition is skipped: no reboot, no revert.")
 def test_a_start_condition_that_is_not_met(make_node: HostMaker) -> None:
     """The rule applies to a unit of the host, to one without references, and to one that the config brings."""
     unit_dir = "/etc/systemd/system"
@@ -60,6 +63,7 @@ def test_a_start_condition_that_is_not_met(make_node: HostMaker) -> None:
     assert host.reboots == 0
 
 
+@pytest.mark.finding("A5", "A unit that leaves the config while it runs is stopped, instances of a template included.")
 def test_a_unit_that_leaves_the_config_is_stopped(make_node: HostMaker) -> None:
     """systemd itself would keep it running, "not-found", until the next boot. So would instances of a template."""
     template = "/etc/systemd/system/gone@.service"
@@ -78,6 +82,7 @@ def test_a_unit_that_leaves_the_config_is_stopped(make_node: HostMaker) -> None:
     assert host.reboots == 0
 
 
+@pytest.mark.finding("A5", "A drop-in for a unit that does not exist is rejected with the closest name.")
 def test_a_drop_in_for_a_unit_that_does_not_exist(make_node: HostMaker) -> None:
     host = make_node()
     before = agent.managed(host)

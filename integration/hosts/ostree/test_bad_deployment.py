@@ -117,6 +117,10 @@ def test_fixes_reach_a_host_whose_os_update_failed(make_node_at_a: OstreeHostMak
     assert SSH_KEY in node.read_text(KEYS)
 
 
+@pytest.mark.finding(
+    "O2",
+    "What a failed transaction left staged is discarded, and an image that fails the sanity check is `ImageBroken`.",
+)
 def test_what_the_daemon_rejects_is_never_booted(node_at_a: OstreeHost, publish: Publish) -> None:
     """The real daemon runs a program of the new tree after it has staged it, and leaves it staged if that fails."""
     node = node_at_a
@@ -137,6 +141,10 @@ def test_what_the_daemon_rejects_is_never_booted(node_at_a: OstreeHost, publish:
 APPEND = "mount -o remount,rw /sysroot && ostree config set sysroot.bls-append-except-default 'grub_users=\"\"'"
 
 
+@pytest.mark.finding(
+    "rivals",
+    "Where the entry that would become the default asks for a GRUB password, the old tree is deployed once more.",
+)
 @pytest.mark.slow
 def test_the_old_one_comes_back_where_grub_has_a_password(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:
     """Its entry has a list of users as soon as it is not the default, and keeps it: swapped, it stops at a prompt."""

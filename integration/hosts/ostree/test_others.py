@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.ostree import updates
 from integration.hosts.ostree.conftest import Publish
@@ -64,6 +66,10 @@ def test_a_second_driver(node_at_a: OstreeHost, publish: Publish) -> None:
     updates.wait_updated(node, "b", B)
 
 
+@pytest.mark.finding(
+    "O1",
+    "The daemon is never queried for a boot entry; kernel arguments are read from /boot and from the staged state.",
+)
 def test_something_is_staged_already(node_at_a: OstreeHost, publish: Publish, commit_b: Commit) -> None:
     """nodeagent does not change, replace or boot the deployment of another client."""
     node = node_at_a
@@ -107,6 +113,10 @@ def test_another_program_removes_it(node_at_a: OstreeHost, publish: Publish) -> 
     assert node.reboots == 1
 
 
+@pytest.mark.finding(
+    "soft-reboots",
+    "A locked deployment that is prepared for a soft reboot is reported at once, and cleared before a reboot of ours.",
+)
 def test_another_program_prepares_a_soft_reboot_into_it(node_at_a: OstreeHost, publish: Publish) -> None:
     """It would start what is locked, unmerged. The guest's libostree is too old to prepare one, and to clear it: the
     note that newer ones leave has to do."""

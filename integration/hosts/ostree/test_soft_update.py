@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.ostree import updates
 from integration.hosts.ostree.conftest import OstreeHostMaker, Publish
 from integration.trees.tree import B
+
+pytestmark = pytest.mark.finding(
+    "soft-reboots",
+    "An update of the OS is entered by a soft reboot only with the same kernel, initramfs, arguments, "
+    "policy and files of a starting kernel; an older libostree gets a full one with the reason.",
+)
 
 
 def test_an_old_libostree_gets_a_full_reboot(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:

@@ -140,6 +140,11 @@ def test_a_system_that_another_program_prepared(node: Vm, composefs_shelf: Regis
     check(node)
 
 
+@pytest.mark.finding(
+    "soft-reboots",
+    "A locked deployment that another program started all the same is left by a full reboot, and the update continues"
+    " in the old one.",
+)
 @pytest.mark.timeout(nodes.WAIT * 4)
 def test_another_program_starts_the_locked_one(node: Vm, composefs_shelf: RegistryDisk) -> None:
     """It runs without the files of the host in /etc, and no command of ostree works, until the agent reboots fully."""

@@ -43,6 +43,11 @@ EVENTS = [
 ]
 
 
+@pytest.mark.finding(
+    "R16-inhibitors",
+    "Words that others choose are bounded, on one line and without control characters in the journal, `STATUS=`, "
+    "D-Bus and metrics.",
+)
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
 def test_wherever_events_go(
     event: Event, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -84,6 +89,11 @@ def test_a_holder_is_reported_once() -> None:
     assert len(seen) == 1
 
 
+@pytest.mark.finding(
+    "R16-inhibitors",
+    "Words that others choose are bounded, on one line and without control characters in the journal, `STATUS=`, "
+    "D-Bus and metrics.",
+)
 def test_entries_that_are_no_events(capsys: pytest.CaptureFixture[str]) -> None:
     log.get("x").warning(f"users could not be warned: {BAD}", path=BAD)
     text = capsys.readouterr().err

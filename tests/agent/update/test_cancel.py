@@ -93,6 +93,11 @@ async def test_a_staging_is_cancelled_and_its_deployment_discarded() -> None:
     assert not any(found.staged for found in host.world.deployments)
 
 
+@pytest.mark.finding(
+    "A5",
+    "`cancel` ends an update: at once before the first write, and later without a reboot where what was done can be "
+    "taken back.",
+)
 async def test_a_reboot_that_an_inhibitor_blocks_is_taken_back_without_one() -> None:
     host = await started()
     host.world.blockers = [BACKUP]
@@ -172,6 +177,11 @@ async def test_an_unusable_config_takes_nothing_back() -> None:
 STATES = [state for state in PHASES if issubclass(state[0], Prepare | Apply) and state[1] is not Phase.RELEASING]
 
 
+@pytest.mark.finding(
+    "A5",
+    "`cancel` ends an update: at once before the first write, and later without a reboot where what was done can be "
+    "taken back.",
+)
 @pytest.mark.parametrize("state", STATES, ids=lambda state: f"{state[0].__name__}-{state[1]}")
 @pytest.mark.parametrize("os", [False, True], ids=["files", "os"])
 async def test_cancelled_as_each_phase_begins(state: tuple[type[Leg], Phase], os: bool) -> None:

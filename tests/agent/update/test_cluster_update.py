@@ -211,6 +211,10 @@ async def test_a_lease_that_is_deleted_in_the_drain_cancels_the_update() -> None
     assert (host.phase, written(host)) == (Phase.IDLE, True)
 
 
+@pytest.mark.finding(
+    "medik8s",
+    "A holder that gives back a lease which it no longer has does not cancel an update that has written nothing.",
+)
 async def test_a_lease_that_its_former_holder_deletes_does_not_cancel_the_update() -> None:
     host, task = await draining()
     host.around.why_lost = "LeaseGivenBack"
@@ -374,6 +378,10 @@ async def warned(seconds: float) -> tuple[ClusterHost, asyncio.Task[None]]:
     return host, task
 
 
+@pytest.mark.finding(
+    "R11",
+    "A lease that is lost while users are warned of a reboot stops it, and the warning is cancelled.",
+)
 @pytest.mark.parametrize("seconds", [3600.0, 4.0])
 @pytest.mark.parametrize("holder", [NMO, None])
 async def test_a_lease_that_is_lost_while_users_are_warned_stops_the_reboot(
@@ -387,6 +395,7 @@ async def test_a_lease_that_is_lost_while_users_are_warned_stops_the_reboot(
     assert (host.phase, host.record.reason, host.world.boot) == (Phase.DEGRADED, "LeaseLost", 1)
 
 
+@pytest.mark.finding("R11", "A lease that is lost while an inhibitor is waited for ends the wait.")
 async def test_a_lease_that_is_lost_while_an_inhibitor_is_waited_for_ends_the_wait() -> None:
     host = await at_old()
     block(host)
@@ -399,6 +408,10 @@ async def test_a_lease_that_is_lost_while_an_inhibitor_is_waited_for_ends_the_wa
     assert (host.phase, host.record.reason, host.world.boot) == (Phase.DEGRADED, "LeaseLost", 1)
 
 
+@pytest.mark.finding(
+    "R11",
+    "The lease is checked again right before logind is called, after the warning; slot and etcd as well.",
+)
 async def test_what_changes_while_users_are_warned_is_seen_before_the_reboot() -> None:
     host, task = await warned(3600)
     host.around.guard = NO_QUORUM
@@ -638,6 +651,7 @@ async def test_a_holder_after_a_boot_that_took_too_long_keeps_the_cordon() -> No
     all_given_back(host)
 
 
+@pytest.mark.finding("B9", "A node that ends cordoned says that a controller needs it uncordoned.")
 async def test_a_node_that_ends_cordoned_says_what_has_to_be_done_with_it() -> None:
     host = await at_old()
     block(host)

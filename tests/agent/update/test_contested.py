@@ -51,6 +51,10 @@ def warnings(it: Host) -> list[str]:
     return [e.message for e in it.world.events if isinstance(e, Warned) and e.reason == "PathContested"]
 
 
+@pytest.mark.finding(
+    "R15a",
+    "The owner of a directory blocks the files in it, and no other file, update, revert or start.",
+)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.reason)
 @pytest.mark.parametrize("wanted", [B, C, WITHOUT], ids=lambda wanted: wanted.name)
 async def test_a_path_that_its_owner_blocks_blocks_nothing_else(fault: AgentError, wanted: MachineConfig) -> None:
@@ -110,6 +114,10 @@ async def test_drift_where_only_root_writes_is_refused_beside_it() -> None:
     assert KEY not in it.record.message
 
 
+@pytest.mark.finding(
+    "R15a",
+    "The owner of a directory blocks the files in it, and no other file, update, revert or start.",
+)
 async def test_a_revert_goes_past_such_a_path() -> None:
     it = await started()
 
@@ -149,6 +157,7 @@ async def test_killed_at_any_call_it_ends_the_same(power: bool) -> None:
     assert fuse > 10
 
 
+@pytest.mark.finding("R16-early", "What is in the way of a path is found before the lease is taken.")
 async def test_what_is_in_the_way_is_found_before_anything_is_taken() -> None:
     it = await started(contested=False)
     it.world.survey = Survey({"/etc/app/x": "is a directory, where a file should be"})
@@ -161,6 +170,10 @@ async def test_what_is_in_the_way_is_found_before_anything_is_taken() -> None:
     assert not any(about.phase is Phase.LEASING for about in abouts if about.desired == "b")
 
 
+@pytest.mark.finding(
+    "R15",
+    "At most 256 MiB of replaced files are kept for a revert; more is refused before the lease is taken.",
+)
 async def test_more_than_a_revert_can_keep_is_refused() -> None:
     it = await started(contested=False)
     it.world.survey = Survey(kept=MAX_KEPT + 1)
@@ -170,6 +183,10 @@ async def test_more_than_a_revert_can_keep_is_refused() -> None:
     assert it.world.disk["/etc/app/x"] == RegularFile(b"1")
 
 
+@pytest.mark.finding(
+    "R15",
+    "At most 256 MiB of replaced files are kept for a revert; more is refused before the lease is taken.",
+)
 async def test_a_file_that_grew_since_is_not_kept_either(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "MAX_KEPT", 100)
     it = await started(contested=False)

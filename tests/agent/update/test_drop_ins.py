@@ -47,6 +47,7 @@ async def test_nor_as_a_plain_file() -> None:
     assert host.phase is Phase.DEGRADED
 
 
+@pytest.mark.finding("A5", "Units of the config, of generators, templates and switched-off units are no typing error.")
 @pytest.mark.parametrize(
     "unit",
     [
@@ -105,6 +106,7 @@ async def test_one_that_is_there_already_is_left_alone() -> None:
     assert host.configs[host.world.current].name == "b"
 
 
+@pytest.mark.finding("A7", '"nothing was touched" is in the hint alone, and an error names each problem once.')
 async def test_an_error_is_reported_once_and_names_its_problem_once() -> None:
     host = await applied(config("b", units=[TYPO]))
     for event in host.world.events:
@@ -113,6 +115,10 @@ async def test_an_error_is_reported_once_and_names_its_problem_once() -> None:
         assert "nothing was touched" not in message
 
 
+@pytest.mark.finding(
+    "A5",
+    "Removing a pull secret, and Windows line endings, are warnings in the plan, the journal and the history.",
+)
 async def test_a_pull_secret_that_is_removed_is_a_warning() -> None:
     host = await applied(config("b", {"/etc/quiet/q": "2"}))
     secret = FileEntry("/var/lib/kubelet/config.json", b'{"auths": {"quay.io": {"auth": "YTpi"}}}')

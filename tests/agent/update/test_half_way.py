@@ -164,6 +164,11 @@ async def test_a_repair_that_is_killed_twice_before_it_wrote_repairs_nothing(wan
     await check(host, wanted)
 
 
+@pytest.mark.finding(
+    "A2b",
+    "Each config that was left half-way stays known until an update has a good end, also over repairs that fail or "
+    "are interrupted.",
+)
 @pytest.mark.parametrize("wanted", [OLD, LAST], ids=["the current config", "another one"])
 async def test_each_config_that_was_left_half_way_stays_known(wanted: Any) -> None:
     """A repair is reverted, the next one is put off: the first config is still on the disk, and is cleaned up."""
@@ -362,6 +367,10 @@ HOSTS: list[tuple[Callable[[], Awaitable[Host]], list[Any], Any]] = [
 ]
 
 
+@pytest.mark.finding(
+    "R2",
+    "Failures of any kind at any point end in a legal state, from which the next config is applied.",
+)
 @pytest.mark.parametrize("seed", range(60))
 async def test_failures_of_any_kind_at_any_point_end_well(seed: int) -> None:
     """After up to six failures before or after the work of random phases, the last config is applied."""

@@ -144,6 +144,10 @@ PLAIN = on("a", "plain", FILES, units=[UNIT])
 SAME_FILES = on("b", "same files", FILES, units=[UNIT])
 
 
+@pytest.mark.finding(
+    "rivals",
+    "Where the entry that would become the default asks for a GRUB password, the old tree is deployed once more.",
+)
 @pytest.mark.parametrize("power", [False, True], ids=["kill -9", "power cut"])
 @pytest.mark.parametrize(
     ("trouble", "old", "new", "reboots"),

@@ -211,6 +211,11 @@ async def undisturbed(story: Story) -> dict[str, object]:
     return outcome(host, story)
 
 
+@pytest.mark.finding(
+    "R3, R10",
+    "Every call to a service of the host that gets no answer, in every phase, leads to the same end as without the "
+    "fault.",
+)
 @pytest.mark.parametrize("took_effect", [False, True], ids=["before", "after it took effect"])
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
@@ -225,6 +230,11 @@ async def test_each_call_fails_once_in_each_phase(
     assert outcome(host, story) == expected
 
 
+@pytest.mark.finding(
+    "R3, R10",
+    "Every call to a service of the host that gets no answer, in every phase, leads to the same end as without the "
+    "fault.",
+)
 @pytest.mark.parametrize(
     ("story", "fault"),
     [(story, unreachable) for story in STORIES.values()] + [(STORIES["units"], fault) for fault in (lost, hung, died)],
@@ -258,6 +268,7 @@ def followed(host: Host) -> Report:
     return report
 
 
+@pytest.mark.finding("R3, R10", "The status names the service and since when it is away, until it answers.")
 async def test_the_status_names_the_service_and_since_when_until_it_answers() -> None:
     host = await at_old()
     report = followed(host)
@@ -318,6 +329,10 @@ async def test_a_config_waits_for_a_host_that_cannot_be_examined() -> None:
     assert (host.phase, report.status.reason, host.world.current) == (Phase.IDLE, "", host.wanted)
 
 
+@pytest.mark.finding(
+    "R3",
+    "A host whose logind is away is not a host that cannot reboot; after half an hour it reboots without logind.",
+)
 async def test_logind_is_dead_for_good_so_systemd_reboots() -> None:
     host = await at_old()
     report = followed(host)
@@ -334,6 +349,10 @@ async def test_logind_is_dead_for_good_so_systemd_reboots() -> None:
     assert (host.phase, host.world.history[-1].outcome, host.record.lasting.failed_digest) == (Phase.IDLE, "done", "")
 
 
+@pytest.mark.finding(
+    "R10",
+    "A service that stays away degrades the host and not the config; the update goes on with it.",
+)
 @pytest.mark.parametrize(
     ("new", "phase"),
     [(BUSY, Phase.WRITING), (BUSY, Phase.ACTING), (BUSY, Phase.VERIFYING), (REBOOTING, Phase.REBOOTING)],
@@ -357,6 +376,10 @@ async def test_a_service_that_stays_away_degrades_the_host_and_not_the_config(ne
     assert (host.phase, host.world.history[-1].outcome, host.world.holder) == (Phase.IDLE, "done", None)
 
 
+@pytest.mark.finding(
+    "R3",
+    "A host whose logind is away is not a host that cannot reboot; after half an hour it reboots without logind.",
+)
 async def test_a_host_whose_logind_is_away_is_no_host_that_cannot_reboot() -> None:
     host = await at_old()
     host.world.outage = outage = Unanswered(hung, "systemd-logind")
@@ -372,6 +395,7 @@ async def test_a_host_whose_logind_is_away_is_no_host_that_cannot_reboot() -> No
     assert (host.phase, host.actions()) == (Phase.IDLE, ["reboot"])
 
 
+@pytest.mark.finding("R10", "A phase is not late because systemd did not answer.")
 async def test_a_phase_is_not_late_while_systemd_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor, "DEADLINE", {**DEADLINE, Phase.VERIFYING: 40.0})
     host = await at_old()
@@ -388,6 +412,7 @@ async def test_a_phase_is_not_late_while_systemd_does_not_answer(monkeypatch: py
     assert (host.phase, host.world.history[-1].outcome) == (Phase.IDLE, "done")
 
 
+@pytest.mark.finding("R3, R10", "A restart whose result was lost is not done twice.")
 async def test_an_agent_that_is_killed_in_a_restart_does_not_restart_the_unit_again() -> None:
     """The answer was lost together with the agent: the invocation ID says that the restart took place."""
     host = await at_old()
@@ -419,6 +444,11 @@ async def dies_with_the_bus(host: Host, comes_back: bool) -> None:
         unit.active, unit.restarts, unit.invocation = "active", unit.restarts + 1, unit.invocation + 1
 
 
+@pytest.mark.finding(
+    "R10",
+    "A unit that goes down with the bus, and an action that fails while the bus is away, get a second chance before "
+    "that is a verdict.",
+)
 @pytest.mark.parametrize(("comes_back", "end"), [(True, "done"), (False, "done-after-fallback")])
 async def test_a_unit_that_dies_with_the_bus_has_time_to_come_back(comes_back: bool, end: str) -> None:
     host = await at_old()
@@ -429,6 +459,11 @@ async def test_a_unit_that_dies_with_the_bus_has_time_to_come_back(comes_back: b
     assert (host.phase, host.world.history[-1].outcome) == (Phase.IDLE, end)
 
 
+@pytest.mark.finding(
+    "R10",
+    "A unit that goes down with the bus, and an action that fails while the bus is away, get a second chance before "
+    "that is a verdict.",
+)
 @pytest.mark.parametrize(("fails", "losses", "reboots"), [(1, 1, 0), (1, 0, 1), (2, 1, 1)])
 async def test_an_action_that_fails_while_the_bus_is_away_is_tried_once_more(
     fails: int, losses: int, reboots: int

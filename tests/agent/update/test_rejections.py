@@ -60,6 +60,7 @@ def outcomes(host: Host) -> list[tuple[str, str]]:
     return [(entry.to_name, entry.outcome) for entry in host.world.history[1:]]
 
 
+@pytest.mark.finding("R7a", "Another rendering of a config that failed is not applied again.")
 async def test_another_rendering_of_what_failed_costs_no_reboot() -> None:
     host = await started()
     for rendering in range(4):
@@ -85,6 +86,7 @@ async def test_another_name_is_no_other_config() -> None:
     assert "failed on this host as rendered-worker-1 at 2026-01-01T00:00:02" in host.record.message
 
 
+@pytest.mark.finding("R7a", "Two bad configs that alternate cost one reboot each.")
 async def test_two_bad_configs_that_alternate_cost_a_reboot_each() -> None:
     host = await started()
     for rendering in range(4):
@@ -138,6 +140,10 @@ async def test_on_request_it_is_applied_once_more() -> None:
     assert host.world.history[-1].outcome == "done"
 
 
+@pytest.mark.finding(
+    "R7a",
+    "Fallback reboots have a budget over all updates; beyond it a failure is reverted without one.",
+)
 async def test_ever_new_bad_configs_do_not_reboot_a_host_without_bound() -> None:
     host = await started()
     for number in range(REBOOTS + 3):

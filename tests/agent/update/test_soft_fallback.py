@@ -221,6 +221,10 @@ DISTURBANCES: dict[str, Callable[[World], None]] = {
 }
 
 
+@pytest.mark.finding(
+    "soft-reboots",
+    "At most one soft and one full reboot before a revert, whatever happens in between.",
+)
 @pytest.mark.parametrize("bad_until_boot", [0, 2, 9], ids=["a soft one cures", "a full one cures", "none cures"])
 @pytest.mark.parametrize("disturb", list(DISTURBANCES.values()), ids=list(DISTURBANCES))
 async def test_at_every_point_of_the_way(disturb: Callable[[World], None], bad_until_boot: int) -> None:

@@ -26,7 +26,14 @@ from tests.world import FakeBootCounter, FakeDeployments, Fault, Killed, kill_po
 from tests.world.os_host import KARGS, NEW
 from tests.world.run import Host
 
-pytestmark = pytest.mark.looptime
+pytestmark = [
+    pytest.mark.looptime,
+    pytest.mark.finding(
+        "soft-reboots",
+        "After a soft reboot by another program, in any phase, the update ends well; what needs the kernel "
+        "gets a full reboot.",
+    ),
+]
 
 
 async def disturb(host: Host, fuse: int) -> None:
@@ -125,6 +132,7 @@ async def test_a_fallback_reboot_needs_no_kernel() -> None:
     assert [(entry.outcome, entry.reboots) for entry in host.world.history][-1:] == [("done-after-fallback", 1)]
 
 
+@pytest.mark.finding("soft-reboots", "A deployment that a soft reboot finalized is booted, not staged again.")
 async def test_what_a_soft_reboot_finalized_is_booted() -> None:
     """The deployment is unlocked, and another program soft-reboots before logind reboots."""
     host = await test_os_kills.at_old()
@@ -144,6 +152,10 @@ async def test_what_a_soft_reboot_finalized_is_booted() -> None:
 # -- a soft reboot into the locked deployment is prepared --------------------------------------------------------------
 
 
+@pytest.mark.finding(
+    "soft-reboots",
+    "A locked deployment that is prepared for a soft reboot is reported at once, and cleared before a reboot of ours.",
+)
 async def test_it_is_cleared_before_a_reboot_of_ours() -> None:
     host = await test_os_kills.at_old()
     host.world.next_root = True
@@ -169,6 +181,10 @@ async def test_without_that_there_is_no_reboot() -> None:
     assert found.locked is True, "it is not unlocked either"
 
 
+@pytest.mark.finding(
+    "soft-reboots",
+    "A locked deployment that is prepared for a soft reboot is reported at once, and cleared before a reboot of ours.",
+)
 async def test_it_is_reported_at_once_and_when_it_is_over() -> None:
     host = await test_os_kills.at_old()
     world, report = host.world, Report(Status())

@@ -431,6 +431,10 @@ WAYS = [
 ]
 
 
+@pytest.mark.finding(
+    "soft-reboots",
+    "At most one planned soft reboot, then at most one full one, then the revert, whatever happens in between.",
+)
 @pytest.mark.parametrize(("disturb", "trouble"), WAYS)
 async def test_at_every_point_of_the_way(disturb: Callable[[World], None], trouble: Callable[[Host], None]) -> None:
     """Whatever happens in between: at most one soft reboot of ours, then full ones only, and the right end."""
@@ -475,6 +479,11 @@ def start_locked(world: World) -> None:
     world.systemctl_reboot()
 
 
+@pytest.mark.finding(
+    "soft-reboots",
+    "A locked deployment that another program started all the same is left by a full reboot, and the update continues"
+    " in the old one.",
+)
 @pytest.mark.parametrize("soft", [True, False], ids=["soft", "full"])
 async def test_another_program_starts_the_locked_one_at_every_point(soft: bool) -> None:
     """It runs without the files of the host, and no command of ostree works: a full reboot comes first."""

@@ -194,6 +194,7 @@ def test_wait_with_nothing_to_do(cli: Cli, daemon: FakeDaemon, config: str) -> N
     assert answer.out.endswith("nothing to do: worker-2 is the current config\n")
 
 
+@pytest.mark.finding("A6", "In a pipe, steps are at most one line a second; Ctrl-C says that the update goes on.")
 @pytest.mark.parametrize(
     ("number", "code", "words"),
     [
@@ -255,6 +256,11 @@ def test_the_end_of_an_earlier_request_is_ignored(cli: Cli, daemon: FakeDaemon, 
     assert (answer.code, answer.json["outcome"]) == (0, "done")
 
 
+@pytest.mark.finding(
+    "A2",
+    "An update that another config replaces before anything was written ends `superseded` (4) with the name of that "
+    "config, also over a kill, a restart and a reboot.",
+)
 @pytest.mark.parametrize(
     ("outcome", "message", "successor", "line"),
     [
@@ -311,6 +317,7 @@ def test_an_end_during_a_restart_of_the_daemon_is_read_from_the_history(
     assert (answer.code, answer.json["outcome"], answer.json["successor"]) == (4, "superseded", "worker-3")
 
 
+@pytest.mark.finding("A6", "In a pipe, steps are at most one line a second; Ctrl-C says that the update goes on.")
 def test_a_pipe_gets_no_line_for_each_file(cli: Cli, daemon: FakeDaemon, config: str) -> None:
     def go(*_: object) -> str:
         last = (0.005, lambda: daemon.finish(0, **entry("u2", "worker-2")))

@@ -13,6 +13,12 @@ from tests.cli.daemon.conftest import Cli
 from tests.cli.daemon.fake_daemon import FakeDaemon, entry
 from tests.support.golden import Golden
 
+pytestmark = pytest.mark.finding(
+    "A5",
+    "`cancel` ends an update: at once before the first write, and later without a reboot where what was "
+    "done can be taken back.",
+)
+
 ANSWER = {
     "schema": "nodeagent/cancel/v1",
     "config": "worker-2",

@@ -293,6 +293,10 @@ def test_settings_check_reads_settings_policy_and_desired_config(cli: Cli, no_se
     assert [bool(look["problems"]) for look in answer.json["files"]] == [False, False, True]
 
 
+@pytest.mark.finding(
+    "A7",
+    "`settings check` notes units of the policy that the host lacks, and checks contents of the desired config.",
+)
 def test_settings_check_notes_units_that_this_host_lacks(
     cli: Cli, no_settings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

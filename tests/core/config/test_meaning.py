@@ -66,6 +66,10 @@ BASE64 = f"data:;base64,{base64.b64encode(CONTENT.encode()).decode()}"
 ZIPPED = f"data:;base64,{base64.b64encode(gzip.compress(CONTENT.encode())).decode()}"
 
 
+@pytest.mark.finding(
+    "R7a",
+    "The name, annotations, order and encoding of a config do not count, everything that a host could notice does.",
+)
 @pytest.mark.parametrize(
     "document",
     [

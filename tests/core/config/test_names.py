@@ -153,6 +153,10 @@ def test_kernel_arguments_are_split(entry: str) -> None:
     assert kargs.split(entry) == KARGS[entry]
 
 
+@pytest.mark.finding(
+    "E-kargs",
+    "An empty kernel argument, and one with a line break or control character, is rejected.",
+)
 @pytest.mark.parametrize(
     "entry",
     ['a="b', '"', 'a"b"c"', "a\0b", "a\x1bb", '"a\nb"', "", "  \t ", "\n", "a\nb", "a\r", "a\r\n", "a\x7f", "a\u0085"],

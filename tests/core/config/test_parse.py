@@ -220,6 +220,7 @@ def test_a_repeated_key_in_yaml_is_a_problem() -> None:
         parse(as_yaml(with_files(file(mode=420))).replace(b'"mode"', b'"mode": 420, "mode"'))
 
 
+@pytest.mark.finding("R7b", "A config of more than 20,000 files, units and drop-ins is rejected when it is read.")
 @pytest.mark.parametrize("section", ["files", "units", "dropins"])
 def test_a_config_of_more_paths_than_can_be_applied_is_rejected(section: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parsing, "MAX_PATHS", 5)
@@ -239,6 +240,7 @@ def test_a_config_of_more_paths_than_can_be_applied_is_rejected(section: str, mo
     assert problems(of(6)) == (wanted,)
 
 
+@pytest.mark.finding("E-butane", "Butane, bare Ignition and lists are recognised by name, with the way out.")
 @pytest.mark.parametrize(
     ("text", "said"),
     [

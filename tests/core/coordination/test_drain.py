@@ -70,6 +70,7 @@ def test_the_eviction_class_of_a_pod(what: dict[str, Any], usual: EvictionClass,
     assert classify(what, STRICT) is strict
 
 
+@pytest.mark.finding("kubectl", "A pod whose DaemonSet does not exist any more is evicted.")
 @pytest.mark.parametrize(
     ("what", "usual", "strict"),
     [
@@ -145,6 +146,10 @@ def test_cause(status: int, detail: dict[str, Any], cause: Cause, words: str) ->
     assert cause_of(status, detail) == (cause, words)
 
 
+@pytest.mark.finding(
+    "R12",
+    "However long an API server asks to wait with an eviction, it is tried again after a minute.",
+)
 def test_pauses_grow_to_a_minute_and_no_further() -> None:
     assert [pause_after(n, None) for n in (1, 2, 3, 4, 5, 1000)] == [5, 10, 20, 40, 60, 60]
     assert pause_after(1, 10.0) == 10

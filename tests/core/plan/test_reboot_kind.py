@@ -19,6 +19,12 @@ from nodeagent.core.plan.reboot_kind import (
 )
 from nodeagent.reasons import Reason
 
+pytestmark = pytest.mark.finding(
+    "soft-reboots",
+    "A fallback is soft only where services are all that matters, and where it starts the same system; an"
+    " old logind never reboots fully instead.",
+)
+
 KERNEL = [
     "file:/etc/modprobe.d/blacklist.conf",
     "file:/etc/modules-load.d/br_netfilter.conf",

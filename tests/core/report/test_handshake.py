@@ -76,6 +76,10 @@ def test_the_topology_is_a_sign_of_a_controller(topology: str, single: bool) -> 
     assert (asked.controlled, asked.single) == (True, single)
 
 
+@pytest.mark.finding(
+    "B10",
+    "While a controller drains, the pods that are left are in the status, and those that block it in `reason`.",
+)
 @pytest.mark.parametrize(
     ("status", "state", "reason", "verified"),
     [

@@ -33,6 +33,10 @@ def in_phase(phase: Phase, *, drained: bool = False) -> UpdateProgress:
 DONE = UpdateProgress(Phase.IDLE, "b", "b")
 
 
+@pytest.mark.finding(
+    "B7",
+    "The status of the MachineConfigNode of the node is written, in the order of the machine-config-daemon.",
+)
 def test_an_update_with_drain_and_reboot() -> None:
     status = after(UpdateProgress(Phase.IDLE, "a", "a"))
     seen = []

@@ -49,6 +49,11 @@ def test_table(state: State) -> None:
     assert (resume(record, "one"), resume(record, "two")) == TABLE[state][:2]
 
 
+@pytest.mark.finding(
+    "soft-reboots",
+    "After a soft reboot by another program, in any phase, the update ends well; what needs the kernel gets a full "
+    "reboot.",
+)
 @pytest.mark.parametrize("before", ["one", "one+1"])
 @pytest.mark.parametrize("state", list(NEXT), ids=name)
 def test_table_of_a_soft_reboot(state: State, before: str) -> None:

@@ -87,6 +87,11 @@ def test_version_1_alone() -> None:
     assert "only version 2 is read" in "".join(registries_conf.check(text, version_1=False))
 
 
+@pytest.mark.finding(
+    "R5, R12",
+    "Settings, and YAML and TOML of other programs, are invalid where a value does not fit its tag, is half a "
+    "surrogate pair or has too many digits; no other error leaves their readers.",
+)
 def test_registries_not_text() -> None:
     assert list(registries_conf.check(b"a = '\xff'")) == ["is not UTF-8 at offset 5"]
     assert list(registries_conf.check(b"a = " + b"[" * 100_000)) != []

@@ -36,6 +36,11 @@ def priorities(pid: int) -> set[int]:
     return {IoPriority().get(thread) for thread in threads}
 
 
+@pytest.mark.finding(
+    "R6, R12",
+    "A damaged restore log of the fence does not keep the agent from starting, and names of processes and mount "
+    "points of any bytes do not switch the fence off.",
+)
 async def test_all_threads_and_back(process: int, tmp_path: Path) -> None:
     restore_log = RestoreLog(tmp_path / "restore_log")
     before = priorities(process)

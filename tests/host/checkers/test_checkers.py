@@ -55,6 +55,7 @@ async def test_owners_that_this_host_lacks(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.finding("R7b", "The checks before an update hold the event loop for less than 100 ms, with 20,000 files.")
 async def test_a_config_of_the_largest_size_leaves_the_loop_its_turn(tmp_path: Path) -> None:
     config = with_files({f"/etc/quiet/{number}": "1" for number in range(20_000)})
     validator = HostValidator(root=tmp_path)
@@ -202,6 +203,7 @@ async def test_sshd_file_that_leaves_the_config_is_left_out(ssh_host: HostValida
     assert problem.path == f"{MAIN}.d/10-x.conf"
 
 
+@pytest.mark.finding("R16-words", "What sshd and the TOML parser quote of a file is cut out of their messages.")
 @pytest.mark.parametrize(
     ("said", "message"),
     [

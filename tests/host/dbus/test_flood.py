@@ -170,6 +170,10 @@ async def test_a_large_message_of_a_stranger_costs_nothing(
     assert [call.member for call in daemon.calls] == ["Add"]
 
 
+@pytest.mark.finding(
+    "R1",
+    "Thousands of hostile messages over the bus, and malformed ones on the socket, never hold the loop for 100 ms.",
+)
 async def test_five_thousand_messages_over_the_bus(open_bus: PrivateBus, daemon: Daemon, admin: Bus) -> None:
     stalls = Stalls()
     async with stranger(open_bus) as peer:
@@ -183,6 +187,10 @@ async def test_five_thousand_messages_over_the_bus(open_bus: PrivateBus, daemon:
     assert worst < MAX_STALL
 
 
+@pytest.mark.finding(
+    "R1",
+    "Thousands of hostile messages over the bus, and malformed ones on the socket, never hold the loop for 100 ms.",
+)
 async def test_five_thousand_malformed_messages_on_the_socket() -> None:
     """No bus in between that would keep the worst away."""
     ours, theirs = socket.socketpair()
@@ -265,6 +273,7 @@ async def test_unwanted_bodies_are_not_held() -> None:
     theirs.close()
 
 
+@pytest.mark.finding("R1", "A body that is decoded has a limit of elements, and of bytes by user.")
 @pytest.mark.parametrize(
     ("signature", "body"),
     [
@@ -324,6 +333,11 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return members
 
 
+@pytest.mark.finding(
+    "R1",
+    "A body is decoded only for a call with the exact signature of a method, an awaited reply, or a signal that a "
+    "subscription matches.",
+)
 @pytest.mark.parametrize(
     ("member", "signature", "fields"),
     [
@@ -354,6 +368,11 @@ async def test_calls_that_are_refused_by_their_header(
     assert member not in decoded
 
 
+@pytest.mark.finding(
+    "R1",
+    "A body is decoded only for a call with the exact signature of a method, an awaited reply, or a signal that a "
+    "subscription matches.",
+)
 async def test_signals_that_a_stranger_sends_to_us_are_not_decoded(open_bus: PrivateBus, decoded: list[str]) -> None:
     async with Bus(open_bus.address) as bus, stranger(open_bus) as peer, bus.signals(Match(FACE)) as signals:
         text = struct.pack("<I", 1) + b"x\0"
@@ -400,6 +419,7 @@ async def test_a_reply_that_cannot_be_decoded_fails_its_call_only() -> None:
 # -- limits of users --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.finding("R14", "Calls of others that wait for polkit leave slots for root.")
 @needs_root
 async def test_a_flood_of_calls_that_hang_does_not_lock_root_out(
     open_bus: PrivateBus, daemon: Daemon, admin: Bus
@@ -420,6 +440,7 @@ async def test_a_flood_of_calls_that_hang_does_not_lock_root_out(
         daemon.release.set()
 
 
+@pytest.mark.finding("R1", "A body that is decoded has a limit of elements, and of bytes by user.")
 @needs_root
 async def test_a_large_config_is_for_root(
     open_bus: PrivateBus, daemon: Daemon, admin: Bus, decoded: list[str], monkeypatch: pytest.MonkeyPatch

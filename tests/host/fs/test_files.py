@@ -392,6 +392,10 @@ class TestSweep:
         assert found == {".nodeagent-x.tmp", ".nodeagent-0123456789abcdeg.tmp", "nodeagent-0123456789abcdef.tmp"}
         assert (tmp_path / "etc/a/x").exists()
 
+    @pytest.mark.finding(
+        "R6",
+        "Leftover temporary files that cannot be removed are a problem in the status, never an error.",
+    )
     @pytest.mark.parametrize("in_the_way", ["full directory", "pipe", "immutable", "directory that is a file"])
     def test_goes_on_after_what_it_cannot_remove(self, disk: DiskFiles, tmp_path: Path, in_the_way: str) -> None:
         """The owner of a directory with a managed file decides what is in it, and must not decide more than that."""

@@ -49,6 +49,7 @@ def test_what_is_no_file_is_in_the_way(root: Path, path: str) -> None:
     assert "where a file should be" in found.obstacles[path]
 
 
+@pytest.mark.finding("R16-early", "What is in the way of a path is found before the lease is taken.")
 def test_a_file_is_in_the_way_of_a_directory(root: Path) -> None:
     (root / "etc/app/x").write_text("")
     assert list(look(root, ["/etc/app/x/below"]).obstacles) == ["/etc/app/x/below"]

@@ -68,6 +68,10 @@ async def test_deployments_as_values(os: RpmOstree, daemon: FakeRpmOstree) -> No
     assert daemon.members().index("Reload") < daemon.members().index("Get")
 
 
+@pytest.mark.finding(
+    "O1",
+    "The daemon is never queried for a boot entry; kernel arguments are read from /boot and from the staged state.",
+)
 async def test_the_daemon_is_never_asked_for_a_boot_entry(os: RpmOstree, daemon: FakeRpmOstree) -> None:
     """The daemon aborts where a key is missing, as in what ``ostree admin deploy --stage`` staged."""
     theirs = daemon.stage(checksum=B, options=None)
@@ -549,6 +553,10 @@ def fails_after_staging(daemon: FakeRpmOstree, text: str, *, cleans: bool = True
     daemon.script = work
 
 
+@pytest.mark.finding(
+    "O2",
+    "What a failed transaction left staged is discarded, and an image that fails the sanity check is `ImageBroken`.",
+)
 @pytest.mark.parametrize("text", AFTER)
 async def test_what_the_daemon_rejected_is_discarded(os: RpmOstree, daemon: FakeRpmOstree, text: str) -> None:
     fails_after_staging(daemon, text)
@@ -559,6 +567,7 @@ async def test_what_the_daemon_rejected_is_discarded(os: RpmOstree, daemon: Fake
     assert (await fails(os, kind)).reason == reason, "and it is no better at the next try"
 
 
+@pytest.mark.finding("O2 (2b)", "What failed after the image was staged is still known as ours.")
 async def test_what_was_half_done_is_discarded_when_the_second_half_is_rejected(
     os: RpmOstree, daemon: FakeRpmOstree
 ) -> None:
@@ -570,6 +579,10 @@ async def test_what_was_half_done_is_discarded_when_the_second_half_is_rejected(
     assert (await stage(os, target)).kernel_arguments[-1] == "nosmt"
 
 
+@pytest.mark.finding(
+    "O2",
+    "It is neither accepted nor unlocked when the agent was killed before, or the discard fails.",
+)
 async def test_what_could_not_be_discarded_is_not_accepted(os: RpmOstree, daemon: FakeRpmOstree) -> None:
     fails_after_staging(daemon, BROKEN, cleans=False)
     error = await fails(os, Terminal)
@@ -600,6 +613,10 @@ async def test_what_lost_its_lock_is_locked_before_it_is_discarded(os: RpmOstree
     assert (daemon.root / "run/ostree/staged-deployment-locked").exists()
 
 
+@pytest.mark.finding(
+    "O2",
+    "It is neither accepted nor unlocked when the agent was killed before, or the discard fails.",
+)
 @pytest.mark.parametrize("success", [True, False])
 async def test_an_unseen_end_is_no_success(
     private_bus: PrivateBus, bus: Bus, manager: FakeSystemd, daemon: FakeRpmOstree, success: bool
@@ -630,6 +647,7 @@ async def test_an_unseen_end_is_no_success(
     assert [member for member, _ in daemon.requests] == ["Cleanup", "UpdateDeployment"]
 
 
+@pytest.mark.finding("O4", "What another program staged is not used, even if it fulfils the target.")
 async def test_a_foreign_deployment_of_the_same_image_is_not_owned(os: RpmOstree, daemon: FakeRpmOstree) -> None:
     """The result of the foreign transaction is unknown."""
     theirs = daemon.stage(container_image_reference=PINNED, container_image_reference_digest=NEW[-71:])
@@ -706,6 +724,11 @@ async def test_rollback_is_done_once(os: RpmOstree, daemon: FakeRpmOstree) -> No
     assert [member for member, _ in daemon.requests] == ["Rollback"]
 
 
+@pytest.mark.finding(
+    "R10",
+    "An rpm-ostreed that dies while the old deployment is put first is waited for, not taken for a host without a way"
+    " back.",
+)
 async def test_rollback_whose_daemon_dies_may_be_done_again(os: RpmOstree, daemon: FakeRpmOstree) -> None:
     daemon.script = lambda transaction: daemon.die()
     with pytest.raises(ServiceUnavailable) as caught:

@@ -86,6 +86,7 @@ def test_anything_else_is_a_value_error(data: bytes) -> None:
 # -- failures ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.finding("O3", "A proxy that ended is `RegistryUnreachable` only with a word of the network beside it.")
 @pytest.mark.parametrize(
     ("text", "kind", "reason"),
     [

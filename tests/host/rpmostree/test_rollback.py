@@ -14,7 +14,13 @@ from nodeagent.host.rpmostree.deployments import has_superusers
 from tests.host.fake_systemd import FakeSystemd
 from tests.host.rpmostree.fake_rpmostree import A, C, FakeRpmOstree, deployment
 
-pytestmark = pytest.mark.usefixtures("no_leaked_fds")
+pytestmark = [
+    pytest.mark.usefixtures("no_leaked_fds"),
+    pytest.mark.finding(
+        "rivals",
+        "Where the entry that would become the default asks for a GRUB password, the old tree is deployed once more.",
+    ),
+]
 
 RESTRICTED = 'grub_users ""\n'
 USER_CFG = 'set superusers="root"\npassword_pbkdf2 root grub.pbkdf2.sha512.10000.5B\n'

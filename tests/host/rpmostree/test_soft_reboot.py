@@ -26,7 +26,19 @@ from tests.host.rpmostree.fake_rpmostree import FakeRpmOstree, vardict
 from tests.host.rpmostree.test_changes import tree
 from tests.support.fixtures import PrivateBus
 
-pytestmark = pytest.mark.usefixtures("no_leaked_fds")
+pytestmark = [
+    pytest.mark.usefixtures("no_leaked_fds"),
+    pytest.mark.finding(
+        "soft-reboots",
+        "A locked deployment that is prepared for a soft reboot is reported at once, and cleared before a "
+        "reboot of ours.",
+    ),
+    pytest.mark.finding(
+        "soft-reboots",
+        "An update of the OS is entered by a soft reboot only with the same kernel, initramfs, arguments, "
+        "policy and files of a starting kernel; an older libostree gets a full one with the reason.",
+    ),
+]
 MOUNTINFO = "36 25 0:30 / /run/nextroot ro,relatime shared:1 - overlay composefs ro\n"
 
 
@@ -266,6 +278,10 @@ async def test_it_is_prepared_once(adapted: RpmOstree, own: Host) -> None:
     assert command == ["/usr/bin/ostree", "admin", "prepare-soft-reboot", "0"]
 
 
+@pytest.mark.finding(
+    "soft-reboots",
+    "The deployment is unlocked, then prepared, then checked; a success of ostree that is none is cleared.",
+)
 @pytest.mark.parametrize("lie", ["error", "nothing", "another", "no mount", "locks", "deletes"])
 async def test_a_success_that_is_none_is_cleared(adapted: RpmOstree, own: Host, lie: str) -> None:
     own.trees({})
@@ -333,6 +349,11 @@ async def test_a_daemon_that_is_right_is_left_alone(adapted: RpmOstree, own: Hos
     assert not [call for call in own.manager.calls if call[0] == "RestartUnit"]
 
 
+@pytest.mark.finding(
+    "soft-reboots",
+    "A locked deployment that another program started all the same is left by a full reboot, and the update continues"
+    " in the old one.",
+)
 async def test_a_locked_deployment_that_another_program_started(adapted: RpmOstree, own: Host) -> None:
     own.trees({})
     own.model.write_state(own.staged, locked=True)

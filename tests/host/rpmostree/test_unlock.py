@@ -45,6 +45,10 @@ async def staged_by_us(model: FakeRpmOstree, *, good: bool = True) -> dict[str, 
     return staged
 
 
+@pytest.mark.finding(
+    "O2",
+    "It is neither accepted nor unlocked when the agent was killed before, or the discard fails.",
+)
 async def test_what_a_failed_transaction_left_is_never_unlocked(
     os: RpmOstree, manager: FakeSystemd, model: FakeRpmOstree
 ) -> None:

@@ -13,6 +13,11 @@ from nodeagent.core.config.text import plain_yaml
 DEEP = 50_000
 
 
+@pytest.mark.finding(
+    "R5, R12",
+    "Settings, and YAML and TOML of other programs, are invalid where a value does not fit its tag, is half a "
+    "surrogate pair or has too many digits; no other error leaves their readers.",
+)
 @pytest.mark.parametrize(
     "text",
     [
