@@ -92,6 +92,7 @@ class Reason(StrEnum):
     NO_SUCH_UPDATE = "NoSuchUpdate", Kind.INPUT, "nodeagent history shows the ids of the updates; the beginning of one is enough"
     NO_PREVIOUS = "NoPrevious", Kind.REFUSED, "apply the config you want: nodeagent apply FILE"
     CHECK_FAILED = "CheckFailed", Kind.REFUSED, "repair what the check reports, or move it from required.d to wanted.d below /etc/nodeagent/checks"
+    CHECKER_LATE = "CheckerLate", Kind.REFUSED, "find out why the program waits with the named file (an Include of a pipe, a host without free CPU); the agent tries again"
     CHECK_UNSAFE = "CheckUnsafe", Kind.REFUSED, "correct the named file: owned by root, writable by root only, executable, in required.d or wanted.d"
     ALERTS_FIRING = "AlertsFiring", Kind.REFUSED, "resolve the named alerts, or correct alerts.query; the update begins when its result is empty"
     ALERTS_UNREACHABLE = "AlertsUnreachable", Kind.UNREACHABLE, "check alerts.url from this host with curl; with alerts.on_unreachable: go no update waits for it"
@@ -251,6 +252,7 @@ class Reason(StrEnum):
     # The bus and the daemon
     UNREACHABLE = "Unreachable", Kind.UNREACHABLE, "systemctl status nodeagent, and journalctl -u nodeagent for the error"
     SERVICE_UNKNOWN = "ServiceUnknown", Kind.UNREACHABLE, "systemctl status of the service shows why it does not run; systemctl start nodeagent"
+    PROGRAM_NOT_STARTED = "ProgramNotStarted", Kind.RETRY, "free processes, memory or open files (systemd-cgtop, ps -eLf); the agent continues when the program starts"
     SERVICE_UNAVAILABLE = "ServiceUnavailable", Kind.RETRY, "systemctl status of the named service; the agent continues when it answers"
     BUS_UNREACHABLE = "BusUnreachable", Kind.UNREACHABLE, "systemctl status dbus; the agent reconnects"
     BUS_CONNECTION_LOST = "BusConnectionLost", Kind.FAULT, "the bus was restarted; the agent reconnects"

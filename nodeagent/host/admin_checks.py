@@ -21,9 +21,9 @@ from nodeagent.core.update.ports.checks import AdminCheck, CheckStage
 from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import Problem, Refused
 from nodeagent.host.check_units import run_check, run_check_unit, shown, unsafe_unit, writable
-from nodeagent.host.checkers.job import CheckerLate, run_program
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.fs.os_errors import translated
+from nodeagent.host.programs import NotStarted, ProgramLate, run_program
 from nodeagent.reasons import Reason
 
 CHECKS: Final = Path("/etc/nodeagent/checks")
@@ -94,7 +94,7 @@ class HostAdminChecks:
 
     async def _stop(self, unit: str) -> None:
         """End the processes of a check. A unit that is not loaded is no error: systemctl reports it, with a status."""
-        with contextlib.suppress(OSError, CheckerLate):
+        with contextlib.suppress(OSError, NotStarted, ProgramLate):
             await run_program("systemctl", ("stop", "--quiet", unit), Path("/"), STOP_CALL)
 
 

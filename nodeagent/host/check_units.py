@@ -23,7 +23,7 @@ from typing import Final
 from nodeagent.core.report.redact import redact
 from nodeagent.core.update.ports.checks import AdminCheck
 from nodeagent.core.update.ports.host import Clock
-from nodeagent.host.checkers.job import CheckerLate, run_program
+from nodeagent.host.programs import NotStarted, ProgramLate, run_program
 
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,127}\.service")
 
@@ -61,12 +61,16 @@ async def run_check(
     """Return the exit status and the output of ``program``, or why it has none.
 
     Without an end of the program, also if the update is cancelled, ``end`` ends the unit, which outlives the program.
+    Raises ``NotStarted``, which is no failure of the check.
     """
     about, ended = f"the check {check.id}", False
     try:
         result = await run_program(program, arguments, Path("/"), deadline)
         ended = True
-    except CheckerLate:
+    except NotStarted:
+        ended = True
+        raise
+    except ProgramLate:
         return f"{about} did not end within {deadline:g} s"
     except FileNotFoundError:
         return f"{about} cannot run: this host has no {program}"
@@ -97,7 +101,7 @@ async def _output(unit: str, since: float) -> Sequence[str]:
 
 async def _call(program: str, *arguments: str) -> Sequence[str]:
     """Return the lines of the output, none if the program failed or did not end in time."""
-    with contextlib.suppress(OSError, CheckerLate):
+    with contextlib.suppress(OSError, NotStarted, ProgramLate):
         status, lines = await run_program(program, arguments, Path("/"), CALL)
         return lines if status == 0 else ()
     return ()

@@ -23,6 +23,7 @@ from nodeagent.core.coordination.client_certificate import GROUP, Validity, subj
 from nodeagent.errors import Refused, Retryable, Terminal
 from nodeagent.host.fs.atomic import new_file
 from nodeagent.host.fs.os_errors import translated
+from nodeagent.host.programs import starting
 from nodeagent.reasons import Reason
 
 # Seconds for one run of openssl, which takes milliseconds.
@@ -46,7 +47,7 @@ _ENVIRONMENT: Final = {"PATH": "/usr/bin:/usr/sbin:/bin:/sbin", "LC_ALL": "C"}
 
 class CertificateDirectory:
     """Use the methods inside of ``locked``. They block, and raise the errors of ``host.fs``, ``ToolMissing``,
-    ``ToolTimedOut`` and ``CertificateFailed``."""
+    ``ToolTimedOut``, ``ProgramNotStarted`` and ``CertificateFailed``."""
 
     def __init__(self, path: Path, node: str, *, openssl: str = "openssl", deadline: float = DEADLINE) -> None:
         self.path = path
@@ -168,17 +169,21 @@ class CertificateDirectory:
 
     def _run(self, *arguments: str, stdin: bytes = b"", inherit: Sequence[int] = ()) -> bytes:
         try:
-            done = subprocess.run(
-                [self._openssl, *arguments],
-                input=stdin,
-                capture_output=True,
-                timeout=self._deadline,
-                check=False,
-                env=_ENVIRONMENT,
-                pass_fds=inherit,
-            )
+            with starting(self._openssl):
+                done = subprocess.run(
+                    [self._openssl, *arguments],
+                    input=stdin,
+                    capture_output=True,
+                    timeout=self._deadline,
+                    check=False,
+                    env=_ENVIRONMENT,
+                    pass_fds=inherit,
+                )
         except FileNotFoundError:
             raise Terminal("this host has no openssl program", reason=Reason.TOOL_MISSING) from None
+        except OSError as error:
+            why = error.strerror or type(error).__name__
+            raise Terminal(f"openssl cannot be started: {why}", reason=Reason.TOOL_MISSING) from None
         except subprocess.TimeoutExpired:
             raise Retryable(f"openssl did not end within {self._deadline:g} s", reason=Reason.TOOL_TIMED_OUT) from None
         if done.returncode != 0:
@@ -191,7 +196,8 @@ class CertificateDirectory:
 @contextmanager
 def _pipe(content: bytes) -> Iterator[int]:
     """Yield the end of a pipe from which ``content`` is read, of less than the 4096 bytes that each pipe takes."""
-    end, writer = os.pipe2(os.O_CLOEXEC)
+    with starting("openssl"):
+        end, writer = os.pipe2(os.O_CLOEXEC)
     try:
         with os.fdopen(writer, "wb") as file:
             file.write(content)

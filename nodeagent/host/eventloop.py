@@ -1,5 +1,7 @@
 """The event loop of the daemon, for name servers that do not answer: they neither delay its end nor fill the journal.
 
+Its blocking calls need no new thread, so that a host without free processes delays them and fails none.
+
 ``getaddrinfo`` of the C library cannot be cancelled and may take half a minute without a server. asyncio runs it in the
 thread pool that it waits for at the end. Here each lookup has its own thread, which is not waited for.
 """
@@ -7,9 +9,12 @@ thread pool that it waits for at the end. Here each lookup has its own thread, w
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -22,11 +27,28 @@ T = TypeVar("T")
 MAX_LOOKUPS: Final = 16
 
 
+class _Threads(ThreadPoolExecutor):
+    """The threads for blocking calls. If the host allows no further one, a call waits for those that exist."""
+
+    def __init__(self) -> None:
+        super().__init__(thread_name_prefix="asyncio")
+        # The first thread exists from the start.
+        self.submit(int)
+
+    def _adjust_thread_count(self) -> None:
+        try:
+            super()._adjust_thread_count()
+        except RuntimeError:
+            if not self._threads:
+                raise
+
+
 class DaemonLoop(asyncio.SelectorEventLoop):
     """An event loop whose lookups of names do not delay its end."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.set_default_executor(_Threads())
         self._lookups = asyncio.Semaphore(MAX_LOOKUPS)
         self.set_exception_handler(_handle)
 
@@ -56,7 +78,10 @@ def in_daemon_thread(loop: asyncio.AbstractEventLoop, name: str, work: Callable[
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, done)
 
-    threading.Thread(target=run, name=name, daemon=True).start()
+    try:
+        threading.Thread(target=run, name=name, daemon=True).start()
+    except RuntimeError:
+        answer.set_exception(OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
     return answer
 
 

@@ -19,8 +19,8 @@ from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.domain import Health, HttpHealth, MemberHealth, PluginHealth, ReloadProof, SocketHealth
 from nodeagent.core.plan.layers import not_taken_over
 from nodeagent.domains.sysctl import PROC, dotted
-from nodeagent.host.checkers.job import CheckerLate, run_program
 from nodeagent.host.fs.read_inside import read_regular
+from nodeagent.host.programs import ProgramLate, run_program
 
 # Seconds for one check. A slower healthz counts as unhealthy.
 DEADLINE = 3.0
@@ -160,7 +160,7 @@ async def _plugins(wanted: Sequence[str], *, answered: bool) -> str:
         return ""
     try:
         status, lines = await run_program(program, ("plugins", "ls"), Path("/"), DEADLINE)
-    except (OSError, CheckerLate) as error:
+    except (OSError, ProgramLate) as error:
         return "" if answered else f"ctr plugins ls: {str(error) or 'no answer'}"
     if status != 0:
         return "" if answered else f"ctr plugins ls: {lines[-1] if lines else f'status {status}'}"
@@ -200,7 +200,7 @@ async def reload_problem(proof: ReloadProof, since: float, program: str = "journ
     while True:
         try:
             status, lines = await run_program(program, arguments, Path("/"), PATIENCE)
-        except (OSError, CheckerLate) as error:
+        except (OSError, ProgramLate) as error:
             log.warning("the journal of %s could not be read: %s", proof.unit, error)
             return None
         found = read_result(proof, lines) if status == 0 else None
@@ -217,7 +217,7 @@ async def running_problem(proof: ReloadProof, keys: Sequence[KeyChange], search_
         return None
     try:
         status, lines = await run_program(program, arguments, Path("/"), DEADLINE)
-    except (OSError, CheckerLate) as error:
+    except (OSError, ProgramLate) as error:
         log.warning("%s does not print its configuration: %s", program, error)
         return None
     return not_taken_over("\n".join(lines).encode(), keys) if status == 0 else None

@@ -11,10 +11,10 @@ import asyncio
 from pathlib import Path
 
 from nodeagent.errors import InvalidInput, Retryable, Terminal
-from nodeagent.host.checkers.job import CheckerLate, run_program
 from nodeagent.host.fs.atomic import sync_directory
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.fs.owners import Owners, colon_fields
+from nodeagent.host.programs import ProgramLate, run_program
 from nodeagent.reasons import Reason
 
 _NO_PASSWORD = "*"  # noqa: S105 - matches no password
@@ -89,7 +89,10 @@ class HostUsers:
             raise Terminal(
                 "this host has no chpasswd; it comes with shadow-utils", reason=Reason.TOOL_MISSING
             ) from error
-        except CheckerLate as error:
+        except OSError as error:
+            why = error.strerror or type(error).__name__
+            raise Terminal(f"chpasswd cannot be started: {why}", reason=Reason.TOOL_MISSING) from error
+        except ProgramLate as error:
             raise Retryable(
                 f"chpasswd did not end within {self._deadline:g} s; another tool may hold the lock on the accounts",
                 reason=Reason.TOOL_TIMED_OUT,

@@ -15,9 +15,9 @@ import pytest
 
 from nodeagent.core.update.ports.checks import AdminCheck, CheckStage
 from nodeagent.errors import Refused
+from nodeagent.host import programs as host_programs
 from nodeagent.host.admin_checks import MAX_CHECKS, HostAdminChecks
 from nodeagent.host.check_units import MAX_SHOWN
-from nodeagent.host.checkers import job
 from nodeagent.host.clock import SystemClock
 from nodeagent.reasons import Reason
 
@@ -100,7 +100,7 @@ class Checks:
 
 @pytest.fixture
 def checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checks:
-    monkeypatch.setitem(job.ENVIRONMENT, "PATH", f"{tmp_path}/bin:{job.ENVIRONMENT['PATH']}")
+    monkeypatch.setitem(host_programs.ENVIRONMENT, "PATH", f"{tmp_path}/bin:{host_programs.ENVIRONMENT['PATH']}")
     (tmp_path / "bin").mkdir()
     for name, script in (("systemd-run", SYSTEMD_RUN), ("systemctl", SYSTEMCTL), ("journalctl", JOURNALCTL)):
         (tmp_path / "bin" / name).write_text(script)
@@ -216,7 +216,7 @@ async def test_a_cancelled_check_is_ended(checks: Checks, tmp_path: Path) -> Non
 
 
 async def test_a_host_without_systemd_run_has_failing_checks(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(job.ENVIRONMENT, "PATH", str(checks.tmp))
+    monkeypatch.setitem(host_programs.ENVIRONMENT, "PATH", str(checks.tmp))
     check = AdminCheck(STAGE, "a", True, "/bin/true")
     assert await checks.port.run(check, "x") == "the check before-drain/a cannot run: this host has no systemd-run"
 
@@ -264,7 +264,7 @@ async def test_a_cancelled_service_is_stopped(checks: Checks, tmp_path: Path) ->
 
 
 async def test_a_host_without_systemctl_has_failing_services(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(job.ENVIRONMENT, "PATH", str(checks.tmp))
+    monkeypatch.setitem(host_programs.ENVIRONMENT, "PATH", str(checks.tmp))
     check = AdminCheck(STAGE, "a.service", True, "/x")
     why = "the check before-drain/a.service cannot run: this host has no systemctl"
     assert await checks.port.run(check, "x") == why

@@ -89,3 +89,20 @@ def test_a_look_up_that_was_given_up_is_no_error(capsys: pytest.CaptureFixture[s
     loop.call_exception_handler({"message": "Task exception was never retrieved", "exception": ValueError("bug")})
     assert "bug" in capsys.readouterr().err
     loop.close()
+
+
+@pytest.mark.finding("adversary-2", "A blocking call waits for a thread that exists if the host allows no further one.")
+def test_a_host_without_free_threads_delays_blocking_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def work() -> list[int]:
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        found = await asyncio.gather(*(asyncio.to_thread(lambda n=n: time.sleep(0.01) or n) for n in range(8)))
+        with pytest.raises(OSError, match="temporarily unavailable"):
+            await asyncio.open_connection("api.example", 6443)
+        monkeypatch.undo()
+        return found
+
+    with asyncio.Runner(loop_factory=DaemonLoop) as runner:
+        assert runner.run(work()) == list(range(8))

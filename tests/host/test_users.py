@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.errors import AgentError, InvalidInput, Retryable, Terminal
-from nodeagent.host.checkers import job
+from nodeagent.host import programs as host_programs
 from nodeagent.host.users import HostUsers, locked
 from tests.support.disk import needs_root
 from tests.support.needs import needs
@@ -129,7 +129,7 @@ async def test_a_chpasswd_that_does_not_do_it(
     if script is not None:
         (tools / "chpasswd").write_text(script)
         (tools / "chpasswd").chmod(0o755)
-    monkeypatch.setitem(job.ENVIRONMENT, "PATH", f"{tools}:/bin" if script else str(tools))
+    monkeypatch.setitem(host_programs.ENVIRONMENT, "PATH", f"{tools}:/bin" if script else str(tools))
     with pytest.raises(kind) as caught:
         await HostUsers(str(root), deadline=0.3).set_password_hash("core", "$6$new$secret")
     assert caught.value.reason == reason

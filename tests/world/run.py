@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,7 @@ from nodeagent.core.plan.steps import ActStep
 from nodeagent.core.update.drift import OnDrift
 from nodeagent.core.update.events import PhaseEntered
 from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports.host import Validator
 from nodeagent.core.update.ports.store import ApplyRequest
 from nodeagent.core.update.ports.system import Fence
 from nodeagent.core.update.record import Record
@@ -82,6 +83,7 @@ class Host:
     fence: Fence | None = None
     view: HostView = field(default_factory=HostView)
     policy: Policy = POLICY
+    validators: Sequence[Validator] = ()
     renewed: list[tuple[ActStep, Phase]] = field(default_factory=list)  # what was asked of our own unit, and when
 
     def want(self, config: MachineConfig, rendering: str = "") -> None:
@@ -150,7 +152,7 @@ class Host:
         return self.build_with(self.ports())
 
     def build_with(self, ports: Ports) -> Loop:
-        preflight = Preflight(ports, self.limits, (), self._policy, self.on_drift, self._view)
+        preflight = Preflight(ports, self.limits, self.validators, self._policy, self.on_drift, self._view)
         self.loop = Loop(
             ports,
             self.limits,

@@ -41,7 +41,8 @@ from nodeagent.reasons import Reason
 Compose = Callable[[Desired, Desired, frozenset[str]], Desired]
 
 # Reasons after which nothing of the config is applied: another holder has the node, an operator stopped the update,
-# rolled it back or requested a time for it, or it is not the turn of this node in a rollout.
+# rolled it back or requested a time for it, it is not the turn of this node in a rollout, or
+# the check of a file gave no result.
 _NO_BLOCK: Final = LOST | {
     Reason.LEASE_HELD,
     Reason.LEASE_EXPIRED,
@@ -54,6 +55,7 @@ _NO_BLOCK: Final = LOST | {
     Reason.SCHEDULED,
     Reason.ROLLED_BACK,
     Reason.CONFIG_REJECTED,
+    Reason.CHECKER_LATE,
     Reason.SUPERSEDED,
     Reason.WITHDRAWN,
 }

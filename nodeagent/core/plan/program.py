@@ -39,9 +39,10 @@ class ProgramCheck:
     """A run of ``program``, an absolute path or a name in the search path, over ``tree`` (host path to content).
 
     ``judge`` returns the problems of the result; messages never quote content that may be secret. The check is skipped
-    if the program is not installed or does not end within ``deadline`` seconds. If ``judge`` finds a problem and there
-    is a ``control``, usually the same run over the old tree, problems that its result has too are no finding: they
-    belong to the host or to the check, not to the update.
+    if the program is not installed. A program that does not end within ``deadline`` seconds, or in twice that, gives no
+    result, and the update is refused. If ``judge`` finds a problem and there is a ``control``, usually the same run
+    over the old tree, problems that its result has too are no finding: they belong to the host or to the check, not to
+    the update.
     """
 
     program: str

@@ -1,8 +1,9 @@
 """Checks of changed files by the programs of this host that will read them, before anything is written.
 
 A finding rejects the whole update, so a checker reports only errors that keep a changed file from working. Warnings,
-the state of the host and errors in unchanged files do not count. A checker that is not installed, or that does not end
-within its deadline, does not reject an update either.
+the state of the host and errors in unchanged files do not count. A checker that is not installed does not reject an
+update either. One that is installed must give a result, or nothing is written: the update waits while it cannot be
+started, and is refused if it does not end.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -21,11 +22,12 @@ from nodeagent.core.plan.domain import Checker
 from nodeagent.core.plan.program import SCRATCH, TREE, ProgramCheck, ProgramResult
 from nodeagent.core.plan.sides import Sides
 from nodeagent.domains import changed_contents, checker_of, host_problems, program_checks
-from nodeagent.errors import Problem, Terminal
+from nodeagent.errors import InvalidInput, Problem, Terminal
 from nodeagent.host.checkers import sshd, sudoers, units
-from nodeagent.host.checkers.job import DEADLINE, CheckerLate, Job, private_directory, run_program, write_files
+from nodeagent.host.checkers.job import DEADLINE, Job, private_directory, result_of, waiting_for, write_files
 from nodeagent.host.fs.owners import Owners
 from nodeagent.host.view import read_view
+from nodeagent.reasons import Reason
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +53,7 @@ class HostValidator:
     deadline: float = DEADLINE
 
     async def check(self, old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
+        """Raises ``NotStarted`` while a checker cannot be started, and ``CheckerLate`` for one without a result."""
         # In threads: with the most paths that a config may have, this takes some tenths of a second.
         wanted = await asyncio.to_thread(_by_checker, old, new)
         found = [*await asyncio.to_thread(unknown, self.root, old, new)]
@@ -59,8 +62,9 @@ class HostValidator:
         view = await read_view(old, new, self.root)
         sides = Sides(old, new, view)
         found += await asyncio.to_thread(host_problems, sides)
+        changed = await asyncio.to_thread(changed_contents, old, new)
         for check in await asyncio.to_thread(program_checks, sides):
-            found += await run_check(check, self.root, self.search_path)
+            found += await run_check(check, self.root, self.search_path, changed.keys())
         # Two checks of one file may find the same problem.
         return tuple(sorted(set(found)))
 
@@ -71,13 +75,10 @@ class HostValidator:
         if program is None:
             log.debug("%s is not on this host; %d changed files are not checked by it", checker, len(changed))
             return ()
-        try:
+        with waiting_for(program):
             async with private_directory() as directory:
                 job = Job(program, changed, old, new, self.root, directory, self.deadline)
                 return await PROGRAMS[checker](job)
-        except (OSError, CheckerLate) as error:
-            log.warning("%s could not check %d changed files: %s", checker, len(changed), error)
-            return ()
 
 
 def _by_checker(old: MachineConfig, new: MachineConfig) -> dict[Checker, dict[str, bytes]]:
@@ -89,21 +90,24 @@ def _by_checker(old: MachineConfig, new: MachineConfig) -> dict[Checker, dict[st
     return wanted
 
 
-async def run_check(check: ProgramCheck, root: Path, search_path: str) -> tuple[Problem, ...]:
-    """Return the problems that ``check`` finds. A check that cannot be made finds none."""
+async def run_check(
+    check: ProgramCheck, root: Path, search_path: str, changed: Collection[str] = frozenset()
+) -> tuple[Problem, ...]:
+    """Return the problems that ``check`` finds. A program that is not installed finds none.
+
+    ``changed`` are the paths that the update changes. Raises as ``HostValidator.check``.
+    """
     program = await asyncio.to_thread(_installed, check.program, root, search_path)
     if program is None:
         log.debug("%s is not on this host, so it checks nothing", check.program)
         return ()
-    try:
-        found = await _problems(check, program)
+    paths = check.tree.keys() & changed or check.tree.keys()
+    with waiting_for(program):
+        found = await _problems(check, program, paths)
         if found and check.control is not None:
-            found -= await _problems(check.control, program)
+            found -= await _problems(check.control, program, paths)
             if not found:
                 log.warning("%s finds the same problems in the files of this host; they do not count", check.program)
-    except (OSError, CheckerLate) as error:
-        log.warning("%s could not check the new configuration: %s", check.program, error)
-        return ()
     return tuple(sorted(found))
 
 
@@ -113,21 +117,21 @@ def _installed(program: str, root: Path, search_path: str) -> str | None:
     return shutil.which(place, path=search_path)
 
 
-async def _problems(check: ProgramCheck, program: str) -> set[Problem]:
+async def _problems(check: ProgramCheck, program: str, paths: Collection[str]) -> set[Problem]:
     async with private_directory() as directory:
         tree, scratch = directory / "tree", directory / "scratch"
         await asyncio.to_thread(scratch.mkdir, 0o700)
         await write_files(tree, {_relative(path): content for path, content in check.tree.items()})
         arguments = [word.replace(TREE, str(tree)).replace(SCRATCH, str(scratch)) for word in check.arguments]
-        status, lines = await run_program(program, arguments, directory, check.deadline)
+        status, lines = await result_of(program, arguments, directory, check.deadline, paths)
         return set(check.judge(ProgramResult(status, [line.replace(str(tree), "") for line in lines])))
 
 
 def _relative(path: str) -> str:
-    """Return the path below the tree. Raises ``OSError`` for one that would leave it."""
+    """Return the path below the tree. Raises ``InvalidInput`` for one that would leave it."""
     parts = PurePosixPath(path).parts
     if not path.startswith("/") or ".." in parts:
-        raise OSError(f"{path} is not an absolute path")
+        raise InvalidInput(f"{path} is not an absolute path", reason=Reason.BAD_PATH)
     return "/".join(parts[1:])
 
 

@@ -1,36 +1,42 @@
-"""One run of a checker: the files to check, the working directory and the process."""
+"""One run of a checker: the files to check, the working directory and the result that the program has to give."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import shutil
-import signal
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final
 
 from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.errors import Problem, Refused
+from nodeagent.host.programs import NotStarted, ProgramLate, run_program
+from nodeagent.reasons import Reason
 
 # Seconds. Each of these programs takes well under one second; an overloaded host may need more.
 DEADLINE: Final = 30.0
 
-# Bytes. The first lines of the output contain the errors.
-MAX_OUTPUT: Final = 64 * 1024
-
-# The environment of the agent is not inherited: the package sets library paths that are wrong for programs of the host.
-ENVIRONMENT: Final = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "SYSTEMD_COLORS": "0"}
+# The second try of a program that was late has this many times its deadline.
+MORE_TIME: Final = 2
 
 # Directories in memory, in order of preference. The files that are checked may be secret and must not reach a disk.
 TMPFS: Final = (Path("/run/nodeagent"), Path("/run"), Path("/dev/shm"))  # noqa: S108 - mkdtemp makes a private one
 
 
-class CheckerLate(Exception):
-    """The program did not end within the deadline and was killed."""
+class CheckerLate(Refused):
+    """The checker was started twice and gave no result, so that nothing is known about the files."""
+
+    default_reason = Reason.CHECKER_LATE
+
+    def __init__(self, program: str, why: str, paths: Collection[str]) -> None:
+        name = PurePath(program).name
+        super().__init__(
+            f"{name} gave no result: {why}",
+            problems=[Problem(path, f"could not be checked by {name}: {why}") for path in sorted(paths)],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +59,51 @@ class Job:
         """Write ``files``, whose keys are paths relative to ``directory``."""
         await write_files(self.directory, files)
 
-    async def run(self, *arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, Sequence[str]]:
-        """Run the program as ``run_program`` does."""
-        return await run_program(self.program, arguments, self.directory, self.deadline, environment)
+    async def run(
+        self, *arguments: str, paths: Collection[str] = (), environment: Mapping[str, str] | None = None
+    ) -> tuple[int, Sequence[str]]:
+        """Run the program as ``result_of`` does. ``paths`` are those of the host that this run checks, if not all."""
+        paths = paths or self.changed.keys()
+        return await result_of(self.program, arguments, self.directory, self.deadline, paths, environment)
+
+
+async def result_of(
+    program: str,
+    arguments: Sequence[str],
+    directory: Path,
+    deadline: float,
+    paths: Collection[str],
+    environment: Mapping[str, str] | None = None,
+) -> tuple[int, Sequence[str]]:
+    """Return the exit status and the output of a checker of ``paths``.
+
+    A program that does not end, or that a signal ends, is run once more with more time. Raises ``NotStarted`` as long
+    as it cannot be started, and ``CheckerLate`` if it has no result after that.
+    """
+    why = ""
+    for seconds in (deadline, deadline * MORE_TIME):
+        try:
+            with waiting_for(program):
+                status, lines = await run_program(program, arguments, directory, seconds, environment)
+        except ProgramLate as error:
+            why = str(error)
+            continue
+        if status >= 0:
+            return status, lines
+        why = f"it was ended by signal {-status}"
+    raise CheckerLate(program, why, paths)
+
+
+@contextmanager
+def waiting_for(program: str) -> Iterator[None]:
+    """Raise ``NotStarted`` for each ``OSError`` of the block: what was not checked must not be written.
+
+    A checker that is not installed is not run at all, so the error says nothing about the files.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise NotStarted(program, error.strerror or str(error)) from error
 
 
 async def write_files(directory: Path, files: Mapping[str, bytes]) -> None:
@@ -69,78 +117,6 @@ async def write_files(directory: Path, files: Mapping[str, bytes]) -> None:
             path.write_bytes(content)
 
     await asyncio.to_thread(fill)
-
-
-async def run_program(
-    program: str,
-    arguments: Sequence[str],
-    directory: Path,
-    deadline: float,
-    environment: Mapping[str, str] | None = None,
-    *,
-    stdin: bytes = b"",
-) -> tuple[int, Sequence[str]]:
-    """Return the exit status and the lines of both outputs, up to ``MAX_OUTPUT``. ``stdin`` must fit into a pipe.
-
-    Raises ``CheckerLate`` or ``OSError``.
-    """
-    async with _pipe() as (reader, writer):
-        try:
-            process = await asyncio.create_subprocess_exec(
-                program,
-                *arguments,
-                stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
-                stdout=writer,
-                stderr=writer,
-                cwd=directory,
-                env={**ENVIRONMENT, **(environment or {})},
-                start_new_session=True,
-            )
-        finally:
-            os.close(writer)
-        if process.stdin is not None:
-            process.stdin.write(stdin)
-            process.stdin.close()
-        try:
-            async with asyncio.timeout(deadline):
-                output = await _bounded(reader)
-                status = await process.wait()
-        except TimeoutError:
-            raise CheckerLate(f"no end within {deadline:.0f} s") from None
-        finally:
-            # A cancelled update leaves no process behind, and no child of one.
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
-    return status, output.decode(errors="replace").splitlines()
-
-
-@asynccontextmanager
-async def _pipe() -> AsyncIterator[tuple[asyncio.StreamReader, int]]:
-    """Open a pipe. A pipe of asyncio's would make ``wait`` wait for each descendant that has inherited it."""
-    readable, writable = os.pipe()
-    reader = asyncio.StreamReader()
-    try:
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(readable, "rb", 0)
-        )
-    except BaseException:
-        os.close(writable)
-        raise
-    try:
-        yield reader, writable
-    finally:
-        transport.close()
-
-
-async def _bounded(reader: asyncio.StreamReader) -> bytes:
-    """Return the first ``MAX_OUTPUT`` bytes of the output."""
-    output = b""
-    # The rest is read and dropped: a process whose pipe is full would block until the deadline.
-    while chunk := await reader.read(MAX_OUTPUT):
-        output += chunk[: MAX_OUTPUT - len(output)]
-    return output
 
 
 @asynccontextmanager

@@ -16,6 +16,7 @@ from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.errors import Problem
 from nodeagent.host.checkers.job import Job
 from nodeagent.host.fs.read_inside import read_regular
+from nodeagent.host.programs import PASSING
 
 DIRECTORY: Final = "/etc/ssh"
 MAIN: Final = f"{DIRECTORY}/sshd_config"
@@ -85,7 +86,9 @@ def _conf_files(directory: Path) -> list[Path]:
 def _read(path: Path) -> bytes | None:
     try:
         return read_regular(path, MAX_BYTES)
-    except OSError:
+    except OSError as error:
+        if error.errno in PASSING:
+            raise
         return None
 
 

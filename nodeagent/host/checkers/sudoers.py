@@ -26,7 +26,7 @@ async def check(job: Job) -> tuple[Problem, ...]:
             continue
         name = f"sudoers-{index}"
         await job.write({name: content})
-        status, lines = await job.run("-c", "-f", str(job.directory / name))
+        status, lines = await job.run("-c", "-f", str(job.directory / name), paths=(path,))
         if status and (reason := _reason(lines, str(job.directory / name))):
             found.append(Problem(path, reason))
     return tuple(found)

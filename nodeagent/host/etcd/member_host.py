@@ -30,7 +30,6 @@ from nodeagent.core.etcd.membership import (
 from nodeagent.core.etcd.quorum import EtcdSurvey, Refusal, troubles
 from nodeagent.core.update.ports.host import Clock, UnitState
 from nodeagent.errors import InvalidInput, Refused
-from nodeagent.host.checkers.job import CheckerLate, run_program
 from nodeagent.host.etcd.client import EtcdAccess, EtcdClient, EtcdFault, endpoints_of, open_client
 from nodeagent.host.etcd.data_directory import archive, read_data_directory
 from nodeagent.host.etcd.member_certificates import certificate_problem
@@ -43,6 +42,7 @@ from nodeagent.host.etcd.member_config import (
 )
 from nodeagent.host.etcd.options import Endpoints
 from nodeagent.host.etcd.quorum import gateways, survey_cluster
+from nodeagent.host.programs import ProgramLate, run_program
 from nodeagent.reasons import Reason
 
 # Seconds. etcd reports READY=1 only when its cluster has a leader.
@@ -196,7 +196,7 @@ async def program_version(program: str) -> str:
         _, lines = await run_program(program, ["--version"], Path("/"), VERSION_TIMEOUT)
     except OSError as error:
         raise InvalidInput(f"{program}: {error.strerror}", reason=Reason.ETCD_CONFIG_INVALID) from error
-    except CheckerLate:
+    except ProgramLate:
         lines = ()
     found = next(filter(None, map(VERSION.fullmatch, lines)), None)
     if found is None:

@@ -21,8 +21,8 @@ from typing import Protocol
 from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError, Refused, Unreconcilable
-from nodeagent.host.checkers.job import CheckerLate, run_program
 from nodeagent.host.fs.os_errors import translated
+from nodeagent.host.programs import ProgramLate, run_program
 from nodeagent.host.rpmostree.client import SERVICE, Session, SysrootState
 from nodeagent.host.rpmostree.staging import read_vardict, string
 from nodeagent.reasons import Reason
@@ -35,7 +35,7 @@ async def output_of(*command: str, deadline: float) -> Sequence[str]:
     """
     try:
         return (await run_program(command[0], command[1:], Path("/"), deadline))[1]
-    except (OSError, CheckerLate):
+    except (OSError, ProgramLate):
         return ()
 
 

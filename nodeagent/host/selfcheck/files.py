@@ -12,8 +12,8 @@ from typing import Final
 
 from nodeagent.core.selfcheck.files import FileKind, PathFacts
 from nodeagent.core.selfcheck.result import NotRead
-from nodeagent.host.checkers.job import CheckerLate, run_program
 from nodeagent.host.fs.selinux import Labels, policy_label
+from nodeagent.host.programs import NotStarted, ProgramLate, run_program
 
 MANIFEST: Final = "/usr/lib/nodeagent/manifest"
 # Bytes. The manifest has 200 KB.
@@ -105,7 +105,9 @@ async def read_catalog(ids: Collection[str], program: str = "journalctl") -> Col
         _, lines = await run_program(program, ["--list-catalog", *ids], Path("/"), _CATALOG_TIMEOUT)
     except FileNotFoundError:
         return NotRead("journalctl is not installed")
-    except CheckerLate as error:
+    except NotStarted as error:
+        return NotRead(error.message, "try again when the host has free processes and memory")
+    except ProgramLate as error:
         return NotRead(f"journalctl: {error}", "journalctl --update-catalog", fault=True)
     except OSError as error:
         return NotRead(f"journalctl: {error.strerror}", "journalctl --update-catalog", fault=True)

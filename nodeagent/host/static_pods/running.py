@@ -24,7 +24,7 @@ from typing import Final
 
 from nodeagent.core.validate.static_pod import StaticPod
 from nodeagent.errors import Terminal
-from nodeagent.host.checkers.job import CheckerLate, run_program
+from nodeagent.host.programs import ProgramLate, run_program
 from nodeagent.reasons import Reason
 
 PODS: Final = "var/lib/kubelet/pods"
@@ -140,7 +140,7 @@ class Crictl:
             return "there is no crictl", ()
         try:
             status, lines = await run_program(program, arguments, Path("/"), limit)
-        except (OSError, CheckerLate) as error:
+        except (OSError, ProgramLate) as error:
             return f"crictl {arguments[0]}: {error}", ()
         if status:
             return (lines[-1][:500] if lines else f"exit status {status}"), ()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry
+from nodeagent.errors import Problem, Refused, ServiceUnavailable
 from nodeagent.host.checkers import HostValidator
 from nodeagent.host.checkers.sudoers import ignored_by_sudo
 from nodeagent.host.checkers.units import unit_of, verdicts
@@ -271,10 +275,55 @@ async def test_an_absent_checker_is_said_at_debug(tmp_path: Path, caplog: pytest
     assert "visudo is not on this host" in caplog.text
 
 
-async def test_a_checker_that_hangs_is_killed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    host = HostValidator(search_path=fake(tmp_path, "visudo", "exec sleep 600"), deadline=0.2)
-    assert await host.check(EMPTY, SUDOERS) == ()
-    assert "no end within" in caplog.text
+@pytest.mark.finding("adversary-2", "A file whose checker does not end is refused before the lease.")
+@pytest.mark.finding("adversary-10", "A plan refuses a file with which its checker hangs.")
+@pytest.mark.parametrize("ends", ["exec sleep 600", "kill -9 $$"])
+async def test_a_checker_without_a_result_is_run_again_and_refuses_its_file(tmp_path: Path, ends: str) -> None:
+    script = f"echo run >>{tmp_path}/runs; {ends}"
+    host = HostValidator(search_path=fake(tmp_path, "visudo", script), deadline=0.2)
+    two = with_files({"/etc/sudoers.d/foo": "x\n", "/etc/sudoers.d/later": "x\n"})
+    with pytest.raises(Refused) as caught:
+        await host.check(EMPTY, two)
+    assert caught.value.reason == "CheckerLate"
+    assert [problem.path for problem in caught.value.problems] == ["/etc/sudoers.d/foo"]
+    assert (tmp_path / "runs").read_text().split() == ["run", "run"]
+
+
+async def test_a_checker_that_is_late_once_has_twice_the_time(tmp_path: Path) -> None:
+    late = f"test -e {tmp_path}/again || {{ touch {tmp_path}/again; exec sleep 600; }}"
+    host = HostValidator(search_path=fake(tmp_path, "visudo", f'{late}; echo "$3:2:8: syntax error"; exit 1'))
+    found = await replace(host, deadline=3).check(EMPTY, SUDOERS)
+    assert found == (Problem("/etc/sudoers.d/foo", "line 2: syntax error"),)
+
+
+@pytest.mark.finding("adversary-10", "A plan refuses a file with which its checker hangs.")
+@pytest.mark.parametrize(
+    ("checker", "path"),
+    [
+        ("sshd", "/etc/ssh/sshd_config.d/10-x.conf"),
+        ("visudo", "/etc/sudoers.d/x"),
+        ("systemd-analyze", "/etc/systemd/system/x.service"),
+    ],
+)
+async def test_each_checker_that_hangs_refuses_its_file(tmp_path: Path, checker: str, path: str) -> None:
+    (tmp_path / "etc").mkdir()
+    for name in ("passwd", "group"):
+        (tmp_path / "etc" / name).write_text("root:x:0:\n" if name == "group" else "root:x:0:0::/:/bin/sh\n")
+    host = HostValidator(search_path=fake(tmp_path, checker, "exec sleep 600"), deadline=0.1, root=tmp_path)
+    new = MachineConfig("new", files={"/etc/other": FileEntry("/etc/other", b""), path: FileEntry(path, b"x")})
+    with pytest.raises(Refused) as caught:
+        await host.check(EMPTY, new)
+    assert (caught.value.reason, [each.path for each in caught.value.problems]) == ("CheckerLate", [path])
+
+
+@pytest.mark.finding("adversary-10", "A plan refuses a file with which its checker hangs.")
+@needs("sshd")
+async def test_an_include_of_a_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    name = "/etc/ssh/sshd_config.d/10-fifo.conf"
+    with pytest.raises(Refused) as caught:
+        await HostValidator(deadline=0.5).check(EMPTY, with_files({name: f"Include {tmp_path}/fifo\n"}))
+    assert (caught.value.reason, [each.path for each in caught.value.problems]) == ("CheckerLate", [name])
 
 
 async def test_a_checker_that_talks_without_end_is_bounded(tmp_path: Path) -> None:
@@ -282,11 +331,25 @@ async def test_a_checker_that_talks_without_end_is_bounded(tmp_path: Path) -> No
     assert await host.check(EMPTY, SUDOERS) == ()
 
 
-async def test_a_checker_that_cannot_be_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.finding("adversary-2", "An update waits for a checker that is installed and cannot be started.")
+async def test_a_checker_that_cannot_be_run_is_waited_for(tmp_path: Path) -> None:
     path = fake(tmp_path, "visudo", "")
     (tmp_path / "bin/visudo").write_text("#!/no/such/interpreter\n")
-    assert await HostValidator(search_path=path).check(EMPTY, SUDOERS) == ()
-    assert "could not check" in caplog.text
+    with pytest.raises(ServiceUnavailable) as caught:
+        await HostValidator(search_path=path).check(EMPTY, SUDOERS)
+    assert (caught.value.reason, caught.value.service) == ("ProgramNotStarted", "visudo")
+
+
+@pytest.mark.finding("adversary-2", "An update waits for a checker that is installed and cannot be started.")
+async def test_a_checker_without_a_place_for_its_copies_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_args: object, **_options: object) -> str:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    with pytest.raises(ServiceUnavailable, match="No space left"):
+        await HostValidator(search_path=fake(tmp_path, "visudo", "")).check(EMPTY, SUDOERS)
 
 
 async def test_the_copy_is_private_and_gone_afterwards(tmp_path: Path) -> None:

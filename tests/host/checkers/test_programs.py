@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from nodeagent import domains
 from nodeagent.core.plan.domain import Domain
 from nodeagent.core.plan.program import SCRATCH, TREE, ProgramCheck, ProgramResult
 from nodeagent.core.plan.sides import Sides
-from nodeagent.errors import Problem
+from nodeagent.errors import InvalidInput, Problem, Refused, ServiceUnavailable
 from nodeagent.host.checkers import SEARCH_PATH, HostValidator, run_check
 from tests.support.configs import config
 
@@ -58,19 +57,33 @@ async def test_a_problem_of_the_old_tree_is_no_finding(search_path: str) -> None
     assert await run_check(replace(check(a=b"bad before"), control=control), Path("/"), search_path) == ()
 
 
-async def test_a_program_that_is_missing_late_or_no_program_finds_nothing(search_path: str, tmp_path: Path) -> None:
+async def test_a_program_that_is_not_installed_finds_nothing() -> None:
     assert await run_check(check(a=b"bad"), Path("/"), "/nowhere") == ()
+
+
+@pytest.mark.finding("adversary-2", "A file whose checker does not end is refused before the lease.")
+@pytest.mark.parametrize("changed", [frozenset({"/etc/b", "/etc/other"}), frozenset[str]()])
+async def test_a_late_program_refuses_the_changed_files_of_its_tree(
+    search_path: str, tmp_path: Path, changed: frozenset[str]
+) -> None:
     (tmp_path / "bin/check-k").write_text("#!/bin/sh\nexec sleep 60\n")
-    assert await run_check(replace(check(a=b"bad"), deadline=0.2), Path("/"), search_path) == ()
+    with pytest.raises(Refused) as caught:
+        await run_check(replace(check(a=b"x", b=b"x"), deadline=0.2), Path("/"), search_path, changed)
+    assert caught.value.reason == "CheckerLate"
+    assert [each.path for each in caught.value.problems] == (["/etc/b"] if changed else ["/etc/a", "/etc/b"])
+
+
+@pytest.mark.finding("adversary-2", "An update waits for a checker that is installed and cannot be started.")
+async def test_a_program_that_cannot_be_started_is_waited_for(search_path: str, tmp_path: Path) -> None:
     (tmp_path / "bin/check-k").write_text("#!/no/such/interpreter\n")
-    assert await run_check(check(a=b"bad"), Path("/"), search_path) == ()
+    with pytest.raises(ServiceUnavailable, match="check-k cannot be started"):
+        await run_check(check(a=b"bad"), Path("/"), search_path)
 
 
-async def test_no_path_leaves_the_private_directory(search_path: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_path_leaves_the_private_directory(search_path: str) -> None:
     escaping = replace(check(), tree={"/etc/../../../tmp/escaped": b"bad"})
-    with caplog.at_level(logging.WARNING):
-        assert await run_check(escaping, Path("/"), search_path) == ()
-    assert "is not an absolute path" in caplog.text
+    with pytest.raises(InvalidInput, match="is not an absolute path"):
+        await run_check(escaping, Path("/"), search_path)
 
 
 async def test_the_validator_runs_the_checks_of_the_domains(

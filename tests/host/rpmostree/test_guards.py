@@ -11,7 +11,7 @@ from dbus_next import Variant
 
 from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.errors import Refused
-from nodeagent.host.checkers import job
+from nodeagent.host import programs as host_programs
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree import guards
 from nodeagent.host.rpmostree.adapter import RpmOstree
@@ -177,9 +177,9 @@ async def test_the_version_of_the_library(os: RpmOstree, tmp_path: Path, monkeyp
     program = programs / "ostree"
     program.write_text("#!/bin/sh\nprintf \"libostree:\\n Version: '2025.2'\\n Features:\\n  - libcurl\\n\"\n")
     program.chmod(0o755)
-    monkeypatch.setitem(job.ENVIRONMENT, "PATH", f"{programs}:{system.environ['PATH']}")
+    monkeypatch.setitem(host_programs.ENVIRONMENT, "PATH", f"{programs}:{system.environ['PATH']}")
     assert await guards.ostree_version() == (2025, 2)
-    monkeypatch.setitem(job.ENVIRONMENT, "PATH", str(tmp_path))
+    monkeypatch.setitem(host_programs.ENVIRONMENT, "PATH", str(tmp_path))
     assert await guards.ostree_version() == (0, 0)
 
 

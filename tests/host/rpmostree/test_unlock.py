@@ -10,7 +10,7 @@ import pytest
 from dbus_next import Variant
 
 from nodeagent.errors import Refused, Terminal
-from nodeagent.host.checkers import job
+from nodeagent.host import programs as host_programs
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree.adapter import RpmOstree
 from nodeagent.host.rpmostree.staging import OwnDeployments, Ownership
@@ -166,7 +166,7 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program = programs / "journalctl"
     program.write_text(f'#!/bin/sh\ncat "{tmp_path}/$1$2" 2>/dev/null\n')
     program.chmod(0o755)
-    monkeypatch.setitem(job.ENVIRONMENT, "PATH", f"{programs}:/usr/bin:/bin")
+    monkeypatch.setitem(host_programs.ENVIRONMENT, "PATH", f"{programs}:/usr/bin:/bin")
     return tmp_path
 
 
