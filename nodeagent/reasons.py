@@ -218,7 +218,7 @@ class Reason(StrEnum):
     IMMUTABLE = "Immutable", Kind.FAULT, "check lsattr of the path and its directory; run chattr -i if it is not intended"
     NOT_A_FILE = "NotAFile", Kind.FAULT, "remove or rename what is at the path, then apply again"
     NOT_A_DIRECTORY = "NotADirectory", Kind.FAULT, "remove or rename the file that is in the way of the directory, then apply again"
-    PATH_BLOCKED = "PathBlocked", Kind.REFUSED, "move away what is at each path, then apply again"
+    PATH_BLOCKED = "PathBlocked", Kind.REFUSED, "move away what is at the path, or use one that this host can write and keeps, such as below /etc or /var"
     PATH_CONTESTED = "PathContested", Kind.FAULT, "look at the path: its owner changed it or keeps root out; the rest of the config is applied"
     REVERT_TOO_LARGE = "RevertTooLarge", Kind.REFUSED, "move some of the large files away, or change them in several configs"
     NAME_TOO_LONG = "NameTooLong", Kind.FAULT, "use a shorter path in the config"

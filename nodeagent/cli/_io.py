@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from nodeagent.errors import AgentError, InvalidInput, Problem
@@ -111,8 +111,9 @@ def warn(text: str) -> None:
     print(f"warning: {_shown(text)}", file=sys.stderr, flush=True)
 
 
-def print_error(error: AgentError, *, as_json: bool) -> None:
-    data = _error_to_dict(error)
+def print_error(error: AgentError, *, as_json: bool, words: Sequence[str] = ()) -> None:
+    """``words`` are those of the command line, which the operator knows."""
+    data = _error_to_dict(error, words)
     if as_json:
         # On stderr, so that stdout has an answer or nothing.
         print(json.dumps(data), file=sys.stderr)
@@ -135,15 +136,17 @@ def _shown(line: str) -> str:
     return local_times(printable(line), local_now())
 
 
-def _error_to_dict(error: AgentError) -> dict[str, Any]:
+def _error_to_dict(error: AgentError, words: Sequence[str]) -> dict[str, Any]:
     from nodeagent.core.report.redact import redact
     from nodeagent.reasons import documentation
 
+    names = [*(word.partition("=")[2] if word.startswith("--") else word for word in words)]
+    names += [problem.path for problem in error.problems]
     return {
         "schema": ERROR_SCHEMA,
         "reason": error.reason,
-        "message": redact(error.message),
-        "errors": [{"path": p.path, "message": redact(p.message)} for p in error.problems],
+        "message": redact(error.message, names),
+        "errors": [{"path": p.path, "message": redact(p.message, names)} for p in error.problems],
         **({"hint": error.hint} if error.hint else {}),
         **({"documentation": address} if (address := documentation(error.reason)) else {}),
     }

@@ -222,7 +222,7 @@ def _subcommands(parser: argparse.ArgumentParser) -> Mapping[str, argparse.Argum
 def _fail(error: AgentError, words: Sequence[str]) -> int:
     try:
         # The words decide, because the error may be one of the parser.
-        _io.print_error(error, as_json="--json" in words)
+        _io.print_error(error, as_json="--json" in words, words=words)
     except OSError:
         # Without a reader of stderr, the exit status is all that is left.
         _io.discard(sys.stderr)

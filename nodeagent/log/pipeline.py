@@ -108,10 +108,12 @@ def add_exception(_logger: Any, _method: str, entry: EventDict) -> EventDict:
 def make_texts(_logger: Any, _method: str, entry: EventDict) -> tuple[tuple[EventDict], dict[str, Any]]:
     """Everything as text without secrets, numbers short. Empty fields are dropped."""
     texts: EventDict = {}
+    # Names of configs, which the message repeats.
+    names = [str(entry[key]) for key in ("current", "desired") if entry.get(key)]
     for key, value in {"MESSAGE": entry.pop("event"), "SYSLOG_IDENTIFIER": IDENTIFIER, **entry}.items():
         if value is not None and value != "":
             # The other fields of systemd contain no text from outside.
-            safe = value if key in SYSTEMD and key != "MESSAGE" else redact_value(key, value)
+            safe = value if key in SYSTEMD and key != "MESSAGE" else redact_value(key, value, names)
             # A traceback keeps its lines.
             texts[key] = (
                 "\n".join(map(text, str(safe).splitlines())) if key == "traceback" else _flat(displayable(safe))

@@ -192,6 +192,22 @@ def test_content_that_would_not_work(configs: Path, capsys: pytest.CaptureFixtur
     assert {problem["path"] for problem in json.loads(error)["errors"]} == set(files)
 
 
+@pytest.mark.finding("configs-09", "An error has the names of the command line and of the config, whole.")
+def test_an_error_names_files_whole(configs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = configs / "Deployments/Cluster-EU-West/machineconfigs-of-the-Second-Site"
+    directory.mkdir(parents=True)
+    path = "/etc/pki/ca-trust/source/anchors/ACME_Corporation_Internal_Issuing_CA_2024_G2.crt"
+    target = write(directory / "99-worker-chrony.yaml", machine_config("longca", {path: b"not a cert"}))
+    words = ["plan", "--from", str(configs / "a.json"), "--to", str(target)]
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert path in error.splitlines()[0]
+    assert "[redacted]" not in error
+    target.write_text("{")
+    assert main(words) == 2
+    assert str(target) in capsys.readouterr().err
+
+
 def test_only_what_changes_is_checked(configs: Path) -> None:
     bad = {"/etc/containers/policy.json": b"not json"}
     a = write(configs / "c.json", machine_config("rendered-worker-c", bad))

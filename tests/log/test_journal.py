@@ -103,6 +103,19 @@ def test_an_event_has_its_id_priority_and_fields(journald: Journald) -> None:
     }
 
 
+@pytest.mark.finding("configs-09", "The journal has the names of configs, paths and units, however long they are.")
+def test_names_are_in_the_journal(journald: Journald) -> None:
+    config, unit = (
+        "Rendered-Worker-Of-The-Second-Site-In-Frankfurt",
+        "ACME_Vendor_Agent-For-All-Kinds-Of-Hardware.service",
+    )
+    log.setup("debug", journal=journald.path)
+    log.event(StepDone, f"reverting to {config}: {unit} failed (exit-code)", desired="b", current=config, step=unit)
+    entry = journald.receive()
+    assert entry["MESSAGE"].decode() == f"reverting to {config}: {unit} failed (exit-code)"
+    assert (entry["NODEAGENT_CURRENT"].decode(), entry["NODEAGENT_STEP"].decode()) == (config, unit)
+
+
 def test_a_step_that_an_admin_notices_is_raised(journald: Journald) -> None:
     log.setup("info", journal=journald.path)
     log.event(StepDone, "wrote /etc/x")

@@ -173,6 +173,10 @@ class Preflight:
                 " for a revert",
                 reason=Reason.REVERT_TOO_LARGE,
             )
+        tops = (
+            f"warning: {top} does not exist on this host and is created{end}" for top, end in found.new_tops.items()
+        )
+        update.add_notes(*tops)
 
     async def _basis(
         self, new: MachineConfig, known: Sequence[MachineConfig], *, dirty: bool, first: bool

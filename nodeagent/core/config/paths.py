@@ -23,6 +23,7 @@ _UNPRINTABLE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 _READ_ONLY: Final = "is on the read-only part of an immutable host"
 _KERNEL: Final = "belongs to the kernel and is not a regular file"
+_EMPTIED: Final = "is emptied at every boot, so that the file would be missing after one"
 _OURS: Final = "is nodeagent's own and cannot be configured this way"
 _STATE: Final = "is the record of what was applied and cannot be configured this way"
 _FORCE: Final = "would switch off validation and force a reboot"
@@ -32,8 +33,11 @@ _TREES: Final[dict[str, str | None]] = {
     "/proc": _KERNEL,
     "/sys": _KERNEL,
     "/dev": _KERNEL,
-    "/run": "is emptied at every boot, so that the file would be missing after one",
-    "/var/run": "is emptied at every boot, so that the file would be missing after one",
+    "/run": _EMPTIED,
+    "/var/run": _EMPTIED,
+    "/var/lock": _EMPTIED,
+    # A tmpfs, or emptied by systemd-tmpfiles.
+    "/tmp": _EMPTIED,  # noqa: S108 - it is refused
     "/usr": _READ_ONLY,
     # On immutable hosts this is a link to /var/usrlocal, and in use for scripts.
     "/usr/local": None,

@@ -5,13 +5,13 @@ This catches what slips through anyway, such as the output of a checker that quo
 to hide too much: a hidden word costs a look at the host, a printed credential costs a rotation on the whole fleet.
 
 What stays readable, because it is on every second line and not secret: digests and ids (hex), names of rendered
-configs (lower case), paths.
+configs (lower case), paths below the directories of a host, names of units, and the names that a caller knows.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 HIDDEN = "[redacted]"
 
@@ -52,19 +52,26 @@ SCHEME = re.compile(r"(?P<head>\b(?:basic|bearer)\s+)(?P<value>[A-Za-z0-9+/=._~-
 
 USERINFO = re.compile(r"(?P<head>\b[a-zA-Z][a-zA-Z0-9+.-]{0,30}://)(?P<value>[^/\s@:]*:[^/\s@]+)(?=@)")
 
-TOKEN = re.compile(r"[A-Za-z0-9+/_=-]{40,}")
+# A long word of the characters of base64 is taken for a key or a credential. Paths of the host and names of units are
+# read first, as a whole: they are names, however long their parts are.
+_ROOTS = (
+    "bin|boot|data|dev|efi|etc|export|home|lib|lib64|media|mnt|opt|ostree|proc|root|run|sbin|scratch|srv|storage|sys"
+    "|sysroot|tmp|usr|var"
+)
+_TYPES = "automount|device|mount|path|scope|service|slice|socket|swap|target|timer"
+_PATH = rf"(?<![\w+/=.-])(?:\w{{1,39}}=-?)?/(?:{_ROOTS})/[\w+/.@%~\\-]+"
+_UNIT = rf"(?<![\w+/=.@\\-])[\w.@\\-]+\.(?:{_TYPES})(?![\w-])"
+LONG = re.compile(rf"(?P<name>{_PATH}|{_UNIT})|[A-Za-z0-9+/_=-]{{40,}}", re.ASCII)
 HEX = re.compile(r"[0-9a-f]+|[0-9A-F]+")
-KNOWN_ROOT = re.compile(r"/(?:etc|usr|var|home|root|opt|run|boot|sysroot|ostree|tmp|srv|proc|sys|dev)/")
-MAX_NAME = 40
+# Shorter names are in no word that is replaced.
+MIN_NAME = 40
 
 
-def _token(match: re.Match[str]) -> str:
-    """Replace long words that look like base64: keys, certificates or credentials."""
+def _long(match: re.Match[str]) -> str:
+    """Replace a long word that looks like base64."""
     word = match.group()
     # Forty characters of base64 have an upper case letter almost for certain, and names of rendered configs have none.
-    if HEX.fullmatch(word) or not any(c.isupper() for c in word):
-        return word
-    if KNOWN_ROOT.match(word) and all(len(part) < MAX_NAME for part in word.split("/")):
+    if match["name"] or HEX.fullmatch(word) or not any(c.isupper() for c in word):
         return word
     return HIDDEN
 
@@ -73,34 +80,42 @@ def _value(match: re.Match[str]) -> str:
     return match.group("head") + HIDDEN
 
 
-def redact(text: str) -> str:
-    """Return the text with everything that looks like a secret replaced. Takes linear time."""
+def redact(text: str, names: Iterable[str] = ()) -> str:
+    """Return the text with everything that looks like a secret replaced. Takes linear time.
+
+    ``names`` are known to be no secrets, whatever they look like: of files, of configs, from the command line.
+    """
     text = PRIVATE_KEY.sub(HIDDEN, text)
     text = CRYPT_HASH.sub(HIDDEN, text)
     for pattern in (JSON_PAIR, INI, ASSIGNMENT, HEADER, SCHEME, USERINFO):
         text = pattern.sub(_value, text)
-    return TOKEN.sub(_token, text)
+    known = sorted({name for name in names if len(name) >= MIN_NAME and name in text}, key=len, reverse=True)
+    if not known:
+        return LONG.sub(_long, text)
+    # Each second part is a name.
+    parts = re.split(f"({'|'.join(map(re.escape, known))})", text)
+    return "".join(part if index % 2 else LONG.sub(_long, part) for index, part in enumerate(parts))
 
 
 SECRET_NAME = re.compile(rf"(?:.*[_.-])?(?:{NAMES})", re.IGNORECASE)
 
 
-def redact_value(key: str, value: object) -> object:
-    """Redact a structured value. A key that names a secret hides the whole value."""
+def redact_value(key: str, value: object, names: Iterable[str] = ()) -> object:
+    """Redact a structured value. A key that names a secret hides the whole value. For ``names`` see ``redact``."""
     if value in (None, "", 0, False) or (value == () or value == [] or value == {}):
         return value
     if SECRET_NAME.fullmatch(key):
         return HIDDEN
     match value:
         case str():
-            return redact(value)
+            return redact(value, names)
         case bytes() | bytearray() | memoryview():
             return f"<{len(value)} bytes>"
         case bool() | int() | float():
             return value
         case Mapping():
-            return {redact(str(k)): redact_value(str(k), v) for k, v in value.items()}
+            return {redact(str(k), names): redact_value(str(k), v, names) for k, v in value.items()}
         case list() | tuple() | set() | frozenset():
-            return [redact_value("", item) for item in value]
+            return [redact_value("", item, names) for item in value]
         case _:
-            return redact(str(value))
+            return redact(str(value), names)

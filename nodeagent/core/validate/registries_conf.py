@@ -77,7 +77,9 @@ def _version_2(data: Mapping[str, Any]) -> Iterator[str]:
     for name in data.get(LISTS[0], []):
         # containers/image removes a slash at the end before it looks at a location.
         if not HOST.fullmatch(name.rstrip("/")):
-            yield f"unqualified-search-registries: {shown(name)} is not a host name with an optional port"
+            # A location may have credentials in front.
+            host = shown(name.rpartition("@")[2])
+            yield f"unqualified-search-registries: {host} is not a host name with an optional port"
     if data.get("short-name-mode", "") not in SHORT_NAME_MODES:
         yield f"short-name-mode must be one of {', '.join(SHORT_NAME_MODES[1:])}"
     yield from _aliases(data.get("aliases", {}))
@@ -154,7 +156,8 @@ def _conflicts(registries: list[Mapping[str, Any]]) -> Iterator[str]:
         known = first.setdefault(location, table)
         for key in ("insecure", "blocked"):
             if table.get(key, False) != known.get(key, False):
-                yield f"registry[{index}]: {shown(location)} is listed before with another value of {key}"
+                place = shown(location.rpartition("@")[2])
+                yield f"registry[{index}]: {place} is listed before with another value of {key}"
 
 
 def _types(table: Mapping[str, Any], *, texts: tuple[str, ...]) -> str:

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from nodeagent.core.config.fields import Fields
-from nodeagent.core.config.problems import Problems, shown
+from nodeagent.core.config.problems import Problems
 from nodeagent.core.config.text.document import load_strict
 
 # containers/image parses all of these, and implements the first one only: the others reject every image.
 KEY_TYPES: Final = ("GPGKeys", "signedByGPGKeys", "X509Certificates", "signedByX509CAs")
+REQUIREMENTS: Final = ("insecureAcceptAnything", "reject", "signedBy", "signedBaseLayer", "sigstoreSigned")
 SIGNED_BY_KEYS: Final = ("keyPath", "keyPaths", "keyData")
 SIGSTORE_KEYS: Final = ("keyPath", "keyPaths", "keyData", "keyDatas", "fulcio", "pki")
 REKOR_KEYS: Final = ("rekorPublicKeyPath", "rekorPublicKeyPaths", "rekorPublicKeyData", "rekorPublicKeyDatas")
@@ -93,7 +94,7 @@ def _requirement(item: Fields) -> None:
             _sigstore(item)
             _identity(item, "signedIdentity", required=False)
         case _:
-            item.bad("type", "is not a known requirement" if kind is None else f"unknown requirement {shown(kind)}")
+            item.bad("type", f"must be one of {', '.join(REQUIREMENTS)}")
 
 
 def _sigstore(item: Fields) -> None:

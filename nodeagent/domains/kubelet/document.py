@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
-from nodeagent.core.config.problems import shown
 from nodeagent.core.config.text import document, plain_json
 from nodeagent.domains.kubelet.keys import KEYS
 from nodeagent.domains.kubelet.unit import KubeletUnit, read_unit, unit_paths
@@ -252,9 +251,9 @@ def check_form(content: bytes) -> Iterator[str]:
     if problem:
         yield problem
     if "kind" in top and top["kind"] != KIND:
-        yield f"kind must be {KIND}, is {shown(top['kind'])}"
+        yield f"kind must be {KIND}"
     if "apiVersion" in top and not top["apiVersion"].startswith(GROUP):
-        yield f"apiVersion must be {GROUP}v1beta1, is {shown(top['apiVersion'])}"
+        yield f"apiVersion must be {GROUP}v1beta1"
 
 
 def _scalars(content: bytes) -> tuple[dict[str, str], str]:

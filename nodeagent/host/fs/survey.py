@@ -9,8 +9,10 @@ import os
 import stat
 from collections.abc import Collection, Iterable
 
+from nodeagent.core.config.problems import similar
 from nodeagent.core.update.ports.host import Survey
 from nodeagent.errors import AgentError, Terminal
+from nodeagent.host.fs.mounts import Mounts, attribute
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.fs.paths import Parent, Walk, open_parent, split
 from nodeagent.reasons import Reason
@@ -47,12 +49,20 @@ def survey(root: str, writes: Iterable[str], removes: Collection[str], limit: in
     """
     leaving = frozenset(removes)
     above = frozenset(_ancestors(leaving))
+    mounts = Mounts(root)
     obstacles: dict[str, str] = {}
+    new_tops: dict[str, str] = {}
     kept = 0
     for path in dict.fromkeys([*writes, *removes]):
         try:
             with translated("inspect", path), open_parent(root, path) as parent:
                 info = status(parent, going=path in above)
+                if (info is not None or path not in leaving) and (why := _blocked(mounts, parent, info)):
+                    obstacles[path] = why
+                    continue
+                if len(parent.walk.levels) == 1 and parent.missing and path not in leaving:
+                    top = f"/{parent.missing[0]}"
+                    new_tops[top] = similar(top, [f"/{name}" for name in os.listdir(parent.fd)])  # noqa: PTH208 - open
             size = info.st_size if info is not None and stat.S_ISREG(info.st_mode) else 0
             # Without a copy there is no revert, so the update is refused before its first write.
             if size > limit:
@@ -66,7 +76,28 @@ def survey(root: str, writes: Iterable[str], removes: Collection[str], limit: in
             gone = path in leaving or any(place in leaving for place in _ancestors([path]))
             if not (error.reason == Reason.NOT_A_DIRECTORY and gone) and not contested(root, path):
                 obstacles[path] = error.message
-    return Survey(obstacles, kept)
+    return Survey(obstacles, kept, new_tops)
+
+
+def _blocked(mounts: Mounts, parent: Parent, info: os.stat_result | None) -> str:
+    """Return why the path can neither be written nor removed, or would not stay; "" if it would."""
+    levels = parent.walk.levels
+    # What other users can change counts for nothing, such as a file system that one of them mounted.
+    last = next((index for index, level in enumerate(levels) if not level.trusted), len(levels) - 1)
+    place = "/" + "/".join(level.name for level in levels[1 : last + 1])
+    why = mounts.obstacle(levels[last].fd, place)
+    if why and last == len(levels) - 1 and parent.missing:
+        return f"{place.rstrip('/')}/{parent.missing[0]} cannot be created: {why}"
+    if why or last < len(levels) - 1 or info is None or not stat.S_ISREG(info.st_mode):
+        return why
+    if mounts.is_point(parent.walk.resolved(parent.name)):
+        return "is a mount point, where a file should be"
+    fd = os.open(parent.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent.fd)
+    try:
+        fixed = attribute(fd)
+    finally:
+        os.close(fd)
+    return f"it is {fixed} (lsattr {parent.walk.path})" if fixed else ""
 
 
 def status(parent: Parent, *, going: bool = False) -> os.stat_result | None:

@@ -170,6 +170,17 @@ async def test_what_is_in_the_way_is_found_before_anything_is_taken() -> None:
     assert not any(about.phase is Phase.LEASING for about in abouts if about.desired == "b")
 
 
+@pytest.mark.finding("user-4", "A first directory that the host lacks is named by the plan.")
+async def test_a_directory_that_would_be_new_below_the_root_is_a_warning() -> None:
+    it = await started(contested=False)
+    it.world.survey = Survey(new_tops={"/ect": "; did you mean /etc?"})
+    it.want(B)
+    await it.settle()
+    assert it.phase is Phase.IDLE
+    messages = [event.message for event in it.world.events if isinstance(event, Warned)]
+    assert "warning: /ect does not exist on this host and is created; did you mean /etc?" in messages
+
+
 @pytest.mark.finding(
     "R15",
     "At most 256 MiB of replaced files are kept for a revert; more is refused before the lease is taken.",

@@ -66,6 +66,9 @@ BAD_PATHS = {
     "/run/a": "every boot",
     "/run": "every boot",
     "/var/run/a": "every boot",
+    "/var/lock/a": "every boot",
+    "/tmp/site.conf": "every boot",
+    "/tmp": "every boot",
     "/usr/bin/a": "read-only",
     "/usr": "read-only",
     "/usr/localx": "read-only",
@@ -82,6 +85,7 @@ BAD_PATHS = {
 }
 
 
+@pytest.mark.finding("configs-26", "A path below /tmp is refused, also by a plan without a host.")
 @pytest.mark.parametrize("path", BAD_PATHS)
 def test_path_is_not_fit(path: str) -> None:
     assert BAD_PATHS[path] in (managed_path_problem(path) or "")

@@ -140,3 +140,57 @@ def test_time_is_linear(piece: str) -> None:
     start = time.thread_time()
     redact(piece * (200_000 // len(piece)))
     assert time.thread_time() - start < 2  # CPU time: the machine may be busy
+
+
+# --- names
+
+LONG = "ACME_Corporation_Internal_Issuing_CA_2024_G2"
+CHECKOUT = "Deployments/Cluster-EU-West/machineconfigs/99-worker-chrony"
+
+
+@pytest.mark.finding("configs-09", "Paths and names of units are never redacted, however long they are.")
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"longca.yaml has invalid content: /etc/pki/ca-trust/source/anchors/{LONG}.crt: has no certificate",
+        f"drift: content differs: file:/etc/NetworkManager/dispatcher.d/99-{LONG}",
+        f"write /usr/local/bin/{LONG}-{LONG}",
+        f"/data/{LONG}/x.conf cannot be created",
+        f"ExecStart=/usr/local/bin/{LONG}",
+        f"ExecStartPre=-/opt/{LONG}/{LONG}",
+        f"reverting to l3: {LONG}.service failed (exit-code)",
+        f"restart {LONG}@eth0.service: not needed",
+        f"unit:{LONG}.mount is disabled",
+        f"/etc/systemd/system/{LONG}.service.d/10-{LONG}.conf: line 2",
+    ],
+)
+def test_names_of_a_host_stay(text: str) -> None:
+    assert redact(text) == text
+
+
+@pytest.mark.finding("configs-09", "Names that the caller knows stay, and values around them are hidden.")
+def test_names_that_the_caller_knows_stay() -> None:
+    secret = base64.b64encode(bytes(range(60))).decode()
+    text = f"{CHECKOUT}.yaml is invalid: {LONG}: line 3: {secret}"
+    assert redact(text) == f"{HIDDEN}.yaml is invalid: {HIDDEN}: line 3: {HIDDEN}"
+    assert redact(text, [f"{CHECKOUT}.yaml", LONG, "x"]) == f"{CHECKOUT}.yaml is invalid: {LONG}: line 3: {HIDDEN}"
+    assert redact(f"{LONG}{secret}", ["yaml"]) == HIDDEN
+
+
+@pytest.mark.finding("configs-09", "A value beside a name is hidden.")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/etc/app.conf:{}",
+        "/etc/app.conf={}",
+        "foo.service {}",
+        "foo.service={}",
+        "Environment=PATH=/usr/bin TOKENS={}",
+        "https://host/etc/{}",
+        "auth=/etc/{}",
+        "{}/etc/app",
+    ],
+)
+def test_a_value_beside_a_name_is_hidden(text: str) -> None:
+    secret = base64.b64encode(bytes(range(60))).decode().rstrip("=")
+    assert secret not in redact(text.format(secret))

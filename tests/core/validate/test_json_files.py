@@ -109,8 +109,8 @@ GOOD_REQUIREMENTS: list[dict[str, Any]] = [
 ]
 
 BAD_REQUIREMENTS: list[tuple[Any, str]] = [
-    ({"type": "acceptAnything"}, "unknown requirement 'acceptAnything'"),
-    ({}, "is not a known requirement"),
+    ({"type": "acceptAnything"}, "type: must be one of insecureAcceptAnything"),
+    ({}, "type: must be one of insecureAcceptAnything"),
     ("reject", "must be an object"),
     ({**ANY, "keyPath": "/x"}, "unknown key 'keyPath'"),
     ({"type": "signedBy", "keyType": "GPGKeys"}, "exactly one of keyPath, keyPaths, keyData"),
@@ -141,6 +141,15 @@ BAD_REQUIREMENTS: list[tuple[Any, str]] = [
 def test_good_requirement(requirement: Any) -> None:
     policy = {"default": [requirement], "transports": {"docker": {"": [ANY], "quay.io/x": [requirement, REJECT]}}}
     assert list(signature_policy.check(json.dumps(policy).encode())) == []
+
+
+@pytest.mark.finding("adversary-10", "No value of a managed file is quoted in a message.")
+@pytest.mark.parametrize("key", ["type", "keyType", "keyPath", "keyData", "signedIdentity"])
+def test_no_value_of_a_signature_policy_is_quoted(key: str) -> None:
+    policy = {"default": [{**KEY, key: "hunter2"}]}
+    found = list(signature_policy.check(json.dumps(policy).encode()))
+    assert found
+    assert not any("hunter2" in problem for problem in found)
 
 
 @pytest.mark.parametrize(("requirement", "expected"), BAD_REQUIREMENTS)

@@ -57,6 +57,10 @@ BAD_REGISTRIES = [
         "registry[1]: 'a.io' is listed before with another value of blocked",
     ),
     ('unqualified-search-registries = "a"\n', "must be a list of strings"),
+    (
+        'unqualified-search-registries = ["bob:hunter2@a.io/path"]\n',
+        "search-registries: 'a.io/path' is not a host name",
+    ),
     ("unqualified-search-registries = [1]\n", "must be a list of strings"),
     ('unqualified-search-registries = ["a.io/path"]\n', "is not a host name"),
     ('unqualified-search-registries = ["https://a.io"]\n', "is not a host name"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.update.ports.host import Survey
 from nodeagent.errors import AgentError
 from nodeagent.host.fs.files import DiskFiles
+from nodeagent.host.fs.mounts import Mounts
+from tests.support.needs import needs
 
 OTHER = 1000
 LIMIT = 1000
@@ -31,6 +35,25 @@ def root(tmp_path: Path) -> Path:
 
 def look(root: Path, writes: Sequence[str], removes: Sequence[str] = ()) -> Survey:
     return DiskFiles(str(root), limit=LIMIT).survey(writes, removes)
+
+
+@contextmanager
+def attribute(path: Path, flag: str) -> Iterator[None]:
+    """Set an attribute of ext4, which would keep the test from removing its directory."""
+    subprocess.run(["chattr", f"+{flag}", path], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["chattr", f"-{flag}", path], check=True)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[int]:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def test_nothing_is_in_the_way(root: Path) -> None:
@@ -96,3 +119,97 @@ def test_the_owner_of_a_directory_cannot_hide_it(root: Path) -> None:
             files.install(path, RegularFile(b""))
         assert not look(root, [path]).obstacles, "its owner must not veto an update with it"
         assert "/etc/made" in files.missing_dirs([path, "/etc/made/x"])
+
+
+# --- what keeps a file from being written, or from staying
+
+needs_attributes = needs("chattr")
+BELOW_ROOT = ("/data/x.conf", "/x.conf")
+
+
+@pytest.mark.finding("configs-25", "A path whose parent cannot be made is known before the lease.")
+@needs_root
+@needs_attributes
+@pytest.mark.parametrize("flag", ["i", "a"])
+@pytest.mark.parametrize("path", BELOW_ROOT)
+def test_a_root_with_an_attribute_takes_no_entry(root: Path, path: str, flag: str) -> None:
+    with attribute(root, flag):
+        found = look(root, [path, "/etc/app/x"], ["/etc/gone", "/gone"])
+    assert list(found.obstacles) == [path], "what is below another directory can be written"
+    assert "(lsattr -d /)" in found.obstacles[path]
+    assert not look(root, [path]).obstacles
+
+
+@pytest.mark.finding("configs-25", "A file with an attribute of ext4 is known before the lease.")
+@needs_root
+@needs_attributes
+def test_a_file_that_is_immutable(root: Path) -> None:
+    file = root / "etc/app/x"
+    file.write_text("")
+    with attribute(file, "i"):
+        assert list(look(root, ["/etc/app/x"]).obstacles) == ["/etc/app/x"]
+        assert list(look(root, [], ["/etc/app/x"]).obstacles) == ["/etc/app/x"], "it cannot be removed either"
+    assert not look(root, ["/etc/app/x"]).obstacles
+
+
+@pytest.mark.finding("user-U12", "A path below a read-only mount is known before the lease.")
+def test_a_read_only_mount(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / "usr/local").mkdir(parents=True)
+    sealed = (root / "usr/local").stat().st_ino
+    real = os.fstatvfs
+
+    def fstatvfs(fd: int) -> os.statvfs_result:
+        found = real(fd)
+        if os.fstat(fd).st_ino != sealed:
+            return found
+        return os.statvfs_result((*found[:8], found.f_flag | os.ST_RDONLY, *found[9:]))
+
+    monkeypatch.setattr(os, "fstatvfs", fstatvfs)
+    found = look(root, ["/usr/local/bin/x", "/usr/local/y", "/etc/app/x"])
+    assert list(found.obstacles) == ["/usr/local/bin/x", "/usr/local/y"]
+    assert found.obstacles["/usr/local/bin/x"] == (
+        "/usr/local/bin cannot be created: /usr/local is on a file system that is mounted read-only for nodeagent"
+    )
+
+
+def mountinfo(*lines: tuple[int, str, str]) -> str:
+    """Lines of proc_pid_mountinfo(5): the device, the mount point and the type."""
+    return "".join(
+        f"36 35 {os.major(device)}:{os.minor(device)} / {point} rw,noatime shared:1 - {kind} none rw\n"
+        for device, point, kind in lines
+    )
+
+
+@pytest.mark.finding("configs-26", "A path that does not survive a boot is known before the lease.")
+def test_a_directory_in_memory(root: Path) -> None:
+    shared, disk = Path("/dev/shm").stat().st_dev, root.stat().st_dev
+    text = mountinfo((disk, "/", "ext4"), (shared, "/mnt", "tmpfs"))
+    with opened(Path("/dev/shm")) as fd:
+        assert "missing after a boot" in Mounts(str(root), text).obstacle(fd, "/mnt")
+    with opened(root / "etc") as fd:
+        assert Mounts(str(root), text).obstacle(fd, "/etc") == ""
+        stateless = mountinfo((disk, "/", "tmpfs"))
+        assert Mounts(str(root), stateless).obstacle(fd, "/etc") == "", "a host without a disk keeps nothing"
+
+
+@pytest.mark.finding("configs-26", "A directory of all users that is in memory is known before the lease.")
+@needs_root
+def test_a_directory_of_all_users_in_memory() -> None:
+    found = look(Path("/"), ["/dev/shm/site/x.conf"])
+    assert list(found.obstacles) == ["/dev/shm/site/x.conf"]
+
+
+@pytest.mark.finding("configs-25", "A file at which something is mounted is known before the lease.")
+def test_a_mount_point(root: Path) -> None:
+    (root / "etc/app/a b").write_text("")
+    text = mountinfo((os.makedev(8, 1), f"{root}/etc/app/a\\040b", "ext4"))
+    mounts = Mounts(str(root), text)
+    assert mounts.is_point("/etc/app/a b")
+    assert not mounts.is_point("/etc/app")
+
+
+@pytest.mark.finding("user-4", "A path whose first directory the host lacks is a warning with the one that was meant.")
+def test_a_first_directory_that_does_not_exist(root: Path) -> None:
+    found = look(root, ["/ect/chrony.conf", "/ect/x/y", "/etc/new/x", "/data/x"], ["/gone/x"])
+    assert not found.obstacles
+    assert found.new_tops == {"/ect": "; did you mean /etc?", "/data": ""}

@@ -20,10 +20,13 @@ MAX_KEPT = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """``obstacles``: each path at which nothing can be written, and why. ``kept``: bytes that a revert has to keep."""
+    """``obstacles``: each path at which nothing can be written, or would not stay, and why. ``kept``: bytes that a
+    revert has to keep. ``new_tops``: directories of / that would be created, with the end of a message that names the
+    existing one that was meant, if any."""
 
     obstacles: Mapping[str, str] = field(default_factory=dict)
     kept: int = 0
+    new_tops: Mapping[str, str] = field(default_factory=dict)
 
 
 class Clock(Protocol):
