@@ -10,6 +10,7 @@ from typing import Protocol
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.change import KeyChange
+from nodeagent.core.plan.enablement.unit_files import EnablementFacts
 from nodeagent.core.update.events import Event
 from nodeagent.errors import Problem
 
@@ -151,6 +152,21 @@ class Units(Protocol):
     async def disable(self, unit: str) -> None: ...
 
     async def preset(self, unit: str) -> None: ...
+
+
+class UnitFiles(Protocol):
+    """Unit files and the links below /etc/systemd/system that enable units."""
+
+    # systemd follows Also= and Alias= and has no dry run, so the links are computed, and written as other paths are.
+    async def facts(
+        self, units: Collection[str], changes: Mapping[str, FileTreeEntry | None] | None = None
+    ) -> EnablementFacts:
+        """Return all links, and the files of ``units`` and of those that they name in Also=.
+
+        ``changes`` are paths with the content that they get (None: they are removed), which may name more units; the
+        files of the answer are those of the host.
+        """
+        ...
 
 
 class HealthChecks(Protocol):

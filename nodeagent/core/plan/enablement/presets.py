@@ -1,0 +1,39 @@
+"""Presets: systemd.preset(5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from fnmatch import fnmatchcase
+
+from nodeagent.core.config.unit_names import is_template, template_of
+
+
+class Preset(Enum):
+    ENABLE = "enable"
+    DISABLE = "disable"
+    IGNORE = "ignore"
+
+
+def preset_of(unit: str, texts: Iterable[str]) -> tuple[Preset, Sequence[str]]:
+    """Return what the presets decide about a unit, and the instances that a template is enabled with.
+
+    The first line that matches decides. Without one, a unit is enabled.
+    """
+    for text in texts:
+        for line in text.splitlines():
+            verb, *rest = line.split() or [""]
+            if verb not in {each.value for each in Preset} or not rest:
+                continue
+            pattern, *instances = rest
+            if is_template(pattern) and instances:
+                known = [pattern.replace("@.", f"@{each}.") for each in instances]
+                if unit == pattern:
+                    return Preset(verb), known
+                if unit in known or fnmatchcase(unit, pattern):
+                    return Preset(verb), ()
+                if template_of(unit) == pattern:
+                    continue
+            if fnmatchcase(unit, pattern):
+                return Preset(verb), ()
+    return Preset.ENABLE, ()

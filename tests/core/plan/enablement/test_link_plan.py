@@ -1,0 +1,193 @@
+"""What becomes of the links, from all entries of a config together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, SymbolicLink, expand
+from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
+from nodeagent.core.plan.enablement.link_plan import LinkClaims, LinkPlan, UnitSteps, link_plan
+from nodeagent.core.plan.enablement.stored import claims_from_text, claims_to_text
+from nodeagent.core.plan.enablement.unit_files import EnablementFacts
+
+ETC = "/etc/systemd/system"
+LIB = "/usr/lib/systemd/system"
+M = "multi-user.target.wants"
+
+
+def text(*lines: str, wanted: str = "multi-user.target") -> str:
+    return "\n".join(["[Service]", "ExecStart=/bin/true", "[Install]", f"WantedBy={wanted}", *lines, ""])
+
+
+def mc(*units: UnitEntry) -> MachineConfig:
+    return MachineConfig("x", units={unit.name: unit for unit in units})
+
+
+class Host:
+    """Links, files and claims that follow one config after another."""
+
+    def __init__(self, files: Mapping[str, str], links: Mapping[str, str] | None = None, *presets: str) -> None:
+        self.files: dict[str, FileTreeEntry] = {path: RegularFile(each.encode()) for path, each in files.items()}
+        self.links = dict(links or {})
+        self.presets = presets
+        self.claims: LinkClaims = {}
+        self.config = mc()
+        self.managed: set[str] = set()
+
+    def plan(self, config: MachineConfig) -> LinkPlan:
+        names = {*config.units, *self.config.units}
+        changed = {name for name in names if self.config.units.get(name) != config.units.get(name)}
+        preset = {name for name in changed & config.units.keys() if config.units[name].enabled is None}
+        self.writes: dict[str, FileTreeEntry | None] = dict.fromkeys(expand(self.config).keys() - expand(config).keys())
+        self.writes |= {path: node for path, node in expand(config).items() if path.startswith(ETC)}
+        facts = EnablementFacts(self.links, self.files, self.presets)
+        steps = UnitSteps(changed, preset, changed - self.managed)
+        return link_plan(config, steps, facts, self.writes, self.claims)
+
+    def apply(self, *units: UnitEntry) -> dict[str, str]:
+        config = mc(*units)
+        plan = self.plan(config)
+        after = {**self.links, **plan.changes}
+        self.links = {path: to for path, to in after.items() if to is not None}
+        self.files = {path: node for path, node in {**self.files, **self.writes}.items() if node is not None}
+        self.claims, self.config = claims_from_text(claims_to_text(plan.claims)), config
+        self.managed = {name for name, unit in config.units.items() if unit.enabled is not None or unit.contents}
+        return self.links
+
+
+def on(name: str, contents: str | None = None, **more: object) -> UnitEntry:
+    return UnitEntry(name, contents, enabled=True, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.finding("units-01", "A changed template keeps the links of its instances, also those of an admin.")
+@pytest.mark.finding("configs-02", "Instances that a config enables stay enabled when their template changes.")
+@pytest.mark.parametrize("preset", [(), ("disable *\n",)], ids=["enabled", "disabled"])
+def test_a_changed_template_keeps_its_instances(preset: tuple[str, ...]) -> None:
+    host = Host({}, {f"{M}/echo@admin.service": f"{ETC}/echo@.service"}, *preset)
+    instances = (on("echo@foo.service"), on("echo@bar.service"))
+    first = dict(host.apply(UnitEntry("echo@.service", text()), *instances))
+    assert set(first) == {f"{M}/echo@{name}.service" for name in ("admin", "foo", "bar")}
+    assert host.apply(UnitEntry("echo@.service", text("# 2")), *instances) == first
+    assert (
+        host.apply(UnitEntry("echo@.service", text("# 3", wanted="x.target")), *instances)
+        == {
+            f"{M}/echo@admin.service": f"{ETC}/echo@.service",
+            **{f"x.target.wants/echo@{name}.service": f"{ETC}/echo@.service" for name in ("foo", "bar")},
+        }
+        or instances
+    )
+    assert host.apply() == {f"{M}/echo@admin.service": f"{ETC}/echo@.service"}
+
+
+@pytest.mark.finding("units-04", "A unit that leaves takes no link of another unit with it, whatever Also= names.")
+def test_an_entry_that_leaves_gives_the_links_back() -> None:
+    files = {f"{LIB}/i.service": text("Also=i.socket"), f"{LIB}/i.socket": text(wanted="sockets.target")}
+    before = {"sockets.target.wants/i.socket": "../i.socket", "x.target.wants/i.service": "/elsewhere/i.service"}
+    host = Host(files, before)
+    assert host.apply(on("i.service")) == {**before, f"{M}/i.service": f"{LIB}/i.service"}
+    assert host.apply() == before
+    assert host.apply(UnitEntry("i.service", enabled=False)) == {}
+    assert host.apply() == before
+
+
+@pytest.mark.finding("configs-04", "Each entry has the enablement that it demands, whatever Also= of another names.")
+@pytest.mark.parametrize("first", [(True, True), (None, None), (True, False)])
+def test_both_entries_hold(first: tuple[bool | None, bool | None]) -> None:
+    files = {f"{LIB}/z.service": text("Also=z.socket"), f"{LIB}/z.socket": text("Also=z.service", wanted="s.target")}
+    service, socket = (f"{M}/z.service", f"{LIB}/z.service"), ("s.target.wants/z.socket", f"{LIB}/z.socket")
+    host = Host(files)
+    host.apply(*(UnitEntry(n, enabled=e) for n, e in zip(("z.service", "z.socket"), first, strict=True)))
+    assert host.apply(UnitEntry("z.service", enabled=False), on("z.socket")) == dict([socket])
+    assert host.apply(on("z.service"), UnitEntry("z.socket", enabled=False)) == dict([service])
+    assert host.apply(on("z.service"), on("z.socket")) == dict([service, socket])
+    assert host.apply(on("z.socket")) == dict([service, socket]), "Also= of the socket demands the service"
+    assert host.apply() == {}
+
+
+def test_a_shared_link_stays_until_the_last_entry_leaves() -> None:
+    files = {f"{LIB}/{name}.service": text("Also=c.socket") for name in "ab"} | {f"{LIB}/c.socket": text()}
+    host = Host(files)
+    host.apply(on("a.service"), on("b.service"))
+    assert f"{M}/c.socket" in host.apply(on("b.service"))
+    assert host.apply() == {}
+
+
+@pytest.mark.finding("units-05", "An alias of another unit, default.target among them, comes back with its old target.")
+def test_a_replaced_alias_comes_back() -> None:
+    before = {"bus.service": f"{ETC}/a.service", "default.target": f"{LIB}/multi-user.target", f"{M}/a.service": "x"}
+    host = Host({f"{ETC}/a.service": text("Alias=bus.service")}, before)
+    new = host.apply(
+        on("b.service", text("Alias=bus.service")), on("my.target", "[Unit]\n[Install]\nAlias=default.target\n")
+    )
+    assert new["bus.service"] == f"{ETC}/b.service"
+    assert new["default.target"] == f"{ETC}/my.target"
+    assert host.apply() == before
+
+
+@pytest.mark.finding("units-05", "Links that an admin added to a unit of a config outlive a change of it.")
+def test_links_of_an_admin_outlive_a_change_of_contents() -> None:
+    host = Host({})
+    host.apply(on("a.service", text()))
+    host.links["basic.target.wants/a.service"] = "../a.service"
+    host.apply(on("a.service", text("# 2")))
+    assert host.links == {f"{M}/a.service": f"{ETC}/a.service", "basic.target.wants/a.service": "../a.service"}
+
+
+@pytest.mark.finding("configs-07", "A unit that was switched off by its alias is given back.")
+def test_a_unit_that_was_switched_off_by_its_alias_comes_back() -> None:
+    before = {"nick.service": f"{ETC}/real.service", f"{M}/real.service": f"{ETC}/real.service"}
+    nick = UnitEntry("nick.service", enabled=False)
+    host = Host({f"{ETC}/real.service": text("Alias=nick.service")}, before)
+    host.files[f"{ETC}/nick.service"] = SymbolicLink(f"{ETC}/real.service")
+    assert host.apply(nick) == {}
+    del host.files[f"{ETC}/nick.service"]
+    assert host.apply(nick, UnitEntry("other.service", enabled=False)) == {}
+    assert host.apply(UnitEntry("nick.service", enabled=False, dropins={"a.conf": "[Unit]\n"})) == {}
+    assert host.apply() == before
+
+
+@pytest.mark.finding("configs-08", "Links follow an [Install] section in a drop-in.")
+@pytest.mark.finding("units-16", "An old link goes when the drop-in that named it changes or leaves.")
+def test_links_follow_a_drop_in() -> None:
+    host = Host({})
+    for target in ("multi-user.target", "basic.target"):
+        dropin = {"10-i.conf": f"[Install]\nWantedBy={target}\n"}
+        links = host.apply(on("i.service", "[Service]\nExecStart=/bin/true\n", dropins=dropin))
+        assert links == {f"{target}.wants/i.service": f"{ETC}/i.service"}
+    assert host.apply(on("i.service", "[Service]\nExecStart=/bin/true\n")) == {}
+
+
+def test_a_host_that_another_agent_managed_keeps_no_dangling_link() -> None:
+    unit = on("a.service", text())
+    host = Host({f"{ETC}/a.service": text()}, {f"{M}/a.service": f"{ETC}/a.service", f"{M}/ssh.service": "x"})
+    host.config, host.managed = mc(unit, on("ssh.service")), {"a.service", "ssh.service"}
+    host.files[f"{LIB}/ssh.service"] = RegularFile(text().encode())
+    assert host.apply() == {f"{M}/ssh.service": "x"}, "a unit of the OS stays as it was found"
+
+
+def test_presets_decide_about_new_contents() -> None:
+    host = Host({}, None, "enable wanted.service\n", "enable t@.service a b\ndisable *\n")
+    links = host.apply(*(UnitEntry(name, text()) for name in ("wanted.service", "other.service", "t@.service")))
+    assert set(links) == {f"{M}/wanted.service", f"{M}/t@a.service", f"{M}/t@b.service"}
+
+
+def test_a_mask_takes_the_links_of_its_unit_only() -> None:
+    files = {f"{LIB}/i.service": text("Also=i.socket"), f"{LIB}/i.socket": text()}
+    before = {f"{M}/i.service": "x", f"{M}/i.socket": "x"}
+    host = Host(files, before)
+    assert host.apply(UnitEntry("i.service", mask=True)) == {f"{M}/i.socket": "x"}
+    assert host.apply() == before
+
+
+def test_an_entry_that_drifted_and_is_left_alone_gets_no_link() -> None:
+    host = Host({f"{LIB}/a.service": text()})
+    plan = link_plan(mc(on("a.service")), UnitSteps(left={"a.service"}), EnablementFacts({}, host.files), {}, {})
+    assert plan.changes == {}
+
+
+@pytest.mark.parametrize("damaged", ["[]", '{"a": 1}', '{"a": ["x"]}', "{"])
+def test_damaged_claims_are_refused(damaged: str) -> None:
+    with pytest.raises(ValueError):
+        claims_from_text(damaged)
