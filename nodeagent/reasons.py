@@ -132,7 +132,7 @@ class Reason(StrEnum):
     COMMAND_FAILED = "CommandFailed", Kind.FAULT, "run the named command; its message shows the error"
     COMMAND_TIMED_OUT = "CommandTimedOut", Kind.FAULT, "journalctl -u of the named unit shows where the command hangs; then apply the config again"
     REGISTRY_UNREACHABLE = "RegistryUnreachable", Kind.RETRY, "check network, proxy and the registry from this host; the agent retries"
-    IMAGE_BROKEN = "ImageBroken", Kind.FAULT, "no program of that image runs (journalctl -u rpm-ostreed); correct the image, then osImageURL"
+    IMAGE_BROKEN = "ImageBroken", Kind.FAULT, "that image is no OS that boots here (journalctl -u rpm-ostreed); correct it, then osImageURL"
     NO_BOOT_ENTRY = "NoBootEntry", Kind.RETRY, "ls /boot/loader/entries and findmnt /boot: mount it, then ostree admin status must work"
     IMAGE_NOT_FOUND = "ImageNotFound", Kind.FAULT, "the registry has no such image (or digest): correct osImageURL, or push it"
     UNAUTHORIZED = "Unauthorized", Kind.FAULT, "correct the pull secret (/var/lib/kubelet/config.json) in the config; skopeo login tests it"

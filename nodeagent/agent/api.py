@@ -15,10 +15,11 @@ from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.plan_answer import plan_answer
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.update.admission import reboots
+from nodeagent.agent.update.os_fields import not_compared, os_drift
 from nodeagent.agent.update.preflight import Desired
 from nodeagent.agent.update.run import Ports
 from nodeagent.agent.update.unreadable import load_or_half_way
-from nodeagent.agent.update.verification import mismatches, os_mismatches
+from nodeagent.agent.update.verification import mismatches
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.maintenance import MaintenanceRequest
@@ -204,13 +205,14 @@ class Api:
         name, partial = (await self.load(digest)).config.name, record.lasting.partial
         current = await self.load(in_effect(record, digest))
         wrong = await mismatches(self.ports, current.config, watched=True)
-        wrong |= await os_mismatches(self.ports, current.config)
+        wrong |= await os_drift(self.ports, current.config)
         answer: dict[str, Any] = {
             "schema": "nodeagent/verify/v1",
             "config": name,
             **({"waits": [entry for entry, _ in partial.waits]} if partial is not None else {}),
             "ok": not wrong,
             "drift": [{"entry": entry, "why": why} for entry, why in sorted(wrong.items())],
+            "not_compared": [{"entry": entry, "why": why} for entry, why in not_compared(current.config).items()],
         }
         return json.dumps(answer)
 

@@ -40,6 +40,7 @@ from nodeagent.host import boot
 from nodeagent.host.admin_checks import HostAdminChecks
 from nodeagent.host.alerts import PrometheusAlerts
 from nodeagent.host.boot_counter import HostBootCounter
+from nodeagent.host.booted_system import HostBootedSystem
 from nodeagent.host.bootloader import BootupdBootloader
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.dbus.client import Bus
@@ -123,6 +124,7 @@ class Adapters:
             checks=self._checks,
             alerts=self._alerts,
             jumps=self._jumps,
+            system=HostBootedSystem(),
         )
 
     @property

@@ -80,7 +80,13 @@ class Daemon:
         self.handshake = adapters.handshake(lambda _again: self.loop.look_again(), self._requested)
         self.desired_path = self.settings.desired_config if self.handshake is None else ""
         self.drift = DriftMonitor(
-            self.ports, PathWatch(), HostCulprits(self.ports.clock), self.report, self.load, lambda: self.loop.wake()
+            self.ports,
+            PathWatch(),
+            HostCulprits(self.ports.clock),
+            self.report,
+            self.load,
+            lambda: self.loop.wake(),
+            self.store,
         )
         self.loop = Loop(
             self.ports,

@@ -4,7 +4,8 @@ The watch reports changes of paths; only the entries of these paths are compared
 after an update, and at a low rate, for what a watch cannot see: the enablement of units, a write through a mapping, or
 a directory that is not watched. During an update nothing is compared, because the host is between two configs.
 
-The OS is not compared here: that would start rpm-ostreed. ``nodeagent verify`` does.
+The OS is compared with all entries. The booted deployment cannot change in the life of a process, so rpm-ostreed is
+called once.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from nodeagent.agent.drift_os import OsDrift
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.tasks import finished_before, running
 from nodeagent.agent.update.preflight import Desired
@@ -27,6 +29,7 @@ from nodeagent.core.update.drift import Drift, describe_drift, only, updated, wa
 from nodeagent.core.update.events import Event
 from nodeagent.core.update.legs import Prepare, Rest
 from nodeagent.core.update.ports.host import Culprits, PathChanges
+from nodeagent.core.update.ports.store import Notes
 from nodeagent.core.update.record import half_way, in_effect
 from nodeagent.errors import Retryable
 from nodeagent.reasons import Reason
@@ -69,13 +72,20 @@ class DriftMonitor:
     report: Report
     load: Callable[[str], Awaitable[Desired]]
     found: Callable[[], None]
+    notes: Notes
+    _os: OsDrift = field(init=False)
     _moved: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     # The event only wakes the task. The number also shows an update that began and ended during a comparison.
     _moves: int = field(default=0, init=False)
     _name: str = field(default="", init=False)
     _drift: Drift = field(default=(), init=False)
 
+    def __post_init__(self) -> None:
+        self._os = OsDrift(self.ports, self.notes)
+
     def sink(self, event: Event, _status: Status) -> None:
+        if isinstance(event, events.UpdateDone):
+            self._os.applied = True
         if isinstance(event, _MOVES):
             self._moves += 1
             self._moved.set()
@@ -119,7 +129,7 @@ class DriftMonitor:
             if not await self._compare(digest, None):
                 return
             pauses, quiet_since = delays(SETTLE, BUSY), clock()
-            until = clock() + (COMPARE_UNWATCHED if unwatched else COMPARE_ALL)
+            until = clock() + (COMPARE_ALL if self._os.known and not unwatched else COMPARE_UNWATCHED)
             while await self._wait(until - clock()):
                 if clock() - quiet_since >= CALM:
                     pauses = delays(SETTLE, BUSY)
@@ -155,6 +165,10 @@ class DriftMonitor:
         moves = self._moves
         config = (await self.load(digest)).config
         wrong = await mismatches(self.ports, config if entries is None else only(config, entries), watched=True)
+        if entries is None:
+            wrong |= await self._os.compare(config)
+            if name := await self._os.booted_since(digest):
+                by = dict.fromkeys(await self._os.caused(config, wrong), f"the boot of {name}")
         # An update that began in between changes entries on purpose.
         if self._moves != moves or await self._resting() != digest:
             return False

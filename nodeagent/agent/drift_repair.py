@@ -19,6 +19,7 @@ from nodeagent.agent.update.run import Ports
 from nodeagent.agent.update.verification import mismatches
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.plan.deployment import OS_DOMAINS
 from nodeagent.core.plan.policy import Policy
 from nodeagent.core.plan.steps import (
     DisableUnit,
@@ -40,6 +41,9 @@ TOPIC: Final = "drift repair"
 
 # Seconds for a daemon-reload.
 DAEMON_RELOAD: Final = 90.0
+
+# What no comparison of files sees, and no write changes.
+NEED_AN_UPDATE: Final = OS_DOMAINS | {"fips"}
 
 # The place of the last error among the entries that are left.
 FAILED: Final = ""
@@ -89,6 +93,9 @@ class DriftRepair:
         if not digest or half_way(record):
             return
         config = (await self.load(digest)).config
+        for entry in due:
+            if entry.partition(":")[0] in NEED_AN_UPDATE:
+                self._left[entry] = f"{entry}: putting it back requires an update of the OS"
         wrong, _ = await contested.divide(self.ports, config, await mismatches(self.ports, only(config, due)))
         # The host is at this config already, so the policy is the one of an update from it to itself.
         repair = plan_repair(config, wrong, await self.policy(config, config))

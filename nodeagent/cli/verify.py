@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from typing import Final
 
 from nodeagent.cli._client import Client, ask
 from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import BAD, GOOD, WARN, change_name, counted, paint, table
+
+KEY: Final = "not_compared"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +23,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         emit(answer)
     elif answer["ok"]:
-        print(paint(f"this host matches {answer['config']}", GOOD))
+        # Missing from a daemon of an earlier version.
+        rest = [f"{printable(change_name(each['entry']))} {printable(each['why'])}" for each in answer.get(KEY, ())]
+        print(paint(f"this host matches {answer['config']}" + ", as far as it can be compared" * bool(rest), GOOD))
+        print("".join(f"{line}\n" for line in rest), end="")
     else:
         table(
             ["ENTRY", "WHAT IS WRONG"],

@@ -22,9 +22,9 @@ from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.store import ApplyRequest
-from nodeagent.errors import AgentError, InvalidInput, Refused, ServiceUnavailable
+from nodeagent.errors import AgentError, InvalidInput, Refused, ServiceUnavailable, Unreconcilable
 from nodeagent.reasons import Reason
-from tests.world import Fault, lost_answer
+from tests.world import FakeDeployments, Fault, lost_answer
 from tests.world.os_host import A_DIGEST, B_DIGEST, KARGS, NEW, OLD, at_old, booted_digest, on
 from tests.world.run import Host, config
 
@@ -180,6 +180,27 @@ async def test_verify_reports_drift_of_the_os_too() -> None:
     host.world.power_cut()
     drift = json.loads(await api(host).verify())["drift"]
     assert [one["entry"] for one in drift] == ["osImageURL:osImageURL"]
+
+
+@pytest.mark.finding("ostree-N1", "A field of the OS that was not compared is never reported as matching.")
+async def test_verify_names_what_it_could_not_compare(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(_self: FakeDeployments) -> list[object]:
+        raise Unreconcilable("bootc only", reason=Reason.BOOTC_HOST)
+
+    host = await at_old(on("a", "with arguments", {"/etc/quiet/q": "1"}))
+    monkeypatch.setattr(FakeDeployments, "list", fail)
+    found = json.loads(await api(host).verify())
+    assert (found["ok"], found["drift"]) == (
+        False,
+        [{"entry": "osImageURL:osImageURL", "why": "was not compared: bootc only"}],
+    )
+
+
+@pytest.mark.finding("ostree-N1", "A field of the OS that was not compared is never reported as matching.")
+async def test_verify_names_an_image_without_a_digest() -> None:
+    host = await at_old(config("tagged", {"/etc/quiet/q": "1"}, os_image_url="quay.example/os:latest"))
+    found = json.loads(await api(host).verify())
+    assert (found["ok"], [each["entry"] for each in found["not_compared"]]) == (True, ["osImageURL:osImageURL"])
 
 
 async def test_a_config_without_an_os_is_verified_without_asking_for_one() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
@@ -18,7 +19,8 @@ from nodeagent.core.report.history import entry_of_request
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import DriftChanged, Event, HostDegraded, UpdateContext, UpdateFinished, UpdateStarted
 from nodeagent.core.update.phase import Phase
-from tests.world import FakeUnit, World
+from tests.world import FakeUnit, Fault, World, lost_answer
+from tests.world.os_host import B_DIGEST, FIRST, at_old, on
 from tests.world.run import Host, config
 
 pytestmark = pytest.mark.looptime
@@ -60,7 +62,7 @@ class FakeWatch:
 
 
 class Scene:
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, notes: dict[str, str] | None = None) -> None:
         self.host = host
         self.watch = FakeWatch()
         self.report = Report(Status())
@@ -69,9 +71,16 @@ class Scene:
         ports = host.ports()
         self.by: dict[str, str] = {}
         self.found = 0
-        self.monitor = DriftMonitor(ports, self.watch, self, self.report, self._load, self._find)
+        self.notes = {} if notes is None else notes
+        self.monitor = DriftMonitor(ports, self.watch, self, self.report, self._load, self._find, self)
         self.report.add(self.monitor.sink)
         self.report.add(lambda event, _status: self.events.append(event))
+
+    async def note(self, key: str) -> str:
+        return self.notes.get(key, "")
+
+    async def keep_note(self, key: str, text: str) -> None:
+        self.notes[key] = text
 
     def _find(self) -> None:
         self.found += 1
@@ -253,3 +262,66 @@ async def test_a_file_that_leaves_the_config_is_removed_whatever_is_in_it() -> N
         host.want(config("less", {PATH: "1"}))
         await host.settle()
         assert (host.phase, host.world.disk) == (Phase.IDLE, {PATH: RegularFile(b"1")})
+
+
+@asynccontextmanager
+async def after_boot(host: Host, notes: dict[str, str]) -> AsyncIterator[Scene]:
+    """The monitor of one life of the agent, after its first comparison."""
+    scene = Scene(host, notes)
+    task = asyncio.create_task(scene.monitor.run())
+    try:
+        await asyncio.sleep(5)
+        yield scene
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def another_program_updates_the_os(host: Host) -> None:
+    """As ``rpm-ostree rebase`` or ``bootc switch`` and a reboot."""
+    world = host.world
+    other = replace(FIRST, id="os-bbbb.0", version="2", digest=B_DIGEST, checksum=B_DIGEST, staged=True, booted=False)
+    world.deployments.insert(0, other)
+    world.shut_down()
+
+
+@pytest.mark.finding(
+    "ostree-N2", "After a boot the booted OS is compared with the current config, and a difference is drift."
+)
+@pytest.mark.finding("ostree-N3", "Drift that the boot of another OS caused names that OS.")
+async def test_another_os_that_was_booted_is_drift_and_the_cause_of_what_it_brought() -> None:
+    chrony = "/etc/chrony"
+    host, notes = await at_old(on("a", "old", {chrony: "a", OTHER: "1"})), dict[str, str]()
+    async with after_boot(host, notes) as scene:
+        assert scene.entries() == []
+    another_program_updates_the_os(host)
+    host.world.disk[OTHER] = RegularFile(b"by an operator")
+    async with after_boot(host, notes) as scene:
+        found = {each.entry: each for each in scene.report.status.drift}
+        assert found.keys() == {f"file:{chrony}", f"file:{OTHER}", "osImageURL:osImageURL"}
+        assert found[f"file:{chrony}"].by == found["osImageURL:osImageURL"].by == "the boot of OS 2 (os-bbbb.0)"
+        assert found[f"file:{OTHER}"].by == "", "no default of the OS is there"
+        assert "the boot of OS 2" in scene.drifts()[-1].message
+    async with after_boot(host, notes) as scene:
+        assert "the boot of OS 2 (os-bbbb.0)" in {each.by for each in scene.report.status.drift}, "a restart"
+
+
+async def test_an_os_update_of_the_agent_is_no_cause_of_drift() -> None:
+    host, notes = await at_old(on("a", "old", {OTHER: "1"})), dict[str, str]()
+    async with after_boot(host, notes) as scene:
+        assert scene.entries() == []
+    host.want(on("b", "new", {OTHER: "1"}))
+    await host.settle()
+    host.world.disk["/usr" + OTHER] = host.world.disk[OTHER] = RegularFile(b"b")
+    async with after_boot(host, notes) as scene:
+        assert [(each.entry, each.by) for each in scene.report.status.drift] == [(f"file:{OTHER}", "")]
+
+
+async def test_an_os_that_cannot_be_read_is_compared_again_soon() -> None:
+    host = await at_old(on("a", "old", {OTHER: "1"}))
+    another_program_updates_the_os(host)
+    host.world.faults.append(Fault("list deployments", lost_answer(), times=1))
+    async with after_boot(host, {}) as scene:
+        assert scene.entries() == []
+        await asyncio.sleep(drift.COMPARE_UNWATCHED + 1)
+        assert scene.entries() == ["osImageURL:osImageURL"]

@@ -91,6 +91,15 @@ async def test_what_needs_no_action_is_put_back_and_the_rest_is_left() -> None:
     assert it.report.status.problems == ()
 
 
+async def test_another_os_is_left_to_an_update() -> None:
+    it = await scene()
+    found = DriftedEntry("osImageURL:osImageURL", "is sha256:b", it.ports.clock.now())
+    it.report.emit(DriftChanged("a", (found,), ""))
+    await it.repair()
+    assert it.problem() == ("Drifted", "osImageURL:osImageURL: putting it back requires an update of the OS")
+    assert await it.repair() is None
+
+
 @pytest.mark.parametrize("on_drift", ["report", "refuse"])
 async def test_nothing_is_written_unless_that_is_set(on_drift: OnDrift) -> None:
     it = await scene(on_drift)

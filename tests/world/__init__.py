@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tests.world.boot_loader import FakeBootCounter
 from tests.world.bootupd import FakeBootloader
-from tests.world.deployments import Etc, FakeDeployments, lost_answer
+from tests.world.deployments import Etc, FakeBootedSystem, FakeDeployments, lost_answer
 from tests.world.disk import FakeFiles, FakeUsers, full_disk
 from tests.world.faults import Fault, Killed, kill_points
 from tests.world.outages import LocalService, Outage
@@ -20,6 +20,7 @@ from tests.world.world import FakeClock, FakeReporter, World
 __all__ = [
     "Etc",
     "FakeBootCounter",
+    "FakeBootedSystem",
     "FakeBootloader",
     "FakeClock",
     "FakeDeployments",

@@ -56,6 +56,20 @@ def lost_answer() -> ServiceUnavailable:
     return ServiceUnavailable("rpm-ostreed does not answer", reason=Reason.BUS_TIMEOUT)
 
 
+class FakeBootedSystem:
+    """The port on what runs since the boot."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    async def fips(self) -> bool:
+        return self.world.fips
+
+    async def name(self) -> str:
+        found = booted(self.world.deployments)
+        return f"OS {found.version} ({found.id})" if found is not None else "OS"
+
+
 class FakeDeployments:
     """The port on rpm-ostree and the boot loader."""
 

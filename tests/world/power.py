@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @dataclass
 class Power:
     boot: int = 1
+    fips: bool = False  # the kernel runs in FIPS mode
     soft: int = 0  # reboots of the userspace alone, in this boot
     next_root_of_another: bool = False  # another program prepared a soft reboot into another system
     kernel_start: float | None = None  # seconds of firmware and kernel, as systemd knows them

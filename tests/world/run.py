@@ -32,6 +32,7 @@ from nodeagent.core.update.record_codec import record_from_dict
 from nodeagent.domains import default_policy
 from tests.world import (
     FakeBootCounter,
+    FakeBootedSystem,
     FakeBootloader,
     FakeClock,
     FakeDeployments,
@@ -146,6 +147,7 @@ class Host:
             FakeClock(world),
             FakeReporter(world),
             fence=self.fence,
+            system=FakeBootedSystem(world),
         )
 
     def build(self) -> Loop:

@@ -14,6 +14,7 @@ from typing import Final
 
 from nodeagent.agent.update import contested
 from nodeagent.agent.update.actions import missing_units
+from nodeagent.agent.update.os_fields import NO_OS, first_basis
 from nodeagent.agent.update.run import Basis, Ports, Update, UpdatePolicy
 from nodeagent.agent.update.verification import in_force, mismatches, os_mismatches, with_os
 from nodeagent.agent.update.writing import managed_keys
@@ -182,8 +183,7 @@ class Preflight:
         self, new: MachineConfig, known: Sequence[MachineConfig], *, dirty: bool, first: bool
     ) -> tuple[Basis, frozenset[str]]:
         """Return what is in force, as far as this update goes, and the drifted entries that it leaves as they are."""
-        # Without a known config nothing is managed yet, and the fields of the OS are compared with the booted one.
-        base = known[0] if known else replace(new, files={}, units={}, users={})
+        base = known[0] if known else await first_basis(self.ports, new)
         # The next revision of an operator is drift that no update overwrites, and that blocks none.
         owned = unchanged([f"file:{path}" for path in owned_manifests(base)], base, new)
         left_alone: frozenset[str] = frozenset()
@@ -245,11 +245,7 @@ class Preflight:
         changes = [p for p in plan.changes if p.change.domain in OS_DOMAINS]
         problems = [Problem(p.change.id, "changes") for p in changes]
         if changes and self.ports.os is None:
-            raise Unreconcilable(
-                "this host has no deployments of an operating system: it is not booted from an image",
-                reason=Reason.NO_DEPLOYMENTS,
-                problems=problems,
-            )
+            raise Unreconcilable(NO_OS, reason=Reason.NO_DEPLOYMENTS, problems=problems)
         target = target_between(old, new)
         if self.ports.os is not None and target is not None:
             if not unmet(target, await self.ports.os.booted()):

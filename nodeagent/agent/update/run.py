@@ -39,7 +39,7 @@ from nodeagent.core.update.ports.checks import AdminChecks, AlertGate, JumpGate
 from nodeagent.core.update.ports.coordination import NodeDrainer, NodeReadiness
 from nodeagent.core.update.ports.host import Clock, Files, HealthChecks, Reporter, StaticPods, Units, Users
 from nodeagent.core.update.ports.store import HistoryEntry, Store
-from nodeagent.core.update.ports.system import Fence, Power
+from nodeagent.core.update.ports.system import BootedSystem, Fence, Power
 from nodeagent.core.update.record import Record
 from nodeagent.core.update.trail_fold import Moment
 from nodeagent.errors import AgentError
@@ -82,6 +82,8 @@ class Ports:
     alerts: AlertGate | None = None
     # None: any version of the OS may follow any other.
     jumps: JumpGate | None = None
+    # None: what runs since the boot is not read.
+    system: BootedSystem | None = None
 
 
 @dataclass(frozen=True, slots=True)

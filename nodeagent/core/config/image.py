@@ -86,6 +86,15 @@ def parse_image(text: str) -> OsImage:
     return ContainerImage(UNVERIFIED if scheme in ("", "docker://") else scheme, _without_tag(name), digest)
 
 
+def is_pinned(text: str) -> bool:
+    """Return whether an ``osImageURL`` names fixed content."""
+    try:
+        parse_image(text)
+    except InvalidInput:
+        return False
+    return True
+
+
 def _split_scheme(text: str) -> tuple[str, str]:
     for scheme in _TRANSPORTS:
         if text.startswith(scheme):

@@ -87,9 +87,20 @@ def _users(candidates: Sequence[Candidate], desired: MachineConfig) -> dict[str,
 _FIELDS = ("os_image_url", "kernel_arguments", "extensions", "kernel_type")
 
 
+def fields_of_os(config: MachineConfig) -> tuple[str, ...]:
+    """Return the names of the fields with which the config requires anything of the OS. Kernel type ``default`` does
+    not."""
+    values = {
+        "osImageURL": config.os_image_url,
+        "kernelArguments": config.kernel_arguments,
+        "extensions": config.extensions,
+        "kernelType": config.kernel_type != "default",
+    }
+    return tuple(name for name, value in values.items() if value)
+
+
 def asks_of_os(config: MachineConfig) -> bool:
-    """Return whether the config requires anything of the OS. Kernel type ``default`` does not."""
-    return bool(config.os_image_url or config.kernel_arguments or config.extensions or config.kernel_type != "default")
+    return bool(fields_of_os(config))
 
 
 def same_os(one: MachineConfig, other: MachineConfig) -> bool:

@@ -5,9 +5,12 @@ The texts come from the programs underneath, whose messages rpm-ostreed passes o
   access to the resource is denied, StatusCode and "invalid status code from registry", A signature was required, is
   rejected by policy; Go's net and tls packages below it: dial tcp, no such host, i/o timeout, x509
 - ostree-ext: refusing usage (of a policy that accepts anything), and its own "Creating importer" around all of those
-- libostree: min-free-space, GPG verification enabled but no signatures found, none are in trusted keyring, Can't check
-  signature, No such branch, has no requested ref (a commit of another branch), Server returned HTTP, and for a remote
-  on a disk a commit that does not open; libcurl below it: Couldn't resolve host, Timeout was reached
+- libostree: min-free-space, Insufficient free space, GPG verification enabled but no signatures found, none are in
+  trusted keyring, Can't check signature, No such branch, has no requested ref (a commit of another branch), Server
+  returned HTTP, and for a remote on a disk a commit that does not open; libcurl below it: Couldn't resolve host,
+  Timeout was reached
+- ostree-ext of an image that is no bootable OS of this architecture: Truncated history, not an ostree encapsulated
+  container, does not have ostree.bootable label, Image has architecture; and libostree: Failed to find kernel in
 - rpm-ostree and libdnf: Packages not found, Could not depsolve. rpm-ostree runs a program of the new tree before it
   reports success; if that fails, the text begins with "Sanity-checking final rootfs"
 
@@ -33,10 +36,19 @@ _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 _TABLE: tuple[tuple[type[AgentError], Reason, str], ...] = (
     # First, because the output of the program of the new tree may contain each text below.
     (Terminal, Reason.IMAGE_BROKEN, r"\A\s*sanity-checking final rootfs"),
+    # An image that is no bootable OS has the same result each time.
+    (
+        Terminal,
+        Reason.IMAGE_BROKEN,
+        r"failed to find kernel in|multiple (kernels|subdirectories) found|mismatched kernel checksum vs"
+        r"|truncated history|not an ostree encapsulated container|target image does not have \S+ label"
+        r"|\bimage has architecture \S+; expected|\bimage has \d+ non-ostree layers",
+    ),
     (
         Terminal,
         Reason.NO_SPACE,
-        r"min-free-space-(percent|size)|free space, but only|no space left on device|disk quota exceeded|\bENOSPC\b",
+        r"min-free-space-(percent|size)|free space, but only|no space left on device|disk quota exceeded|\bENOSPC\b"
+        r"|insufficient free space",
     ),
     (
         Terminal,

@@ -14,7 +14,7 @@ from nodeagent.core.update.record import Lasting
 from nodeagent.core.update.record_codec import record_to_dict
 from nodeagent.errors import Retryable, Unreconcilable
 from nodeagent.reasons import Reason
-from tests.world import FakeDeployments, Fault, lost_answer
+from tests.world import FakeDeployments, FakeUnit, Fault, World, lost_answer
 from tests.world.os_host import (
     A_DIGEST,
     B_DIGEST,
@@ -25,7 +25,7 @@ from tests.world.os_host import (
     on,
     os_host,
 )
-from tests.world.run import until
+from tests.world.run import Host, config, until
 
 pytestmark = pytest.mark.looptime
 
@@ -128,6 +128,9 @@ async def test_operator_request_is_for_one_config() -> None:
     assert (host.phase, host.record.reason, booted_digest(host.world)) == (Phase.DEGRADED, "RolledBack", A_DIGEST)
 
 
+@pytest.mark.finding(
+    "ostree-N1", "The first config of a host is refused if it has a field of the OS that no back end serves."
+)
 async def test_first_start_on_bootc_host(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(_self: FakeDeployments) -> list[object]:
         raise Unreconcilable("bootc", reason=Reason.BOOTC_HOST)
@@ -136,4 +139,46 @@ async def test_first_start_on_bootc_host(monkeypatch: pytest.MonkeyPatch) -> Non
     host = os_host()
     host.want(on("b", "whatever", {"/etc/quiet/q": "1"}, kernel_arguments=("nosmt",)))
     await host.settle()
-    assert (host.phase, host.actions()) == (Phase.IDLE, [])
+    assert (host.phase, host.record.reason, host.actions()) == (Phase.DEGRADED, "BootcHost", [])
+    assert "spec.osImageURL: is set" in host.record.message
+    assert "/etc/quiet/q" not in host.world.disk
+    host.want(config("files", {"/etc/quiet/q": "1"}))
+    await host.settle()
+    assert (host.phase, host.world.current) == (Phase.IDLE, host.wanted), "a config without the OS is served there"
+
+
+@pytest.mark.finding(
+    "ostree-N1", "The first config of a host is refused if it has a field of the OS that no back end serves."
+)
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("os_image_url", "quay.example/os:latest"),
+        ("kernel_arguments", ("nosmt",)),
+        ("extensions", ("usbguard",)),
+        ("kernel_type", "realtime"),
+    ],
+)
+async def test_first_config_with_a_field_of_the_os_on_a_plain_host(field: str, value: object) -> None:
+    host = Host(World(units={"app.service": FakeUnit()}))
+    host.want(config("first", {"/etc/quiet/q": "1"}, **{field: value}))
+    await host.settle()
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "NoDeployments")
+    assert "/etc/quiet/q" not in host.world.disk
+    loop = host.build()
+    with pytest.raises(Unreconcilable) as raised:
+        await loop.check(await host._load(host.wanted))
+    assert raised.value.reason == "NoDeployments", "a plan answers as the update does"
+
+
+@pytest.mark.finding("ostree-N1", "FIPS mode of a first config is compared with the kernel.")
+@pytest.mark.parametrize(("kernel", "phase"), [(True, Phase.IDLE), (False, Phase.DEGRADED)])
+async def test_first_config_with_fips(kernel: bool, phase: Phase) -> None:
+    host = os_host()
+    host.world.fips = kernel
+    host.want(config("first", {"/etc/quiet/q": "1"}, fips=True))
+    await host.settle()
+    assert host.phase is phase
+    host.want(config("second", {"/etc/quiet/q": "1"}))
+    await host.settle()
+    assert kernel or host.phase is Phase.IDLE, "a config that does not require it is for hosts of either kind"

@@ -113,10 +113,10 @@ async def test_nothing_changes_if_the_packages_cannot_be_fetched() -> None:
 async def test_extensions_image_is_ignored_without_deployments() -> None:
     host = os_host()
     host.world.deployments = []
-    host.want(config("one", FILES, extensions=("usbguard",), extensions_image=extensions_image(1)))
+    host.want(config("one", FILES, extensions_image=extensions_image(1)))
     await host.settle()
     host.world.done.clear()
-    host.want(config("two", FILES, extensions=("usbguard",), extensions_image=extensions_image(2)))
+    host.want(config("two", FILES, extensions_image=extensions_image(2)))
     await host.settle()
     assert (host.phase, host.actions()) == (Phase.IDLE, [])
 
@@ -128,16 +128,16 @@ async def test_config_without_os_keeps_the_os() -> None:
     assert (host.phase, host.world.credentials, booted_digest(host.world)) == (Phase.IDLE, [], A_DIGEST)
 
 
-async def test_os_fields_are_ignored_without_deployments() -> None:
+async def test_os_fields_are_refused_without_deployments() -> None:
     host = os_host()
     host.world.deployments = []
-    host.want(OLD)
+    host.want(config("files", FILES))
     await host.settle()
     assert host.phase is Phase.IDLE
     host.want(NEW)
     await host.settle()
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "NoDeployments")
-    assert managed(host.world, OLD, NEW) == expand(OLD)
+    assert managed(host.world, OLD, NEW) == expand(config("files", FILES))
 
 
 async def test_no_staging_while_another_holder_has_the_lease() -> None:

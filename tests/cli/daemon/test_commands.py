@@ -61,6 +61,12 @@ def test_verify(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
     answer = cli("verify")
     assert (answer.code, answer.err) == (0, "")
     golden("commands", "verify", answer.out)
+    rest = [
+        {"entry": "osImageURL:osImageURL", "why": "names no digest, so the booted image cannot be compared with it"}
+    ]
+    part = {"schema": "nodeagent/verify/v1", "config": "w", "ok": True, "drift": [], "not_compared": rest}
+    daemon.answers["Verify"] = json.dumps(part)
+    golden("commands", "verify, not compared", cli("verify").out)
     drift = [{"entry": "file:/etc/a", "why": "content differs"}]
     daemon.answers["Verify"] = json.dumps({"schema": "nodeagent/verify/v1", "config": "w", "ok": False, "drift": drift})
     answer = cli("verify")

@@ -87,6 +87,8 @@ def test_anything_else_is_a_value_error(data: bytes) -> None:
 
 
 @pytest.mark.finding("O3", "A proxy that ended is `RegistryUnreachable` only with a word of the network beside it.")
+@pytest.mark.finding("ostree-N6", "An image that no repetition can make bootable fails once, and is not pulled again.")
+@pytest.mark.finding("ostree-N4", "The text for too little space of an image store means NoSpace.")
 @pytest.mark.parametrize(
     ("text", "kind", "reason"),
     [
@@ -146,6 +148,16 @@ def test_anything_else_is_a_value_error(data: bytes) -> None:
         ("While pulling s: Delta requires 1.2 GB free space, but only 1 MB available", Terminal, "NoSpace"),
         ("Importing: min-free-space-percent '3%' would be exceeded, at least 1.2 GB requested", Terminal, "NoSpace"),
         ("Staging deployment: fallocate: No space left on device", Terminal, "NoSpace"),
+        ("Insufficient free space for quay.io/r/os (available: 0 bytes required: 48.6 MB)", Terminal, "NoSpace"),
+        # An image that is no OS for this host
+        ("Failed to find kernel in /usr/lib/modules, /usr/lib/ostree-boot or /boot", Terminal, "ImageBroken"),
+        ("Importing: Truncated history", Terminal, "ImageBroken"),
+        ("Unencapsulating base: No ostree.final-diffid label found, not an ostree encapsulated container",
+         Terminal, "ImageBroken"),
+        ("Preparing import: Fetching manifest: Target image does not have ostree.bootable label",
+         Terminal, "ImageBroken"),
+        ("Preparing import: Fetching manifest: Image has architecture arm64; expected amd64", Terminal, "ImageBroken"),
+        ("Staging deployment: Mismatched kernel checksum vs initrd", Terminal, "ImageBroken"),
         # rpm-ostree and libdnf
         ("Packages not found: kata-containers", Terminal, "PackageUnavailable"),
         ("Could not depsolve transaction; 1 problem detected", Terminal, "PackageUnavailable"),

@@ -103,6 +103,18 @@ class Power(Protocol):
         ...
 
 
+class BootedSystem(Protocol):
+    """What runs since this boot, as files of the host show it: also where no program serves deployments."""
+
+    async def fips(self) -> bool:
+        """Return whether the kernel is in FIPS mode."""
+        ...
+
+    async def name(self) -> str:
+        """Return a name for the booted operating system, with what differs from others: version and deployment."""
+        ...
+
+
 class Deployments(Protocol):
     """The OS deployments of this host. A host that is not image-based has no such port."""
 
