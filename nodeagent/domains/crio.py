@@ -40,7 +40,7 @@ RELOADED: Final = (
 # Flags that a reload replaces by the values of the files, or by defaults.
 DROPPED: Final = tuple(f"{name.rstrip('.').rpartition('.')[2].replace('_', '-')}" for name in RELOADED)
 RESTARTED: Final = (
-    *("log_dir", "image.", "metrics.", "network.", "nri.", "stats.", "tracing."),
+    *("additional_artifact_stores", "log_dir", "image.", "metrics.", "network.", "nri.", "stats.", "tracing."),
     *("api.grpc_max_recv_msg_size", "api.grpc_max_send_msg_size", "api.host_ip", "api.stream_address"),
     *("api.stream_enable_tls", "api.stream_idle_timeout", "api.stream_port", "api.stream_tls_ca"),
     *("api.stream_tls_cert", "api.stream_tls_key"),
@@ -53,7 +53,12 @@ RESTARTED: Final = (
     *("runtime.drop_infra_ctr", "runtime.enable_criu_support", "runtime.enable_pod_events", "runtime.gid_mappings"),
     *("runtime.hooks_dir", "runtime.hostnetwork_disable_selinux", "runtime.infra_ctr_cpuset"),
     *("runtime.irqbalance_config_file", "runtime.irqbalance_config_restore_file", "runtime.log_size_max"),
-    *("runtime.log_to_journald", "runtime.minimum_mappable_gid", "runtime.minimum_mappable_uid"),
+    *(
+        "runtime.log_to_journald",
+        "runtime.min_injected_gomaxprocs",
+        "runtime.minimum_mappable_gid",
+        "runtime.minimum_mappable_uid",
+    ),
     *("runtime.namespaces_dir", "runtime.no_pivot", "runtime.pids_limit", "runtime.pinns_path"),
     *("runtime.read_only", "runtime.selinux", "runtime.separate_pull_cgroup", "runtime.shared_cpuset"),
     *("runtime.timezone", "runtime.uid_mappings", "runtime.workloads."),
@@ -76,7 +81,7 @@ def actions_of(key: Key) -> tuple[tuple[Action, ...], str]:
         return RELOAD, ""
     if _listed(name, RESTARTED):
         return RESTART, ""
-    return STRONGEST, ""
+    return STRONGEST, "its effect is unknown"
 
 
 def _listed(name: str, keys: Collection[str]) -> bool:

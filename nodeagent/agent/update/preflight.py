@@ -15,25 +15,33 @@ from typing import Final
 from nodeagent.agent.update import contested
 from nodeagent.agent.update.actions import missing_units
 from nodeagent.agent.update.os_fields import NO_OS, first_basis
+from nodeagent.agent.update.own_arguments import changed_families, own_arguments
 from nodeagent.agent.update.run import Basis, Ports, Update, UpdatePolicy
 from nodeagent.agent.update.verification import in_force, mismatches, os_mismatches, with_os
 from nodeagent.agent.update.writing import managed_keys
 from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.config.image import content_id
-from nodeagent.core.config.kargs import merged
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig, meaning
 from nodeagent.core.config.parse import parse
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import did_you_mean, template_of
 from nodeagent.core.plan.change import Plan
-from nodeagent.core.plan.deployment import OS_DOMAINS, OsTarget, contents, target_between, target_to_dict, unmet
+from nodeagent.core.plan.deployment import (
+    OS_DOMAINS,
+    OsTarget,
+    contents,
+    merged_arguments,
+    target_between,
+    target_to_dict,
+    unmet,
+)
 from nodeagent.core.plan.effective import same_os
 from nodeagent.core.plan.jumps.release import Jump, Release
 from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.plan.policy import Policy
 from nodeagent.core.plan.safe_parts import with_os_of
-from nodeagent.core.plan.sides import HostView
+from nodeagent.core.plan.sides import NO_CONFIG, HostView
 from nodeagent.core.plan.static_pods import owned_manifests
 from nodeagent.core.plan.steps import RemovePath, WritePath, step_to_pair, write_steps
 from nodeagent.core.report.plan_values import with_values
@@ -117,7 +125,8 @@ class Preflight:
             from_name=from_name or (known[0].config.name if known else ""),
             host=host,
         )
-        target = await self._target(old, desired.config, plan)
+        current = known[0].config if known else NO_CONFIG
+        target = await self._target(old, desired.config, current, plan)
         if plan.reboot and not self.policy_of_updates.may_reboot:
             why = next(", ".join(a.because) for a in plan.actions if a.type == "Reboot")
             raise Refused(f"a reboot is needed for {why}", reason=Reason.REBOOT_NOT_ALLOWED, hint="see reboot.allow")
@@ -136,6 +145,7 @@ class Preflight:
                 plan=plan_to_dict(plan),
                 writes=tuple(step_to_pair(step) for step in write_steps(old, desired.config)),
                 newly_managed=tuple(sorted(managed_keys(desired.config) - managed_keys(old))),
+                arguments=changed_families(current, desired.config),
                 os=OsProgress(target_to_dict(target) if target is not None else None),
                 repairs=dirty,
                 drifted=tuple(sorted(drifted)),
@@ -237,7 +247,9 @@ class Preflight:
         os = {} if self.leaves_os else await os_mismatches(self.ports, config, needed=needed)
         return {**await mismatches(self.ports, config), **os}
 
-    async def _target(self, old: MachineConfig, new: MachineConfig, plan: Plan) -> OsTarget | None:
+    async def _target(
+        self, old: MachineConfig, new: MachineConfig, current: MachineConfig, plan: Plan
+    ) -> OsTarget | None:
         """Return the deployment that the update needs; None if it leaves the OS as it is.
 
         Raises as ``Deployments.check_stageable``, and ``InvalidInput`` for a new image that cannot be verified.
@@ -248,7 +260,10 @@ class Preflight:
             raise Unreconcilable(NO_OS, reason=Reason.NO_DEPLOYMENTS, problems=problems)
         target = target_between(old, new)
         if self.ports.os is not None and target is not None:
-            if not unmet(target, await self.ports.os.booted()):
+            booted = await self.ports.os.booted()
+            own = await own_arguments(self.ports, [current], new, booted)
+            target = replace(target, own_kernel_arguments=own)
+            if not unmet(target, booted):
                 # The config has fewer requirements than before, and the host meets all of them.
                 return None
             await self.ports.os.port.check_stageable(target)
@@ -285,7 +300,7 @@ async def check_jump(ports: Ports, update: Update, *, staged: bool = False) -> N
     jump = Jump(
         Release(booted.version, contents(booted)),
         Release(ports.os.version_of(target.image), frozenset({content_id(target.image)})),
-        merged(booted.kernel_arguments, target.kernel_arguments, target.without_kernel_arguments),
+        merged_arguments(booted.kernel_arguments, target),
         {**removed, **managed},
         staged,
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from nodeagent.agent.update.actions import NOT_RUNNING, curable, unit_steps
+from nodeagent.agent.update.own_arguments import own_arguments
 from nodeagent.agent.update.restarts import along_before
 from nodeagent.agent.update.run import Ports, Progress, Run
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
@@ -144,7 +145,8 @@ async def with_os(
     """
     if not any(map(asks_of_os, candidates)) or (deployment := await _booted(ports, needed=needed)) is None:
         return base
-    return os_in_force(base, candidates, new, deployment)
+    own = await own_arguments(ports, candidates, new, deployment)
+    return os_in_force(base, candidates, new, deployment, own)
 
 
 async def _enablement(ports: Ports, unit: UnitEntry) -> str:

@@ -11,6 +11,7 @@ from typing import assert_never
 
 from nodeagent.agent.update.admission import check_still_held
 from nodeagent.agent.update.contested import left_alone
+from nodeagent.agent.update.own_arguments import ended_arguments, original_arguments
 from nodeagent.agent.update.run import Ports, Run, Update
 from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.config.machineconfig import MachineConfig
@@ -139,7 +140,7 @@ async def write(run: Run) -> None:
             if not await _shipped(ports, snapshot):
                 originals.append(snapshot)
             update.progressed()
-        await ports.store.keep_originals(originals)
+        await ports.store.keep_originals([*originals, *await original_arguments(run)])
     kept = {snapshot.key for snapshot in snapshots}
     # The snapshots have up to MAX_KEPT bytes, and are in the store now.
     del snapshots
@@ -291,4 +292,4 @@ async def forget_originals(ports: Ports, update: Update) -> None:
         gone = list(update.record.newly_managed)
     else:
         gone = [_key(step) for step in update.writes if isinstance(step, RemovePath | RestoreUnit)]
-    await ports.store.forget_originals(gone)
+    await ports.store.forget_originals([*gone, *ended_arguments(update)])

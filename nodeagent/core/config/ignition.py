@@ -1,4 +1,4 @@
-"""Convert an Ignition config, specification 3.0 to 3.5, to the parts that are applied and those compared."""
+"""Convert an Ignition config, specification 3.0 to 3.6, to the parts that are applied and those compared."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from nodeagent.core.config.shape import fields_of, shaped
 from nodeagent.core.config.units import read_units
 from nodeagent.core.config.unsupported import UnsupportedSections
 
-# Those that the machine-config-operator reads.
-VERSIONS: Final = ("3.0.0", "3.1.0", "3.2.0", "3.3.0", "3.4.0", "3.5.0")
+# All stable ones. The machine-config-operator renders a config in the newest that it reads. 3.6 differs in the
+# special bits of modes only, which no version of a MachineConfig may have.
+VERSIONS: Final = ("3.0.0", "3.1.0", "3.2.0", "3.3.0", "3.4.0", "3.5.0", "3.6.0")
 
 
 @dataclass(frozen=True, slots=True)

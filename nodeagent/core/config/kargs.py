@@ -2,14 +2,14 @@
 
 An entry of ``spec.kernelArguments`` may contain several tokens. Whitespace separates them, double quotes protect
 whitespace and stay part of the token, and there is no escape character. The order is significant: of a repeated key
-(``console=``), the kernel uses the last value.
+(``console=``), the kernel uses the last value, and ``hugepages=`` counts for the ``hugepagesz=`` before it.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from nodeagent.core.config.paths import has_control
@@ -18,6 +18,14 @@ from nodeagent.core.config.paths import has_control
 MAX_LENGTH: Final = 4096
 
 _TOKEN = re.compile(r'(?:[^\s"]|"[^"]*")+')
+
+# Keys that are read together, in their order. Each other key is a family of its own.
+_HUGE_PAGES: Final = "hugepages"
+_FAMILIES: Final = dict.fromkeys(("default_hugepagesz", "hugepagesz", "hugepages"), _HUGE_PAGES)
+# Keys of which each value counts: dracut.cmdline(7), systemd(1), modprobe(8). A value more takes no other away.
+_EACH_COUNTS: Final = re.compile(
+    r"rd\..*|systemd\..*|ip|ifname|nameserver|bond|bridge|team|vlan|(?:.*[._])?blacklist|earlycon|memmap"
+)
 
 
 def entry_problem(entry: str) -> str | None:
@@ -41,43 +49,118 @@ def split(entry: str) -> list[str]:
     return _TOKEN.findall(entry)
 
 
-def merged(existing: Sequence[str], wanted: Sequence[str], without: Sequence[str]) -> tuple[str, ...]:
-    """Return the tokens of a host with ``existing`` that must have ``wanted`` and must not have ``without``.
+def line_of(tokens: Iterable[str]) -> tuple[str, ...]:
+    """Return the tokens of a host without ``ostree=``, which libostree writes."""
+    return tuple(token for token in tokens if _key(token) != "ostree")
 
-    Other tokens of the host keep their place. Missing tokens are appended. If the host has the values of a key in
-    another order than ``wanted``, all of them move to the end. The function is idempotent. ``ostree=`` is left out,
-    because libostree writes it.
+
+def families_of(tokens: Iterable[str]) -> tuple[str, ...]:
+    """Return the families of tokens, each once: tokens of one family are read together, in their order."""
+    return tuple(dict.fromkeys(map(_family, tokens)))
+
+
+def members(tokens: Iterable[str], family: str) -> tuple[str, ...]:
+    return tuple(token for token in tokens if _family(token) == family)
+
+
+def merged(
+    existing: Sequence[str], wanted: Sequence[str], without: Sequence[str], own: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Return the tokens of a host with ``existing`` when ``wanted`` of a config replaces ``without`` of another.
+
+    ``own`` are the tokens that the host had before a config named their families, in their order. Of a family that
+    neither ``without`` nor ``own`` has, all existing tokens are the host's own. A line that has what it should remains
+    as it is. Otherwise the tokens of both configs are taken out, and ``wanted`` follows the rest as one block, except
+    the families of which the host's own tokens have the effect. The own tokens of a family that ``wanted`` does not
+    name come back. The function is idempotent, and leaves out ``ostree=``.
     """
-    # The machine-config-daemon deletes and appends all of its arguments with each change. That moves them behind those
-    # of the host, and may change which value of a repeated key counts.
-    gone = set(without) - set(wanted)
-    kept = [token for token in existing if token not in gone and _key(token) != "ostree"]
-    for key in dict.fromkeys(map(_key, wanted)):
-        values = [token for token in wanted if _key(token) == key]
-        if not _appendable(values, [token for token in kept if token in values]):
-            kept = [token for token in kept if token not in values]
-    # Counted, not a set: an argument may be wanted twice, and then both count to the kernel (console=, module
-    # parameters).
-    have = Counter(kept)
-    missing = []
-    for token in wanted:
-        have[token] -= 1
-        if have[token] < 0:
-            missing.append(token)
-    return (*kept, *missing)
+    # The machine-config-daemon deletes and appends all of its arguments with each change, too: a smaller difference
+    # separates arguments that belong together.
+    line = line_of(existing)
+    plans = [_plan(family, line, wanted, without, own) for family in families_of((*wanted, *without))]
+    if all(plan.is_met(line) for plan in plans):
+        return line
+    known = {token: plan for plan in plans for token in plan.known}
+    left = {plan.family: list(plan.own) for plan in plans}
+    kept = []
+    for token in line:
+        if token in known:
+            rest = left[known[token].family]
+            if not rest or token != rest[0]:
+                continue
+            rest.pop(0)
+        kept.append(token)
+    # A family of which own tokens are missing, or in another order, is written again as a whole.
+    again = [plan for plan in plans if left[plan.family]]
+    kept = [token for token in kept if known.get(token) not in again]
+    block = {plan.family for plan in plans if plan.block}
+    return (*kept, *(token for plan in again for token in plan.own), *(t for t in wanted if _family(t) in block))
 
 
-def _appendable(values: Sequence[str], present: Sequence[str]) -> bool:
-    """Return whether appending those of ``values`` that are not ``present`` keeps the order of all of them."""
-    matched = 0
-    rest = []
-    for token in present:
-        if matched < len(values) and token == values[matched]:
-            matched += 1
-        else:
-            rest.append(token)
-    return not set(rest) & set(values[matched:])
+@dataclass(frozen=True, slots=True)
+class _FamilyPlan:
+    """The tokens of one family as they must be: ``own`` of the host, then ``block`` of the config."""
+
+    family: str
+    own: tuple[str, ...]
+    block: tuple[str, ...]
+    # Those that are the host's own or that a config names. Others were added later, and stay.
+    known: frozenset[str]
+
+    def is_met(self, line: Sequence[str]) -> bool:
+        found = members(line, self.family)
+        listed = tuple(token for token in found if token in self.known)
+        return listed == (*self.own, *self.block) and _in_effect(found, self.block, self.family)
+
+
+def _plan(
+    family: str, line: Sequence[str], wanted: Sequence[str], without: Sequence[str], own: Sequence[str]
+) -> _FamilyPlan:
+    wants, left, owned = (members(tokens, family) for tokens in (wanted, without, own))
+    if not left and not owned:
+        owned = members(line, family)
+    known = frozenset((*wants, *left, *owned))
+    if _in_effect(owned, wants, family):
+        return _FamilyPlan(family, owned, (), known)
+    rest = _other_sizes(owned, wants) if family == _HUGE_PAGES else [token for token in owned if token not in wants]
+    return _FamilyPlan(family, tuple(rest), wants, known)
+
+
+def _other_sizes(owned: Sequence[str], wanted: Sequence[str]) -> Iterator[str]:
+    """Yield the huge pages of the host of which the config does not name the size: the kernel takes the first count."""
+    named = {size for size, _ in _sized(wanted)}
+    return (token for size, token in _sized(owned) if size not in named)
+
+
+def _sized(tokens: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield each token with the one that has its size, "" for a count of the default size."""
+    size = ""
+    for token in tokens:
+        if _key(token) == "default_hugepagesz":
+            yield _key(token), token
+            continue
+        size = size if _key(token) == "hugepages" else token
+        yield size, token
+
+
+def _in_effect(line: Sequence[str], wanted: Sequence[str], family: str) -> bool:
+    """Return whether the kernel takes ``wanted`` from ``line``; both are of one family."""
+    size = len(wanted)
+    if family == _HUGE_PAGES:
+        # The pairs of other sizes before and after them change nothing.
+        return any(tuple(line[at : at + size]) == tuple(wanted) for at in range(len(line) - size + 1))
+    if _EACH_COUNTS.fullmatch(family):
+        rest = iter(line)
+        return all(token in rest for token in wanted)
+    # The last value counts.
+    return tuple(line[len(line) - size :]) == tuple(wanted)
+
+
+def _family(token: str) -> str:
+    key = _key(token)
+    return _FAMILIES.get(key, key)
 
 
 def _key(token: str) -> str:
-    return token.partition("=")[0]
+    # To the kernel, dashes in the name of a parameter are underscores.
+    return token.partition("=")[0].replace("-", "_")

@@ -20,6 +20,10 @@ EXTENSIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 
+# Packages of an extension that only newer images of the extensions have: ``ipsec`` is without the last one in the
+# releases 4.x of OpenShift. They are layered where they exist.
+OPTIONAL: Mapping[str, tuple[str, ...]] = MappingProxyType({"ipsec": ("openvswitch3.5-ipsec",)})
+
 _PARTS = ("core", "modules", "modules-core", "modules-extra")
 
 KERNELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -41,6 +45,11 @@ def packages_of(config: MachineConfig) -> frozenset[str]:
     """Return the packages to layer on the image."""
     extensions = [package for name in config.extensions for package in EXTENSIONS.get(name, (name,))]
     return frozenset((*extensions, *KERNELS.get(config.kernel_type, ())))
+
+
+def optional_of(config: MachineConfig) -> frozenset[str]:
+    """Return the packages to layer on the image as far as they exist."""
+    return frozenset(package for name in config.extensions for package in OPTIONAL.get(name, ()))
 
 
 def replaced_of(config: MachineConfig) -> frozenset[str]:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodeagent.core.config.image import ContainerImage, OsImage, OstreeCommit, image_to_text, parse_image
-from nodeagent.core.config.kargs import merged
+from nodeagent.core.config.kargs import line_of, merged
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.config.packages import NOT_IN_EACH_IMAGE, packages_of, replaced_of
+from nodeagent.core.config.packages import NOT_IN_EACH_IMAGE, optional_of, packages_of, replaced_of
 
 # The domains whose changes need a new deployment.
 OS_DOMAINS = frozenset({"osImageURL", "kernelArguments", "kernelType", "extensions"})
@@ -61,7 +61,11 @@ class OsTarget:
     image: OsImage | None = None
     kernel_arguments: tuple[str, ...] = ()
     without_kernel_arguments: tuple[str, ...] = ()
+    # Of both, those that the host has on its own: they remain.
+    own_kernel_arguments: tuple[str, ...] = ()
     packages: frozenset[str] = frozenset()
+    # Packages to add if they exist. A deployment without them meets the target.
+    optional_packages: frozenset[str] = frozenset()
     without_packages: frozenset[str] = frozenset()
     # Packages of the base to remove, if it has them.
     removed: frozenset[str] = frozenset()
@@ -84,8 +88,11 @@ class StageProgress:
     fetched: int | None = None
 
 
-def target_between(old: MachineConfig, new: MachineConfig) -> OsTarget | None:
-    """Return the target of a change from ``old`` to ``new``, None if it needs no deployment."""
+def target_between(old: MachineConfig, new: MachineConfig, own: Sequence[str] = ()) -> OsTarget | None:
+    """Return the target of a change from ``old`` to ``new``, None if it needs no deployment.
+
+    ``own`` are the kernel arguments of both that the host has on its own.
+    """
     was, now = packages_of(old), packages_of(new)
     swapped, swaps = replaced_of(old), replaced_of(new)
     same_kargs = old.kernel_arguments == new.kernel_arguments
@@ -96,11 +103,13 @@ def target_between(old: MachineConfig, new: MachineConfig) -> OsTarget | None:
     image = parse_image(new.os_image_url) if new.os_image_url and new.os_image_url != old.os_image_url else None
     return OsTarget(
         image=image,
-        # Unchanged ones are part of the target, because their order matters and none may be lost.
+        # Unchanged ones are part of the target, because their order and their number matter.
         kernel_arguments=new.kernel_arguments,
-        without_kernel_arguments=tuple(k for k in dict.fromkeys(old.kernel_arguments) if k not in new.kernel_arguments),
+        without_kernel_arguments=old.kernel_arguments,
+        own_kernel_arguments=tuple(own),
         packages=now,
-        without_packages=was - now,
+        optional_packages=optional_of(new),
+        without_packages=(was | optional_of(old)) - now - optional_of(new),
         removed=swaps,
         without_removed=swapped - swaps,
         # Only containers have packages; a commit is the tree of an OS.
@@ -136,14 +145,19 @@ def _other_image(image: OsImage, deployment: Deployment) -> str:
 
 
 def _other_kernel_arguments(target: OsTarget, tokens: Sequence[str]) -> str:
-    wanted = merged(tokens, target.kernel_arguments, target.without_kernel_arguments)
-    lacking = Counter(wanted) - Counter(tokens)
-    extra = set(target.without_kernel_arguments) - set(wanted)
-    words = [f"lacks {token}" for token in lacking]
-    words += [f"still has {token}" for token in target.without_kernel_arguments if token in extra and token in tokens]
-    if not words and wanted != merged(tokens, (), ()):
-        words = ["has the values of a key in another order"]
+    line = line_of(tokens)
+    wanted = merged_arguments(tokens, target)
+    words = [f"lacks {token}" for token in Counter(wanted) - Counter(line)]
+    words += [f"still has {token}" for token in Counter(line) - Counter(wanted)]
+    if not words and wanted != line:
+        words = ["has arguments that belong together in another order"]
     return ", ".join(words)
+
+
+def merged_arguments(tokens: Sequence[str], target: OsTarget) -> tuple[str, ...]:
+    """Return the kernel arguments of a deployment that is made from one with ``tokens``."""
+    without, own = target.without_kernel_arguments, target.own_kernel_arguments
+    return merged(tokens, target.kernel_arguments, without, own)
 
 
 def booted(deployments: Sequence[Deployment]) -> Deployment | None:
@@ -166,7 +180,9 @@ def target_to_dict(target: OsTarget) -> dict[str, Any]:
         "image": image_to_text(target.image) if target.image else "",
         "kernel_arguments": list(target.kernel_arguments),
         "without_kernel_arguments": list(target.without_kernel_arguments),
+        "own_kernel_arguments": list(target.own_kernel_arguments),
         "packages": sorted(target.packages),
+        "optional_packages": sorted(target.optional_packages),
         "without_packages": sorted(target.without_packages),
         "removed": sorted(target.removed),
         "without_removed": sorted(target.without_removed),
@@ -176,13 +192,15 @@ def target_to_dict(target: OsTarget) -> dict[str, Any]:
 
 def target_from_dict(data: Mapping[str, Any]) -> OsTarget:
     """Return the target of ``target_to_dict``. Raises ``KeyError``, ``TypeError``, ``InvalidInput`` for other data."""
-    # Records of 0.1.0 have no such key.
+    # Records of 0.1.0 have no such key, and neither own_kernel_arguments nor optional_packages.
     extensions = parse_image(data["extensions_image"]) if data.get("extensions_image") else None
     return OsTarget(
         image=parse_image(data["image"]) if data["image"] else None,
         kernel_arguments=tuple(map(str, data["kernel_arguments"])),
         without_kernel_arguments=tuple(map(str, data["without_kernel_arguments"])),
+        own_kernel_arguments=tuple(map(str, data.get("own_kernel_arguments", ()))),
         packages=frozenset(map(str, data["packages"])),
+        optional_packages=frozenset(map(str, data.get("optional_packages", ()))),
         without_packages=frozenset(map(str, data["without_packages"])),
         removed=frozenset(map(str, data["removed"])),
         without_removed=frozenset(map(str, data["without_removed"])),

@@ -10,13 +10,14 @@ interrupted update lead to a plan with exactly the remaining changes, too.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from nodeagent.core.config.image import OsImage, parse_image
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UserEntry
-from nodeagent.core.config.packages import KERNELS, NOT_IN_EACH_IMAGE, packages_of, replaced_of
+from nodeagent.core.config.packages import KERNELS, NOT_IN_EACH_IMAGE, optional_of, packages_of, replaced_of
 from nodeagent.core.plan.deployment import Deployment, OsTarget, unmet
 from nodeagent.errors import InvalidInput
 
@@ -123,16 +124,21 @@ def mismatches_of(config: MachineConfig, deployment: Deployment) -> Mapping[str,
 
 
 def os_in_force(
-    base: MachineConfig, candidates: Sequence[MachineConfig], new: MachineConfig, deployment: Deployment
+    base: MachineConfig,
+    candidates: Sequence[MachineConfig],
+    new: MachineConfig,
+    deployment: Deployment,
+    own_arguments: Sequence[str] = (),
 ) -> MachineConfig:
     """Return ``base`` with the OS fields of the host, as far as a candidate has them; the current config is first.
 
-    Other values of the host are its own and remain.
+    Other values of the host are its own and remain. ``own_arguments`` are the kernel arguments of the candidates that
+    the host has on its own.
     """
     return replace(
         base,
         os_image_url=_image_url(candidates, new, deployment),
-        kernel_arguments=_kernel_arguments(candidates, deployment),
+        kernel_arguments=_kernel_arguments(candidates, new, deployment, own_arguments),
         kernel_type=_kernel_type(candidates, new, deployment),
         extensions=_extensions(candidates, new, deployment),
     )
@@ -159,15 +165,28 @@ def _image_url(candidates: Sequence[MachineConfig], new: MachineConfig, deployme
     return first if first != new.os_image_url else ""
 
 
-def _kernel_arguments(candidates: Sequence[MachineConfig], deployment: Deployment) -> tuple[str, ...]:
-    known = dict.fromkeys(token for config in candidates for token in config.kernel_arguments)
+def _kernel_arguments(
+    candidates: Sequence[MachineConfig], new: MachineConfig, deployment: Deployment, own: Sequence[str]
+) -> tuple[str, ...]:
+    known = tuple(token for config in candidates for token in config.kernel_arguments)
+    # The new config comes first: a host that has its arguments, in whatever place, needs no deployment.
+    wants = next((each for each in _of_all(new, candidates) if _has_arguments(deployment, each, known, own)), None)
+    if wants is None:
+        # In the order of the host: the last value of a repeated key counts, so another order is a difference.
+        wants = tuple(token for token in deployment.kernel_arguments if token in known)
+    # What the host has on its own remains when the config no longer names it.
+    left = Counter(own) - Counter(new.kernel_arguments)
+    return tuple(token for token in wants if not left[token])
+
+
+def _of_all(new: MachineConfig, candidates: Sequence[MachineConfig]) -> Iterator[tuple[str, ...]]:
+    yield new.kernel_arguments
     for config in candidates:
-        wants = config.kernel_arguments
-        others = tuple(token for token in known if token not in wants)
-        if not unmet(OsTarget(kernel_arguments=wants, without_kernel_arguments=others), deployment):
-            return wants
-    # In the order of the host: the last value of a repeated key counts, so another order is a difference.
-    return tuple(token for token in deployment.kernel_arguments if token in known)
+        yield config.kernel_arguments
+
+
+def _has_arguments(deployment: Deployment, wants: tuple[str, ...], known: tuple[str, ...], own: Sequence[str]) -> bool:
+    return not unmet(OsTarget(None, wants, known, tuple(own)), deployment)
 
 
 def _kernel_type(candidates: Sequence[MachineConfig], new: MachineConfig, deployment: Deployment) -> str:
@@ -189,8 +208,10 @@ def _swapped(deployment: Deployment) -> bool:
 def _extensions(candidates: Sequence[MachineConfig], new: MachineConfig, deployment: Deployment) -> tuple[str, ...]:
     there: set[str] = set()
     for name in dict.fromkeys(name for config in candidates for name in config.extensions):
-        packages = packages_of(MachineConfig("", extensions=(name,)))
+        alone = MachineConfig("", extensions=(name,))
+        packages = packages_of(alone)
         # An extension to remove exists while one of its packages does, one to add when all of them do.
-        if packages <= deployment.packages or (name not in new.extensions and packages & deployment.packages):
+        left = (packages | optional_of(alone)) & deployment.packages
+        if packages <= deployment.packages or (name not in new.extensions and left):
             there.add(name)
     return tuple(sorted(there))

@@ -134,7 +134,8 @@ class Record:
 
     ``boot_id`` is that of the boot in which the phase was entered. ``plan`` has the form of the contract, see
     ``core.plan.plan_json``. ``writes`` are the write steps, as (type, argument): the disk that they came from is gone.
-    ``newly_managed`` are snapshot keys that are managed from this update on. ``repairs``: the previous update ended
+    ``newly_managed`` are snapshot keys that are managed from this update on. ``arguments`` are families of kernel
+    arguments that only one of the current and the new config names. ``repairs``: the previous update ended
     half-way, so a unit that does not run may be its doing. ``notes`` are for the history.
     ``drifted`` are entries that differed before the update and that it leaves as they are.
     ``safe_for``: the digest of the desired config for which this update applies what needs no disruption, "" for an
@@ -163,6 +164,7 @@ class Record:
     plan: Mapping[str, Any] | None = None
     writes: tuple[tuple[str, str], ...] = ()
     newly_managed: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
     repairs: bool = False
     notes: tuple[str, ...] = ()
     drifted: tuple[str, ...] = ()

@@ -57,6 +57,7 @@ class _Stored(msgspec.Struct, frozen=True):
     unwell: frozenset[str] = frozenset()
     before: dict[str, str] = msgspec.field(default_factory=dict)
     node_ready: bool = False
+    arguments: tuple[str, ...] = ()
     repairs: bool = False
     notes: tuple[str, ...] = ()
     drifted: tuple[str, ...] = ()

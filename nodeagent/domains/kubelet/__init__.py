@@ -16,7 +16,7 @@ from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.change import HIDDEN, Change, KeyChange, shortened
 from nodeagent.core.plan.domain import NODE, ByContent, Domain, Health, HttpHealth, UnitFailure, owns
 from nodeagent.core.plan.layers import is_leftover
-from nodeagent.core.plan.policy import DAEMON_RELOAD, UNLISTED, Verdict, restart
+from nodeagent.core.plan.policy import DAEMON_RELOAD, NONE, UNLISTED, Verdict, restart
 from nodeagent.core.plan.program import ProgramCheck
 from nodeagent.core.plan.sides import HostView, Sides
 from nodeagent.domains.kubelet.document import (
@@ -29,7 +29,7 @@ from nodeagent.domains.kubelet.document import (
     is_kubeconfig,
 )
 from nodeagent.domains.kubelet.dry_run import dry_runs
-from nodeagent.domains.kubelet.keys import DEFAULT_MAX_PODS, REBOOTED, RESTARTED, actions_of, secret
+from nodeagent.domains.kubelet.keys import PER_CORE, REBOOTED, RESTARTED, ZERO, actions_of, secret
 from nodeagent.domains.kubelet.limits import doubts_of, kept_back, paths_of, problems_of
 from nodeagent.domains.kubelet.unit import KUBELET, UNIT_DIRS
 from nodeagent.errors import Problem
@@ -79,7 +79,7 @@ class KubeletDomain(Domain):
             actions, why = actions_of(key, was, now, after.keys or before.keys)
             path = _document(key, changed, before, after)
             if path in units or path in ENVIRONMENT_FILES:
-                actions = (DAEMON_RELOAD, *actions)
+                actions = (DAEMON_RELOAD, *(action for action in actions if action != NONE))
             values = (_shown(key, was), _shown(key, now))
             found.append(KeyChange(units.get(path, path), shortened(key), *values, actions, why))
         return found
@@ -152,12 +152,14 @@ class KubeletDomain(Domain):
     def outdated(self, keys: Sequence[KeyChange], *, reverted: bool) -> Mapping[str, str]:
         """Return capacities of the Node, such as ``pods``, that a kubelet without the changes of ``keys`` reports; with
         ``reverted``, those of a kubelet that still has them."""
-        for key in keys:
-            if key.key == "maxPods" and self._is_ours(key):
-                # The capacity of the side that the host must have left.
-                values = [value or str(DEFAULT_MAX_PODS) for value in (key.before, key.after)]
-                return {"pods": values[reverted]} if values[0] != values[1] else {}
-        return {}
+        ours = {key.key: key for key in keys if self._is_ours(key)}
+        key = ours.get("maxPods")
+        # With podsPerCore, the capacity may rightly stay as it is.
+        if key is None or key.why == PER_CORE or "podsPerCore" in ours:
+            return {}
+        # The capacity of the side that the host must have left.
+        values = [str(ZERO["maxPods"]) if value in ("", "0") else value for value in (key.before, key.after)]
+        return {"pods": values[reverted]} if values[0] != values[1] else {}
 
     def kept_back(self, keys: Sequence[KeyChange], host: HostView) -> Mapping[str, Decimal]:
         """Return the amounts of resources that the Node keeps back from pods with the files that the host has now, if

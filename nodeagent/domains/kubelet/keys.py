@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from nodeagent.core.plan.change import Action
-from nodeagent.core.plan.policy import DRAIN, REBOOT, clear_state, restart
+from nodeagent.core.plan.policy import DRAIN, NONE, REBOOT, clear_state, restart
 from nodeagent.core.validate.quantity import parse_quantity
 from nodeagent.domains.kubelet.unit import KUBELET
 
@@ -23,8 +23,16 @@ ROOT_DIR: Final = "/var/lib/kubelet"
 # The checkpoints of both managers, below the root directory.
 CPU_STATE: Final = "cpu_manager_state"
 MEMORY_STATE: Final = "memory_manager_state"
-# The default of the kubelet for maxPods.
-DEFAULT_MAX_PODS: Final = 110
+# Keys for which a kubelet takes 0 as it takes none: for this default (pkg/kubelet/apis/config/v1beta1/defaults.go).
+ZERO: Final[Mapping[str, int]] = {
+    "eventBurst": 100,
+    "kubeAPIBurst": 100,
+    "maxOpenFiles": 1000000,
+    "maxPods": 110,
+    "nodeLeaseDurationSeconds": 40,
+    "port": 10250,
+    "registryBurst": 10,
+}
 
 # Keys whose maps and values matter to the kubelet process and to new pods only.
 ONLY_RESTART: Final = frozenset(
@@ -148,6 +156,7 @@ CPU_MANAGER: Final = frozenset({"cpuManagerPolicy", "cpuManagerPolicyOptions", "
 MEMORY_MANAGER: Final = frozenset({"memoryManagerPolicy", "reservedMemory"})
 RESERVED: Final = frozenset({"systemReserved", "kubeReserved"})
 EVICTION: Final = frozenset({"evictionHard", "evictionSoft"})
+QUANTITIES: Final = RESERVED | EVICTION | {"evictionMinimumReclaim", "containerLogMaxSize"}
 # Keys that are known to need a boot.
 BOOT: Final = frozenset(
     {
@@ -178,6 +187,7 @@ HARMLESS_GATES: Final = frozenset(
         "RotateKubeletServerCertificate",
     }
 )
+PER_CORE: Final = "podsPerCore limits the pods of this node as well"
 SECRET: Final = ("environment ", "staticPodURLHeader", "--manifest-url-header")
 
 
@@ -190,6 +200,8 @@ def actions_of(key: str, before: Any, after: Any, config: Mapping[str, Any]) -> 
     """Return the actions for ``key``, and why. None is a key that is not set; ``config`` has all keys of the new side,
     of the old one if there is no new one."""
     top, _, below = key.partition(".")
+    if _same(key, top, before, after):
+        return (NONE,), "the same value in another form"
     root = str(config.get("--root-dir") or ROOT_DIR).rstrip("/")
     if top in CPU_MANAGER:
         return _cleared(root, CPU_STATE), "state of the CPU manager does not fit another policy"
@@ -199,7 +211,9 @@ def actions_of(key: str, before: Any, after: Any, config: Mapping[str, Any]) -> 
         return _reservation(top, below, before, after, config, root)
     if top == "maxPods":
         fewer = _pods(after) < _pods(before)
-        return (DRAINED, "pods that run may be too many") if fewer else (RESTARTED, "")
+        why = "pods that run may be too many" if fewer else ""
+        # Such a change need not show in the capacity of the Node.
+        return (DRAINED if fewer else RESTARTED), PER_CORE if config.get("podsPerCore") else why
     if top == "featureGates":
         return (RESTARTED, "") if below in HARMLESS_GATES else (DRAINED, "a feature gate may change what runs")
     if top in DRAIN_FIRST:
@@ -247,7 +261,22 @@ def _size(value: Any) -> tuple[Any, bool] | None:
     return None if number is None else (number, percent)
 
 
+def _same(key: str, top: str, before: Any, after: Any) -> bool:
+    """Return whether the kubelet takes both values of ``key`` for one."""
+    if key in ZERO:
+        return bool(number_of(key, before) == number_of(key, after))
+    if top not in QUANTITIES or before is None or after is None:
+        return False
+    was, now = _size(before), _size(after)
+    return bool(was is not None and was == now)
+
+
+def number_of(key: str, value: Any) -> Any:
+    """Return the value that a kubelet takes for a key of ``ZERO``."""
+    number = isinstance(value, int) and not isinstance(value, bool)
+    return ZERO[key] if value is None or (number and value == 0) else value
+
+
 def _pods(value: Any) -> float:
-    if value is None:
-        return DEFAULT_MAX_PODS
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+    pods = number_of("maxPods", value)
+    return pods if isinstance(pods, int) and not isinstance(pods, bool) else 0

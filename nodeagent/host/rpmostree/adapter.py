@@ -27,7 +27,7 @@ from nodeagent.host.rpmostree.client import SERVICE, BusyWait, Local, Session, S
 from nodeagent.host.rpmostree.credentials import Credentials
 from nodeagent.host.rpmostree.deployments import BootEntries, has_superusers
 from nodeagent.host.rpmostree.extensions import ExtensionsRepository
-from nodeagent.host.rpmostree.failures import SAME_REFS, absent_package, failure, incomplete, one_line
+from nodeagent.host.rpmostree.failures import SAME_REFS, absent_package, failure, incomplete, one_line, unknown_packages
 from nodeagent.host.rpmostree.finalization import Finalization
 from nodeagent.host.rpmostree.guards import Guards, Services, native_bootc
 from nodeagent.host.rpmostree.request import CLEANUP, ROLLBACK, Request, next_request, redeploy_command
@@ -282,6 +282,8 @@ class RpmOstree:
                 elif (package := absent_package(outcome.text)) in NOT_IN_EACH_IMAGE - absent:
                     # A package that the new image does not have need not be removed from it.
                     absent.add(package)
+                elif missing := unknown_packages(outcome.text) & target.optional_packages - absent:
+                    absent |= missing
                 elif SAME_REFS not in outcome.text:
                     raise await self._rejected(session, failure(outcome.text, request.doing), own, busy)
         raise Terminal(f"cannot stage: not complete after {_REQUESTS} transactions", reason=Reason.STAGE_INCOMPLETE)

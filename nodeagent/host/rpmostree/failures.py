@@ -29,6 +29,7 @@ from nodeagent.reasons import Reason
 SAME_REFS = "Old and new refs are equal"
 
 _ABSENT = re.compile(r'Package "([^"]+)" not found')
+_UNKNOWN = re.compile(r"Packages not found: ([^\n]+)")
 # Characters; a failed package script prints pages.
 _MAX_TEXT = 600
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
@@ -121,6 +122,12 @@ def absent_package(text: str) -> str:
     """Return the package that could not be removed because the base lacks it, "" for another failure."""
     found = _ABSENT.search(text)
     return found[1] if found else ""
+
+
+def unknown_packages(text: str) -> frozenset[str]:
+    """Return the packages that could not be added because no repository has them."""
+    found = _UNKNOWN.search(text)
+    return frozenset(found[1].replace(",", " ").split()) if found else frozenset()
 
 
 def one_line(text: str) -> str:

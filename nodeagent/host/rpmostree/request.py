@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodeagent.core.config.image import ContainerImage, OsImage, OstreeCommit, content_id
-from nodeagent.core.config.kargs import merged
+from nodeagent.core.config.kargs import line_of
 from nodeagent.core.config.packages import NOT_IN_EACH_IMAGE
-from nodeagent.core.plan.deployment import Deployment, OsTarget, unmet
+from nodeagent.core.plan.deployment import Deployment, OsTarget, merged_arguments, unmet
 from nodeagent.host.dbus.codec import a_sv
 
 # The title of each transaction of nodeagent begins with it, which identifies those of an earlier run.
@@ -52,9 +52,10 @@ def next_request(
     """Return the next request, or None if ``first`` is the target.
 
     ``first`` is the booted deployment or an owned staged one. ``absent`` are packages that cannot be removed because
-    the image lacks them.
+    the image lacks them, or that are optional and do not exist.
     """
-    wanted = (booted.packages | target.packages) - target.without_packages
+    optional = target.optional_packages - frozenset(absent)
+    wanted = (booted.packages | target.packages | optional) - target.without_packages
     unwanted = (booted.removed | target.removed) - target.without_removed
     modifiers: dict[str, tuple[str, Any]] = {}
     if target.image is None:
@@ -76,10 +77,7 @@ def next_request(
     modifiers |= {key: ("as", sorted(names)) for key, names in lists.items() if names}
     if modifiers:
         return _update(target, modifiers)
-    return _kernel_arguments(
-        first.kernel_arguments,
-        merged(booted.kernel_arguments, target.kernel_arguments, target.without_kernel_arguments),
-    )
+    return _kernel_arguments(first.kernel_arguments, merged_arguments(booted.kernel_arguments, target))
 
 
 def _image(image: OsImage, first: Deployment) -> dict[str, tuple[str, Any]]:
@@ -118,7 +116,7 @@ def _kernel_arguments(existing: Sequence[str], wanted: Sequence[str]) -> Request
     ``KernelArgs`` changes the line that is sent along and compares it with nothing, so the line is that of the
     deployment from which the new one is made.
     """
-    existing = merged(existing, (), ())
+    existing = line_of(existing)
     if existing == tuple(wanted):
         return None
     options: dict[str, tuple[str, Any]] = {
@@ -148,7 +146,7 @@ def redeploy_command(old: Deployment) -> tuple[str, ...]:
     libostree merges /etc of the booted deployment into it.
     """
     # systemd expands variables in the arguments of a command.
-    tokens = [token.replace("$", "$$") for token in merged(old.kernel_arguments, (), ())]
+    tokens = [token.replace("$", "$$") for token in line_of(old.kernel_arguments)]
     origin = f"/ostree/deploy/{old.osname}/deploy/{old.id.removeprefix(f'{old.osname}-')}.origin"
     command = ("/usr/bin/ostree", "admin", "deploy", f"--os={old.osname}", f"--origin-file={origin}", "--karg-none")
     return (*command, *(f"--karg-append={token}" for token in tokens), old.checksum)

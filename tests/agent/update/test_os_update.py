@@ -62,6 +62,44 @@ async def test_kernel_arguments_of_the_host_stay() -> None:
     assert host.actions() == ["reboot"] * 2
 
 
+@pytest.mark.finding("configs-01", "Kernel arguments that belong together stay together, in order and number.")
+async def test_huge_pages_stay_with_their_size() -> None:
+    host = await at_old()
+    for counts in (("4", "100"), ("8", "100"), ("8", "8")):
+        pages = ("hugepagesz=1G", f"hugepages={counts[0]}", "hugepagesz=2M", f"hugepages={counts[1]}")
+        host.want(on("a", f"pages-{'-'.join(counts)}", kernel_arguments=pages))
+        await host.settle()
+        assert host.phase is Phase.IDLE
+        assert host.world.deployments[0].kernel_arguments == ("root=LABEL=root", "quiet", *pages)
+    assert host.actions() == ["reboot"] * 3
+
+
+@pytest.mark.finding("configs-14", "An argument that the host has on its own comes back as it was.")
+async def test_an_own_argument_stays_when_no_config_names_it() -> None:
+    host = await at_old()
+    before = host.world.deployments[0].kernel_arguments
+    for name, arguments in (("own", ("quiet",)), ("gone", ())):
+        host.want(on("a", name, kernel_arguments=arguments))
+        await host.settle()
+        assert (host.phase, host.world.history[-1].outcome) == (Phase.IDLE, "done")
+        assert host.world.deployments[0].kernel_arguments == before
+    assert host.actions() == [], "nothing changed for the kernel"
+    assert not [key for key in host.world.originals if key.startswith("arguments:")]
+
+
+@pytest.mark.finding("configs-14", "An argument that the host has on its own comes back as it was.")
+async def test_own_arguments_come_back_beside_those_of_the_config() -> None:
+    host = await at_old()
+    before = host.world.deployments[0].kernel_arguments
+    host.want(on("a", "more", kernel_arguments=("quiet", "nosmt", "root=LABEL=other")))
+    await host.settle()
+    assert host.world.deployments[0].kernel_arguments == (*before, "nosmt", "root=LABEL=other")
+    host.want(OLD)
+    await host.settle()
+    assert host.world.deployments[0].kernel_arguments == before
+    assert host.actions() == ["reboot"] * 2
+
+
 async def test_extensions_and_another_kernel() -> None:
     host = await at_old()
     host.want(on("a", "rt", extensions=("usbguard",), kernel_type="realtime"))

@@ -92,13 +92,14 @@ def test_a_rendered_config() -> None:
     )
 
 
-@pytest.mark.parametrize("version", ["3.0.0", "3.1.0", "3.2.0", "3.3.0", "3.4.0", "3.5.0"])
+@pytest.mark.finding("mission-3", "Each stable version of Ignition 3 is read.")
+@pytest.mark.parametrize("version", ["3.0.0", "3.1.0", "3.2.0", "3.3.0", "3.4.0", "3.5.0", "3.6.0"])
 def test_ignition_version_is_read(version: str) -> None:
     parsed(document({}, version=version))
 
 
 @pytest.mark.parametrize(
-    "version", ["", "3", "3.2", "2.2.0", "2.3.0", "3.6.0", "3.6.0-experimental", "1", 3, None, ["3.2.0"]]
+    "version", ["", "3", "3.2", "2.2.0", "2.3.0", "3.7.0", "3.7.0-experimental", "1", 3, None, ["3.2.0"]]
 )
 def test_ignition_version_is_refused(version: Any) -> None:
     doc = document({})

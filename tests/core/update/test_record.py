@@ -45,6 +45,7 @@ OTHERS = {
     "plan": mappings,
     "writes": st.lists(st.tuples(st.just("WritePath"), text), max_size=3).map(tuple),
     "newly_managed": st.lists(text, max_size=3).map(tuple),
+    "arguments": st.lists(text, max_size=3).map(tuple),
     "reboot_requests": counts,
     "units_before": st.builds(UnitsBefore, texts, texts, texts, st.dictionaries(text, text, max_size=3), st.booleans()),
     "repairs": st.booleans(),

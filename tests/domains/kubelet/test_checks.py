@@ -437,6 +437,9 @@ def test_the_problem_of_a_file_names_it() -> None:
     assert problem.path == f"{DROPINS}/10.conf"
 
 
+@pytest.mark.finding(
+    "fleet-F10", "What the kubelet takes for the same value changes nothing, and is waited for nowhere."
+)
 @pytest.mark.parametrize(
     ("before", "after", "outdated", "reverted"),
     [
@@ -444,6 +447,8 @@ def test_the_problem_of_a_file_names_it() -> None:
         ("", "250", {"pods": "110"}, {"pods": "250"}),
         ("250", "", {"pods": "250"}, {"pods": "110"}),
         ("", "110", {}, {}),
+        ("110", "0", {}, {}),
+        ("0", "250", {"pods": "110"}, {"pods": "250"}),
     ],
 )
 def test_the_capacity_shows_which_configuration_a_kubelet_has(
@@ -453,6 +458,18 @@ def test_the_capacity_shows_which_configuration_a_kubelet_has(
     assert DOMAIN.outdated(keys, reverted=False) == outdated
     assert DOMAIN.outdated(keys, reverted=True) == reverted
     assert DOMAIN.outdated([replace(keys[1], document="/etc/other")], reverted=False) == {}
+
+
+@pytest.mark.finding(
+    "fleet-F10", "What the kubelet takes for the same value changes nothing, and is waited for nowhere."
+)
+def test_with_pods_per_core_no_other_capacity_is_waited_for() -> None:
+    both = {"podsPerCore": 10}
+    for was, now in (({"maxPods": 40}, {"maxPods": 80}), ({"maxPods": 40, **both}, {"maxPods": 80})):
+        old, new = (config(files={CONF: kubelet(**keys)}) for keys in ({**both, **was}, {**both, **now}))
+        keys = DOMAIN.changes(Sides(old, new))
+        assert "maxPods" in [key.key for key in keys]
+        assert DOMAIN.outdated(keys, reverted=False) == {}
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,28 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "fewer pods": ({"maxPods": 250}, {"maxPods": 110}, DRAIN),
     "fewer pods than the default": ({}, {"maxPods": 50}, DRAIN),
     "more pods": ({}, {"maxPods": 250}, RESTART),
+    "0 pods are the default": ({"maxPods": 110}, {"maxPods": 0}, ["None"]),
+    "0 for none": ({"port": 0, "registryBurst": 10, "eventBurst": 0}, {"kubeAPIBurst": 0, "maxOpenFiles": 0}, ["None"]),
+    "0 pods, fewer than before": ({"maxPods": 250}, {"maxPods": 0}, DRAIN),
+    "0 of a key that takes 0": ({"registryPullQPS": 5}, {"registryPullQPS": 0}, RESTART),
+    "equal quantities": (
+        {
+            "systemReserved": {"memory": "500Mi"},
+            "containerLogMaxSize": "1Mi",
+            "evictionHard": {"imagefs.available": "10%"},
+        },
+        {
+            "systemReserved": {"memory": "524288000"},
+            "containerLogMaxSize": "1024Ki",
+            "evictionHard": {"imagefs.available": "10.0%"},
+        },
+        ["None"],
+    ),
+    "equal quantities, CPU manager": (
+        {**STATIC, "systemReserved": {"cpu": "500m"}},
+        {**STATIC, "systemReserved": {"cpu": "0.5"}},
+        ["None"],
+    ),
     "topology manager": ({}, {"topologyManagerPolicy": "single-numa-node"}, DRAIN),
     "topology scope": ({}, {"topologyManagerScope": "pod"}, DRAIN),
     "CPU manager": ({}, STATIC, CPU),

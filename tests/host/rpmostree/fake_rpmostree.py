@@ -63,6 +63,7 @@ class FakeRpmOstree(FakePeer):
         self.booted_path = OS_PATH
         self.legacy_locks = False  # as before rpm-ostree 2024.6
         self.not_in_base: set[str] = set()  # packages that no base has
+        self.not_in_repositories: set[str] = set()
         self.drops_second_lock = False  # the mistake of those with libostree 2023.8 and later
         self.transactions: list[FakeTransaction] = []
         self.requests: list[tuple[str, list[Any]]] = []
@@ -200,6 +201,8 @@ class FakeRpmOstree(FakePeer):
         missing = [name for name in modifiers.get("override-remove-packages", ()) if name in self.not_in_base]
         if missing:
             return f'Package "{missing[0]}" not found'
+        if unknown := self.not_in_repositories & {*modifiers.get("install-packages", ())}:
+            return f"Packages not found: {', '.join(sorted(unknown))}"
         packages = set(self.first["requested-packages"]) | set(modifiers.get("install-packages", ()))
         changes["requested-packages"] = sorted(packages - set(modifiers.get("uninstall-packages", ())))
         removed = set(self.first["requested-base-removals"]) | set(modifiers.get("override-remove-packages", ()))

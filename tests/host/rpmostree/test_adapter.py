@@ -13,8 +13,9 @@ from dbus_next import Variant
 
 from nodeagent.core.config.image import OsImage, parse_image
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.config.packages import replaced_of
-from nodeagent.core.plan.deployment import OsTarget, StageProgress
+from nodeagent.core.config.packages import optional_of, packages_of, replaced_of
+from nodeagent.core.plan.deployment import OsTarget, StageProgress, target_between
+from nodeagent.core.plan.effective import mismatches_of
 from nodeagent.core.update.ports.system import Deployments
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal, Unreconcilable
 from nodeagent.host.dbus.client import Bus
@@ -243,6 +244,30 @@ async def test_another_kernel_where_the_image_lacks_parts_of_its_own(
     assert staged.removed == {"kernel", "kernel-core", "kernel-modules"}
     assert "nosmt" in staged.kernel_arguments
     assert [member for member, _ in daemon.requests] == ["UpdateDeployment"] * 3 + ["KernelArgs"]
+
+
+IPSEC = MachineConfig("", extensions=("ipsec",))
+
+
+@pytest.mark.finding("configs-27", "A package that only newer releases have is layered where it exists.")
+@pytest.mark.parametrize("exists", [True, False])
+async def test_an_optional_package(os: RpmOstree, daemon: FakeRpmOstree, *, exists: bool) -> None:
+    daemon.not_in_repositories = set() if exists else {"openvswitch3.5-ipsec"}
+    target = target_between(MachineConfig(""), IPSEC)
+    assert target
+    staged = await stage(os, target)
+    assert staged.packages == packages_of(IPSEC) | (optional_of(IPSEC) if exists else frozenset())
+    assert not mismatches_of(IPSEC, staged)
+    left = target_between(IPSEC, MachineConfig(""))
+    assert left
+    assert (await stage(os, left)).packages == frozenset()
+
+
+async def test_a_needed_package_that_no_repository_has(os: RpmOstree, daemon: FakeRpmOstree) -> None:
+    daemon.not_in_repositories = {"openvswitch3.5-ipsec", "libreswan"}
+    target = target_between(MachineConfig(""), IPSEC)
+    assert target
+    assert (await fails(os, Terminal, target)).reason == "PackageUnavailable"
 
 
 async def test_a_package_that_has_to_go_and_is_not_there(os: RpmOstree, daemon: FakeRpmOstree) -> None:
