@@ -1,0 +1,1 @@
+"""Change one decision of the product at a time, and see whether the nearest tests of ring 1 fail."""

@@ -1,0 +1,43 @@
+"""Each kind of decision is found, and what is made of it is Python."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.__main__ import FOLDERS, ROOT, sample
+from tests.mutants.decisions import changed, decisions
+from tests.mutants.nearest import nearest
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("if a:\n    b = 1", ["if True:\n    b = 1", "if False:\n    b = 1"]),
+        ("while a:\n    break", ["while False:\n    break", "while a:\n    pass"]),
+        ("x = a < b", ["x = (a <= b)"]),
+        ("x = a not in b", ["x = (a in b)"]),
+        ("x = a and b or c", ["x = ((a and b) and (c))", "x = ((a) or (b)) or c"]),
+        ("x = not a", ["x = (a)"]),
+        ("save(x)", ["pass"]),
+        ("raise ValueError", ["pass"]),
+        ("def f():\n    return True", ["def f():\n    return False"]),
+        ("x = 'ü' == a", ["x = ('ü' != a)"]),
+    ],
+)
+def test_what_becomes_of_a_decision(source: str, expected: list[str]) -> None:
+    assert [changed(source, each) for each in decisions(source)] == expected
+
+
+def test_the_sample_is_python_and_has_tests_near() -> None:
+    chosen = sample(ROOT, FOLDERS, seed=1, count=60)
+    for module, decision in chosen:
+        ast.parse(changed(module.read_text(), decision))
+        assert nearest(ROOT, module)
+    assert chosen == sample(ROOT, FOLDERS, seed=1, count=60)
+
+
+def test_the_tests_of_a_module_are_nearest() -> None:
+    assert nearest(ROOT, Path(ROOT, "nodeagent/core/config/kargs.py"))[0].name == "test_kargs.py"
