@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ import pytest
 from nodeagent.core.coordination.kube_time import ServerClock
 from nodeagent.core.coordination.lease import HostIdentity, LeaseToken
 from nodeagent.errors import Refused, Retryable, Unreachable
+from nodeagent.kube import lease as kube_lease
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
 from nodeagent.kube.lease import KubeLease
@@ -230,6 +232,47 @@ async def test_a_long_suspend_is_noticed(tmp_path: Path) -> None:
         assert s.leases.log.count("PATCH") == before + 1, (
             "no other holder took it, and it is renewed before anything is done"
         )
+
+
+@pytest.mark.finding("mission-K3", "The background renewal does not shorten the lease that covers a boot.")
+async def test_the_renewal_in_the_background_keeps_the_cover_of_a_boot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with scene(tmp_path) as s:
+        await s.lease.acquire("nodeagent", "op", "why")
+        monkeypatch.setattr(kube_lease, "RENEWALS", 1e5)
+        async with asyncio.timeout(20):
+            keeping = asyncio.create_task(s.lease.keep())
+            while "PATCH" not in s.leases.log:
+                await asyncio.sleep(0.01)
+            await s.lease.before_reboot("op", 3600)
+            patches = s.leases.log.count("PATCH")
+            await asyncio.sleep(0.2)
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+        assert s.leases.log.count("PATCH") == patches
+        assert s.leases.lease is not None
+        assert s.leases.lease["spec"]["leaseDurationSeconds"] >= 3600
+
+
+@pytest.mark.finding("mission-K5", "A lease counts from before the request, not from the answer.")
+async def test_a_slow_answer_shortens_what_is_left(tmp_path: Path) -> None:
+    async with scene(tmp_path) as s:
+        await s.lease.acquire("nodeagent", "op", "why")
+        await s.lease.before_reboot("op", 1000)
+        patches = s.leases.log.count("PATCH")
+        await s.lease.check("op", need=950)
+        assert s.leases.log.count("PATCH") == patches
+
+        def late(_request: Request, answer: Answer) -> Answer:
+            s.clock.ahead += 100
+            return answer
+
+        s.leases.after = late
+        await s.lease.before_reboot("op", 1000)
+        s.leases.after = lambda _request, answer: answer
+        await s.lease.check("op", need=950)
+        assert s.leases.log.count("PATCH") == patches + 2, "it is renewed, as 100 seconds of it had passed"
 
 
 async def test_a_second_read_within_seconds_is_cached(tmp_path: Path) -> None:

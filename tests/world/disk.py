@@ -55,6 +55,8 @@ class FakeFiles:
         self.world.tick()
         self._fault(path)
         self.world.meet("install")
+        assert not any(other.startswith(f"{path}/") for other in self.world.disk), f"{path} is a directory"
+        assert not any(path.startswith(f"{other}/") for other in self.world.disk), f"a parent of {path} is a file"
         made = await self.missing_dirs([path])
         self.world.dirs.update(made)
         self.world.disk[path] = node
