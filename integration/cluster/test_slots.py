@@ -225,9 +225,10 @@ async def test_the_pool_pauses_between_two_nodes(
     # With two slots, nodes that begin together do not wait for each other.
     await asyncio.wait_for(asyncio.gather(*map(update, nodes[:count])), 60)
     await asyncio.wait_for(asyncio.gather(*map(update, nodes[count:])), 120)
-    assert most_held(cluster, f"slot-disrupt-{pool}-") >= 1
-    if count == 1:
-        assert begun_too_early(cluster, f"slot-disrupt-{pool}-", PAUSE) == []
+    assert 1 <= most_held(cluster, f"slot-disrupt-{pool}-") <= count
+    early = begun_too_early(cluster, f"slot-disrupt-{pool}-", PAUSE)
+    # Nodes that begin together may have read the slots before the first of them was released.
+    assert [found for found in early if count == 1 or nodes[-1] in found] == []
 
 
 async def test_a_pause_is_named_and_survives_its_node_and_the_agents(
