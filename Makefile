@@ -45,7 +45,7 @@ RING1 ?= tests
 # `make mutants MUTANTS="--seed 3 --count 20 core/plan"`
 MUTANTS ?=
 
-.PHONY: help tools demo-tools venv demo demo-shell demo-vm demo-node test versions check format unit kills mutants golden host long ostree ostree-long integration cluster cluster-tools node-tools node-long bootupd vm vm-long vm-aarch64 interpreter interpreter-twice interpreter-tests package rpm image wheel release bench bench-fallback bench-rest bench-rollout bench-fence docs clean
+.PHONY: help tools demo-tools venv demo demo-shell demo-vm demo-node test versions check format unit kills mutants golden host long ostree ostree-long integration cluster cluster-tools node-tools node-long bootupd vm vm-long vm-aarch64 interpreter interpreter-twice interpreter-tests package rpm image wheel release bench bench-fallback bench-rest bench-rollout bench-flood bench-fence docs clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -195,6 +195,9 @@ bench-rest: venv ## memory before and after 300 updates, and what an idle daemon
 
 bench-rollout: venv ## what clients notice while changes go through a control plane of three nodes; some minutes
 	@$(BIN)/python -m integration.bench.rollout
+
+bench-flood: venv ## how much longer an update takes while users read the history without end, on a test host; a minute
+	@$(BIN)/python -m integration.bench.flood
 
 bench-fence: venv ## staging beside etcd on a slow disk, with and without the fence; half an hour, in a virtual machine
 	@$(BIN)/python -m integration.bench.fence --out dist/bench-fence >/dev/null

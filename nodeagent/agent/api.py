@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from nodeagent.agent.etcd_member import MemberManager
@@ -14,6 +14,7 @@ from nodeagent.agent.loop import Loop
 from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.plan_answer import plan_answer
 from nodeagent.agent.report.report import Report
+from nodeagent.agent.report.shown_history import ShownHistory
 from nodeagent.agent.update.admission import reboots
 from nodeagent.agent.update.os_fields import not_compared, os_drift
 from nodeagent.agent.update.preflight import Desired
@@ -26,7 +27,7 @@ from nodeagent.core.coordination.maintenance import MaintenanceRequest
 from nodeagent.core.coordination.windows import Hold
 from nodeagent.core.etcd.membership import MemberRequest
 from nodeagent.core.plan.plan import check_disruption
-from nodeagent.core.report.history import entry_to_dict, find_update, under_way, update_to_dict
+from nodeagent.core.report.history import under_way, update_to_dict
 from nodeagent.core.report.shown_config import config_to_dict
 from nodeagent.core.report.status import status_to_dict
 from nodeagent.core.update.legs import Prepare
@@ -35,9 +36,6 @@ from nodeagent.core.update.ports.store import ApplyRequest
 from nodeagent.core.update.record import half_way, in_effect
 from nodeagent.errors import AgentError, InvalidInput, Refused
 from nodeagent.reasons import Reason
-
-# Entries that one call returns, whatever the client requests: more than the store keeps.
-MAX_HISTORY = 1000
 
 
 @dataclass(eq=False)
@@ -58,6 +56,10 @@ class Api:
     read_again: Callable[[], Awaitable[None]]
     etcd: Callable[[], Awaitable[Mapping[str, Any]]]
     etcd_member: MemberManager
+    history_shown: ShownHistory = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.history_shown = ShownHistory(self.ports.store)
 
     def status(self) -> str:
         return json.dumps(status_to_dict(self.report.status, daemon="running"))
@@ -238,15 +240,16 @@ class Api:
         return source
 
     async def history(self, limit: int) -> str:
-        entries = await self.ports.store.history(min(limit, MAX_HISTORY))
-        return json.dumps({"schema": "nodeagent/history/v1", "updates": [entry_to_dict(entry) for entry in entries]})
+        return await self.history_shown.text(limit)
 
     async def update(self, update_id: str) -> str:
         """Return one update with its plan and its trail, also the one under way; "" is the newest."""
-        entries = await self.ports.store.history(MAX_HISTORY)
-        if (running := self.loop.executor.under_way) is not None:
-            entries = [under_way(running.record, running.plan, self.ports.clock.now()), *entries]
-        return json.dumps(update_to_dict(find_update(entries, update_id)))
+        running = self.loop.executor.under_way
+        entry = await self.history_shown.entry(update_id, running.record.update_id if running is not None else "")
+        if entry is None:
+            assert running is not None
+            entry = under_way(running.record, running.plan, self.ports.clock.now())
+        return json.dumps(update_to_dict(entry))
 
     async def etcd_status(self) -> str:
         """Survey etcd now, with the permissions of the daemon."""

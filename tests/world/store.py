@@ -140,8 +140,11 @@ class FakeStore:
         self.world.history.append(entry)
         self.world.snapshots.pop(record.update_id, None)
 
-    async def history(self, limit: int) -> Sequence[HistoryEntry]:
-        return self.world.history[::-1][:limit]
+    async def history(self, limit: int, skip: int = 0) -> Sequence[HistoryEntry]:
+        return self.world.history[::-1][skip : skip + limit]
+
+    def history_version(self) -> object:
+        return tuple(self.world.history)
 
 
 class FakeLease:

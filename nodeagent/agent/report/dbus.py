@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from nodeagent import __version__
 from nodeagent.agent.report.report import Report
+from nodeagent.agent.report.turns import Turns
 from nodeagent.agent.tasks import running
 from nodeagent.core.coordination.maintenance import MaintenanceRequest
 from nodeagent.core.coordination.windows import Hold, parse_windows, start_of
@@ -28,7 +29,7 @@ from nodeagent.host.dbus.errors import error_to_dict
 from nodeagent.host.dbus.exporter import Exporter
 from nodeagent.host.dbus.header import Message
 from nodeagent.host.dbus.interface import Interface, Method, Property, Signal
-from nodeagent.host.dbus.polkit import authorize, caller_name, is_root
+from nodeagent.host.dbus.polkit import authorize, caller_name, is_root, uid_of
 from nodeagent.host.dbus.signals import BUS_NAME, Match
 from nodeagent.reasons import Reason
 
@@ -58,8 +59,7 @@ class _Manager:
     bus: Bus
     api: Callable[[], Api]
     read_again: Callable[[], Awaitable[None]]
-    # A verification reads every managed file, so that several clients at once would load the disk for nothing.
-    verifying: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    turns: Turns = field(default_factory=Turns, init=False)
 
     async def apply(self, message: Message) -> Sequence[Any]:
         await authorize(self.bus, message, f"{ACTIONS}.apply")
@@ -89,7 +89,7 @@ class _Manager:
             await authorize(self.bus, message, f"{ACTIONS}.apply")
             work = partial(self.api().plan, text, diff=diff, private=private, stage=True)
             return await while_connected(self.bus, message.sender, work)
-        async with self.verifying:
+        async with self.turns.own("plan", await uid_of(self.bus, message)):
             return await self.api().plan(text, diff=diff, private=private, stage=False)
 
     async def rollback(self, message: Message) -> Sequence[Any]:
@@ -106,24 +106,30 @@ class _Manager:
 
     async def verify(self, message: Message) -> Sequence[Any]:
         await authorize(self.bus, message, f"{ACTIONS}.verify")
-        async with self.verifying:
+        # It reads every managed file, so that several calls of a user at once would load the disk for nothing.
+        async with self.turns.own("verify", await uid_of(self.bus, message)):
             return (await self.api().verify(),)
 
     async def config(self, message: Message) -> Sequence[Any]:
         which, options = message.body
         name, secrets = _config_options(which, options)
         await authorize(self.bus, message, f"{ACTIONS}.{'read-secrets' if secrets else 'verify'}")
-        return (await self.api().config(which, name, secrets=secrets),)
+        return await self._read(message, "config", partial(self.api().config, which, name, secrets=secrets))
 
     async def history(self, message: Message) -> Sequence[Any]:
         # It needs no authorization: like the status, it has names, times and reasons, and no content of a file.
-        return (await self.api().history(message.body[0]),)
+        return await self._read(message, "history", partial(self.api().history, message.body[0]))
 
     async def update(self, message: Message) -> Sequence[Any]:
-        return (await self.api().update(message.body[0]),)
+        return await self._read(message, "history", partial(self.api().update, message.body[0]))
 
-    async def etcd_status(self, _message: Message) -> Sequence[Any]:
-        return (await self.api().etcd_status(),)
+    async def etcd_status(self, message: Message) -> Sequence[Any]:
+        return await self._read(message, "etcd", self.api().etcd_status)
+
+    async def _read(self, message: Message, kind: str, read: Callable[[], Awaitable[str]]) -> Sequence[Any]:
+        """Return the answer of a read that any user may repeat without end."""
+        async with self.turns.shared(kind, await uid_of(self.bus, message)) as turn:
+            return (turn.answered(await read()),)
 
     async def change_etcd_member(self, message: Message) -> Sequence[Any]:
         await authorize(self.bus, message, f"{ACTIONS}.etcd-member")
@@ -277,16 +283,23 @@ def _member_request(operation: str, options: Mapping[str, Any]) -> MemberRequest
 
 def _properties(report: Report) -> dict[str, Property]:
     """Return the JSON and its typed parts, all of them of one status."""
-    typed = {
-        name: Property(declared.signature, partial(lambda name: properties_of(report.status)[name], name))
+    # They answer from memory, so that the status works while the store or a peer hangs. Each is made once for each
+    # status, however many clients read it.
+    of: Status | None = None
+    text, typed = "", dict[str, Any]()
+
+    def values() -> tuple[str, Mapping[str, Any]]:
+        nonlocal of, text, typed
+        if of is not report.status:
+            of = report.status
+            text, typed = json.dumps(status_to_dict(of, daemon="running")), properties_of(of)
+        return text, typed
+
+    parts = {
+        name: Property(declared.signature, partial(lambda name: values()[1][name], name))
         for name, declared in PROPERTIES.items()
     }
-
-    def status() -> str:
-        # It answers from memory, so that the status works while the store or a peer hangs.
-        return json.dumps(status_to_dict(report.status, daemon="running"))
-
-    return {"Status": Property("s", status), "Version": Property("s", lambda: __version__), **typed}
+    return {"Status": Property("s", lambda: values()[0]), "Version": Property("s", lambda: __version__), **parts}
 
 
 @asynccontextmanager

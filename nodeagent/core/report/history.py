@@ -143,9 +143,14 @@ def find_update(entries: Sequence[HistoryEntry], update_id: str) -> HistoryEntry
 
     Raises ``InvalidInput`` (``NoSuchUpdate``) if there is none, or more than one.
     """
+    return entries[index_of([entry.update_id for entry in entries], update_id)]
+
+
+def index_of(ids: Sequence[str], update_id: str) -> int:
+    """Return the place of the update that ``find_update`` returns."""
     # As for a commit of git, the beginning of an id is enough where it is unique.
-    found = [entry for entry in entries if entry.update_id.startswith(update_id)]
-    exact = [entry for entry in found if entry.update_id == update_id] or (found if update_id else found[:1])
+    found = [index for index, each in enumerate(ids) if each.startswith(update_id)]
+    exact = [index for index in found if ids[index] == update_id] or (found if update_id else found[:1])
     if len(exact) == 1:
         return exact[0]
     what = "is ambiguous" if exact else "is not in the history" if update_id else "does not exist yet"

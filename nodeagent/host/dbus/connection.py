@@ -198,7 +198,7 @@ class Connection:
             self._take_messages()
 
     def _take_one(self) -> bool:
-        """Process one message. Returns False if more data must arrive first."""
+        """Process one message. Returns False if more data must arrive first, or if it has ended the connection."""
         # The body of a message that is not read is dropped as it arrives, without being collected in memory.
         if self._skip:
             dropped = min(self._skip, len(self._incoming))
@@ -232,7 +232,7 @@ class Connection:
         del self._incoming[:size]
         elements, self._wanted = self._wanted, 0
         self._take_message(data, elements)
-        return True
+        return self.lost is None
 
     def _wanted_elements(self) -> int:
         """Return how many elements of the next message to decode. Its descriptors arrived with its first byte."""

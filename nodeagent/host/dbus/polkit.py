@@ -40,7 +40,7 @@ async def authorize(bus: Bus, message: Message, action: str) -> None:
 
     polkit asks for a password only if the caller allows it in its message.
     """
-    if await _uid(bus, message) == 0:
+    if await uid_of(bus, message) == 0:
         return
     connection = bus.connections
     cancellation = f"nodeagent-{next(_cancellations)}"
@@ -78,10 +78,10 @@ async def _cancel(bus: Bus, cancellation: str) -> None:
 
 
 async def is_root(bus: Bus, message: Message) -> bool:
-    return await _uid(bus, message) == 0
+    return await uid_of(bus, message) == 0
 
 
-async def _uid(bus: Bus, message: Message) -> int:
+async def uid_of(bus: Bus, message: Message) -> int:
     if message.uid is not None:
         return message.uid
     try:
@@ -92,7 +92,7 @@ async def _uid(bus: Bus, message: Message) -> int:
 
 async def caller_name(bus: Bus, message: Message) -> str:
     """Return the name of the caller's user, or its id if it has no name."""
-    uid = await _uid(bus, message)
+    uid = await uid_of(bus, message)
     try:
         return (await asyncio.to_thread(pwd.getpwuid, uid)).pw_name
     except KeyError:

@@ -112,9 +112,17 @@ class Reader:
 
     def history(self, limit: int) -> list[HistoryEntry]:
         """Return the newest entries, newest first."""
+        return self.entries(self.history_rows(limit))
+
+    def history_rows(self, limit: int) -> Sequence[str]:
+        """Return the rows of the newest entries, newest first. ``entries`` reads them, in any thread."""
         with self._guard():
             rows = self._db.execute("SELECT json FROM history ORDER BY seq DESC LIMIT ?", (limit,)).fetchall()
-            return [from_json(HistoryEntry, text) for (text,) in rows]
+            return tuple(text for (text,) in rows)
+
+    def entries(self, rows: Sequence[str]) -> list[HistoryEntry]:
+        with self._guard():
+            return [from_json(HistoryEntry, text) for text in rows]
 
     def lease(self) -> Holder | None:
         with self._guard():

@@ -15,6 +15,7 @@ from dbus_next import Message as RawMessage
 from dbus_next import MessageType, Variant
 
 from nodeagent.errors import AgentError, InvalidInput, Problem, Refused, Retryable, Terminal, Unreachable
+from nodeagent.host.dbus import connection as connection_module
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import a_sv, decode, encode
 from nodeagent.host.dbus.connection import Connection, socket_paths, system_bus_address
@@ -519,3 +520,21 @@ def test_our_own_errors_cross_the_bus_whole() -> None:
 def test_errors_of_another_version_keep_the_reason(details: object) -> None:
     got = from_bus("org.nodeagent.Error.New", ("message", details), "x")
     assert (type(got), got.reason, got.message) == (AgentError, "New", "message")
+
+
+@pytest.mark.finding("adversary-10", "A connection that a message ends within a long slice is not used again.")
+async def test_a_message_that_ends_the_connection_after_a_long_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "SLICE", -1.0)
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    connection = Connection(ours)
+    connection.admit = lambda _header: 10
+    connection.on_message = lambda _message: connection.close("the message was the last one")
+    theirs.sendall(encode(Message(MessageKind.SIGNAL, "/", FACE, "Last"), 1))
+    connection._loop.add_reader(ours, connection._readable)
+    failures: list[object] = []
+    connection._loop.set_exception_handler(lambda _loop, context: failures.append(context["message"]))
+    await asyncio.sleep(0.05)
+    assert connection.lost is not None
+    assert not failures
+    theirs.close()

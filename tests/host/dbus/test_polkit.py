@@ -48,7 +48,7 @@ def not_root(monkeypatch: pytest.MonkeyPatch) -> None:
         await bus.call_bus("GetId")  # the real one has a connection afterwards
         return 1000
 
-    monkeypatch.setattr(polkit, "_uid", uid)
+    monkeypatch.setattr(polkit, "uid_of", uid)
 
 
 def says(allowed: bool, challenge: bool = False) -> Any:
@@ -90,7 +90,7 @@ async def test_a_decision_about_a_name_of_another_connection(
         bus._connection.close("the bus was restarted")
         return 1000
 
-    monkeypatch.setattr(polkit, "_uid", uid)
+    monkeypatch.setattr(polkit, "uid_of", uid)
     authority.on("CheckAuthorization", says(True))
     with pytest.raises(Refused, match="disconnected"):
         await authorize(bus, call_from(caller), ACTION)

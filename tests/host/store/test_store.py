@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import random
 import shutil
@@ -11,10 +12,11 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +25,7 @@ from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.update.lasting import Partial
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.coordination import Holder
-from nodeagent.core.update.ports.store import ApplyRequest, Snapshot
+from nodeagent.core.update.ports.store import ApplyRequest, HistoryEntry, Snapshot
 from nodeagent.core.update.record import Lasting, Record
 from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.host.store import opening
@@ -634,3 +636,64 @@ def test_a_read_that_fails_leaves_no_lock(path: Path) -> None:
             other.execute("PRAGMA busy_timeout = 0")
             other.execute("DELETE FROM snapshots")
             other.commit()
+
+
+@pytest.mark.finding("adversary-3", "No write of the record waits behind a read of the history.")
+class TestReadsOfTheHistory:
+    async def test_they_never_enter_the_thread_of_the_database(
+        self, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Counted: the thread does the writes and nothing else, however many reads there are."""
+        for number in range(30):
+            await store.close_update(record(number), entry(number))
+        entered = 0
+        in_thread = store._in_thread
+
+        async def count(*args: Any, **kwargs: Any) -> Any:
+            nonlocal entered
+            entered += 1
+            return await in_thread(*args, **kwargs)
+
+        monkeypatch.setattr(store, "_in_thread", count)
+        reads = [asyncio.create_task(store.history(1000)) for _ in range(40)]
+        for number in range(5):
+            await store.save(record(number))
+        found = await asyncio.gather(*reads)
+        assert entered == 5
+        assert all(each == list(map(entry, range(29, -1, -1))) for each in found)
+
+    async def test_a_read_that_takes_long_delays_no_write(
+        self, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await store.close_update(record(1), entry(1))
+        may_end, entries = threading.Event(), Database.entries
+
+        def slow(self: Database, rows: Sequence[str]) -> list[HistoryEntry]:
+            may_end.wait(60)
+            return entries(self, rows)
+
+        monkeypatch.setattr(Database, "entries", slow)
+        read = asyncio.create_task(store.history(10))
+        try:
+            async with asyncio.timeout(30):
+                await store.save(record(2))
+                await store.close_update(record(2), entry(2))
+            assert not read.done()
+        finally:
+            may_end.set()
+        assert await read == [entry(1)]
+        assert await store.history(10) == [entry(2), entry(1)]
+
+    async def test_each_change_has_another_version(self, store: SqliteStore) -> None:
+        seen = [store.history_version()]
+        await store.promote(record(1), config(1).digest, entry(1))
+        seen.append(store.history_version())
+        await store.close_update(record(2), entry(2))
+        seen.append(store.history_version())
+        await store.save(record(3))
+        assert store.history_version() == seen[2]
+        await store.end_trail(record(3), entry(2).update_id, {"version": 1})
+        seen.append(store.history_version())
+        assert all(one != other for one, other in itertools.combinations(seen, 2))
+        assert (await store.history(1))[0].trail == {"version": 1}
+        assert [each.update_id for each in await store.history(1, 1)] == [entry(1).update_id]

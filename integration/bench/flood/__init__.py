@@ -1,0 +1,1 @@
+"""How much longer an update takes while unprivileged users flood the daemon with reads."""
