@@ -12,4 +12,4 @@ if [ ! -x "$venv/bin/uv" ]; then
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "uv>=0.5"
 fi
 say "packages from uv.lock"
-VIRTUAL_ENV=$PWD/$venv "$venv/bin/uv" sync --frozen --all-groups --no-group docs --quiet --python "$venv/bin/python"
+VIRTUAL_ENV=$PWD/$venv "$venv/bin/uv" sync --frozen --all-groups --no-group docs --no-group fuzz --quiet --python "$venv/bin/python"

@@ -30,12 +30,14 @@ from nodeagent.cli._bootstrap import bootstrap
 from nodeagent.cli.main import main
 from nodeagent.core.coordination.certificate_approval import Applicant
 from nodeagent.core.coordination.client_certificate import request_name, request_object, user_of
+from nodeagent.core.coordination.kube_objects import CertificateRequest
 from nodeagent.errors import AgentError
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube import certificate
 from nodeagent.kube.certificate import approve
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
+from nodeagent.kube.decode import decoded
 from nodeagent.kube.errors import Conflict
 from nodeagent.settings.load import load
 from nodeagent.settings.schema import Settings
@@ -509,7 +511,7 @@ def test_requests_that_are_not_exactly_those_of_a_node(
 
     async def late() -> None:
         async with KubeClient(ClusterAccess(approver.kubeconfig), SystemClock()) as client:
-            await approve(client, read, Applicant(node, renewal=False))
+            await approve(client, decoded(CertificateRequest, read, "test"), Applicant(node, renewal=False))
 
     with pytest.raises(Conflict):
         asyncio.run(late())

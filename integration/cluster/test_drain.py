@@ -19,10 +19,12 @@ from integration.cluster.webhook import denying
 from nodeagent.core.coordination import drain as decisions
 from nodeagent.core.coordination.drain import Cause, DrainPolicy, Remaining, cause_of, eviction
 from nodeagent.core.coordination.drain_order import DrainOrder
+from nodeagent.core.coordination.kube_objects import Pod
 from nodeagent.errors import Refused
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube import drain as module
 from nodeagent.kube.client import KubeClient
+from nodeagent.kube.decode import decoded
 from nodeagent.kube.drain import CORDONED_BY, DRAIN_BEGINS, KubeNode
 from nodeagent.kube.errors import Conflict
 from nodeagent.reasons import Reason
@@ -338,7 +340,7 @@ async def test_another_pod_of_the_same_name_is_not_touched(scene: Scene) -> None
     scene.cluster.admin.end_pod(f"{scene.pods}/db-0")
     scene.pod("db-0", kind="StatefulSet")
     with pytest.raises(Conflict) as caught:
-        await scene.client.create(f"{scene.pods}/db-0/eviction", eviction(old))
+        await scene.client.create(f"{scene.pods}/db-0/eviction", eviction(decoded(Pod, old, "test")))
     assert cause_of(caught.value.status, caught.value.detail)[0] is Cause.GONE
     (pod,) = scene.cluster.admin.get(scene.pods)["items"]
     assert "deletionTimestamp" not in pod["metadata"]

@@ -18,6 +18,7 @@ from integration.cluster.controller import CONFIGS, MCO, Controller, Memory
 from integration.cluster.other_holders import Agent, client_at, lease_of
 from integration.cluster.test_machine_config_node import make_machine_config_node
 from nodeagent.core.coordination.drain import Cause, DrainPolicy, eviction
+from nodeagent.core.coordination.kube_objects import Pod
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.core.coordination.slots import SlotKind, SlotPool
 from nodeagent.core.report.handshake import read_request
@@ -155,7 +156,7 @@ async def config_of(client: KubeClient, node: str) -> None:
     try:
         await changed.wait()
         assert await handshake.desired() is not None
-        while read_request(await client.get(f"/api/v1/nodes/{node}")).state != "Working":
+        while read_request(await client.node(node)).state != "Working":
             await asyncio.sleep(0.05)
     finally:
         running.cancel()
@@ -205,7 +206,7 @@ async def test_the_rights_are_enough(installed: Cluster, node: str, connect: Any
     assert machine["spec"]["lifecycleHooks"]["preDrain"] == HOOKS, "its own hook went, and no other one"
 
 
-def evict(pod: dict[str, Any], **changes: Any) -> dict[str, Any]:
+def evict(pod: Any, **changes: Any) -> dict[str, Any]:
     return {**eviction(pod), **changes}
 
 
@@ -505,7 +506,7 @@ async def until_bound(client: KubeClient, resource: str, verb: str) -> None:
         while True:
             try:
                 if (resource, verb) == ("leases", "get"):
-                    await client.items("/api/v1/pods")
+                    await client.objects("/api/v1/pods", Pod)
                 else:
                     await client.get(f"{LEASE_PATH}/node-none")
             except Forbidden:

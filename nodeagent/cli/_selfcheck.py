@@ -229,6 +229,9 @@ async def reach_api_server(client: KubeClient, node: str) -> ReachFacts:
 
 async def reach_lease(client: KubeClient, node: str, namespace: str) -> ReachFacts:
     """Request the decision about each verb. Each authenticated client may, and no lease has to exist."""
+    from nodeagent.core.coordination.kube_objects import Review
+    from nodeagent.kube.decode import decoded
+
     name = f"node-{node}".lower()
     target = f"lease {namespace}/{name}"
     allowed: dict[str, bool] = {}
@@ -242,11 +245,10 @@ async def reach_lease(client: KubeClient, node: str, namespace: str) -> ReachFac
             "spec": {"resourceAttributes": attributes},
         }
         try:
-            answer = await client.create(_REVIEWS, review)
+            answer = decoded(Review, await client.create(_REVIEWS, review), f"POST {_REVIEWS}")
         except AgentError as error:
             return ReachFacts(target, error.message, error.hint or hint(error.reason))
-        status = answer.get("status")
-        allowed[verb] = isinstance(status, dict) and status.get("allowed") is True
+        allowed[verb] = bool((answer.get("status") or {}).get("allowed"))
     return ReachFacts(target, denied(VERBS, allowed), "give the agent its rights: packaging/kubernetes/nodeagent.yaml")
 
 

@@ -14,8 +14,10 @@ from nodeagent.core.coordination.client_certificate import (
     request_name,
     request_object,
 )
+from nodeagent.core.coordination.kube_objects import CertificateRequest, Review
 from nodeagent.errors import Refused, Terminal
-from nodeagent.kube.client import KubeClient, Object
+from nodeagent.kube.client import KubeClient
+from nodeagent.kube.decode import decoded
 from nodeagent.kube.errors import AlreadyExists, NoAnswer, NotFound, ServerFault, Throttled, Unauthorized
 from nodeagent.reasons import Reason
 
@@ -69,7 +71,8 @@ async def verify(client: KubeClient, node: str, *, wait: float) -> None:
     end = loop.time() + wait
     while True:
         try:
-            review = await client.create(REVIEWS, {"apiVersion": VERSION, "kind": "SelfSubjectReview"})
+            answer = await client.create(REVIEWS, {"apiVersion": VERSION, "kind": "SelfSubjectReview"})
+            review = decoded(Review, answer, f"POST {REVIEWS}")
         except PASSING:
             if loop.time() >= end:
                 raise
@@ -82,25 +85,27 @@ async def verify(client: KubeClient, node: str, *, wait: float) -> None:
             return check_identity(node, review)
 
 
-async def _read_or_create(client: KubeClient, name: str, request: bytes) -> Object:
+async def _read_or_create(client: KubeClient, name: str, request: bytes) -> CertificateRequest:
     try:
-        return await client.get(f"{REQUESTS}/{name}")
+        return await client.read(f"{REQUESTS}/{name}", CertificateRequest)
     except NotFound:
         pass
     try:
-        return await client.create(REQUESTS, request_object(name, request))
+        return decoded(
+            CertificateRequest, await client.create(REQUESTS, request_object(name, request)), f"POST {REQUESTS}"
+        )
     except AlreadyExists:
         # An earlier creation without an answer was carried out.
-        return await client.get(f"{REQUESTS}/{name}")
+        return await client.read(f"{REQUESTS}/{name}", CertificateRequest)
 
 
-async def pending_requests(client: KubeClient) -> list[Object]:
+async def pending_requests(client: KubeClient) -> list[CertificateRequest]:
     """Raises ``KubeFault``."""
-    found = await client.items(REQUESTS, fieldSelector=f"spec.signerName={SIGNER}")
+    found = await client.objects(REQUESTS, CertificateRequest, fieldSelector=f"spec.signerName={SIGNER}")
     return [request for request in found if is_pending(request)]
 
 
-async def approve(client: KubeClient, request: Object, applicant: Applicant) -> None:
+async def approve(client: KubeClient, request: CertificateRequest, applicant: Applicant) -> None:
     """Approve the object as it was read. Raises ``Conflict`` if it has changed since, ``KubeFault``.
 
     A repetition after an uncertain answer does no harm: the object that was read is approved, or there is a conflict.

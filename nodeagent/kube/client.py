@@ -1,10 +1,10 @@
 """Requests to the API server: JSON in, JSON out, each with a deadline, and repeated only if that is safe.
 
-Objects stay plain dictionaries, so that unknown fields survive. Changes are JSON merge patches (RFC 7386) with
-``metadata.resourceVersion`` where a lost update would matter. Reads are repeated with jitter. Writes are repeated only
-after a 429, because a write without an answer may have been done: after ``NoAnswer`` and ``ServerFault`` the caller
-reads the object. Rotated credentials are read again without a restart. The ``Date`` header of each answer updates
-``server_clock``.
+``read`` and ``objects`` return the fields that are read, with their types; ``get`` returns all of an object. Changes
+are JSON merge patches (RFC 7386) with ``metadata.resourceVersion`` where a lost update would matter. Reads are repeated
+with jitter. Writes are repeated only after a 429, because a write without an answer may have been done: after
+``NoAnswer`` and ``ServerFault`` the caller reads the object. Rotated credentials are read again without a restart. The
+``Date`` header of each answer updates ``server_clock``.
 """
 
 from __future__ import annotations
@@ -12,21 +12,24 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlencode
 
 from nodeagent import __version__
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.config.text import plain_json
+from nodeagent.core.coordination.kube_objects import KubeList, Node
 from nodeagent.core.coordination.kube_time import ServerClock, http_date
 from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import AgentError, Refused
 from nodeagent.kube._import import load
 from nodeagent.kube.credentials import ClientIdentity, ClusterAccess
+from nodeagent.kube.decode import decoded, status_of
 from nodeagent.kube.errors import KubeFault, NoAnswer, NotFound, ServerFault, Throttled, Unauthorized, from_answer
 from nodeagent.reasons import Reason
 
 Object = dict[str, Any]
+T = TypeVar("T")
 
 ATTEMPTS: Final = 3
 # Seconds; doubled for each further attempt.
@@ -41,6 +44,8 @@ CHUNK: Final = 500
 MAX_ANSWER: Final = 32 * 1024 * 1024
 # Objects of one list: twenty times the nodes that Kubernetes supports.
 MAX_ITEMS: Final = 100_000
+# A server may send fewer objects than requested in an answer.
+MAX_PAGES: Final = 2 * MAX_ITEMS // CHUNK
 MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 JSON: Final = "application/json"
@@ -77,29 +82,36 @@ class KubeClient:
         """A quorum read: never from a cache, unless ``query`` asks for a resourceVersion."""
         return await self._call("GET", path, query, None)
 
-    async def node(self, name: str) -> Object:
+    async def read(self, path: str, kind: type[T]) -> T:
+        """As ``get``, with the fields of ``kind``. Raises ``ServerFault`` for an object of another form."""
+        return decoded(kind, await self.get(path), f"GET {path}")
+
+    async def node(self, name: str) -> Node:
         """Return a Node. Raises ``Refused`` (``NodeUnknown``) if the cluster has no such Node."""
         try:
-            return await self.get(f"/api/v1/nodes/{name}")
+            return await self.read(f"/api/v1/nodes/{name}", Node)
         except NotFound:
             raise Refused(f"there is no Node {name} in the cluster", reason=Reason.NODE_UNKNOWN) from None
 
-    async def items(self, path: str, **query: str) -> list[Object]:
+    async def objects(self, path: str, kind: type[T], **query: str) -> list[T]:
         """All objects of a list, in chunks."""
-        found: list[Object] = []
-        token = ""
-        while True:
+        found: list[T] = []
+        token, what = "", f"GET {path}"
+        for _ in range(MAX_PAGES):
             more = {"continue": token} if token else {}
             answer = await self._call("GET", path, {"limit": str(CHUNK), **query, **more}, None)
-            items = answer.get("items") or []
-            if not isinstance(items, list) or not all(_sound(item) for item in items):
-                raise ServerFault(f"GET {path}: the answer is not a list of API objects")
-            found += items
+            # The objects of each answer are reduced to what is read, before the next one is requested.
+            found += decoded(list[kind], answer.get("items") or [], what)  # type: ignore[valid-type]
             if len(found) > MAX_ITEMS:
-                raise ServerFault(f"GET {path}: the list has more than {MAX_ITEMS} objects")
-            token = (answer.get("metadata") or {}).get("continue") or ""
-            if not token:
+                raise ServerFault(f"{what}: the list has more than {MAX_ITEMS} objects")
+            following = (decoded(KubeList, answer, what).get("metadata") or {}).get("continue") or ""
+            if not following:
                 return found
+            # Otherwise every node would request pages without end, as fast as they are answered.
+            if following == token or not answer.get("items"):
+                raise ServerFault(f"{what}: the list does not advance")
+            token = following
+        raise ServerFault(f"{what}: the list has more than {MAX_PAGES} parts")
 
     async def create(self, path: str, body: Object, *, throttled: int = ATTEMPTS) -> Object:
         """``throttled`` is the number of 429 answers until one is raised: 1 for evictions, where it has a meaning."""
@@ -181,11 +193,9 @@ class KubeClient:
             self.server_clock = self.server_clock.updated(date, sent, received)
         answer = _decoded(text)
         if response.status >= 300:
-            raise from_answer(response.status, answer or {}, what, response.headers.get("Retry-After", ""))
+            raise from_answer(response.status, status_of(answer or {}), what, response.headers.get("Retry-After", ""))
         if answer is None:
             raise ServerFault(f"{what}: the answer is no JSON object; check the address of the API server")
-        if not _sound(answer):
-            raise ServerFault(f"{what}: the answer is not an API object")
         return answer
 
     async def _connection(self) -> tuple[Any, ClientIdentity]:
@@ -218,21 +228,6 @@ def _pause(fault: KubeFault, usual: float) -> float | None:
     if fault.retry_after is not None and fault.retry_after > MAX_PAUSE:
         return None
     return jittered(max(usual, fault.retry_after or 0.0), random.random())  # noqa: S311 - spreads load, no secret
-
-
-def _sound(item: object) -> bool:
-    """Return whether the parts that every reader relies on have the types of the API."""
-    if not isinstance(item, dict):
-        return False
-    metadata = item.get("metadata") or {}
-    parts = (metadata, item.get("spec") or {}, item.get("status") or {})
-    # Its status is a string.
-    if item.get("kind") == "Status":
-        parts = (metadata, {}, {})
-    if not all(isinstance(part, dict) for part in parts):
-        return False
-    maps = (metadata.get("labels") or {}, metadata.get("annotations") or {})
-    return all(isinstance(each, dict) and all(isinstance(value, str) for value in each.values()) for each in maps)
 
 
 async def _body(response: Any, what: str) -> bytes:

@@ -33,6 +33,7 @@ from nodeagent.core.coordination.drain import (
     remaining_pod,
 )
 from nodeagent.core.coordination.drain_order import begins_at, is_note_of, lead_left, lead_note, present_step
+from nodeagent.core.coordination.kube_objects import KubeObject, Node, Pod
 from nodeagent.core.enumerated import enumerated
 from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import Refused, Retryable, Terminal, Unreachable
@@ -67,9 +68,9 @@ MOST_DAEMON_SETS: Final = 500
 READS_TOGETHER: Final = 10
 
 
-async def pods_of(client: KubeClient, node: str) -> Sequence[Object]:
+async def pods_of(client: KubeClient, node: str) -> Sequence[Pod]:
     """Raises what the client raises."""
-    return await client.items("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")
+    return await client.objects("/api/v1/pods", Pod, fieldSelector=f"spec.nodeName={node}")
 
 
 @dataclass(slots=True)
@@ -149,7 +150,7 @@ class KubeNode:
             notes = _notes(node)
             ours = notes.get(CORDONED_BY) == operation
             undone: Object = {CORDONED_BY: None} if ours else {}
-            if is_note_of(str(notes.get(DRAIN_BEGINS, "")), operation):
+            if is_note_of(notes.get(DRAIN_BEGINS, ""), operation):
                 undone[DRAIN_BEGINS] = None
             if not undone or await self._write(node, undone, {"unschedulable": None} if ours else {}):
                 return
@@ -166,8 +167,8 @@ class KubeNode:
         """
         for _ in range(WRITES):
             node = await self._client.node(self._node)
-            cordoned = bool(node["spec"].get("unschedulable"))
-            note = str(_notes(node).get(DRAIN_BEGINS, "")) if lead_time else ""
+            cordoned = bool((node.get("spec") or {}).get("unschedulable"))
+            note = _notes(node).get(DRAIN_BEGINS, "") if lead_time else ""
             known = not lead_time or self._known_lead(note, operation, lead_time) is not None
             if cordoned and known:
                 return False, note
@@ -191,7 +192,7 @@ class KubeNode:
         clock, now = self._client.server_clock, self._clock.monotonic()
         return lead_left(note, operation, clock.earliest(now), clock.latest(now), lead_time)
 
-    async def _write(self, node: Object, annotations: Object, spec: Object) -> bool:
+    async def _write(self, node: Node, annotations: Object, spec: Object) -> bool:
         meta = {"resourceVersion": node["metadata"]["resourceVersion"], "annotations": annotations}
         try:
             await self._client.patch(self._path, {"metadata": meta, **({"spec": spec} if spec else {})})
@@ -204,7 +205,7 @@ class KubeNode:
         return Retryable(f"node {self._node} changes faster than it can be read", reason=Reason.NODE_CONTENDED)
 
 
-def _notes(node: Object) -> Object:
+def _notes(node: Node) -> Mapping[str, str]:
     return node["metadata"].get("annotations") or {}
 
 
@@ -271,7 +272,7 @@ class DrainRounds:
         self.remaining = remaining()
         return False
 
-    def _later(self, going: Sequence[Object], begins: str) -> Mapping[str, tuple[Cause, str]]:
+    def _later(self, going: Sequence[Pod], begins: str) -> Mapping[str, tuple[Cause, str]]:
         """Return the pods whose turn has not come, by uid, with what they wait for."""
         if begins:
             return {pod["metadata"]["uid"]: (Cause.LEAD_TIME, f"from {begins} on") for pod in going}
@@ -282,10 +283,10 @@ class DrainRounds:
         )
         return {pod["metadata"]["uid"]: (Cause.LATER, enumerated(now)) for pod in going if order.step(pod) > step}
 
-    def _of(self, pod: Object) -> _Try:
+    def _of(self, pod: Pod) -> _Try:
         return self._tries.setdefault(pod["metadata"]["uid"], _Try())
 
-    async def _evict(self, pod: Object) -> None:
+    async def _evict(self, pod: Pod) -> None:
         meta, one = pod["metadata"], self._of(pod)
         path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/eviction"
         one.count += 1
@@ -302,13 +303,13 @@ class DrainRounds:
             pause = pause_after(one.count, None)
         one.due = self._clock.monotonic() + jittered(pause, random.random())  # noqa: S311
 
-    def _remaining(self, pod: Object, protected: EvictionClass | None, later: tuple[Cause, str] | None) -> Remaining:
+    def _remaining(self, pod: Pod, protected: EvictionClass | None, later: tuple[Cause, str] | None) -> Remaining:
         if protected is not None:
             return protected_pod(pod, protected)
         one = self._of(pod)
         return remaining_pod(pod, *(later or (one.cause, one.words)))
 
-    async def _orphans(self, pods: Sequence[Object]) -> frozenset[str]:
+    async def _orphans(self, pods: Sequence[Pod]) -> frozenset[str]:
         """Return the uids of pods whose DaemonSet was deleted: they are evicted as by ``kubectl drain --force``."""
         owners = {pod["metadata"]["uid"]: owner for pod in pods if (owner := daemon_set_of(pod)) is not None}
         known = self._daemon_sets
@@ -319,7 +320,7 @@ class DrainRounds:
     async def _read(self, namespace: str, name: str) -> None:
         async with self._reads:
             try:
-                await self._client.get(f"/apis/apps/v1/namespaces/{namespace}/daemonsets/{name}")
+                await self._client.read(f"/apis/apps/v1/namespaces/{namespace}/daemonsets/{name}", KubeObject)
             except NotFound:
                 self._daemon_sets[namespace, name] = False
             else:

@@ -7,17 +7,20 @@ budget and a 429 of an overloaded server. Messages repeat the server's text, whi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Final
 
+from nodeagent.core.coordination.kube_objects import Status
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal, Unreachable
 from nodeagent.reasons import Reason
+
+NO_DETAIL: Final[Status] = {}
 
 
 class KubeFault(AgentError):
     """Base of the kinds below. ``status`` is 0 without an answer."""
 
     status: int = 0
-    detail: Mapping[str, Any] = {}
+    detail: Status = NO_DETAIL
     # Seconds, if the server sent them.
     retry_after: float | None = None
 
@@ -88,14 +91,14 @@ _KINDS: Mapping[int, type[KubeFault]] = {
 }
 
 
-def from_answer(status: int, detail: Mapping[str, Any], what: str, retry_after: str = "") -> KubeFault:
-    """``what`` is the request, as ``PATCH /path``; ``detail`` is the decoded body, {} if it was no object."""
+def from_answer(status: int, detail: Status, what: str, retry_after: str = "") -> KubeFault:
+    """``what`` is the request, as ``PATCH /path``; ``detail`` is {} if the body was no ``Status``."""
     kind = _KINDS.get(status, ServerFault if status >= 500 else Rejected)
     # Both are a 409, and only the reason distinguishes a lost race from a taken name.
     if kind is Conflict and detail.get("reason") == "AlreadyExists":
         kind = AlreadyExists
     message = detail.get("message")
-    error = kind(f"{what}: {message if isinstance(message, str) and message else f'status {status}'}")
+    error = kind(f"{what}: {message or f'status {status}'}")
     error.status, error.detail = status, detail
     # The header may also be a date, which API servers do not send; it counts as none.
     if retry_after.isascii() and retry_after.isdigit():

@@ -113,5 +113,5 @@ class NodeEvents:
     async def _node_uid(self) -> str:
         if not self._uid:
             node = await self._client.node(self._node)
-            self._uid = str(node["metadata"]["uid"])
+            self._uid = node["metadata"]["uid"]
         return self._uid

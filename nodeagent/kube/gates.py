@@ -12,7 +12,6 @@ from typing import Final
 
 from nodeagent.core.coordination.gates import (
     Gate,
-    Object,
     hooks_with,
     hooks_without,
     machine_gates,
@@ -20,6 +19,7 @@ from nodeagent.core.coordination.gates import (
     maintenance_gates,
     node_gates,
 )
+from nodeagent.core.coordination.kube_objects import LifecycleHook, Machine, Node, NodeMaintenance
 from nodeagent.errors import Refused, Retryable
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Conflict, NotFound
@@ -49,7 +49,7 @@ class Gates:
             found += machine_gates(machine)
         # The operator is not installed here.
         with suppress(NotFound):
-            found += maintenance_gates(self._node, await self._client.items(MAINTENANCES))
+            found += maintenance_gates(self._node, await self._client.objects(MAINTENANCES, NodeMaintenance))
         return sorted(set(found))
 
     async def check(self) -> None:
@@ -68,7 +68,7 @@ class Gates:
     async def free_machine(self) -> None:
         await self._write_hooks(hooks_without, refuse=False)
 
-    async def _write_hooks(self, wanted: Callable[[Object], list[Object] | None], *, refuse: bool) -> None:
+    async def _write_hooks(self, wanted: Callable[[Machine], list[LifecycleHook] | None], *, refuse: bool) -> None:
         for _ in range(WRITES):
             machine = await self._read_machine(await self._client.node(self._node))
             hooks = None if machine is None else wanted(machine)
@@ -94,11 +94,11 @@ class Gates:
             f"the Machine of {self._node} changes faster than it can be read", reason=Reason.MACHINE_CONTENDED
         )
 
-    async def _read_machine(self, node: Object) -> Object | None:
+    async def _read_machine(self, node: Node) -> Machine | None:
         where = machine_of(node)
         if where is None:
             return None
         try:
-            return await self._client.get(MACHINES.format(*where))
+            return await self._client.read(MACHINES.format(*where), Machine)
         except NotFound:
             return None

@@ -21,6 +21,7 @@ from typing import Final, Protocol
 
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.config.machineconfig import ConfigSource
+from nodeagent.core.coordination.kube_objects import KubeObject, Node
 from nodeagent.core.report.handshake import (
     REASON,
     RETRY,
@@ -34,7 +35,8 @@ from nodeagent.core.report.handshake import (
 )
 from nodeagent.core.report.status import Status
 from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable, Unreachable, Unreconcilable
-from nodeagent.kube.client import KubeClient, Object
+from nodeagent.kube.client import KubeClient
+from nodeagent.kube.decode import decoded
 from nodeagent.kube.errors import NotFound
 from nodeagent.reasons import Reason
 
@@ -153,22 +155,20 @@ class Handshake:
     async def _read(self) -> None:
         followed, pauses = "", delays(READ_FIRST_PAUSE, READ_LONGEST_PAUSE)
         while True:
-            node: Object | None = None
+            node: Node | None = None
             try:
                 with suppress(NotFound):
-                    node = await self._client.get(self._path)
+                    node = await self._client.read(self._path, Node)
             except AgentError as fault:
                 self._note_fault("read", fault)
                 await asyncio.sleep(jittered(next(pauses), random.random()))  # noqa: S311
                 continue
             self._note_fault("read", None)
             pauses = delays(READ_FIRST_PAUSE, READ_LONGEST_PAUSE)
-            meta = (node or {}).get("metadata") or {}
-            version = f"{meta.get('uid')}/{meta.get('resourceVersion')}"
             if node is None:
                 # Not registered yet, or created again: the desired config stays.
                 self._request, followed = None, ""
-            elif version != followed or self._pending:
+            elif (version := _version(node)) != followed or self._pending:
                 followed = version
                 self._request = request = read_request(node)
                 await self._follow(request)
@@ -216,6 +216,7 @@ class Handshake:
                 found = await self._client.get(f"{configs}/{name}")
             except NotFound:
                 continue
+            decoded(KubeObject, found, f"GET {configs}/{name}")
             # A megabyte of JSON.
             source = await asyncio.to_thread(source_of, found)
             self._fetched = source.name
@@ -243,7 +244,8 @@ class Handshake:
             try:
                 if changes:
                     # No resourceVersion: only nodeagent writes these keys, and others write a Node every few seconds.
-                    node = await self._client.patch(self._path, {"metadata": {"annotations": changes}})
+                    answer = await self._client.patch(self._path, {"metadata": {"annotations": changes}})
+                    node = decoded(Node, answer, f"PATCH {self._path}")
                     self._request, self._written = read_request(node), asyncio.get_running_loop().time()
             except NotFound:
                 # The reader wakes this task when the Node exists again.
@@ -261,3 +263,8 @@ class Handshake:
             return {}
         wanted: dict[str, str] = differing(self._wanted, self._request) if self._wanted is not None else {}
         return {**wanted, RETRY: None} if self._recorded and self._retries(self._request) else {**wanted}
+
+
+def _version(node: Node) -> str:
+    meta = node["metadata"]
+    return f"{meta['uid']}/{meta['resourceVersion']}"

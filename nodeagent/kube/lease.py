@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from nodeagent.core.backoff import jittered
+from nodeagent.core.coordination.kube_objects import Lease
 from nodeagent.core.coordination.kube_time import micro_time
 from nodeagent.core.coordination.lease import (
     Claim,
@@ -38,6 +39,7 @@ from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal, Unreachable
 from nodeagent.kube.client import KubeClient, Object
+from nodeagent.kube.decode import decoded
 from nodeagent.kube.errors import AlreadyExists, Conflict, NoAnswer, NotFound, ServerFault
 from nodeagent.reasons import Reason
 
@@ -251,7 +253,7 @@ class KubeLease:
         # The time before the request is the safe side: the server writes the lease later than this.
         started = self._clock.monotonic()
         try:
-            lease = read_lease(await request)
+            lease = read_lease(decoded(Lease, await request, f"write of {self._name}"))
         except (NoAnswer, ServerFault, AlreadyExists) as fault:
             # The write may have been done, also by the first of two attempts. The written time identifies it.
             found = await self._read()
@@ -266,7 +268,7 @@ class KubeLease:
 
     async def _read(self) -> NodeLease | None:
         try:
-            lease = read_lease(await self._client.get(f"{self._leases}/{self._name}"))
+            lease = read_lease(await self._client.read(f"{self._leases}/{self._name}", Lease))
         except NotFound:
             lease = None
         self._last, self._looked = lease, self._clock.monotonic()

@@ -11,12 +11,13 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Final
 
+from nodeagent.core.coordination.kube_objects import Lease, MachineConfigNode
 from nodeagent.core.coordination.kube_time import seconds_time
 from nodeagent.core.coordination.readiness import unready
 from nodeagent.core.report.machine_config_node import UpdateProgress, changed_status
 from nodeagent.core.report.node_events import NodeState, conditions, differing
 from nodeagent.core.update.ports.host import Clock
-from nodeagent.kube.client import KubeClient, Object
+from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Forbidden, NotFound
 
 LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -38,10 +39,10 @@ class KubeReadiness:
     ) -> str:
         """See ``ports.NodeReadiness``. Without the right to read the lease, the condition alone decides."""
         node = await self._client.node(self._node)
-        lease: Object | None = None
+        lease: Lease | None = None
         if since:
             with suppress(Forbidden, NotFound):
-                lease = await self._client.get(f"{LEASES}/{self._node}")
+                lease = await self._client.read(f"{LEASES}/{self._node}", Lease)
         return unready(node, lease, since, self._clock.now(), outdated, kept_back)
 
 
@@ -90,7 +91,7 @@ class ControlledNodeConditions(NodeConditions):
         if progress is None or progress == self._progress or self._clock.monotonic() < self._absent_until:
             return
         try:
-            found = await self._client.get(self._path)
+            found = await self._client.read(self._path, MachineConfigNode)
         except NotFound:
             self._absent_until = self._clock.monotonic() + ABSENT_FOR
             return

@@ -8,20 +8,28 @@ nodes that wait for a slot read nothing. For it a missing permission is an error
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
+from nodeagent.core.coordination.kube_objects import (
+    Lease,
+    MachineConfigPool,
+    MachineOSConfig,
+    Node,
+    NodeMaintenance,
+)
 from nodeagent.core.coordination.kube_time import Uncertain
 from nodeagent.core.report.rollout import ClusterObjects
 from nodeagent.core.report.rollout_order import RolloutOrder, turn_gate
 from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import Refused
-from nodeagent.kube.client import KubeClient, Object
+from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Forbidden, NotFound
 from nodeagent.kube.gates import MAINTENANCES
 
 POOLS: Final = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools"
 OS_CONFIGS: Final = "/apis/machineconfiguration.openshift.io/v1/machineosconfigs"
 PREFIX: Final = "node-"
+T = TypeVar("T")
 
 
 async def read_objects(client: KubeClient, clock: Clock, *, namespace: str) -> tuple[ClusterObjects, Sequence[str]]:
@@ -31,46 +39,47 @@ async def read_objects(client: KubeClient, clock: Clock, *, namespace: str) -> t
     """
     unknown: list[str] = []
     # Nodes first: without them there is no answer, and the other lists are not needed.
-    nodes = await client.items("/api/v1/nodes")
-    pools = await _list(client, POOLS)
-    leases = await _list_if_allowed(client, f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases", unknown)
-    maintenances = await _list_if_allowed(client, MAINTENANCES, unknown)
+    nodes = await client.objects("/api/v1/nodes", Node)
+    pools = await _list(client, POOLS, MachineConfigPool)
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    leases = await _list_if_allowed(client, path, Lease, unknown)
+    maintenances = await _list_if_allowed(client, MAINTENANCES, NodeMaintenance, unknown)
     before = len(unknown)
-    layered = await _list_if_allowed(client, OS_CONFIGS, unknown) if pools else []
+    layered = await _list_if_allowed(client, OS_CONFIGS, MachineOSConfig, unknown) if pools else []
     # None is not "no images": without the permission it is unknown which image a pool should have.
     images = _images(layered) if len(unknown) == before else None
     try:
         now = client.server_clock.earliest(clock.monotonic())
     except Uncertain:
         now = None
-    named = ((str(lease["metadata"]["name"]), lease) for lease in leases)
+    named = ((lease["metadata"]["name"], lease) for lease in leases)
     held = {name.removeprefix(PREFIX): lease for name, lease in named if name.startswith(PREFIX)}
     return ClusterObjects(nodes, pools, held, maintenances, images, now), unknown
 
 
-async def _list(client: KubeClient, path: str) -> list[Object]:
+async def _list(client: KubeClient, path: str, kind: type[T]) -> list[T]:
     try:
-        return await client.items(path)
+        return await client.objects(path, kind)
     except NotFound:
         # The cluster does not have this kind.
         return []
 
 
-async def _list_if_allowed(client: KubeClient, path: str, unknown: list[str]) -> list[Object]:
+async def _list_if_allowed(client: KubeClient, path: str, kind: type[T], unknown: list[str]) -> list[T]:
     try:
-        return await _list(client, path)
+        return await _list(client, path, kind)
     except Forbidden as error:
         unknown.append(error.message)
         return []
 
 
-def _images(layered: Sequence[Object]) -> Mapping[str, str]:
+def _images(layered: Sequence[MachineOSConfig]) -> Mapping[str, str]:
     """Return the image of each pool that a MachineOSConfig names; "" for one that has not been built yet."""
     found = {}
     for each in layered:
         pool = ((each.get("spec") or {}).get("machineConfigPool") or {}).get("name")
         if pool:
-            found[str(pool)] = str((each.get("status") or {}).get("currentImagePullSpec") or "")
+            found[pool] = (each.get("status") or {}).get("currentImagePullSpec") or ""
     return found
 
 
@@ -82,8 +91,10 @@ class KubeTurn:
 
     async def check(self) -> None:
         """Raise ``Refused`` (``PoolHalted``, ``PoolOrder``), and what the client raises."""
-        nodes = await self._client.items("/api/v1/nodes")
+        nodes = await self._client.objects("/api/v1/nodes", Node)
         # In a cluster without pools, the labels of the nodes are the pools.
-        gate = turn_gate(ClusterObjects(nodes, await _list(self._client, POOLS)), self._node, self._order)
+        gate = turn_gate(
+            ClusterObjects(nodes, await _list(self._client, POOLS, MachineConfigPool)), self._node, self._order
+        )
         if gate is not None:
             raise Refused(gate.message, reason=gate.reason)

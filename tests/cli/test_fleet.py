@@ -68,11 +68,13 @@ async def test_complete(fleet: Fleet, capsys: pytest.CaptureFixture[str], golden
 
 async def test_in_the_middle(fleet: Fleet, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
     waiting = node("w2", A, B, "Working", notes={"machineconfiguration.openshift.io/reason": "LeaseHeld: jane\x1b[2J"})
+    held = lease("jane/1", seconds=10**9, requester="jane")
+    held["metadata"] |= {"name": "node-w2", "annotations": {}}
     fleet.api.lists = nodes(
         node("cp1", roles=("master",)), node("w1", B), waiting, node("w3", unschedulable=True), node("x", roles=())
     ) | {
         POOLS: [pool("worker", B, paused=True), pool("master")],
-        LEASES: [{**lease("jane/1", seconds=10**9, requester="jane"), "metadata": {"name": "node-w2"}}],
+        LEASES: [held],
     }
     assert await fleet.status() == 4
     printed = capsys.readouterr().out
@@ -139,7 +141,7 @@ async def approve(fleet: Fleet, *words: str) -> int:
 async def test_approval_is_by_name(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
     pem = pem_of()
     first, renewal = signing_request(pem), signing_request(pem, by=RENEWAL)
-    strange = {**first, "metadata": {"name": "nodeagent-\x1b[2J"}}
+    strange = {**first, "metadata": {**first["metadata"], "name": "nodeagent-\x1b[2J"}}
     name = first["metadata"]["name"]
     fleet.api.lists = {CSRS: [first, strange]}
     assert await approve(fleet) == 2

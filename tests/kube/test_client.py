@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from nodeagent.core.coordination.kube_objects import KubeObject
 from nodeagent.errors import Refused, Retryable, Terminal, Unreachable
 from nodeagent.kube import client
 from nodeagent.kube._import import load
@@ -70,6 +71,10 @@ def connect(tmp_path: Path) -> Callable[..., KubeClient]:
 Connect = Callable[..., KubeClient]
 
 
+def thing(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "uid": name, "resourceVersion": "1"}}
+
+
 async def test_what_is_sent(connect: Connect) -> None:
     async with serving(Answer(body={"kind": "Node"})) as server, connect(server) as kube:
         assert await kube.get("/api/v1/nodes/n1", resourceVersion="0") == {"kind": "Node"}
@@ -88,11 +93,12 @@ async def test_what_is_sent(connect: Connect) -> None:
 
 async def test_a_list_comes_in_chunks(connect: Connect) -> None:
     pages = [
-        Answer(body={"metadata": {"continue": "more"}, "items": [{"n": 1}]}),
-        Answer(body={"metadata": {}, "items": [{"n": 2}]}),
+        Answer(body={"metadata": {"continue": "more"}, "items": [thing("a")]}),
+        Answer(body={"metadata": {}, "items": [thing("b")]}),
     ]
     async with serving(*pages) as server, connect(server) as kube:
-        assert await kube.items("/api/v1/pods", fieldSelector="spec.nodeName=n1") == [{"n": 1}, {"n": 2}]
+        found = await kube.objects("/api/v1/pods", KubeObject, fieldSelector="spec.nodeName=n1")
+    assert [each["metadata"]["name"] for each in found] == ["a", "b"]
     assert server.requests[1].target == "/api/v1/pods?limit=500&fieldSelector=spec.nodeName%3Dn1&continue=more"
 
 
@@ -173,22 +179,14 @@ async def test_an_answer_that_is_no_object_is_no_success(connect: Connect) -> No
     [
         "[" * 200_000,
         '{"a":' * 200_000,
-        '{"metadata": "x"}',
-        '{"metadata": {"annotations": ["x"]}}',
-        '{"metadata": {"annotations": {"a": 1}}}',
-        '{"metadata": {"labels": {"a": {}}}}',
-        '{"spec": 7}',
-        '{"status": ["x"]}',
     ],
 )
 async def test_an_odd_answer_is_a_fault_of_the_server(connect: Connect, text: str) -> None:
     async with serving(Answer(200, text)) as server, connect(server) as kube:
         with pytest.raises(ServerFault):
             await kube.patch("/x", {})
-    listed = text if text.startswith("[") else f'{{"items": [{text}]}}'
-    async with serving(Answer(200, listed)) as server, connect(server) as kube:
         with pytest.raises(ServerFault):
-            await kube.items("/x")
+            await kube.objects("/x", KubeObject)
 
 
 @pytest.mark.finding("R12", "An answer of the API server has a limit in bytes, objects and shape.")
@@ -204,10 +202,30 @@ async def test_an_answer_is_read_up_to_a_limit(connect: Connect, monkeypatch: py
 @pytest.mark.finding("R12", "An answer of the API server has a limit in bytes, objects and shape.")
 async def test_a_list_without_end_is_given_up(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "MAX_ITEMS", 10)
-    page = Answer(body={"metadata": {"continue": "more"}, "items": [{"n": 1}] * 3})
-    async with serving(page) as server, connect(server) as kube:
+    pages = [Answer(body={"metadata": {"continue": str(number)}, "items": [thing("a")] * 3}) for number in range(9)]
+    async with serving(*pages) as server, connect(server) as kube:
         with pytest.raises(ServerFault, match="more than 10 objects"):
-            await kube.items("/x")
+            await kube.objects("/x", KubeObject)
+    monkeypatch.setattr(client, "MAX_PAGES", 3)
+    async with serving(*pages) as server, connect(server) as kube:
+        with pytest.raises(ServerFault, match="more than 3 parts"):
+            await kube.objects("/x", KubeObject)
+
+
+@pytest.mark.finding("adversary-8", "A list whose parts do not advance is given up at once, as a fault of the server.")
+@pytest.mark.parametrize(
+    "page",
+    [
+        {"kind": "PodList", "items": [], "metadata": {"continue": "x"}},
+        {"items": None, "metadata": {"continue": "x"}},
+        {"items": [thing("a")], "metadata": {"continue": "x"}},
+    ],
+)
+async def test_a_list_that_does_not_advance_is_given_up(connect: Connect, page: dict[str, Any]) -> None:
+    async with serving(Answer(body=page)) as server, connect(server) as kube:
+        with pytest.raises(ServerFault, match="does not advance"):
+            await kube.objects("/x", KubeObject)
+        assert len(server.requests) <= 2
 
 
 async def test_a_server_that_does_not_listen(connect: Connect) -> None:

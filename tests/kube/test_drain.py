@@ -38,13 +38,14 @@ class Api:
             return Answer(body={"items": self.pods, "metadata": {}})
         if "/daemonsets/" in path:
             self.asked.append(path.rpartition("/")[2])
-            return Answer(body={}) if path.rpartition("/")[2] in self.sets else Answer(404, {"message": "not found"})
+            return Answer(body=NODE) if path.rpartition("/")[2] in self.sets else Answer(404, {"message": "not found"})
         return Answer(body=NODE)
 
 
 def pod(name: str, kind: str = "ReplicaSet", owner: str = "o") -> dict[str, Any]:
-    owners = [{"kind": kind, "name": owner, "controller": True}]
-    return {"metadata": {"namespace": "ns", "name": name, "uid": name, "ownerReferences": owners}, "spec": {}}
+    owners = [{"kind": kind, "name": owner, "uid": owner, "controller": True}]
+    about = {"namespace": "ns", "name": name, "uid": name, "resourceVersion": "1", "ownerReferences": owners}
+    return {"metadata": about, "spec": {}}
 
 
 async def drain(directory: Path, api: Api, check_lease: Any, deadline: float = 20.0, **options: Any) -> str:

@@ -58,8 +58,8 @@ class Api:
             changes = request.body["metadata"]["annotations"]
             self.patches.append(changes)
             self.note(**changes)
-        meta = {"name": "n", "uid": "u", "resourceVersion": str(self.version), "annotations": dict(self.notes)}
-        return Answer(body={"metadata": meta, "spec": {"unschedulable": self.cordoned}})
+        about = {**meta("n"), "resourceVersion": str(self.version), "annotations": dict(self.notes)}
+        return Answer(body={"metadata": about, "spec": {"unschedulable": self.cordoned}})
 
     def note(self, **changes: str | None) -> None:
         self.version += 1
@@ -71,7 +71,11 @@ class Api:
 
     def config(self, name: str, group: str = OFFICIAL) -> None:
         kind = {"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig"}
-        self.configs[f"{group}/{name}"] = {**kind, "metadata": {"name": name}, "spec": {"group": group}}
+        self.configs[f"{group}/{name}"] = {**kind, "metadata": meta(name), "spec": {"group": group}}
+
+
+def meta(name: str) -> dict[str, str]:
+    return {"name": name, "uid": name, "resourceVersion": "1"}
 
 
 @dataclass
@@ -453,8 +457,17 @@ async def test_a_controller_drains_and_uncordons(tmp_path: Path) -> None:
 
 
 def a_pod(name: str, kind: str = "ReplicaSet", **meta: Any) -> dict[str, Any]:
-    owner = {"kind": kind, "name": "o", "controller": True}
-    return {"metadata": {"namespace": "db", "name": name, "uid": name, "ownerReferences": [owner], **meta}}
+    owner = {"kind": kind, "name": "o", "uid": "o", "controller": True}
+    return {
+        "metadata": {
+            "namespace": "db",
+            "name": name,
+            "uid": name,
+            "resourceVersion": "1",
+            "ownerReferences": [owner],
+            **meta,
+        }
+    }
 
 
 @pytest.mark.finding(

@@ -23,7 +23,7 @@ from tests.kube.server import CUT, Answer, Request, serving
 from tests.kube.test_client import kubeconfig
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/medik8s-leases/leases"
-NODE = {"metadata": {"name": "n1", "uid": "node-uid"}}
+NODE = {"metadata": {"name": "n1", "uid": "node-uid", "resourceVersion": "1"}}
 
 
 @dataclass

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from nodeagent.core.coordination.kube_objects import Node
 from nodeagent.core.report.handshake import ControllerRequest, read_request
 from nodeagent.errors import AgentError
 from nodeagent.kube import handshake
-from nodeagent.kube.client import KubeClient, Object
+from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
 from nodeagent.kube.handshake import Handshake
 from tests.kube.server import Answer, serving
@@ -26,7 +27,7 @@ Poll = Callable[..., Awaitable[tuple[list[tuple[str, str]], list[str], int]]]
 
 
 def version(number: int, uid: str = "u") -> Answer:
-    return Answer(body={"metadata": {"uid": uid, "resourceVersion": str(number)}})
+    return Answer(body={"metadata": {"name": "n", "uid": uid, "resourceVersion": str(number)}})
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def poll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Poll:
     """Follow ``count`` states; return their uids and versions, the reported faults, and the number of requests."""
     followed: list[tuple[str, str]] = []
 
-    def read(node: Object) -> ControllerRequest:
+    def read(node: Node) -> ControllerRequest:
         followed.append((node["metadata"]["uid"], node["metadata"]["resourceVersion"]))
         return read_request(node)
 

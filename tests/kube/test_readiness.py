@@ -15,8 +15,9 @@ from nodeagent.reasons import Reason
 from tests.kube.server import Answer, serving
 from tests.kube.test_client import Clock, kubeconfig
 
-NODE = {"metadata": {"name": "n", "uid": "u"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-OLD = {"metadata": {"name": "n"}, "spec": {"renewTime": "2025-12-31T08:00:00.000000Z"}}
+META = {"name": "n", "uid": "u", "resourceVersion": "1"}
+NODE = {"metadata": META, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+OLD = {"metadata": META, "spec": {"renewTime": "2025-12-31T08:00:00.000000Z"}}
 # The clock of the tests stands at the first of January.
 SINCE = "2025-12-31T09:00:00Z"
 

@@ -24,7 +24,10 @@ def review(allowed: Any) -> Answer:
     return Answer(201, {"status": {"allowed": allowed}})
 
 
-@pytest.mark.parametrize(("answer", "well"), [(Answer(body={"kind": "Node"}), True), (Answer(404), False)])
+@pytest.mark.parametrize(
+    ("answer", "well"),
+    [(Answer(body={"metadata": {"name": "n1", "uid": "u", "resourceVersion": "1"}}), True), (Answer(404), False)],
+)
 async def test_api_server(tmp_path: Path, answer: Answer, well: bool) -> None:
     async with serving(answer) as server, client(server, tmp_path) as kube:
         found = await reach_api_server(kube, "n1")

@@ -8,12 +8,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nodeagent.errors import Refused, Terminal
 from nodeagent.reasons import Reason
+
+if TYPE_CHECKING:
+    from nodeagent.core.coordination.kube_objects import CertificateRequest, Review
 
 GROUP: Final = "nodeagent"
 # The only signer of Kubernetes for clients that are no kubelets. No controller approves its requests.
@@ -66,17 +68,16 @@ def request_object(name: str, request: bytes) -> dict[str, Any]:
     }
 
 
-def issued(name: str, answer: Mapping[str, Any]) -> bytes | None:
+def issued(name: str, answer: CertificateRequest) -> bytes | None:
     """Return the certificate in PEM, None while the request waits for approval or for the signer.
 
     Raises ``Refused`` (``CertificateDenied``), ``Terminal`` (``CertificateFailed``).
     """
-    status = answer.get("status")
-    status = status if isinstance(status, Mapping) else {}
+    status = answer.get("status") or {}
     for condition in status.get("conditions") or ():
-        if not isinstance(condition, Mapping) or condition.get("type") not in ("Denied", "Failed"):
+        if condition["type"] not in ("Denied", "Failed"):
             continue
-        why = ": ".join(str(condition[key]) for key in ("reason", "message") if condition.get(key))
+        why = ": ".join(filter(None, (condition.get("reason"), condition.get("message"))))
         about = f"the request {name} {'was denied' if condition['type'] == 'Denied' else 'could not be signed'}"
         message = f"{about}: {why}" if why else about
         if condition["type"] == "Denied":
@@ -87,7 +88,7 @@ def issued(name: str, answer: Mapping[str, Any]) -> bytes | None:
         return None
     try:
         # base64 takes a third more than what it encodes.
-        decoded = base64.b64decode(str(text)[: 2 * MAX_CERTIFICATE], validate=True).decode("ascii")
+        decoded = base64.b64decode(text[: 2 * MAX_CERTIFICATE], validate=True).decode("ascii")
     except ValueError:
         decoded = ""
     # A signer may put comments between the certificates of a chain.
@@ -97,15 +98,14 @@ def issued(name: str, answer: Mapping[str, Any]) -> bytes | None:
     return found.encode()
 
 
-def check_identity(node: str, review: Mapping[str, Any]) -> None:
+def check_identity(node: str, review: Review) -> None:
     """Check that the API server takes the client for the agent of this node. ``review`` is a SelfSubjectReview.
 
     Raises ``Terminal`` (``CertificateFailed``).
     """
-    status = review.get("status")
-    info = status.get("userInfo") if isinstance(status, Mapping) else None
-    user, groups = (info.get("username"), info.get("groups")) if isinstance(info, Mapping) else (None, None)
-    if user != user_of(node) or not isinstance(groups, list) or GROUP not in groups:
+    info = (review.get("status") or {}).get("userInfo") or {}
+    user, groups = info.get("username"), info.get("groups") or ()
+    if user != user_of(node) or GROUP not in groups:
         raise Terminal(
             f"the certificate is that of {user!r}, not of {user_of(node)} in the group {GROUP}",
             reason=Reason.CERTIFICATE_FAILED,

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nodeagent.core.coordination.drain_order import DrainOrder
 
-Object = Mapping[str, Any]
+if TYPE_CHECKING:
+    from nodeagent.core.coordination.kube_objects import ObjectMeta, OwnerReference, Pod, Status
 
 MIRROR = "kubernetes.io/config.mirror"
 FINISHED = ("Succeeded", "Failed")
@@ -88,27 +89,27 @@ class Remaining:
         return f"{self.cause}: {self.words}" if self.words else str(self.cause)
 
 
-def daemon_set_of(pod: Object) -> tuple[str, str] | None:
+def daemon_set_of(pod: Pod) -> tuple[str, str] | None:
     """Return namespace and name of the DaemonSet that keeps the pod on the node, None for other pods."""
-    meta, status = pod.get("metadata") or {}, pod.get("status") or {}
+    meta, status = pod["metadata"], pod.get("status") or {}
     controller = _controller(meta)
     # As in kubectl drain: a finished pod goes, whatever controls it.
-    if status.get("phase") in FINISHED or controller is None or controller.get("kind") != "DaemonSet":
+    if status.get("phase") in FINISHED or controller is None or controller["kind"] != "DaemonSet":
         return None
-    return str(meta.get("namespace", "")), str(controller.get("name", ""))
+    return meta["namespace"], controller["name"]
 
 
-def _controller(meta: Object) -> Object | None:
+def _controller(meta: ObjectMeta) -> OwnerReference | None:
     # A controller of any kind counts, as for kubectl, although some replace no pod.
     return next((o for o in meta.get("ownerReferences") or () if o.get("controller")), None)
 
 
-def classify(pod: Object, policy: DrainPolicy, *, orphaned: bool = False) -> EvictionClass:
+def classify(pod: Pod, policy: DrainPolicy, *, orphaned: bool = False) -> EvictionClass:
     """Decide what a drain does with a pod. UNMANAGED and LOCAL_DATA make it refuse to start.
 
     ``orphaned``: the DaemonSet of the pod no longer exists, so that no controller replaces the pod.
     """
-    meta, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
+    meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     finished = status.get("phase") in FINISHED
     controller = _controller(meta)
     # The kubelet runs a mirror pod from a file of the host. Its eviction would have no effect.
@@ -123,12 +124,12 @@ def classify(pod: Object, policy: DrainPolicy, *, orphaned: bool = False) -> Evi
     if (controller is None or orphaned) and not policy.unmanaged:
         return EvictionClass.UNMANAGED
     # As kubectl: one in memory counts, and a volume on a path of the host does not.
-    if not policy.local_data and any("emptyDir" in volume for volume in spec.get("volumes") or ()):
+    if not policy.local_data and any(volume.get("emptyDir") is not None for volume in spec.get("volumes") or ()):
         return EvictionClass.LOCAL_DATA
     return EvictionClass.GOES
 
 
-def eviction(pod: Object) -> dict[str, Any]:
+def eviction(pod: Pod) -> dict[str, Any]:
     """Return the body of an eviction request."""
     meta = pod["metadata"]
     # The uid is a precondition: a pod that a StatefulSet created again elsewhere has the same name and must stay.
@@ -141,14 +142,14 @@ def eviction(pod: Object) -> dict[str, Any]:
     }
 
 
-def cause_of(status: int, detail: Object) -> tuple[Cause, str]:
+def cause_of(status: int, detail: Status) -> tuple[Cause, str]:
     """Return the cause of a failed eviction, and the server's message where it names the budget or the webhook.
 
-    ``status`` is the HTTP status (0: no answer), ``detail`` the ``Status`` object that came with it.
+    ``status`` is the HTTP status (0: no answer), ``detail`` what came with it.
     """
     message = detail.get("message") or ""
-    causes = [c for c in (detail.get("details") or {}).get("causes") or () if isinstance(c, Mapping)]
-    reasons = {c.get("reason"): c.get("message") or "" for c in causes}
+    causes = (detail.get("details") or {}).get("causes") or ()
+    reasons = {cause.get("reason"): cause.get("message") or "" for cause in causes}
     match status:
         # The pod is gone, or another one has its name by now (409, the precondition on the uid).
         case 404 | 409:
@@ -180,24 +181,24 @@ def pause_after(tries: int, retry_after: float | None) -> float:
     return min(max(usual, retry_after or 0.0), LAST_PAUSE)
 
 
-def remaining_pod(pod: Object, failure: Cause | None, words: str = "") -> Remaining:
+def remaining_pod(pod: Pod, failure: Cause | None, words: str = "") -> Remaining:
     """Return a pod that is to be evicted. ``failure`` is the cause of its last failed eviction, None without one."""
     return _remaining(pod, *_blocking_reason(pod, failure, words))
 
 
-def protected_pod(pod: Object, found: EvictionClass) -> Remaining:
+def protected_pod(pod: Pod, found: EvictionClass) -> Remaining:
     """Return a pod that the policy protects."""
     return _remaining(pod, Cause.UNMANAGED if found is EvictionClass.UNMANAGED else Cause.LOCAL_DATA, "")
 
 
-def _remaining(pod: Object, cause: Cause, words: str) -> Remaining:
+def _remaining(pod: Pod, cause: Cause, words: str) -> Remaining:
     meta = pod["metadata"]
     return Remaining(meta["namespace"], meta["name"], cause, words)
 
 
-def _blocking_reason(pod: Object, failure: Cause | None, words: str) -> tuple[Cause, str]:
+def _blocking_reason(pod: Pod, failure: Cause | None, words: str) -> tuple[Cause, str]:
     """Return why a pod is still on the node. A pod that is terminating does not depend on the failed eviction."""
-    meta, spec = pod.get("metadata") or {}, pod.get("spec") or {}
+    meta, spec = pod["metadata"], pod.get("spec") or {}
     if deleted := meta.get("deletionTimestamp"):
         if finalizers := meta.get("finalizers"):
             return Cause.FINALIZERS, ", ".join(finalizers)

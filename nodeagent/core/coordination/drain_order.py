@@ -11,9 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from math import ceil
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from nodeagent.core.coordination.kube_time import parse_time, seconds_time
+
+if TYPE_CHECKING:
+    from nodeagent.core.coordination.kube_objects import Pod
 
 # 63 characters for a name or a value, 253 for a prefix, as the API server has it.
 _NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
@@ -39,8 +42,8 @@ class DrainOrder:
     first: tuple[str, ...] = ()
     last: tuple[str, ...] = ()
 
-    def step(self, pod: Mapping[str, Any]) -> DrainStep:
-        labels = (pod.get("metadata") or {}).get("labels") or {}
+    def step(self, pod: Pod) -> DrainStep:
+        labels = pod["metadata"].get("labels") or {}
         # Storage that other pods need must outlast them, whatever else its labels match.
         if any(matches(selector, labels) for selector in self.last):
             return DrainStep.LAST
@@ -63,7 +66,7 @@ def _holds(term: str, labels: Mapping[str, str]) -> bool:
     return (labels.get(key) == value) == (operator == "=")
 
 
-def present_step(order: DrainOrder, pods: Sequence[Mapping[str, Any]]) -> DrainStep:
+def present_step(order: DrainOrder, pods: Sequence[Pod]) -> DrainStep:
     """Return the step whose pods are evicted now: the earliest one that has pods, terminating ones included.
 
     A pod that comes late puts the drain back to its step.

@@ -6,13 +6,14 @@ leave these signs. While there is one, no new disruption begins.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from nodeagent.reasons import Reason
 
-Object = Mapping[str, Any]
+if TYPE_CHECKING:
+    from nodeagent.core.coordination.kube_objects import LifecycleHook, Machine, Node, NodeMaintenance
 
 MCO = "machineconfiguration.openshift.io/"
 EXCLUDED = "remediation.medik8s.io/exclude-from-remediation"
@@ -25,7 +26,7 @@ TAINTS = {
 MACHINE_ANNOTATION = "machine.openshift.io/machine"
 
 # Lifecycle hook on the Machine: while it is set, a deletion waits before the drain.
-HOOK = {"name": "NodeUpdate", "owner": "nodeagent"}
+HOOK: LifecycleHook = {"name": "NodeUpdate", "owner": "nodeagent"}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -36,18 +37,18 @@ class Gate:
     message: str
 
 
-def node_gates(node: Object, *, controls_node: bool) -> Sequence[Gate]:
+def node_gates(node: Node, *, controls_node: bool) -> Sequence[Gate]:
     """``controls_node``: nodeagent is the agent that answers the machine-config-operator on this node, so that the
     operator's annotations are requests to it. Otherwise they belong to the operator's own daemon."""
-    meta, spec = node.get("metadata") or {}, node.get("spec") or {}
+    meta, spec = node["metadata"], node.get("spec") or {}
     notes, labels = meta.get("annotations") or {}, meta.get("labels") or {}
     found = []
     if meta.get("deletionTimestamp"):
         found.append(Gate(Reason.NODE_LEAVING, "the Node is being deleted"))
-    keys = [taint.get("key") for taint in spec.get("taints") or ()]
+    keys = [taint["key"] for taint in spec.get("taints") or ()]
     found += [Gate(*TAINTS[key]) for key in keys if key in TAINTS]
     # The node-maintenance-operator sets the label before it cordons the node.
-    if str(labels.get(EXCLUDED, "")).lower() == "true":
+    if labels.get(EXCLUDED, "").lower() == "true":
         found.append(Gate(Reason.UNDER_MAINTENANCE, f"the node is excluded from remediation (label {EXCLUDED})"))
     if not controls_node:
         # The controller copies the request when it has served it.
@@ -64,44 +65,44 @@ def node_gates(node: Object, *, controls_node: bool) -> Sequence[Gate]:
     return found
 
 
-def maintenance_gates(node: str, maintenances: Sequence[Object]) -> Sequence[Gate]:
+def maintenance_gates(node: str, maintenances: Sequence[NodeMaintenance]) -> Sequence[Gate]:
     found = []
     for each in maintenances:
         # The object counts beside the lease: its operator renews the lease only when something else wakes it, and may
         # hold the node after the lease has expired.
         spec = each.get("spec") or {}
         if spec.get("nodeName") == node:
-            reason = f" ({spec['reason']})" if spec.get("reason") else ""
+            reason = f" ({why})" if (why := spec.get("reason")) else ""
             found.append(Gate(Reason.UNDER_MAINTENANCE, f"NodeMaintenance {each['metadata']['name']}{reason}"))
     return found
 
 
-def machine_gates(machine: Object) -> Sequence[Gate]:
+def machine_gates(machine: Machine) -> Sequence[Gate]:
     meta = machine["metadata"]
     if meta.get("deletionTimestamp"):
         return [Gate(Reason.NODE_LEAVING, f"Machine {meta['namespace']}/{meta['name']} is being deleted")]
     return []
 
 
-def machine_of(node: Object) -> tuple[str, str] | None:
+def machine_of(node: Node) -> tuple[str, str] | None:
     """Return namespace and name of the Machine; None for a node without one."""
-    value = ((node.get("metadata") or {}).get("annotations") or {}).get(MACHINE_ANNOTATION) or ""
+    value = (node["metadata"].get("annotations") or {}).get(MACHINE_ANNOTATION) or ""
     namespace, _, name = value.partition("/")
     return (namespace, name) if namespace and name else None
 
 
-def hooks_with(machine: Object) -> list[Object] | None:
+def hooks_with(machine: Machine) -> list[LifecycleHook] | None:
     """Return the preDrain hooks with the agent's; None if it is set."""
     hooks = _hooks(machine)
-    return None if HOOK["name"] in [hook.get("name") for hook in hooks] else [*hooks, HOOK]
+    return None if HOOK["name"] in [hook["name"] for hook in hooks] else [*hooks, HOOK]
 
 
-def hooks_without(machine: Object) -> list[Object] | None:
+def hooks_without(machine: Machine) -> list[LifecycleHook] | None:
     """Return the preDrain hooks without the agent's; None if it is not set."""
     hooks = _hooks(machine)
-    left = [hook for hook in hooks if hook.get("name") != HOOK["name"]]
+    left = [hook for hook in hooks if hook["name"] != HOOK["name"]]
     return None if len(left) == len(hooks) else left
 
 
-def _hooks(machine: Object) -> list[Object]:
+def _hooks(machine: Machine) -> list[LifecycleHook]:
     return list(((machine.get("spec") or {}).get("lifecycleHooks") or {}).get("preDrain") or ())

@@ -16,10 +16,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nodeagent.core.coordination.kube_time import ServerClock, micro_time, parse_time
 from nodeagent.reasons import Reason
+
+if TYPE_CHECKING:
+    from nodeagent.core.coordination.kube_objects import Lease
 
 PREFIX = "nodeagent.org/"
 # The type of the integers in a Lease.
@@ -88,32 +91,23 @@ class NodeLease:
         return self.identity == claim.identity and self.notes.get("instance") == claim.instance
 
 
-def read_lease(data: Mapping[str, Any]) -> NodeLease:
-    """Read an answer of an API server. A field that is null or of another type counts as missing."""
-    meta, spec = _mapping(data.get("metadata")), _mapping(data.get("spec"))
-    duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
-    annotations = _mapping(meta.get("annotations"))
+def read_lease(data: Lease) -> NodeLease:
+    meta, spec = data["metadata"], data.get("spec") or {}
+    duration, annotations = spec.get("leaseDurationSeconds"), meta.get("annotations") or {}
     return NodeLease(
-        uid=_text(meta.get("uid")),
-        version=_text(meta.get("resourceVersion")),
-        identity=_text(spec.get("holderIdentity")),
-        duration=float(duration) if isinstance(duration, int) and abs(duration) <= INT32 else None,
-        acquired=_text(spec.get("acquireTime")),
-        renewed=_text(spec.get("renewTime")),
-        transitions=transitions if isinstance(transitions, int) else 0,
+        uid=meta["uid"],
+        version=meta["resourceVersion"],
+        identity=spec.get("holderIdentity") or "",
+        # Behind the type of the API, a duration would be no time any more.
+        duration=float(duration) if duration is not None and abs(duration) <= INT32 else None,
+        acquired=spec.get("acquireTime") or "",
+        renewed=spec.get("renewTime") or "",
+        transitions=spec.get("leaseTransitions") or 0,
         elected=bool(spec.get("strategy")),
         deleting=bool(meta.get("deletionTimestamp")),
         # Annotations of other programs are not read, and a patch leaves them as they are.
-        notes={key.removeprefix(PREFIX): _text(annotations[key]) for key in annotations if key.startswith(PREFIX)},
+        notes={key.removeprefix(PREFIX): annotations[key] for key in annotations if key.startswith(PREFIX)},
     )
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
 
 
 @dataclass(frozen=True, slots=True)

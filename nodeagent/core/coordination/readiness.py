@@ -12,18 +12,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 from math import floor
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from nodeagent.core.coordination.kube_time import parse_time
 from nodeagent.core.validate.quantity import parse_quantity
+
+if TYPE_CHECKING:
+    from nodeagent.core.coordination.kube_objects import Lease, Node
 
 # Seconds after which a condition that an action changed was written: the two periods of the kubelet above.
 REPORTED: Final = 15.0
 
 
 def unready(
-    node: Mapping[str, Any],
-    lease: Mapping[str, Any] | None,
+    node: Node,
+    lease: Lease | None,
     since: str,
     now: str,
     outdated: Mapping[str, str] | None = None,
@@ -38,15 +41,15 @@ def unready(
     proves anything, and the condition has to suffice as well.
     """
     conditions = (node.get("status") or {}).get("conditions") or ()
-    ready = next((each for each in conditions if each.get("type") == "Ready"), None)
+    ready = next((each for each in conditions if each["type"] == "Ready"), None)
     if ready is None:
         return "its kubelet has not reported yet"
     # Unknown counts, too: the node controller sets it when the kubelet has not renewed its lease.
-    if ready.get("status") != "True":
-        return str(ready.get("message") or ready.get("reason") or "its kubelet does not report")
+    if ready["status"] != "True":
+        return ready.get("message") or ready.get("reason") or "its kubelet does not report"
     capacity = (node.get("status") or {}).get("capacity") or {}
     for resource, value in (outdated or {}).items():
-        if str(capacity.get(resource, "")) == value:
+        if capacity.get(resource, "") == value:
             return f"its kubelet still reports {value} {resource}"
     if why := _not_kept_back((node.get("status") or {}).get("allocatable") or {}, capacity, kept_back or {}):
         return why
@@ -54,21 +57,21 @@ def unready(
     if begin is None or present is None or present < begin:
         return ""
     # The times of a condition have whole seconds; those of a lease have microseconds.
-    if _time(ready, "lastHeartbeatTime") >= floor(begin):
+    if _time(ready.get("lastHeartbeatTime")) >= floor(begin):
         return ""
-    if lease is not None and _time(lease.get("spec") or {}, "renewTime") < begin:
+    if lease is not None and _time((lease.get("spec") or {}).get("renewTime")) < begin:
         return "its kubelet has not renewed its lease since then"
     return "" if present >= begin + REPORTED else "its kubelet has not reported its condition since then"
 
 
 def _not_kept_back(
-    allocatable: Mapping[str, Any], capacity: Mapping[str, Any], kept_back: Mapping[str, Decimal]
+    allocatable: Mapping[str, str], capacity: Mapping[str, str], kept_back: Mapping[str, Decimal]
 ) -> str:
     """As ``MachineInfo`` in pkg/kubelet/nodestatus of the kubelet: huge pages are no memory for other pods."""
-    sizes = {resource: parse_quantity(str(value)) or Decimal(0) for resource, value in capacity.items()}
+    sizes = {resource: parse_quantity(value) or Decimal(0) for resource, value in capacity.items()}
     huge = sum(size for resource, size in sizes.items() if resource.startswith("hugepages-"))
     for resource, amount in kept_back.items():
-        reported = parse_quantity(str(allocatable.get(resource, "")))
+        reported = parse_quantity(allocatable.get(resource, ""))
         # What the Node does not report proves nothing.
         if resource not in sizes or reported is None:
             continue
@@ -78,6 +81,6 @@ def _not_kept_back(
     return ""
 
 
-def _time(data: Mapping[str, Any], key: str) -> float:
+def _time(text: str | None) -> float:
     """Return a time as seconds since the epoch, 0 without one."""
-    return parse_time(str(data.get(key) or "")) or 0.0
+    return parse_time(text or "") or 0.0

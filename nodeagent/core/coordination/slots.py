@@ -17,10 +17,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nodeagent.core.coordination.kube_time import micro_time, parse_time, seconds_time
 from nodeagent.core.coordination.lease import PREFIX, Claim, NodeLease, notes_of, owner_of, read_lease
+
+if TYPE_CHECKING:
+    from nodeagent.core.coordination.kube_objects import Lease
 
 Object = dict[str, Any]
 # Annotations of a slot: those of its holder, and the time and the node of its last release (``pool_pause``).
@@ -79,18 +82,18 @@ class Slot:
         return bool(self.lease.identity)
 
 
-def read_slots(pool: SlotPool, items: Sequence[Mapping[str, Any]]) -> Sequence[Slot]:
+def read_slots(pool: SlotPool, items: Sequence[Lease]) -> Sequence[Slot]:
     """Return the slots of the pool by index. Other objects with its labels are ignored."""
     found = []
     for item in items:
-        meta = item.get("metadata") or {}
-        name = str(meta.get("name") or "")
+        meta = item["metadata"]
+        name = meta["name"]
         number = name.removeprefix(pool.lease(0)[:-1])
         # The whole name is compared, so that ``-01`` is no second slot 1.
         if not (number.isascii() and number.isdigit() and pool.lease(int(number)) == name):
             continue
-        owners = [each.get("uid") for each in meta.get("ownerReferences") or () if each.get("kind") == "Node"]
-        found.append(Slot(int(number), read_lease(item), str(owners[0]) if owners else ""))
+        owners = [each["uid"] for each in meta.get("ownerReferences") or () if each["kind"] == "Node"]
+        found.append(Slot(int(number), read_lease(item), owners[0] if owners else ""))
     return sorted(found, key=lambda slot: slot.index)
 
 

@@ -20,6 +20,7 @@ from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.parse import API_VERSION, KIND
 from nodeagent.core.coordination.drain import is_blocked
 from nodeagent.core.coordination.gates import MCO
+from nodeagent.core.coordination.kube_objects import Node
 from nodeagent.core.report.redact import redact
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.phase import Phase
@@ -49,8 +50,6 @@ UNRECONCILABLE: Final = frozenset(
 # The name of an object: RFC 1123, as a path of the API has it.
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _BLANK: Final = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
-
-Object = Mapping[str, Any]
 
 
 class DaemonState(StrEnum):
@@ -82,8 +81,8 @@ class ControllerRequest:
     current_image: str = ""
 
 
-def read_request(node: Object) -> ControllerRequest:
-    notes = (node.get("metadata") or {}).get("annotations") or {}
+def read_request(node: Node) -> ControllerRequest:
+    notes = node["metadata"].get("annotations") or {}
     return ControllerRequest(
         desired=notes.get(DESIRED, ""),
         image=notes.get(DESIRED_IMAGE, ""),
@@ -104,13 +103,13 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def source_of(found: Object) -> ConfigSource:
+def source_of(found: Mapping[str, Any]) -> ConfigSource:
     """Return a MachineConfig of the API server as the store keeps it: the spec, and no metadata but the name.
 
     So a config has the same digest in both API groups, with any annotations.
     """
+    name = str(found["metadata"]["name"])
     extra = {key: value for key, value in found.items() if key not in ("metadata", "status")}
-    name = str((found.get("metadata") or {}).get("name", ""))
     document = {**extra, "apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}}
     # The digest is of the text, and the API server does not promise an order of keys.
     text = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()

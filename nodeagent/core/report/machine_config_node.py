@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from nodeagent.core.coordination.kube_objects import Condition, ConfigVersions, MachineConfigNodeStatus
 from nodeagent.core.report.handshake import DaemonState, annotations_for, clean, is_name
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.phase import Phase
@@ -89,17 +90,17 @@ def progress_of(status: Status) -> UpdateProgress | None:
     )
 
 
-def changed_status(progress: UpdateProgress, there: Mapping[str, Any], now: str) -> dict[str, Any] | None:
+def changed_status(
+    progress: UpdateProgress, there: MachineConfigNodeStatus, now: str
+) -> MachineConfigNodeStatus | None:
     """Return the status to write over ``there``, None if it is right. ``now`` is RFC 3339 in seconds."""
-    known = [entry for entry in there.get("conditions") or () if isinstance(entry, Mapping)]
-    before = {str(entry.get("type")): entry for entry in known}
-    conditions: dict[str, Mapping[str, Any]] = dict(before)
+    before = {entry["type"]: entry for entry in there.get("conditions") or ()}
+    conditions = dict(before)
     for kind, state in _states(progress, before).items():
         old = before.get(kind)
         message = _message(progress, kind, state)
-        if old is None or old.get("status") != state or (kind == DEGRADED and old.get("message") != message):
-            same = old is not None and old.get("status") == state
-            since = old["lastTransitionTime"] if old is not None and same else now
+        if old is None or old["status"] != state or (kind == DEGRADED and old.get("message") != message):
+            since = (old.get("lastTransitionTime") or now) if old is not None and old["status"] == state else now
             reason = _reason(progress, kind, state)
             conditions[kind] = {
                 "type": kind,
@@ -114,7 +115,7 @@ def changed_status(progress: UpdateProgress, there: Mapping[str, Any], now: str)
     return {"conditions": list(conditions.values()), **({"configVersion": versions} if versions else {})}
 
 
-def _states(progress: UpdateProgress, before: Mapping[str, Mapping[str, Any]]) -> Mapping[str, str]:
+def _states(progress: UpdateProgress, before: Mapping[str, Condition]) -> Mapping[str, str]:
     if progress.phase is Phase.DEGRADED:
         # The steps stay as they were: they show where it failed.
         return {UPDATED: NOT_REACHED, DEGRADED: DONE}
@@ -127,7 +128,7 @@ def _states(progress: UpdateProgress, before: Mapping[str, Mapping[str, Any]]) -
             if progress.phase is Phase.RELEASING:
                 states[UNCORDONED] = UNDER_WAY
         # This process does not know what its predecessor did before the boot; the object does.
-        rebooted = before.get(REBOOTED, {}).get("status") in (DONE, UNDER_WAY)
+        rebooted = REBOOTED in before and before[REBOOTED]["status"] in (DONE, UNDER_WAY)
         if rebooted and progress.phase in (Phase.VERIFYING, Phase.RELEASING):
             states[REBOOTED] = DONE
     if any(part in before for part in APPLIED_PARTS):
@@ -136,8 +137,8 @@ def _states(progress: UpdateProgress, before: Mapping[str, Mapping[str, Any]]) -
     return states
 
 
-def _versions(progress: UpdateProgress, there: Mapping[str, Any]) -> Mapping[str, Any]:
-    versions = dict(there)
+def _versions(progress: UpdateProgress, there: ConfigVersions) -> ConfigVersions:
+    versions = there.copy()
     # The names of local configs need not be names of objects. Those are left out, or the API server would refuse all.
     if is_name(progress.desired):
         versions["desired"] = progress.desired

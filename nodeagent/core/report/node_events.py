@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.coordination.drain import Remaining, is_blocked
+from nodeagent.core.coordination.kube_objects import Condition
 from nodeagent.core.coordination.maintenance import Maintenance, MaintenanceState
 from nodeagent.core.report.status import Status
 from nodeagent.core.update import events
@@ -80,15 +81,13 @@ def conditions(state: NodeState) -> Sequence[Mapping[str, str]]:
     ]
 
 
-def differing(
-    wanted: Sequence[Mapping[str, str]], there: Sequence[Mapping[str, Any]], now: str
-) -> list[dict[str, str]]:
+def differing(wanted: Sequence[Mapping[str, str]], there: Sequence[Condition], now: str) -> list[dict[str, str]]:
     """Return the entries to write, which are those that differ.
 
     ``now`` is RFC 3339 in seconds. The time of the last transition remains if only texts changed. Conditions that were
     never true are not written.
     """
-    known = {entry.get("type"): entry for entry in there}
+    known = {entry["type"]: entry for entry in there}
     found = []
     for entry in wanted:
         old = known.get(entry["type"])
@@ -96,8 +95,7 @@ def differing(
             continue
         if old is not None and all(old.get(key) == value for key, value in entry.items()):
             continue
-        same = old is not None and old.get("status") == entry["status"]
-        since = str(old.get("lastTransitionTime") or now) if old is not None and same else now
+        since = (old.get("lastTransitionTime") or now) if old is not None and old["status"] == entry["status"] else now
         found.append({**entry, "lastTransitionTime": since, "lastHeartbeatTime": now})
     return found
 

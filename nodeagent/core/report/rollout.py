@@ -14,6 +14,14 @@ from enum import StrEnum
 from typing import Any, Final
 
 from nodeagent.core.coordination.gates import Gate, maintenance_gates, node_gates
+from nodeagent.core.coordination.kube_objects import (
+    Lease,
+    MachineConfigPool,
+    Node,
+    NodeMaintenance,
+    Rule,
+    Selector,
+)
 from nodeagent.core.coordination.lease import read_lease
 from nodeagent.core.coordination.maintenance import is_maintenance
 from nodeagent.core.report.handshake import ControllerRequest, DaemonState, clean, read_request
@@ -26,8 +34,6 @@ ROLE: Final = "node-role.kubernetes.io/"
 CONTROL_PLANE: Final = ("control-plane", "master")
 # Name of the lease holder during an update.
 HOLDER: Final = "nodeagent"
-
-Object = Mapping[str, Any]
 
 
 class NodeProgress(StrEnum):
@@ -47,10 +53,10 @@ class ClusterObjects:
     since the epoch, None if it sent none.
     """
 
-    nodes: Sequence[Object]
-    pools: Sequence[Object] = ()
-    leases: Mapping[str, Object] = field(default_factory=dict)
-    maintenances: Sequence[Object] = ()
+    nodes: Sequence[Node]
+    pools: Sequence[MachineConfigPool] = ()
+    leases: Mapping[str, Lease] = field(default_factory=dict)
+    maintenances: Sequence[NodeMaintenance] = ()
     images: Mapping[str, str] | None = None
     now: float | None = None
 
@@ -155,38 +161,38 @@ def _pool(name: str, members: Iterable[NodeRollout]) -> PoolRollout:
     return PoolRollout(name, targets.pop() if len(targets) == 1 else "", paused=False, troubles=(), members=found)
 
 
-def _name(found: Object) -> str:
-    return str((found.get("metadata") or {}).get("name", ""))
+def _name(found: Node | MachineConfigPool) -> str:
+    return found["metadata"]["name"]
 
 
-def _target(pool: Object) -> str:
-    return str(((pool.get("spec") or {}).get("configuration") or {}).get("name") or "")
+def _target(pool: MachineConfigPool) -> str:
+    return ((pool.get("spec") or {}).get("configuration") or {}).get("name") or ""
 
 
-def _troubles(pool: Object, images: Mapping[str, str]) -> Sequence[str]:
-    meta, status = pool.get("metadata") or {}, pool.get("status") or {}
+def _troubles(pool: MachineConfigPool, images: Mapping[str, str]) -> Sequence[str]:
+    meta, status = pool["metadata"], pool.get("status") or {}
     found = []
     if not _target(pool):
         found.append("no config has been rendered for it yet")
     # Until then its target may be the config of before.
-    if int(status.get("observedGeneration") or 0) < int(meta.get("generation") or 0):
+    if (status.get("observedGeneration") or 0) < (meta.get("generation") or 0):
         found.append("its controller has not observed its newest version yet")
     if images.get(_name(pool)) == "":
         found.append("its image has not been built yet")
     broken = [
         condition.get("message") or condition.get("reason")
         for condition in status.get("conditions") or ()
-        if condition.get("type") == "RenderDegraded" and condition.get("status") == "True"
+        if condition["type"] == "RenderDegraded" and condition["status"] == "True"
     ]
     found += [clean(f"its config cannot be rendered: {why}") for why in broken]
     return found
 
 
-def _labels(node: Object) -> Mapping[str, str]:
-    return (node.get("metadata") or {}).get("labels") or {}
+def _labels(node: Node) -> Mapping[str, str]:
+    return node["metadata"].get("labels") or {}
 
 
-def _pool_of(node: Object, pools: Sequence[Object]) -> str | None:
+def _pool_of(node: Node, pools: Sequence[MachineConfigPool]) -> str | None:
     """Return the pool as the machine-config-operator decides. A node of two custom pools, of which ``arbiter`` is one,
     belongs to none: neither gives it a config."""
     labels = _labels(node)
@@ -203,22 +209,21 @@ def _pool_of(node: Object, pools: Sequence[Object]) -> str | None:
     return None
 
 
-def _selects(selector: Object, labels: Mapping[str, str]) -> bool:
-    exact: Mapping[str, str] = selector.get("matchLabels") or {}
-    rules: Sequence[Object] = selector.get("matchExpressions") or ()
+def _selects(selector: Selector, labels: Mapping[str, str]) -> bool:
+    exact, rules = selector.get("matchLabels") or {}, selector.get("matchExpressions") or ()
     # In Kubernetes an empty selector matches every object. The machine-config-operator lets it match none.
     if not exact and not rules:
         return False
     return all(labels.get(key) == value for key, value in exact.items()) and all(_rule(rule, labels) for rule in rules)
 
 
-def _rule(rule: Object, labels: Mapping[str, str]) -> bool:
-    key, values = rule.get("key"), rule.get("values") or ()
+def _rule(rule: Rule, labels: Mapping[str, str]) -> bool:
+    key, values = rule.get("key") or "", rule.get("values") or ()
     match rule.get("operator"):
         case "In":
-            return labels.get(str(key)) in values
+            return labels.get(key) in values
         case "NotIn":
-            return labels.get(str(key)) not in values
+            return labels.get(key) not in values
         case "Exists":
             return key in labels
         case "DoesNotExist":
@@ -228,7 +233,7 @@ def _rule(rule: Object, labels: Mapping[str, str]) -> bool:
             return False
 
 
-def _group(node: Object) -> str:
+def _group(node: Node) -> str:
     labels = _labels(node)
     if named := labels.get(POOL_LABEL):
         return named
@@ -240,7 +245,7 @@ def _group(node: Object) -> str:
     return next((role for role in roles if role != "worker"), "worker")
 
 
-def _member(node: Object, target: str, objects: ClusterObjects) -> NodeRollout:
+def _member(node: Node, target: str, objects: ClusterObjects) -> NodeRollout:
     request = read_request(node)
     return NodeRollout(
         name=_name(node),
@@ -254,7 +259,7 @@ def _member(node: Object, target: str, objects: ClusterObjects) -> NodeRollout:
     )
 
 
-def _pool_member(node: Object, pool: str, target: str, objects: ClusterObjects) -> NodeRollout:
+def _pool_member(node: Node, pool: str, target: str, objects: ClusterObjects) -> NodeRollout:
     """Return a node of a MachineConfigPool: the image counts too, and a missing desired config is a flag."""
     member, request = _member(node, target, objects), read_request(node)
     if (
@@ -300,17 +305,17 @@ def _progress(request: ControllerRequest, target: str) -> NodeProgress:
     return NodeProgress.UPDATING if request.state else NodeProgress.PENDING
 
 
-def _flags(node: Object, request: ControllerRequest, objects: ClusterObjects) -> Sequence[Gate]:
+def _flags(node: Node, request: ControllerRequest, objects: ClusterObjects) -> Sequence[Gate]:
     """Return the actors that block a disruption of this node, without the update itself."""
     name = _name(node)
     # The annotations of its controller are the update itself, and no other actor.
     found = [*node_gates(node, controls_node=True), *maintenance_gates(name, objects.maintenances)]
-    notes = (node.get("metadata") or {}).get("annotations") or {}
+    notes = node["metadata"].get("annotations") or {}
     if request.cordoned and CORDONED_BY not in notes and not request.drain.startswith("drain-"):
         found.append(Gate(Reason.CORDONED, "the node is cordoned, and not by an update"))
     for condition in (node.get("status") or {}).get("conditions") or ():
-        kind, why = condition.get("type"), condition.get("message") or condition.get("reason") or ""
-        if kind not in ("MaintenancePlanned", "MaintenanceInProgress") or condition.get("status") != "True":
+        kind, why = condition["type"], condition.get("message") or condition.get("reason") or ""
+        if kind not in ("MaintenancePlanned", "MaintenanceInProgress") or condition["status"] != "True":
             continue
         # An agent in the queue sets it itself.
         if condition.get("reason") != "UpdateRequested":
@@ -321,7 +326,7 @@ def _flags(node: Object, request: ControllerRequest, objects: ClusterObjects) ->
     return sorted(set(found))
 
 
-def _held(data: Object | None, now: float | None) -> Gate | None:
+def _held(data: Lease | None, now: float | None) -> Gate | None:
     if data is None:
         return None
     lease = read_lease(data)

@@ -39,6 +39,7 @@ def pem() -> bytes:
 def signing_request(pem: bytes, node: str = NODE, by: Mapping[str, Any] = JOIN, **spec: Any) -> dict[str, Any]:
     found = request_object(request_name(node, pem), pem)
     found["spec"] |= {**by, **spec}
+    found["metadata"] |= {"uid": "u", "resourceVersion": "1"}
     return found
 
 

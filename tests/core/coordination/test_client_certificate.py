@@ -53,7 +53,7 @@ def test_a_chain_without_its_comments() -> None:
     ("answer", "reason"),
     [
         ({"status": {"conditions": [{"type": "Denied", "message": "not ours"}]}}, "CertificateDenied"),
-        ({"status": {"conditions": ["x", {"type": "Failed"}]}}, "CertificateFailed"),
+        ({"status": {"conditions": [{"type": "Failed"}]}}, "CertificateFailed"),
         ({"status": {"certificate": "%%%"}}, "CertificateFailed"),
         ({"status": {"certificate": "Zürich"}}, "CertificateFailed"),
         (certificate("no certificate"), "CertificateFailed"),

@@ -32,7 +32,6 @@ def node(*taints: str, labels: Any = None, annotations: Any = None, **meta: Any)
     ("what", "reasons"),
     [
         (node(), []),
-        ({}, []),
         (node("node.kubernetes.io/unschedulable"), []),
         (node(deletionTimestamp="T"), ["NodeLeaving"]),
         (node("ToBeDeletedByClusterAutoscaler"), ["NodeLeaving"]),

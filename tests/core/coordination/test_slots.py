@@ -31,7 +31,7 @@ def test_there_are_never_more_holders_than_slots(count: int, held: set[int], fir
 
 def test_what_is_a_slot_of_the_pool() -> None:
     pool, other = SlotPool("workers", SlotKind.STAGE, 2), SlotPool("workers-1", SlotKind.STAGE, 2)
-    items = [item(pool, 10), item(pool, 2), item(other, 0), {"metadata": {"name": "slot-stage-workers-01"}}, {}]
+    items = [item(pool, 10), item(pool, 2), item(other, 0), {"metadata": {"name": "slot-stage-workers-01"}}]
     assert [slot.index for slot in read_slots(pool, items)] == [2, 10]
 
 

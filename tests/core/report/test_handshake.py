@@ -49,7 +49,7 @@ def noted(*, unschedulable: bool = False, **notes: str) -> ControllerRequest:
     return read_request({"metadata": found, "spec": {"unschedulable": unschedulable}})
 
 
-@pytest.mark.parametrize("found", [{}, {"metadata": {}}, {"metadata": {"annotations": None}, "spec": None}])
+@pytest.mark.parametrize("found", [{"metadata": {}}, {"metadata": {"annotations": None}, "spec": None}])
 def test_a_node_without_annotations_orders_nothing(found: dict[str, Any]) -> None:
     assert read_request(found) == ControllerRequest()
 

@@ -34,13 +34,15 @@ def node(
     values = {"currentConfig": current, "desiredConfig": current if desired is None else desired, "state": state}
     annotations = {MCO + key: value for key, value in values.items() if value} | (notes or {})
     all_labels = {ROLE + role: "" for role in roles} | (labels or {})
-    return {"metadata": {"name": name, "labels": all_labels, "annotations": annotations}, "spec": spec}
+    about = {"name": name, "uid": name, "resourceVersion": "1", "labels": all_labels, "annotations": annotations}
+    return {"metadata": about, "spec": spec}
 
 
 def pool(name: str, target: str = A, **spec: Any) -> dict[str, Any]:
     selector = {"matchLabels": {ROLE + name: ""}}
     wanted = {"configuration": {"name": target}, "nodeSelector": selector, **spec}
-    return {"metadata": {"name": name, "generation": 2}, "spec": wanted, "status": {"observedGeneration": 2}}
+    about = {"name": name, "uid": name, "resourceVersion": "1", "generation": 2}
+    return {"metadata": about, "spec": wanted, "status": {"observedGeneration": 2}}
 
 
 def only(fleet: Rollout) -> NodeRollout:
@@ -151,7 +153,10 @@ def test_a_pool_whose_target_is_not_certain_is_not_complete(change: dict[str, An
 
 
 def test_a_condition_that_is_false_is_no_trouble() -> None:
-    fine = {**pool("worker"), "status": {"observedGeneration": 2, "conditions": [{"type": "RenderDegraded"}]}}
+    fine = {
+        **pool("worker"),
+        "status": {"observedGeneration": 2, "conditions": [{"type": "RenderDegraded", "status": "False"}]},
+    }
     assert rollout_of(ClusterObjects([node("n")], [fine])).complete
 
 
@@ -238,7 +243,8 @@ def test_without_pools_nodes_are_grouped_and_each_has_its_own_target() -> None:
 def lease(holder: str, renewed: str = "2026-01-01T00:00:00.000000Z", seconds: int = 60, **notes: str) -> dict[str, Any]:
     annotations = {f"nodeagent.org/{key}": value for key, value in notes.items()}
     spec = {"holderIdentity": holder, "leaseDurationSeconds": seconds, "renewTime": renewed}
-    return {"metadata": {"name": "node-n", "annotations": annotations}, "spec": spec}
+    about = {"name": "node-n", "uid": "u", "resourceVersion": "1", "annotations": annotations}
+    return {"metadata": about, "spec": spec}
 
 
 NOW = 1767225600.0  # 2026-01-01T00:00:00Z

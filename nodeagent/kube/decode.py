@@ -1,0 +1,34 @@
+"""Decode the answers of an API server to the types of ``core/coordination/kube_objects.py``.
+
+An answer of another form is a fault of the server, or of what is in front of it, so it is treated as an outage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from nodeagent.core.coordination.kube_objects import Status
+from nodeagent.kube.errors import ServerFault
+
+T = TypeVar("T")
+
+
+def decoded(kind: type[T], answer: object, what: str) -> T:
+    """Return the fields of ``kind``. ``what`` is the request. Raises ``ServerFault``."""
+    try:
+        return msgspec.convert(answer, kind)
+    except msgspec.ValidationError as error:
+        # The error names the path and the types, and never a value.
+        raise ServerFault(f"{what}: the answer is not an object of the API: {error}") from None
+
+
+def status_of(answer: Mapping[str, Any]) -> Status:
+    """Return the details of a refusal. A gateway answers in a form of its own, of which the message counts at most."""
+    try:
+        return msgspec.convert(answer, Status)
+    except msgspec.ValidationError:
+        message = answer.get("message")
+        return {"message": message} if isinstance(message, str) else {}
