@@ -51,12 +51,15 @@ class Api:
         if request.target.endswith("/selfsubjectreviews"):
             return Answer(201, {"status": {"userInfo": {"username": self.user, "groups": ["nodeagent"]}}})
         if request.method == "POST":
+            request.body["metadata"] |= {"uid": "u", "resourceVersion": "1"}
             return Answer(201, self.requests.setdefault(request.body["metadata"]["name"], request.body))
         found = self.requests.get(request.target.rsplit("/", 1)[1])
         if found is None:
             return Answer(404, {"kind": "Status"})
         if self.denied:
-            return Answer(body={**found, "status": {"conditions": [{"type": "Denied", "message": "not ours"}]}})
+            return Answer(
+                body={**found, "status": {"conditions": [{"type": "Denied", "status": "True", "message": "not ours"}]}}
+            )
         if not self.signs:
             return Answer(body=found)
         signed = self.signer.sign(base64.b64decode(found["spec"]["request"]))
