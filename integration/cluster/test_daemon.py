@@ -62,7 +62,7 @@ class Running(Scene):
 async def running(settings: Settings, address: str) -> AsyncIterator[Client]:
     """The daemon, from its start to its end."""
     motd = f"{settings.state_dir}/motd"
-    life = asyncio.create_task(daemon.run(settings, Notifier(), motd=motd))
+    life = asyncio.create_task(daemon.run(settings, Notifier(), motd=motd, under_way=f"{motd}.held"))
     try:
         async with Bus(address) as bus:
             client = Client(bus)

@@ -57,8 +57,9 @@ from nodeagent.host.systemd import Systemd
 from nodeagent.host.users import HostUsers
 from nodeagent.host.view import read_view
 from nodeagent.reasons import Reason
-from nodeagent.settings.check import check_consistency, load_zone, window_schedule
+from nodeagent.settings.check import load_zone, window_schedule
 from nodeagent.settings.cluster import ClusterSettings, DrainSettings, SlotSettings
+from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.schema import Settings
 
 if TYPE_CHECKING:

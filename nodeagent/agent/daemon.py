@@ -29,6 +29,8 @@ from nodeagent.agent.report.kubernetes import ClusterReporter
 from nodeagent.agent.report.metrics import Metrics
 from nodeagent.agent.report.motd import MOTD, MotdFile
 from nodeagent.agent.report.report import first_status
+from nodeagent.agent.report.under_way import PATH as UNDER_WAY
+from nodeagent.agent.report.under_way import UnderWayFile
 from nodeagent.agent.supervise import SoftRebootWatch, keep_running, run_until, stop_signals, watchdog
 from nodeagent.agent.update.outcomes import bug
 from nodeagent.agent.update.preflight import Desired, Preflight, read_source
@@ -236,6 +238,7 @@ async def run(
     error: InvalidInput | None = None,
     read: Callable[[], FoundSettings] = read_settings,
     motd: str = MOTD,
+    under_way: str = UNDER_WAY,
 ) -> None:
     """Run until SIGTERM. With ``error``, ``settings`` are the readable part of invalid ones; ``read`` reads them again.
 
@@ -259,7 +262,7 @@ async def run(
                         await held.show(fault)
                     else:
                         await held.close()
-                        await _live(daemon, bus, notifier, stop, MotdFile(motd))
+                        await _live(daemon, bus, notifier, stop, MotdFile(motd), under_way)
                         return
                 # The adapters are closed before the wait, so that a repaired store or bus is opened from the start.
                 await held.wait(stop)
@@ -290,14 +293,16 @@ async def _build(found: FoundSettings, bus: Bus, stack: AsyncExitStack, read: Ca
     return daemon
 
 
-async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Event, motd: MotdFile) -> None:
+async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Event, motd: MotdFile, held: str) -> None:
     daemon.stop = stop
+    under_way = UnderWayFile(daemon.ports.files, held)
     report, cluster = daemon.report, daemon.adapters.cluster
     # The sinks come before the bus is served, so that none misses an event that a first call causes.
     report.add(to_notify(notifier.status))
     report.add(daemon.metrics.sink)
     report.add(motd.sink)
     report.add(daemon.drift.sink)
+    report.add(under_way.sink)
     async with serve(bus, report, lambda: daemon.api, daemon.api.reload):
         report.emit(DaemonStarted(__version__))
         # Only now, because units that are ordered after the agent may call it on the bus.
@@ -314,6 +319,7 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
             ("the etcd member", daemon.etcd_member.run),
             ("metrics", daemon.metrics.run),
             ("the message of the day", motd.run),
+            ("the file for a boot without an agent", under_way.run),
             ("the watch for drift", daemon.drift.run),
         ]
         if daemon.ports.os is not None:

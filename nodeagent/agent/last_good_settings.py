@@ -18,7 +18,8 @@ from nodeagent.agent.report.report import Report
 from nodeagent.core.config.text import plain_json
 from nodeagent.core.update.ports.store import Notes
 from nodeagent.errors import AgentError, InvalidInput
-from nodeagent.settings.check import check_consistency, valid_values
+from nodeagent.settings.check import valid_values
+from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.load import DIRECTORIES, load, salvage
 from nodeagent.settings.schema import Settings, flatten
 
@@ -38,7 +39,7 @@ def read_settings(directories: Sequence[str | Path] = DIRECTORIES) -> FoundSetti
     """Read and check the settings on the disk. Blocks. Logs a warning for each key that is no longer a setting."""
     try:
         loaded = load(directories)
-        check_consistency(loaded.settings)
+        check_consistency(loaded.settings, loaded.origins)
     except InvalidInput as error:
         return FoundSettings(salvage(directories), error)
     for problem in loaded.warnings:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,8 @@ from nodeagent.domains import default_policy, with_rules
 from nodeagent.domains.nodeagent import SETTINGS
 from nodeagent.errors import AgentError, InvalidInput, Problem
 from nodeagent.host.policy_files import read_policy_files
-from nodeagent.settings.check import check_consistency, check_values
+from nodeagent.settings.check import check_values
+from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.load import DIRECTORIES, Fragment, find, merge, parse_fragment, read
 from nodeagent.settings.schema import Settings
 
@@ -79,19 +80,29 @@ class OwnConfig:
             except InvalidInput as error:
                 problems += error.problems
         try:
-            settings = check_values(merge(fragment for _, fragment in sorted(fragments.items())))
-            check_consistency(settings)
+            merged = merge(fragment for _, fragment in sorted(fragments.items()))
+            settings = check_values(merged)
         except InvalidInput as error:
             # The settings may have been invalid already: only problems in files of this config count.
-            wrong = error.problems or [Problem(f"{SETTINGS}/{name}", error.message) for name in sorted(wants)[:1]]
-            # The path of a problem is that of the file, with ":" and the line.
-            named = [(each, each.path.rpartition("/")[2].partition(":")[0]) for each in wrong]
-            problems += [each for each, file in named if each.path.startswith(f"{SETTINGS}/") and file in wants]
+            yield from (*problems, *_among(wants, error.problems))
+            return
+        try:
+            check_consistency(settings, {key: value.where for key, value in merged.items()})
+        except InvalidInput as error:
+            # A file that leaves may uncover the other half of a contradiction, which this config causes as well.
+            first = [Problem(f"{SETTINGS}/{name}", error.message) for name in sorted(wants)[:1]]
+            problems += _among(wants, error.problems) or first
         else:
             for name in _KEPT:
                 if not problems and getattr(settings, name) != getattr(self.settings, name):
                     problems.append(Problem(SETTINGS, f"{name} cannot be changed by a config"))
         yield from problems
+
+
+def _among(names: Collection[str], problems: Iterable[Problem]) -> list[Problem]:
+    """Return the problems in the settings files ``names``. The path of one has ":" and the line behind the file."""
+    named = [(each, each.path.rpartition("/")[2].partition(":")[0]) for each in problems]
+    return [each for each, file in named if each.path.startswith(f"{SETTINGS}/") and file in names]
 
 
 def _fragments(config: MachineConfig) -> dict[str, bytes]:

@@ -123,12 +123,12 @@ async def _known(fact: Fact) -> Fact:
 
 def _settings() -> tuple[Settings, SelfCheck]:
     """Return the settings of the host, or the defaults beside a check that failed."""
-    from nodeagent.settings.check import check_consistency
+    from nodeagent.settings.consistency import check_consistency
     from nodeagent.settings.load import load
 
     try:
         loaded = load()
-        check_consistency(loaded.settings)
+        check_consistency(loaded.settings, loaded.origins)
     except InvalidInput as error:
         return Settings(), failed("settings", full_text(error, 1), "nodeagent settings check")
     return loaded.settings, ok("settings", f"valid, from {len(loaded.files)} files")

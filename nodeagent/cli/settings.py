@@ -81,7 +81,7 @@ def check(*, as_json: bool) -> int:
 def _checked_files() -> list[dict[str, Any]]:
     """Check the settings first: they have the paths of the other files."""
     from nodeagent.settings import schema
-    from nodeagent.settings.check import check_consistency
+    from nodeagent.settings.consistency import check_consistency
     from nodeagent.settings.load import load
 
     try:
@@ -92,10 +92,10 @@ def _checked_files() -> list[dict[str, Any]]:
     values = loaded.settings
     contradictions: list[Problem] = []
     try:
-        check_consistency(values)
+        check_consistency(values, loaded.origins)
     except InvalidInput as error:
         # It prevents a start of the daemon although each setting is valid.
-        contradictions.append(Problem("settings", error.message))
+        contradictions += error.problems or [Problem("settings", error.message)]
     files = [_result("settings", contradictions, notes=loaded.warnings)]
     if values.policy:
         # A file that an admin named must exist. The one of the default need not.

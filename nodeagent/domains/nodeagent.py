@@ -12,13 +12,12 @@ from typing import Final
 
 from nodeagent.core.config.file_tree import RegularFile, SymbolicLink, expand
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.units import OWN_UNIT
 from nodeagent.core.plan.domain import Domain
 from nodeagent.core.plan.policy import DAEMON_RELOAD, NONE, reload, restart
 from nodeagent.core.plan.sides import Sides
 from nodeagent.core.update.ports.checks import CheckStage
-from nodeagent.core.validate.unit_file import assignments
+from nodeagent.domains import own_units
 from nodeagent.errors import Problem
 
 CHECKS: Final = "/etc/nodeagent/checks"
@@ -27,41 +26,12 @@ POLICY: Final = "/etc/nodeagent/policy.yaml"
 POLICY_DIR: Final = "/etc/nodeagent/policy.d"
 BUS_NAME: Final = "org.nodeagent.Agent1"
 
-# Units that the agent needs to start or to be reached.
-ESSENTIAL: Final = frozenset(
-    {
-        OWN_UNIT,
-        "basic.target",
-        "dbus-broker.service",
-        "dbus-daemon.service",
-        "dbus.service",
-        "dbus.socket",
-        "default.target",
-        "local-fs.target",
-        "multi-user.target",
-        "sockets.target",
-        "sysinit.target",
-    }
-)
-
 # Names that nodeagent owns or calls as root.
 _NEEDED_NAMES: Final = (BUS_NAME, "org.freedesktop.DBus", "org.freedesktop.login1", "org.freedesktop.systemd1")
 # Attributes of a rule that choose no particular service, path or member: dbus-daemon(1).
 _NOT_PARTICULAR: Final = frozenset({"log", "max_fds", "min_fds", "receive_type", "send_broadcast", "send_type"})
-_BUS_PROGRAMS: Final = frozenset({"dbus-broker", "dbus-broker-launch", "dbus-daemon"})
-_BUS_SOCKETS: Final = frozenset({"/run/dbus/system_bus_socket", "/var/run/dbus/system_bus_socket"})
 _BUS_DIRS: Final = ("/etc/dbus-1/system.d/", "/etc/dbus-1/system.conf", "/etc/dbus-1/system-local.conf")
-# A drop-in in service.d applies to every service: systemd.unit(5).
-_DROPIN_DIRS: Final = (f"{UNIT_DIR}/{OWN_UNIT}.d/", f"{UNIT_DIR}/service.d/")
-# Drop-ins of a whole type, with a unit of it that nodeagent needs.
-_OTHER_DROPINS: Final = {
-    **{f"{UNIT_DIR}/{unit}.d": unit for unit in ESSENTIAL - {OWN_UNIT}},
-    f"{UNIT_DIR}/socket.d": "dbus.socket",
-    f"{UNIT_DIR}/target.d": "basic.target",
-}
 _POLKIT_ACTIONS: Final = "/etc/polkit-1/actions"
-_COMMAND: Final = "nodeagent daemon"
-_Check = Callable[[RegularFile | SymbolicLink], Iterator[str]]
 
 
 class NodeagentDomain(Domain):
@@ -94,31 +64,22 @@ def _problems_of(old: MachineConfig, new: MachineConfig) -> Iterator[Problem]:
     """
     had = expand(old)
     for path, node in expand(new).items():
-        if had.get(path) == node:
-            continue
-        check = _check_of(path)
-        if check is not None:
-            yield from (Problem(path, message) for message in check(node))
+        if had.get(path) != node:
+            yield from (Problem(path, message) for check in _checks_of(path) for message in check(node))
+    for token in new.kernel_arguments:
+        if token not in old.kernel_arguments and (message := own_units.kernel_argument(token)):
+            yield Problem("spec.kernelArguments", f"{token} {message}")
 
 
-def _check_of(path: str) -> _Check | None:
+def _checks_of(path: str) -> Iterator[own_units.Check]:
     directory, _, name = path.rpartition("/")
     if path.startswith(f"{CHECKS}/"):
-        return partial(_admin_check, directory)
-    if directory == UNIT_DIR and name == OWN_UNIT:
-        return partial(_whole_unit, _own_dropin, "ExecStart", f"/usr/bin/{_COMMAND}")
-    if directory == UNIT_DIR and name in ESSENTIAL:
-        needed = {"service": "ExecStart", "socket": "ListenStream"}.get(name.rpartition(".")[2], "")
-        return partial(_whole_unit, partial(_essential_dropin, name, whole=True), needed, "")
-    if directory in _OTHER_DROPINS and name.endswith(".conf"):
-        return partial(_essential_dropin, _OTHER_DROPINS[directory])
+        yield partial(_admin_check, directory)
     if directory == _POLKIT_ACTIONS and name.endswith(".policy"):
-        return _polkit_policy
-    if path.startswith(_DROPIN_DIRS) and name.endswith(".conf"):
-        return _own_dropin
-    if directory.startswith(f"{UNIT_DIR}/") and directory.endswith(".wants") and name == OWN_UNIT:
-        return _enablement
-    return _bus_policy if path.startswith(_BUS_DIRS) else None
+        yield _polkit_policy
+    if path.startswith(_BUS_DIRS):
+        yield _bus_policy
+    yield from own_units.check_of(path)
 
 
 def _admin_check(directory: str, node: RegularFile | SymbolicLink) -> Iterator[str]:
@@ -128,82 +89,6 @@ def _admin_check(directory: str, node: RegularFile | SymbolicLink) -> Iterator[s
         yield f"is in none of the directories {CHECKS}/STAGE.d/required.d and wanted.d; STAGE: {', '.join(CheckStage)}"
     elif isinstance(node, RegularFile) and (not node.mode & 0o100 or node.mode & 0o022):
         yield "must be executable, and writable for root only (mode: 493, which is 0755)"
-
-
-def _enablement(_node: RegularFile | SymbolicLink) -> Iterator[str]:
-    yield f"would replace the link that enables {OWN_UNIT}"
-
-
-def _whole_unit(lines: _Check, needed: str, value: str, node: RegularFile | SymbolicLink) -> Iterator[str]:
-    """Yield the problems of a unit by its ``lines``. It must set the key ``needed``, as to ``value``."""
-    # systemd takes a link to /dev/null and an empty file for a mask.
-    if isinstance(node, SymbolicLink) or not node.content.strip():
-        yield "would mask a unit that nodeagent needs"
-        return
-    yield from lines(node)
-    if needed and not any(key == needed and found for _, key, found in _lines(node)):
-        yield f"must have {needed}={value}"
-
-
-def _essential_dropin(name: str, node: RegularFile | SymbolicLink, *, whole: bool = False) -> Iterator[str]:
-    """Yield the lines with which the unit may not start, or not be the bus. ``whole``: it is the unit, no drop-in."""
-    if isinstance(node, SymbolicLink):
-        return
-    # Without an empty assignment, a drop-in only adds to what the unit has.
-    found: dict[str, list[str]] = {}
-    replaced = whole
-    for section, key, value in _lines(node):
-        if value and _hinders_start(section, key):
-            yield f"{key}= could keep {name} from starting"
-        elif (section, key) in (("Service", "ExecStart"), ("Socket", "ListenStream")):
-            replaced = replaced or not value
-            found[key] = [*found.get(key, ()), value] if value else []
-    commands, sockets = found.get("ExecStart"), found.get("ListenStream")
-    programs = [_program(command) for command in commands or ()]
-    if commands is not None and (not programs or not _BUS_PROGRAMS.issuperset(programs)):
-        yield f"ExecStart= of {name} must be one of {', '.join(sorted(_BUS_PROGRAMS))}"
-    if sockets == []:
-        yield f"{name} would listen nowhere"
-    elif sockets and replaced and not _BUS_SOCKETS.intersection(sockets):
-        yield f"ListenStream= of {name} must be {min(_BUS_SOCKETS)}"
-
-
-def _hinders_start(section: str, key: str) -> bool:
-    if section == "Service":
-        return key in ("ExecCondition", "ExecStartPre")
-    return section == "Unit" and (key.startswith(("Condition", "Assert")) or key in ("Requisite", "BindsTo"))
-
-
-def _own_dropin(node: RegularFile | SymbolicLink) -> Iterator[str]:
-    """Yield the lines with which the unit would not start the daemon as root on each host."""
-    if isinstance(node, SymbolicLink):
-        return
-    commands = None
-    for section, key, value in _lines(node):
-        if section == "Unit" and value and key in ("Requires", "Requisite", "BindsTo", "Conflicts"):
-            yield f"{key}= could keep {OWN_UNIT} from starting, or stop it in an update"
-        elif value and _hinders_start(section, key):
-            yield f"{key}= could keep {OWN_UNIT} from starting"
-        elif section == "Service" and value and key in ("User", "DynamicUser", "RootDirectory", "RootImage"):
-            yield f"{key}= would keep nodeagent from managing this host"
-        elif section == "Service" and key == "ExecStart":
-            # An empty assignment clears the commands before it, as systemd does.
-            commands = [*(commands or ()), value] if value else []
-    if commands is not None and (not commands or any(not _is_daemon(command) for command in commands)):
-        yield f"ExecStart= must be /usr/bin/{_COMMAND}"
-
-
-def _is_daemon(command: str) -> bool:
-    return f"{_program(command)} {command.partition(' ')[2].strip()}" == _COMMAND
-
-
-def _program(command: str) -> str:
-    # The characters are systemd's prefixes of a command: systemd.service(5).
-    return command.lstrip("-:+!@").partition(" ")[0].rpartition("/")[2]
-
-
-def _lines(node: RegularFile) -> Iterator[tuple[str, str, str]]:
-    return assignments(node.content.decode(errors="replace"))
 
 
 def _bus_policy(node: RegularFile | SymbolicLink) -> Iterator[str]:

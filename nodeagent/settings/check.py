@@ -107,45 +107,6 @@ def find_obsolete(merged: Mapping[str, Value]) -> tuple[Problem, ...]:
     return tuple(Problem(where, f"{key} is no longer a setting and is ignored: {IGNORED[key]}") for key, where in found)
 
 
-def check_consistency(settings: Settings) -> None:
-    """Check the settings that depend on each other, and the time zone. Blocks: it reads the time zone.
-
-    Raises ``InvalidInput`` (``SettingsInvalid``, ``TimeZoneUnknown``).
-    """
-    cluster, slots = settings.cluster, settings.slots
-    # Which of two identities the agent has must not depend on an order in the code.
-    if cluster.kubeconfig and cluster.service_account:
-        raise _contradiction("set cluster.kubeconfig or cluster.service_account, not both")
-    if cluster.source == "cluster" and not cluster.configured:
-        raise _contradiction("cluster.source: cluster needs a cluster (cluster.kubeconfig or cluster.service_account)")
-    if slots.pool and not cluster.configured:
-        raise _contradiction("slots.pool needs a cluster (cluster.kubeconfig); without one there is slots.fleetlock")
-    if slots.pause and not slots.pool:
-        raise _contradiction("slots.pause needs slots.pool: a FleetLock server knows no pause")
-    if slots.order or slots.halt_degraded:
-        if not (slots.pool and cluster.source == "cluster"):
-            # Otherwise the agents do not report on their Nodes what they run.
-            raise _contradiction("slots.order and slots.halt_degraded need slots.pool and cluster.source: cluster")
-        if slots.halt_degraded and not slots.pause:
-            raise _contradiction("slots.halt_degraded needs slots.pause: a node may report after it released its slot")
-    # Two counts of the same nodes could each wait for the other.
-    if slots.fleetlock and cluster.configured:
-        raise _contradiction("slots.fleetlock is for hosts without a cluster; in one there is slots.pool")
-    drain = settings.drain
-    if drain.lead_time >= drain.timeout:
-        raise _contradiction("drain.lead_time is part of drain.timeout, so it must be less")
-    if cluster.source == "cluster" and drain.by != "self" and (drain.lead_time or drain.first or drain.last):
-        # A machine-config-controller has an order of its own, which would silently replace this one.
-        raise _contradiction("drain.lead_time, drain.first and drain.last need drain.by: self")
-    if settings.alerts.token_file and not settings.alerts.url.startswith("https:"):
-        raise _contradiction("alerts.token_file needs an alerts.url with https: http would show the token to others")
-    window_schedule(settings.windows)
-
-
-def _contradiction(message: str) -> InvalidInput:
-    return InvalidInput(message, reason=Reason.SETTINGS_INVALID)
-
-
 def _converted(key: str, value: Any) -> Any:
     good = msgspec.convert(value, KEYS[key])
     if isinstance(good, float) and math.isnan(good):
@@ -200,7 +161,7 @@ def invalid(problems: Sequence[Problem]) -> InvalidInput:
     first = problems[0]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return InvalidInput(
-        f"{first.path}: {first.message}{more}",
+        ": ".join(filter(None, (first.path, first.message))) + more,
         reason=Reason.SETTINGS_INVALID,
         hint="nodeagent settings check shows every problem; nothing was changed",
         problems=problems,
@@ -217,7 +178,7 @@ def window_schedule(settings: WindowSettings) -> Schedule | None:
     try:
         named_windows(settings.open)
     except ValueError as error:
-        raise _contradiction(f"windows.open: {error}") from None
+        raise InvalidInput(f"windows.open: {error}", reason=Reason.SETTINGS_INVALID) from None
     return Schedule(parse_windows(settings.open), zone) if zone and settings.open else None
 
 

@@ -30,8 +30,9 @@ from nodeagent.host.store.store import SqliteStore
 from nodeagent.kube.cluster import Cluster
 from nodeagent.kube.mco_drain import EitherDrain
 from nodeagent.reasons import Reason
-from nodeagent.settings.check import check_consistency, window_schedule
+from nodeagent.settings.check import window_schedule
 from nodeagent.settings.cluster import ClusterSettings, DrainSettings, SlotSettings, WindowSettings
+from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.schema import Settings
 from tests.host.test_fleetlock import FleetServer, serving
 from tests.world import FakeClock, FakeLease, FakeUnit, World

@@ -82,7 +82,14 @@ class WholeDaemon:
         notifier = ReadyNotifier()
         self.notifier = notifier
         found = await asyncio.to_thread(self.read)
-        run = daemon.run(found.settings, notifier, error=found.error, read=self.read, motd=str(self.motd))
+        run = daemon.run(
+            found.settings,
+            notifier,
+            error=found.error,
+            read=self.read,
+            motd=str(self.motd),
+            under_way=f"{self.motd}.held",
+        )
         life = asyncio.create_task(run)
         ready = asyncio.create_task(notifier.is_ready.wait())
         try:

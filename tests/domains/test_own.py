@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry
-from nodeagent.domains import validate
+from nodeagent.domains import own_units, validate
 
 SYSTEM = "/etc/systemd/system"
 UNIT = f"{SYSTEM}/nodeagent.service"
@@ -93,6 +93,74 @@ def test_what_would_stop_the_agent_is_refused(path: str, content: str, words: st
         assert any(words in each for each in refusals(UnitEntry(name, contents=content)))
 
 
+def drop_in(text: str, *, unit: str = "nodeagent.service", directory: str = SYSTEM) -> tuple[str, str]:
+    return f"{directory}/{unit}.d/x.conf", text
+
+
+OTHER = "[Unit]\n{}\n[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n"
+
+
+@pytest.mark.finding(
+    "adversary-5",
+    "A config that masks, overrides or conflicts with the agent, or with the unit that reports a boot without it, is"
+    " refused at each place of systemd's search path.",
+)
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        *((f"{directory}/nodeagent.service", "") for directory in own_units.SEARCH_PATH),
+        *((f"{directory}/dbus.socket", "") for directory in own_units.SEARCH_PATH),
+        *((f"{directory}/nodeagent-absent.timer", "") for directory in own_units.SEARCH_PATH),
+        *(
+            drop_in("[Service]\nExecStart=\nExecStart=/bin/false\n", directory=directory)
+            for directory in own_units.SEARCH_PATH
+        ),
+        ("/etc/systemd/system.attached/nodeagent.service", "[Service]\nExecStart=/bin/true\n"),
+        drop_in("[Unit]\nConditionHost=x\n", unit="service", directory="/etc/systemd/system.control"),
+        drop_in("[Unit]\nConditionHost=x\n", unit="timer"),
+        drop_in("[Unit]\nConditionHost=x\n", unit="nodeagent-.service"),
+        drop_in("[Unit]\nConditionHost=x\n", unit="nodeagent-absent.service", directory="/run/systemd/system"),
+        drop_in("[Timer]\nOnActiveSec=\n", unit="nodeagent-absent.timer"),
+        (f"{SYSTEM}/other.service", OTHER.format("Conflicts=a.service nodeagent.service")),
+        ("/usr/local/lib/systemd/system/other.service", OTHER.format("Conflicts=nodeagent.service")),
+        ("/etc/systemd/system.control/other.service", OTHER.format("PropagatesStopTo=nodeagent.service")),
+        drop_in("[Unit]\nConflicts=nodeagent.service\n", unit="sshd.service"),
+        drop_in("[Unit]\nConflicts=nodeagent-absent.timer\n", unit="sshd.service"),
+        drop_in("[Unit]\nConflicts=dbus.socket\n", unit="service"),
+        (f"{SYSTEM}/other.service", OTHER.format("") + "Alias=nodeagent.service\n"),
+        (f"{SYSTEM}/other.service", OTHER.format("") + "Alias=dbus.service\n"),
+        ("/etc/systemd/system-generators/x", '#!/bin/sh\nln -sf /dev/null "$1/nodeagent.service"\n'),
+        ("/usr/local/lib/systemd/system-generators/x", '#!/bin/sh\nln -sf /dev/null "$1/nodeagent.service"\n'),
+        ("/etc/containers/systemd/nodeagent.container", "[Container]\nImage=x\n"),
+        ("/etc/containers/systemd/site/x.container", "[Container]\nServiceName=nodeagent\n"),
+        ("/etc/containers/systemd/x.container", "[Unit]\nConflicts=nodeagent.service\n"),
+    ],
+)
+def test_what_takes_the_agent_away_by_any_path_is_refused(path: str, content: str) -> None:
+    assert refusals(FileEntry(path, content.encode(), mode=0o755))
+    directory, _, name = path.rpartition("/")
+    if directory == SYSTEM and content:
+        assert refusals(UnitEntry(name, contents=content, enabled=True))
+
+
+@pytest.mark.finding("adversary-5", "Kernel arguments that boot without the agent are refused.")
+@pytest.mark.parametrize(
+    ("token", "refused"),
+    [
+        ("systemd.mask=nodeagent.service", True),
+        ("systemd.mask=dbus.socket", True),
+        ("systemd.unit=rescue.target", True),
+        ("systemd.mask=cups.service", False),
+        ("systemd.unit=multi-user.target", False),
+        ("quiet", False),
+    ],
+)
+def test_a_kernel_argument_that_takes_the_agent_away_is_refused(token: str, refused: bool) -> None:
+    new = MachineConfig("new", kernel_arguments=(token,))
+    assert bool(validate(MachineConfig("old"), new)) is refused
+    assert validate(new, new) == ()
+
+
 def test_masking_the_bus_is_refused() -> None:
     assert refusals(UnitEntry("dbus.socket", mask=True)) == [
         "/etc/systemd/system/dbus.socket: would mask a unit that nodeagent needs"
@@ -118,6 +186,14 @@ def test_masking_the_bus_is_refused() -> None:
         (BUS, '<busconfig><policy user="root"><deny send_destination="org.site.X"/></policy></busconfig>'),
         (BUS, '<busconfig><policy context="mandatory"><deny send_requested_reply="false"/></policy></busconfig>'),
         ("/etc/polkit-1/actions/site.policy", '<policyconfig><action id="org.site.x"/></policyconfig>'),
+        ("/usr/lib/systemd/system/nodeagent.service", GOOD_UNIT),
+        ("/etc/systemd/system.control/nodeagent.service.d/50-MemoryMax.conf", "[Service]\nMemoryMax=2G\n"),
+        (f"{SYSTEM}/nodeagent-.service.d/proxy.conf", "[Service]\nEnvironment=https_proxy=http://p\n"),
+        (f"{SYSTEM}/other.service", OTHER.format("Conflicts=shutdown.target\nAfter=nodeagent.service")),
+        (f"{SYSTEM}/site.target", "[Unit]\nConflicts=rescue.target\n[Install]\nAlias=default.target\n"),
+        (f"{SYSTEM}/dbus-broker.service.d/a.conf", "[Install]\nAlias=dbus.service\n"),
+        ("/etc/systemd/system-generators/x", "#!/bin/sh\n:\n"),
+        ("/etc/containers/systemd/site.container", "[Container]\nImage=x\n"),
     ],
 )
 def test_what_does_not_is_taken(path: str, content: str) -> None:

@@ -19,8 +19,8 @@ import pytest
 from nodeagent.errors import AgentError, InvalidInput
 from nodeagent.host.alerts import PrometheusAlerts
 from nodeagent.reasons import Reason
-from nodeagent.settings.check import check_consistency
 from nodeagent.settings.cluster import AlertSettings
+from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.schema import Settings
 
 SECRET = "eyJhbGciOiJSUzI1NiJ9.Zm9vYmFyYmF6.c2lnbmF0dXJl"

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from nodeagent.agent.report.under_way import PATH as UNDER_WAY
 from nodeagent.core.update.events import ConfigRefused, HostDegraded, RevertStarted, StepFailed, UpdateWaiting
+from nodeagent.domains import own_units
 from nodeagent.log.messages import MESSAGES
 from nodeagent.settings.check import check_values
 from nodeagent.settings.load import merge, read
@@ -71,10 +73,26 @@ def test_systemd_reads_the_catalog(tmp_path: Path) -> None:
     assert len(listed.stdout.splitlines()) == len(MESSAGES)
 
 
+@pytest.mark.finding("adversary-5", "The unit that reports a boot without an agent needs no enablement and no agent.")
+def test_the_unit_that_reports_a_boot_without_an_agent_is_always_on() -> None:
+    link = UNIT.with_name("timers.target.wants") / "nodeagent-absent.timer"
+    assert link.is_symlink()
+    assert link.resolve() == UNIT.with_name("nodeagent-absent.timer").resolve()
+    text = UNIT.with_name("nodeagent-absent.service").read_text()
+    assert f"ConditionPathExists={UNDER_WAY}\n" in text
+    assert f"ExecStart=/usr/bin/cat {UNDER_WAY}\n" in text, "neither the agent nor its interpreter runs"
+    assert {path.name for path in UNIT.parent.glob("nodeagent-absent.*")} == own_units.REPORTING
+
+
 @needs("systemd-analyze")
-def test_systemd_has_nothing_against_the_unit() -> None:
+@pytest.mark.parametrize("name", ["nodeagent.service", "nodeagent-absent.service", "nodeagent-absent.timer"])
+def test_systemd_has_nothing_against_the_unit(name: str) -> None:
     done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", str(UNIT)], check=False, timeout=30, capture_output=True, text=True
+        ["systemd-analyze", "verify", "--man=no", str(UNIT.with_name(name))],
+        check=False,
+        timeout=30,
+        capture_output=True,
+        text=True,
     )
     ours = [line for line in done.stderr.splitlines() if "nodeagent" in line and "is not executable" not in line]
     assert not ours

@@ -87,8 +87,10 @@ async def verify(run: Run, progress: Progress) -> None:
             report(run, stage, error.message, Reason.CHECK_UNSAFE)
             continue
         for check in found:
+            run.update.progressed()
             progress(f"running the check {check.id}", deadline)
             while why := await _failure(run, checks, check):
+                run.update.progressed()
                 if run.record.reverting or not check.required:
                     report(run, check.id, why, Reason.CHECK_FAILED)
                     break

@@ -89,9 +89,13 @@ async def watch_boot(run: Run, progress: Progress) -> None:
     if not units:
         return
     clock = run.ports.clock.monotonic
-    deadline, good_since = clock() + run.policy.verify_timeout, None
+    deadline, good_since, outages = clock() + run.policy.verify_timeout, None, run.ports.units.outages()
     while True:
         bad, waiting = await _check(run, units)
+        if run.ports.units.outages() != outages:
+            # Units that went down with a service of the host have the time to come back.
+            outages, deadline = run.ports.units.outages(), clock() + run.policy.verify_timeout
+            run.update.progressed()
         # A unit that waits for its turn in the boot is inactive, like one that no unit starts.
         waiting = waiting or not await run.ports.units.boot_finished()
         now = clock()
@@ -102,7 +106,7 @@ async def watch_boot(run: Run, progress: Progress) -> None:
         if good_since is not None and now - good_since >= run.policy.settle:
             return
         # Units that are only slow are no reason for a rollback, which would cost another reboot.
-        if now >= deadline:
+        if now >= deadline and (good_since is None or good_since >= deadline):
             if bad:
                 message = "; ".join(why for _, why in bad[:5])
                 # A full reboot may help after a soft one, which is all that follows from this.

@@ -108,6 +108,8 @@ async def wait_until_ready(run: Run, readiness: NodeReadiness, progress: Progres
     up = await RestartedUnits.of(run)
     clock, timeout = run.ports.clock.monotonic, run.policy.verify_timeout
     deadline = clock() + timeout
+    # Since when the API server does not answer. That time does not count against the node.
+    gone: float | None = None
     while True:
         away: AgentError | None = None
         try:
@@ -120,7 +122,12 @@ async def wait_until_ready(run: Run, readiness: NodeReadiness, progress: Progres
             away, deadline, why = error, clock(), error.message
         if not why:
             return
-        if clock() >= deadline:
+        if isinstance(away, Unreachable | Retryable):
+            gone = clock() if gone is None else gone
+        elif gone is not None:
+            deadline, gone = deadline + clock() - gone, None
+            run.update.progressed()
+        if clock() >= (deadline if gone is None else gone + timeout):
             break
         progress(f"the node is not ready: {why}; waiting for it", deadline)
         await asyncio.sleep(PERIOD)

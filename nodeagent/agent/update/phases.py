@@ -298,13 +298,18 @@ def _progress(run: Run) -> Progress:
 
 async def _watch_units(run: Run, progress: Progress) -> None:
     await verification.watch_units(run, progress)
+    run.update.progressed()
     await static_pods.watch(run, progress)
+    run.update.progressed()
     if admission.reboots(run.update) and run.record.written.reboots:
         await boot_health.watch_boot(run, progress)
+        run.update.progressed()
         if not run.record.reverting:
             await boot_health.watch_greenboot(run, progress)
+            run.update.progressed()
     if run.ports.readiness is not None and run.record.units_before.node_ready:
         await draining.wait_until_ready(run, run.ports.readiness, progress)
+        run.update.progressed()
 
 
 def _deployments(run: Run) -> tuple[HostDeployments, OsTarget]:

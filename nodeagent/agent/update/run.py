@@ -178,7 +178,7 @@ class Update:
     index: int = 0
     # Steady time of the last check of the lease.
     lease_checked_at: float = float("-inf")
-    # Called for each file; see core.update.phase.BY_PROGRESS.
+    # Called for each file and each part of a verification; see core.update.phase.BY_PROGRESS.
     progressed: Callable[[], None] = lambda: None
     # Whether the phase is repeated because a service of the host did not answer.
     repeated: bool = False

@@ -47,8 +47,9 @@ DEADLINE: Mapping[Phase, float | None] = MappingProxyType(
         Phase.WRITING: 600.0,
         # Each action has its own, shorter deadline (settings); this bounds the sum.
         Phase.ACTING: 3600.0,
-        # Settle time and "not yet" answers.
-        Phase.VERIFYING: 900.0,
+        # For one part of it, such as the units or one check: the time for verification and the settle time of the
+        # settings, which are at most 1200 s together, with a full listing of the kubelet.
+        Phase.VERIFYING: 1800.0,
         # Inhibitors have their own bound (settings); after that systemd owns the clock.
         Phase.REBOOTING: None,
         # For one file, or for all actions.
@@ -59,8 +60,9 @@ DEADLINE: Mapping[Phase, float | None] = MappingProxyType(
     }
 )
 
-# Phases whose deadline starts again with each file: how long they may take depends on how much there is to write.
-BY_PROGRESS = frozenset({Phase.WRITING, Phase.REVERTING})
+# Phases whose deadline starts again with each file, and with each part of a verification: how long they may take
+# depends on how much there is to write, and how many checks there are.
+BY_PROGRESS = frozenset({Phase.WRITING, Phase.REVERTING, Phase.VERIFYING})
 
 
 State = tuple[type[Leg], Phase]

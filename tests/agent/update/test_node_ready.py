@@ -102,6 +102,19 @@ async def test_an_api_server_that_does_not_answer_is_waited_for_within_the_time_
     assert "KubeUnreachable" not in kinds(host, Warned)
 
 
+@pytest.mark.finding("adversary-4", "The time without an answer does not count against the node that is waited for.")
+async def test_an_outage_of_the_api_server_leaves_the_node_its_whole_time() -> None:
+    host, settled = await verifying(RESTART)
+    host.around.go_away()
+    await asyncio.sleep(host.limits.verify_timeout - 5)
+    host.around.come_back()
+    await asyncio.sleep(host.limits.verify_timeout - 20)
+    assert host.phase is Phase.VERIFYING
+    host.around.unready = ""
+    await settled
+    assert (host.phase, host.world.current) == (Phase.IDLE, host.wanted)
+
+
 async def test_an_api_server_that_is_down_for_longer_is_no_fault_of_the_config() -> None:
     host, settled = await verifying(RESTART)
     host.around.go_away()

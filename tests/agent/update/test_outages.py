@@ -290,6 +290,24 @@ async def test_the_status_names_the_service_and_since_when_until_it_answers() ->
     assert host.world.history[-1].outcome == "done"
 
 
+@pytest.mark.finding("adversary-4", "An outage that is waited for postpones the deadline of the watch beside it.")
+@pytest.mark.parametrize(("settle", "timeout"), [(19.5, 20), (300, 301)])
+async def test_an_outage_leaves_the_watch_the_whole_settle_time(settle: float, timeout: float) -> None:
+    host = await at_old()
+    host.world.outage = outage = Unanswered(hung, "systemd")
+    outage.away = False
+    host.want(BUSY)
+    host.limits = replace(host.limits, settle=settle, verify_timeout=timeout)
+    task = asyncio.create_task(host.settle())
+    await until(host, Phase.VERIFYING)
+    await asyncio.sleep(10)
+    outage.away = True
+    await asyncio.sleep(50)
+    outage.away = False
+    await task
+    assert (host.phase, host.world.history[-1].outcome, host.world.history[-1].reboots) == (Phase.IDLE, "done", 0)
+
+
 async def test_the_status_names_an_rpm_ostreed_that_does_not_answer_after_the_boot() -> None:
     host = await os_host.at_old()
     report = followed(host)

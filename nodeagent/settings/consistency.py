@@ -1,0 +1,146 @@
+"""The checks of settings that depend on each other: pairs of which each value is good, and that contradict.
+
+Each pair names its keys, so that the problem has the file and the line of those that are set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from nodeagent.errors import InvalidInput, Problem
+from nodeagent.settings.check import invalid, window_schedule
+from nodeagent.settings.schema import Settings
+
+# The keys that contradict each other, and how.
+Contradiction = tuple[tuple[str, ...], str]
+
+
+def check_consistency(settings: Settings, origins: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Check the settings that depend on each other, and the time zone. Blocks: it reads the time zone.
+
+    ``origins`` maps each key that is set to its ``file:line``. Raises ``InvalidInput`` (``SettingsInvalid``,
+    ``TimeZoneUnknown``).
+    """
+    problems: list[Problem] = []
+    for keys, message in contradictions(settings):
+        # Without an origin, a value is a default: the file to correct has the other one.
+        places = list(dict.fromkeys(origins[key] for key in keys if key in origins))
+        problems += [Problem(place, message) for place in places] or [Problem("", message)]
+    if problems:
+        raise invalid(problems)
+    try:
+        window_schedule(settings.windows)
+    except InvalidInput as error:
+        where = origins.get("windows.open", origins.get("windows.zone", ""))
+        error.problems = (Problem(where, error.message),)
+        raise
+
+
+def contradictions(settings: Settings) -> Iterator[Contradiction]:
+    """Yield every pair of settings that cannot both take effect."""
+    yield from _of_cluster(settings)
+    yield from _of_slots(settings)
+    yield from _of_drain(settings)
+    yield from _of_times(settings)
+    yield from _of_reboots(settings)
+    yield from _of_servers(settings)
+    yield from _of_paths(settings)
+
+
+def _of_cluster(settings: Settings) -> Iterator[Contradiction]:
+    cluster = settings.cluster
+    # Which of two identities the agent has must not depend on an order in the code.
+    if cluster.kubeconfig and cluster.service_account:
+        keys = ("cluster.kubeconfig", "cluster.service_account")
+        yield keys, "set cluster.kubeconfig or cluster.service_account, not both"
+    if cluster.source == "cluster" and not cluster.configured:
+        message = "cluster.source: cluster needs a cluster (cluster.kubeconfig or cluster.service_account)"
+        yield ("cluster.source",), message
+
+
+def _of_slots(settings: Settings) -> Iterator[Contradiction]:
+    cluster, slots = settings.cluster, settings.slots
+    if slots.pool and not cluster.configured:
+        yield ("slots.pool",), "slots.pool needs a cluster (cluster.kubeconfig); without one there is slots.fleetlock"
+    if slots.pause and not slots.pool:
+        yield ("slots.pause",), "slots.pause needs slots.pool: a FleetLock server knows no pause"
+    if slots.max_staging and not slots.pool:
+        yield ("slots.max_staging",), "slots.max_staging needs slots.pool: a FleetLock server counts no stagings"
+    if slots.max_unavailable != 1 and not slots.pool:
+        message = "slots.max_unavailable needs slots.pool: a FleetLock server has a number of its own"
+        yield ("slots.max_unavailable",), message
+    if slots.order or slots.halt_degraded:
+        if not (slots.pool and cluster.source == "cluster"):
+            keys = ("slots.order", "slots.halt_degraded", "slots.pool", "cluster.source")
+            # Otherwise the agents do not report on their Nodes what they run.
+            yield keys, "slots.order and slots.halt_degraded need slots.pool and cluster.source: cluster"
+        if slots.halt_degraded and not slots.pause:
+            message = "slots.halt_degraded needs slots.pause: a node may report after it released its slot"
+            yield ("slots.halt_degraded", "slots.pause"), message
+    # Two counts of the same nodes could each wait for the other.
+    if slots.fleetlock and cluster.configured:
+        message = "slots.fleetlock is for hosts without a cluster; in one there is slots.pool"
+        yield ("slots.fleetlock", "cluster.kubeconfig", "cluster.service_account"), message
+    if slots.fleetlock_ca and not slots.fleetlock:
+        yield ("slots.fleetlock_ca",), "slots.fleetlock_ca needs slots.fleetlock: without it no server is called"
+    if slots.fleetlock_group != "default" and not slots.fleetlock:
+        yield ("slots.fleetlock_group",), "slots.fleetlock_group needs slots.fleetlock: without it no server is called"
+
+
+def _of_drain(settings: Settings) -> Iterator[Contradiction]:
+    cluster, drain = settings.cluster, settings.drain
+    if drain.lead_time >= drain.timeout:
+        message = "drain.lead_time is part of drain.timeout, so it must be less"
+        yield ("drain.lead_time", "drain.timeout"), message
+    if cluster.source == "cluster" and drain.by != "self" and (drain.lead_time or drain.first or drain.last):
+        # A machine-config-controller has an order of its own, which would silently replace this one.
+        keys = ("drain.lead_time", "drain.first", "drain.last", "drain.by")
+        yield keys, "drain.lead_time, drain.first and drain.last need drain.by: self"
+    if cluster.source == "file" and drain.by == "controller":
+        message = "drain.by: controller needs cluster.source: cluster; with a file of the host, nodeagent drains"
+        yield ("drain.by", "cluster.source"), message
+    if both := set(drain.first) & set(drain.last):
+        yield ("drain.first", "drain.last"), f"{min(both)} is in drain.first and in drain.last"
+
+
+def _of_times(settings: Settings) -> Iterator[Contradiction]:
+    settle, timeout = settings.actions.settle, settings.verify.timeout
+    # A unit that must be up for longer than it may take to be well is never well, and each restart ends in a reboot.
+    if settle >= timeout:
+        message = f"actions.settle ({settle:g}) is part of verify.timeout ({timeout:g}), so it must be less"
+        yield ("actions.settle", "verify.timeout"), message
+
+
+def _of_reboots(settings: Settings) -> Iterator[Contradiction]:
+    reboot, bootloader = settings.reboot, settings.bootloader
+    if reboot.soft != "never" and not reboot.allow:
+        yield ("reboot.soft", "reboot.allow"), f"reboot.soft: {reboot.soft} needs reboot.allow: true"
+    if bootloader.bios and bootloader.update in ("never", "report"):
+        message = f"bootloader.bios needs another bootloader.update than {bootloader.update}, which updates nothing"
+        yield ("bootloader.bios", "bootloader.update"), message
+
+
+def _of_servers(settings: Settings) -> Iterator[Contradiction]:
+    alerts, graph = settings.alerts, settings.graph
+    if alerts.token_file and not alerts.url.startswith("https:"):
+        message = "alerts.token_file needs an alerts.url with https: http would show the token to others"
+        yield ("alerts.token_file", "alerts.url"), message
+    if alerts.ca and not alerts.url.startswith("https:"):
+        yield ("alerts.ca", "alerts.url"), "alerts.ca needs an alerts.url with https: http has no certificate"
+    if graph.ca and not graph.url:
+        yield ("graph.ca", "graph.url"), "graph.ca needs graph.url: without it no server is called"
+    if settings.slots.fleetlock_ca and settings.slots.fleetlock.startswith("http:"):
+        keys = ("slots.fleetlock_ca", "slots.fleetlock")
+        yield keys, "slots.fleetlock_ca needs a slots.fleetlock with https: http has no certificate"
+
+
+def _of_paths(settings: Settings) -> Iterator[Contradiction]:
+    """Yield the files that two settings name: one would overwrite or misread the other."""
+    named = {key: getattr(settings, key) for key in ("desired_config", "policy", "state_dir")}
+    named["metrics.file"] = settings.metrics.file
+    keys = sorted(named)
+    for index, key in enumerate(keys):
+        for other in keys[index + 1 :]:
+            if named[key] and named[key].rstrip("/") == named[other].rstrip("/"):
+                yield (key, other), f"{key} and {other} are the same path"

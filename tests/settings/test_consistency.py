@@ -1,0 +1,97 @@
+"""Settings of which each is good, and that contradict each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeagent.errors import InvalidInput
+from nodeagent.settings.consistency import check_consistency
+from nodeagent.settings.load import Loaded, load
+from nodeagent.settings.schema import Settings
+
+CLUSTER = "cluster: {kubeconfig: /k}\n"
+AS_CLUSTER = "cluster: {kubeconfig: /k, source: cluster}\n"
+BAD = {
+    "settle": ("actions: {settle: 30}\nverify: {timeout: 20}\n", "actions.settle (30)"),
+    "settle, equal": ("actions: {settle: 300}\n", "verify.timeout (300)"),
+    "settle, by the other": ("verify: {timeout: 5}\n", "verify.timeout (5)"),
+    "two identities": ("cluster: {kubeconfig: /k, service_account: /s}\n", "not both"),
+    "no cluster": ("cluster: {source: cluster}\n", "needs a cluster"),
+    "pool": ("slots: {pool: p}\n", "slots.pool needs a cluster"),
+    "pause": ("slots: {pause: 5}\n", "slots.pause needs"),
+    "staging": ("slots: {max_staging: 2}\n", "slots.max_staging needs"),
+    "unavailable": ("slots: {max_unavailable: 2}\n", "slots.max_unavailable needs"),
+    "order": (CLUSTER + "slots: {pool: p, order: [a]}\n", "need slots.pool and cluster.source"),
+    "halt": (AS_CLUSTER + "slots: {pool: p, halt_degraded: 1}\n", "needs slots.pause"),
+    "fleetlock": (CLUSTER + "slots: {fleetlock: 'https://f'}\n", "hosts without a cluster"),
+    "fleetlock_ca": ("slots: {fleetlock_ca: /ca}\n", "needs slots.fleetlock"),
+    "fleetlock_ca, http": ("slots: {fleetlock: 'http://f', fleetlock_ca: /ca}\n", "with https"),
+    "fleetlock_group": ("slots: {fleetlock_group: g}\n", "needs slots.fleetlock"),
+    "lead time": ("drain: {timeout: 60, lead_time: 60}\n", "drain.lead_time is part"),
+    "order of a controller": (AS_CLUSTER + "drain: {first: [app=a]}\n", "need drain.by: self"),
+    "controller": (CLUSTER + "drain: {by: controller}\n", "needs cluster.source: cluster"),
+    "first and last": (CLUSTER + "drain: {first: [app=a], last: [app=a]}\n", "in drain.first and in drain.last"),
+    "soft": ("reboot: {allow: false, soft: auto}\n", "needs reboot.allow"),
+    "bios": ("bootloader: {bios: true}\n", "bootloader.bios needs"),
+    "token": ("alerts: {url: 'http://a', token_file: /t}\n", "with https"),
+    "alerts.ca": ("alerts: {ca: /c}\n", "alerts.ca needs"),
+    "graph.ca": ("graph: {ca: /c}\n", "graph.ca needs"),
+    "same path": ("metrics: {file: /etc/nodeagent/policy.yaml}\n", "same path"),
+    "windows": ("windows: {open: ['night = 01:00 5', 'night = 02:00 5']}\n", "windows.open"),
+    "zone": ("windows: {zone: Nowhere/City}\n", "Nowhere/City"),
+}
+GOOD = {
+    "defaults": "",
+    "settle": "actions: {settle: 300}\nverify: {timeout: 900}\n",
+    "all of a pool": AS_CLUSTER + "slots: {pool: p, max_unavailable: 2, max_staging: 1, pause: 5, halt_degraded: 1}\n",
+    "fleetlock": "slots: {fleetlock: 'https://f', fleetlock_ca: /ca, fleetlock_group: g}\n",
+    "order": AS_CLUSTER + "drain: {by: self, first: [app=a], last: [app=b], lead_time: 5}\n",
+    "controller": AS_CLUSTER + "drain: {by: controller}\n",
+    "soft": "reboot: {soft: auto}\n",
+    "no reboots": "reboot: {allow: false}\n",
+    "bios": "bootloader: {update: after-boot, bios: true}\n",
+    "servers": "alerts: {url: 'https://a', ca: /c, token_file: /t}\ngraph: {url: 'https://g', ca: /c}\n",
+    "no metrics": "metrics: {file: ''}\npolicy: ''\n",
+}
+
+
+def loaded(directory: Path, text: str) -> Loaded:
+    (directory / "50-x.yaml").write_text(text)
+    return load([directory])
+
+
+@pytest.mark.finding("adversary-4", "Settings that contradict each other are refused, with file and line of each.")
+@pytest.mark.parametrize("name", BAD)
+def test_settings_that_contradict_each_other(tmp_path: Path, name: str) -> None:
+    text, words = BAD[name]
+    found = loaded(tmp_path, text)
+    with pytest.raises(InvalidInput) as raised:
+        check_consistency(found.settings, found.origins)
+    problems = [problem for problem in raised.value.problems if words in problem.message]
+    assert problems
+    assert all(problem.path.startswith(f"{tmp_path}/50-x.yaml:") for problem in problems)
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_settings_that_do_not(tmp_path: Path, name: str) -> None:
+    found = loaded(tmp_path, GOOD[name])
+    check_consistency(found.settings, found.origins)
+
+
+@pytest.mark.finding("adversary-4", "Settings that contradict each other are refused, with file and line of each.")
+def test_each_place_is_named_and_all_problems_at_once(tmp_path: Path) -> None:
+    found = loaded(tmp_path, "actions: {settle: 30}\nverify:\n  timeout: 20\nbootloader: {bios: true}\n")
+    with pytest.raises(InvalidInput) as raised:
+        check_consistency(found.settings, found.origins)
+    lines = [problem.path.rpartition(":")[2] for problem in raised.value.problems]
+    assert lines == ["1", "3", "4"]
+
+
+def test_without_origins_the_message_has_no_empty_place() -> None:
+    settings: Any = Settings
+    with pytest.raises(InvalidInput) as raised:
+        check_consistency(settings(slots=settings().slots.__class__(pause=5)))
+    assert raised.value.message.startswith("slots.pause needs")
