@@ -79,24 +79,29 @@ class Api:
         answer = await plan_answer(self.ports, self.loop.policy, update, diff=diff, private=private or diff)
         return json.dumps({**answer, "staged": update.target is not None} if stage else answer)
 
-    async def apply(self, text: str, max_disruption: str = "", hold: Hold | None = None) -> str:
+    async def apply(
+        self, text: str, max_disruption: str = "", hold: Hold | None = None, *, strict: bool = False
+    ) -> str:
         """Check the config, make it the desired one, and return its digest. The update begins afterwards.
 
         A config that failed on this host before is tried once more, because an operator requested it. Raises
-        ``Refused`` (``DisruptionExceeded``) for an update with more disruption than ``max_disruption``, if that is set.
+        ``Refused`` (``DisruptionExceeded``) for an update with more disruption than ``max_disruption``, if that is set,
+        and with ``strict`` ``InvalidInput`` (``UnitMissing``) for an entry whose unit exists nowhere.
         The digest of ``hold`` is not used.
         """
         self._refuse_in_cluster()
         desired = await self.parse(text.encode())
-        # The limit is checked against a plan, which needs to know from what the update starts.
-        if max_disruption:
+        # The limits are checked against a plan, which needs to know from what the update starts.
+        if max_disruption or strict:
             self._refuse_during_update()
         # During an update, the state from which the next one begins is not known yet. The config is checked at its
         # turn.
-        if max_disruption or self.report.status.phase in (Phase.IDLE, Phase.DEGRADED):
+        if max_disruption or strict or self.report.status.phase in (Phase.IDLE, Phase.DEGRADED):
             update = await self.loop.check(desired)
             if max_disruption:
                 check_disruption(update.plan, max_disruption)
+            if strict:
+                update.check_units()
         request = ApplyRequest(desired.source.digest).held(hold)
         # The request is in the store before the file is written, so that a kill in between never turns the request of
         # an operator into an ordinary change of the file, which would not try a rejected config again.

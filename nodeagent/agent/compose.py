@@ -148,6 +148,7 @@ class Adapters:
             zone=self.zone,
             drain_timeout=settings.drain.timeout,
             safe_parts=settings.on_blocked == "apply-safe-parts",
+            strict_units=settings.strict_units,
             drain_or_reboot=settings.drain.on_deadline == "reboot",
         )
 

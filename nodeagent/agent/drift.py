@@ -11,7 +11,7 @@ called once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -21,17 +21,18 @@ from nodeagent.agent.report.report import Report
 from nodeagent.agent.tasks import finished_before, running
 from nodeagent.agent.update.preflight import Desired
 from nodeagent.agent.update.run import Ports
+from nodeagent.agent.update.unit_checks import UnitChecks
 from nodeagent.agent.update.verification import mismatches
 from nodeagent.core.backoff import delays
 from nodeagent.core.report.status import Status
 from nodeagent.core.update import events
-from nodeagent.core.update.drift import Drift, describe_drift, only, updated, watched_paths
+from nodeagent.core.update.drift import SHOWN, Drift, describe_drift, only, updated, watched_paths
 from nodeagent.core.update.events import Event
 from nodeagent.core.update.legs import Prepare, Rest
 from nodeagent.core.update.ports.host import Culprits, PathChanges
 from nodeagent.core.update.ports.store import Notes
 from nodeagent.core.update.record import half_way, in_effect
-from nodeagent.errors import Retryable
+from nodeagent.errors import InvalidInput, Problem, Retryable
 from nodeagent.reasons import Reason
 
 # Seconds from a change to the comparison, because editors write in several steps.
@@ -50,6 +51,8 @@ COMPARE_ALL: Final = 6 * 3600.0
 COMPARE_UNWATCHED: Final = 900.0
 
 TOPIC: Final = "drift"
+# Entries of units that exist nowhere.
+UNITS: Final = "units"
 
 # The kinds of events after which the host may be between two configs, or have another current one.
 _MOVES: Final = (
@@ -169,9 +172,12 @@ class DriftMonitor:
             wrong |= await self._os.compare(config)
             if name := await self._os.booted_since(digest):
                 by = dict.fromkeys(await self._os.caused(config, wrong), f"the boot of {name}")
+        missing = await UnitChecks(self.ports.units).missing(config) if entries is None else None
         # An update that began in between changes entries on purpose.
         if self._moves != moves or await self._resting() != digest:
             return False
+        if missing is not None:
+            self._show_missing(missing)
         found = updated(self._drift, entries, wrong, self.ports.clock.now(), by)
         if found != self._drift:
             self._drift = found
@@ -184,6 +190,14 @@ class DriftMonitor:
             self.report.emit(events.DriftChanged(self._name, tuple(found), message, reason))
             self.found()
         return True
+
+    def _show_missing(self, missing: Sequence[Problem]) -> None:
+        if missing:
+            text = "; ".join(f"{each.path} {each.message}".strip() for each in missing[:SHOWN])
+            more = f"; {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
+            self.report.problem(UNITS, InvalidInput(f"{text}{more}", reason=Reason.UNIT_MISSING))
+        else:
+            self.report.solved(UNITS, "each unit of the config exists")
 
     def _show_unwatched(self, count: int) -> None:
         if count:

@@ -58,7 +58,9 @@ async def plan_answer(
     notes += [*update.jump_notes, *await _check_notes(ports, update)]
     if update.plan.drain and ports.node is None:
         notes.append("drain: this host is in no cluster, so no pods are moved")
-    return {**answer, "notes": notes, "drifted": list(record.drifted), "drift": drift, "daemon": "running"}
+    units = [{"entry": each.path, "message": each.message} for each in update.unit_warnings]
+    answer |= {"notes": notes, "drifted": list(record.drifted), "drift": drift, "unit_warnings": units}
+    return {**answer, "daemon": "running"}
 
 
 async def _check_notes(ports: Ports, update: Update) -> list[str]:

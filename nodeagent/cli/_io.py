@@ -51,6 +51,13 @@ def add_max_disruption(parser: ArgumentParser) -> None:
     parser.add_argument("--max-disruption", metavar="WORD", choices=words, help=help_text)
 
 
+def add_strict(parser: ArgumentParser) -> None:
+    """Add the option of the commands that plan an update of this host."""
+    parser.add_argument(
+        "--strict", action="store_true", help="reject (exit status 2) entries of units that exist nowhere (a warning)"
+    )
+
+
 def is_interactive() -> bool:
     """Return whether an operator can answer a question."""
     # Python has None for a stream that was closed when the process started.

@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="the MachineConfig, YAML or JSON; - is standard input")
     parser.add_argument("--dry-run", action="store_true", help="show the plan only, as nodeagent plan FILE")
     _io.add_max_disruption(parser)
+    _io.add_strict(parser)
     parser.add_argument("--yes", "-y", action="store_true", help="do not prompt on a terminal")
     parser.add_argument(
         "--at",
@@ -53,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
     not_before, window = _start(args.at) if args.at else ("", "")
     options: Options = {"not_before": not_before, "window": window, "no_reboot": args.no_reboot}
     options["max_disruption"] = args.max_disruption or ""
+    options["strict"] = args.strict
     # Standard input has the config, so it cannot have an answer.
     if not (args.yes or args.json or args.file == _io.STDIN) and _io.is_interactive():
         confirmed = _confirmed(args.file, name, options)
@@ -95,7 +97,7 @@ def _confirmed(path: str, name: str, options: Options) -> str | None:
 
     allowed = str(options["max_disruption"])
     try:
-        plan = plan_here(path, as_json=False)
+        plan = plan_here(path, as_json=False, strict=bool(options["strict"]))
     except Refused as error:
         if error.reason != Reason.UPDATE_UNDER_WAY:
             raise

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from nodeagent.cli import _io
@@ -18,7 +18,7 @@ from nodeagent.cli._render import WARN, change_name, paint
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.change import Plan
 from nodeagent.core.plan.policy import Policy
-from nodeagent.errors import InvalidInput, Terminal, Unreachable
+from nodeagent.errors import InvalidInput, Problem, Terminal, Unreachable
 from nodeagent.reasons import Reason
 
 THEN: Final = {
@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="stage the OS of FILE (default: the desired config), locked, and show what is inside; nothing is applied",
     )
     _io.add_max_disruption(parser)
+    _io.add_strict(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object (nodeagent/plan/v1)")
 
 
@@ -61,9 +62,11 @@ def run(args: argparse.Namespace) -> int:
         raise InvalidInput("FILE cannot be given with --from, --to and --policy", reason=Reason.USAGE)
     if not here and args.stage:
         raise InvalidInput("--stage needs a host: nodeagent plan --stage FILE", reason=Reason.USAGE)
+    if not here and args.strict:
+        raise InvalidInput("--strict needs a host: nodeagent plan --strict FILE", reason=Reason.USAGE)
     if offline.count(_io.STDIN) > 1:
         raise InvalidInput("only one input can be standard input", reason=Reason.USAGE)
-    options = {"as_json": args.json, "diff": args.diff, "stage": args.stage}
+    options = {"as_json": args.json, "diff": args.diff, "stage": args.stage, "strict": args.strict}
     plan = plan_here(args.file, **options) if here else _offline(args)
     if args.max_disruption:
         from nodeagent.core.plan.plan import check_disruption
@@ -74,10 +77,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def plan_here(path: str | None, *, as_json: bool, diff: bool = False, stage: bool = False) -> Plan:
+def plan_here(
+    path: str | None, *, as_json: bool, diff: bool = False, stage: bool = False, strict: bool = False
+) -> Plan:
     """Show the plan of an update of this host to the config at ``path``, and return it. ``stage`` stages its OS.
 
-    Without a path it is the desired config, as the daemon knows it.
+    Without a path it is the desired config, as the daemon knows it. With ``strict``, raise ``InvalidInput``
+    (``UnitMissing``) afterwards for entries of units that exist nowhere.
     """
     from nodeagent.cli.apply import read_config
     from nodeagent.core.plan.plan_json import plan_from_dict
@@ -95,6 +101,7 @@ def plan_here(path: str | None, *, as_json: bool, diff: bool = False, stage: boo
         fallback, reboot = _kind(answer.get("fallback") or {}), _kind(answer.get("reboot") or {}, planned=True)
         counted = _counted(answer)
         problems = [f"{each['reason']}: {each['message']}" for each in answer.get("problems", [])]
+        missing = [Problem(each["entry"], each["message"]) for each in answer.get("unit_warnings", [])]
     except (TypeError, ValueError, KeyError) as error:
         raise Terminal(f"unexpected reply from the daemon: {error}", reason=Reason.UNEXPECTED_REPLY) from error
     # They come with a plan without the daemon, when no status shows them.
@@ -102,7 +109,26 @@ def plan_here(path: str | None, *, as_json: bool, diff: bool = False, stage: boo
         _io.warn(problem)
     if as_json:
         _io.emit(answer)
-        return plan
+    else:
+        _show(plan, notes, diffs, drift, os, fallback=fallback, reboot=reboot, counted=counted)
+    if strict and missing:
+        _io.flush()
+        reason = Reason.UNIT_MISSING
+        raise InvalidInput(f"{plan.to_name} was refused", reason=reason, hint=reason.hint, problems=missing)
+    return plan
+
+
+def _show(
+    plan: Plan,
+    notes: Sequence[str],
+    diffs: Mapping[str, str],
+    drift: Sequence[tuple[str, str, str]],
+    os: Sequence[str],
+    *,
+    fallback: str,
+    reboot: str,
+    counted: str,
+) -> None:
     show_plan(plan, notes, diffs, "nothing to do: this host has it all")
     about = {"the reboot": reboot, "boots of the new OS": counted, "if an action fails": fallback}
     for line in (*(f"{what}: {text}" for what, text in about.items() if text), *os):
@@ -112,7 +138,6 @@ def plan_here(path: str | None, *, as_json: bool, diff: bool = False, stage: boo
         print(f"\n{paint(f'{len(drift)} managed {differ} from {plan.from_name}:', WARN)}")
     for entry, why, then in drift:
         print(printable(f"  {change_name(entry)} {why}; {THEN.get(then, then)}"))
-    return plan
 
 
 def _kind(found: Mapping[str, Any], *, planned: bool = False) -> str:

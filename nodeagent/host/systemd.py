@@ -27,6 +27,8 @@ from typing import Any
 
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import is_template
+from nodeagent.core.plan.unit_abilities import UnitAbilities
+from nodeagent.core.plan.unit_origin import names_no_instance
 from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError
 from nodeagent.host.dbus.client import Bus
@@ -34,6 +36,7 @@ from nodeagent.host.dbus.errors import LOST, BusFault, BusRetryable, service_nam
 from nodeagent.host.dbus.signals import CALL_TIMEOUT, Signals
 from nodeagent.host.fs.atomic import sync_directory
 from nodeagent.host.fs.os_errors import translated
+from nodeagent.host.fs.read_inside import read_regular
 from nodeagent.host.systemd_jobs import (
     BOOT_COMPLETE,
     JOB_RESULTS,
@@ -67,6 +70,8 @@ _GRACE = 1.0
 _MAX_ALONG = 100
 # Directories of links that enable a unit: systemd.unit(5).
 _SUFFIXES = (".wants", ".requires", ".upholds")
+# Bytes of a unit file that is read here.
+_MAX_UNIT_FILE = 1 << 20
 
 
 class Systemd:
@@ -106,6 +111,22 @@ class Systemd:
             unit, load, active, sub, kind, result, invocation.hex(), restarts, file, condition,
             tuple(triggered_by),
         )  # fmt: skip
+
+    async def abilities(self, unit: str) -> UnitAbilities:
+        if is_template(unit):
+            return UnitAbilities(unit, can_enable=await self._starts(unit))
+        (path,) = await self._manager_call("LoadUnit", unit, "s", (unit,))
+        wanted = ("Id", "CanStart", "CanStop", "CanReload")
+        return UnitAbilities(*await asyncio.gather(*(self._bus.get(NAME, path, UNIT, p) for p in wanted)))
+
+    async def _starts(self, template: str) -> bool:
+        """Return whether the file of a template names an instance, or wants none."""
+        (found,) = await self._manager_call("ListUnitFilesByPatterns", template, "asas", ([], [template]))
+        for path, _ in found:
+            with suppress(OSError):
+                text = await asyncio.to_thread(read_regular, path, _MAX_UNIT_FILE)
+                return not names_no_instance(template, (text.decode(errors="replace"),))
+        return True
 
     async def _unmet(self, path: str) -> str:
         """Return the condition that prevented the last start, "" if all were met or no start was requested."""

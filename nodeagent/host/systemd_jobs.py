@@ -46,7 +46,7 @@ REASONS: Final[Mapping[str, Reason]] = {
     UNIT_EXISTS: Reason.UNIT_EXISTS,
     "org.freedesktop.systemd1.LoadFailed": Reason.UNIT_INVALID,
     "org.freedesktop.systemd1.BadUnitSetting": Reason.UNIT_INVALID,
-    "org.freedesktop.systemd1.JobTypeNotApplicable": Reason.JOB_NOT_APPLICABLE,
+    "org.freedesktop.systemd1.JobTypeNotApplicable": Reason.JOB_INVALID,
     "org.freedesktop.systemd1.OnlyByDependency": Reason.JOB_NOT_APPLICABLE,
     "org.freedesktop.systemd1.TransactionIsDestructive": Reason.JOB_CONFLICT,
     "org.freedesktop.systemd1.TransactionJobsConflicting": Reason.JOB_CONFLICT,

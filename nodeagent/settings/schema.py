@@ -201,6 +201,10 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     happen, a closed window, a failed OS update, or drift. hold: nothing of it is applied before the rest.
     apply-safe-parts: its changes that need no drain and no reboot are applied at once, also outside of windows and
     without a slot. Reloads and restarts that the policy lists without a drain are among them.
+
+    ``strict_units``: whether a config is rejected that enables a unit, or has a drop-in for one, that exists neither on
+    the host nor in the config. False: that is a warning, and the entry has no effect until the unit exists. False is
+    the default because operators render the same entries for nodes with different units.
     """
 
     node_name: NodeName = ""
@@ -212,6 +216,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     on_failure: Literal["revert", "degraded"] = "revert"
     on_drift: Literal["report", "refuse", "repair"] = "report"
     on_blocked: Literal["hold", "apply-safe-parts"] = "hold"
+    strict_units: bool = False
     # A frozen struct can be shared by all instances as their default.
     actions: Actions = Actions()
     reboot: RebootSettings = RebootSettings()

@@ -15,7 +15,7 @@ from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.update.preflight import Desired
 from nodeagent.core.config.file_tree import RegularFile
-from nodeagent.core.config.machineconfig import meaning
+from nodeagent.core.config.machineconfig import UnitEntry, meaning
 from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.etcd.membership import MemberRequest, OperationKind
 from nodeagent.core.plan.deployment import Deployment
@@ -355,6 +355,21 @@ async def test_plan_needs_a_host_at_rest() -> None:
         with pytest.raises(Refused) as caught:
             await call
         assert caught.value.reason == "UpdateUnderWay"
+
+
+@pytest.mark.finding("user-U2", "A strict apply rejects a unit that exists nowhere, and changes nothing.")
+async def test_a_strict_apply_rejects_units_from_nowhere() -> None:
+    host = await at_old()
+    digest = host.add(on("a", "typo", units=[UnitEntry("ap.service", enabled=True)]))
+    with pytest.raises(InvalidInput) as caught:
+        await api(host).apply(digest, strict=True)
+    assert caught.value.reason == "UnitMissing"
+    assert "did you mean app.service?" in caught.value.problems[0].message
+    assert DESIRED not in host.world.disk
+    plan = json.loads(await api(host).plan(digest))
+    assert [each["entry"] for each in plan["unit_warnings"]] == ["unit:ap.service"]
+    assert plan["disruption"] == "none"
+    assert await api(host).apply(digest) == digest
 
 
 async def test_apply_refuses_more_disruption_than_allowed() -> None:

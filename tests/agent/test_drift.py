@@ -14,7 +14,7 @@ from nodeagent.agent import drift
 from nodeagent.agent.drift import DriftMonitor
 from nodeagent.agent.report.report import Report
 from nodeagent.core.config.file_tree import RegularFile
-from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.report.history import entry_of_request
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import DriftChanged, Event, HostDegraded, UpdateContext, UpdateFinished, UpdateStarted
@@ -325,3 +325,16 @@ async def test_an_os_that_cannot_be_read_is_compared_again_soon() -> None:
         assert scene.entries() == []
         await asyncio.sleep(drift.COMPARE_UNWATCHED + 1)
         assert scene.entries() == ["osImageURL:osImageURL"]
+
+
+@pytest.mark.finding("user-U2", "An entry for a unit that exists nowhere is a problem in the status, until it exists.")
+async def test_a_unit_from_nowhere_is_in_the_status() -> None:
+    new = config("a", {PATH: "1"}, [UnitEntry("wep.service", enabled=True)])
+    async with watched(new) as scene:
+        (problem,) = scene.report.status.problems
+        assert (problem.topic, problem.reason) == ("units", "UnitMissing")
+        assert "did you mean web.service?" in problem.message
+        scene.host.world.units["wep.service"] = FakeUnit()
+        scene.watch.change(None)
+        await asyncio.sleep(5)
+        assert scene.report.status.problems == ()

@@ -26,6 +26,7 @@ class FakeSystemd(FakePeer):
         self.jobs: dict[int, str] = {}
         self.next_job = 100
         self.files = {"a.service": "enabled", "b@.service": "static"}
+        self.directory = "/usr/lib/systemd/system"
         self.properties: dict[str, Any] = {
             "LoadState": Variant("s", "loaded"),
             "ActiveState": Variant("s", "active"),
@@ -38,6 +39,7 @@ class FakeSystemd(FakePeer):
             "NRestarts": Variant("u", 3),
             "Job": Variant("(uo)", [0, "/"]),
             "TriggeredBy": Variant("as", []),
+            **{name: Variant("b", True) for name in ("CanStart", "CanStop", "CanReload")},
             **{name: Variant("as", []) for name in ("RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf")},
             "InactiveExitTimestampMonotonic": Variant("t", 2**62),  # it starts at each restart
             "ConditionTimestampMonotonic": Variant("t", 1),
@@ -70,6 +72,7 @@ class FakeSystemd(FakePeer):
             "ListUnitFiles",
             lambda m: ("a(ss)", ([[f"/usr/lib/systemd/system/{n}", s] for n, s in self.files.items()],)),
         )
+        self.on("ListUnitFilesByPatterns", self._files_by_patterns)
         self.on("ListUnitsByPatterns", self._by_patterns)
         self.on("RefUnit", self._ref)
         self.on("ListJobs", lambda m: ("a(usssoo)", (self.start_jobs,)))
@@ -134,6 +137,11 @@ class FakeSystemd(FakePeer):
     def _unit_files(self, message: Message) -> Any:
         return "a(ss)", ([[f"/usr/lib/systemd/system/{name}", state] for name, state in self.files.items()],)
 
+    def _files_by_patterns(self, message: Message) -> Any:
+        _states, patterns = message.body
+        rows = [[f"{self.directory}/{name}", state] for name, state in self.files.items() if name in patterns]
+        return "a(ss)", (rows,)
+
     def _by_patterns(self, message: Message) -> Any:
         _states, patterns = message.body
         found = [name for name in self.loaded if any(fnmatch(name, pattern) for pattern in patterns)]
@@ -152,7 +160,7 @@ class FakeSystemd(FakePeer):
 
     def _get(self, message: Message) -> Any:
         unit = self.paths.get(message.path, "")
-        properties = self.properties | self.units.get(unit, {})
+        properties = self.properties | {"Id": Variant("s", unit)} | self.units.get(unit, {})
         if unit in self.unreferenced and unit not in [name for _, name in self.references]:
             properties |= {
                 "ConditionTimestampMonotonic": Variant("t", 0),

@@ -15,6 +15,7 @@ import pytest
 from dbus_next import Variant
 
 import nodeagent.host.systemd as module
+from nodeagent.core.plan.unit_abilities import UnitAbilities
 from nodeagent.core.update.ports.host import Units
 from nodeagent.errors import AgentError, Retryable, ServiceUnavailable, Terminal, Unreachable
 from nodeagent.host import systemd_jobs
@@ -520,6 +521,33 @@ async def test_state_of_templates_and_instances(systemd: Systemd, manager: FakeS
     assert "LoadUnit" not in manager.members()
     await systemd.state("b@x-y.service")
     assert ("LoadUnit", ["b@x-y.service"]) in manager.calls
+
+
+@pytest.mark.finding("units-09", "What systemd can do with a unit, and its own name, are properties of it.")
+async def test_the_abilities_of_a_unit(systemd: Systemd, manager: FakeSystemd) -> None:
+    manager.units["nick.service"] = {"Id": Variant("s", "a.service"), "CanReload": Variant("b", False)}
+    assert await systemd.abilities("nick.service") == UnitAbilities("a.service", can_reload=False)
+    assert await systemd.abilities("b.service") == UnitAbilities("b.service")
+
+
+@pytest.mark.finding("units-14", "A template that names no instance is known before it is enabled.")
+@pytest.mark.parametrize(
+    ("text", "can"),
+    [
+        ("[Install]\nWantedBy=multi-user.target\n", False),
+        ("[Install]\nWantedBy=multi-user.target\nDefaultInstance=1\n", True),
+        ("[Install]\nWantedBy=other@.target\n", True),
+        ("[Service]\n", True),
+    ],
+)
+async def test_the_abilities_of_a_template(
+    systemd: Systemd, manager: FakeSystemd, tmp_path: Path, text: str, can: bool
+) -> None:
+    manager.directory = str(tmp_path)
+    (tmp_path / "b@.service").write_text(text)
+    assert await systemd.abilities("b@.service") == UnitAbilities("b@.service", can_enable=can)
+    assert await systemd.abilities("none@.service") == UnitAbilities("none@.service")
+    assert "LoadUnit" not in manager.members()
 
 
 async def test_the_path_of_a_unit_is_systemds_business(systemd: Systemd, manager: FakeSystemd) -> None:

@@ -9,7 +9,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile
+from nodeagent.core.config.unit_names import template_of
 from nodeagent.core.plan.change import KeyChange
+from nodeagent.core.plan.unit_abilities import UnitAbilities
 from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
@@ -44,6 +46,11 @@ class FakeUnit:
     rejects_content: bytes = b"2"
     # Units that systemd restarts along with this one.
     takes_along: tuple[str, ...] = ()
+    alias_of: str = ""
+    can_start: bool = True
+    can_stop: bool = True
+    can_reload: bool = True
+    can_enable: bool = True
     brought: bool = False  # its file came with a config, and nothing is left of it without that
 
 
@@ -65,15 +72,18 @@ class FakeUnits:
     def __init__(self, world: World) -> None:
         self.world = world
 
+    def _on_disk(self, name: str) -> bool:
+        return any(f"/etc/systemd/system/{each}" in self.world.disk for each in (name, template_of(name)) if each)
+
     def _unit(self, name: str) -> FakeUnit:
         if name not in self.world.units:
-            if f"/etc/systemd/system/{name}" in self.world.disk:
+            if self._on_disk(name):
                 self.world.units[name] = FakeUnit(active="inactive", file="disabled", brought=True)
             else:
                 return FakeUnit(load="not-found", active="inactive", file="")
         unit = self.world.units[name]
         if unit.brought:
-            there = f"/etc/systemd/system/{name}" in self.world.disk
+            there = self._on_disk(name)
             unit.load = "loaded" if there else "not-found"
             unit.file = (unit.file or "disabled") if there else ""
         return unit
@@ -98,6 +108,10 @@ class FakeUnits:
             condition=u.condition if u.active == "inactive" else "",
             triggered_by=u.triggered_by,
         )
+
+    async def abilities(self, unit: str) -> UnitAbilities:
+        u = self._unit(unit)
+        return UnitAbilities(u.alias_of or unit, u.can_start, u.can_stop, u.can_reload, u.can_enable)
 
     def outages(self) -> int:
         return self.world.bus_losses
@@ -166,6 +180,8 @@ class FakeUnits:
     async def enable(self, unit: str) -> None:
         self.world.tick()
         u = self._unit(unit)
+        if u.load == "not-found":
+            raise JobFailed(f"Unit {unit} does not exist", reason=Reason.UNIT_NOT_FOUND)
         u.file = "enabled"
         self.world.tick()
 

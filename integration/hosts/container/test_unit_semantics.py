@@ -88,10 +88,13 @@ def test_a_drop_in_for_a_unit_that_does_not_exist(make_node: HostMaker) -> None:
     before = agent.managed(host)
     dropins = {"10-x.conf": "[Service]\nEnvironment=A=1\n"}
     config = machine_config("typo", units={"kublet.service": UnitSpec(dropins=dropins)})
-    refused = agent.apply_command(host, config, check=False)
+    refused = agent.apply_command(host, config, "--strict", check=False)
+    warning = "there is no unit kublet.service on this host or in the config; did you mean kubelet.service?"
     assert refused.returncode == 2
-    assert (
-        "there is no unit kublet.service on this host or in the config; did you mean kubelet.service?" in refused.stderr
-    )
+    assert warning in refused.stderr
     assert agent.managed(host) == before
+    agent.apply(host, config)
+    assert warning in agent.wait_done(host, "typo")["message"]
+    assert host.exists("/etc/systemd/system/kublet.service.d/10-x.conf")
+    host.wait_for(lambda: "kublet.service" in str(agent.status(host)["problems"]) or None, "the warning in the status")
     assert host.reboots == 0

@@ -64,9 +64,10 @@ class _Manager:
     async def apply(self, message: Message) -> Sequence[Any]:
         await authorize(self.bus, message, f"{ACTIONS}.apply")
         text, options = message.body
-        _known(options, "max_disruption", "not_before", "window", "no_reboot")
+        _known(options, "max_disruption", "not_before", "window", "no_reboot", "strict")
         hold = _hold(options, await caller_name(self.bus, message))
-        return (await self.api().apply(text, _max_disruption(options), hold),)
+        strict = _flag(options, "strict")
+        return (await self.api().apply(text, _max_disruption(options), hold, strict=strict),)
 
     async def plan(self, message: Message) -> Sequence[Any]:
         text, options = message.body

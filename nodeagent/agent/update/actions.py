@@ -18,10 +18,9 @@ from nodeagent.agent.update import static_pods
 from nodeagent.agent.update.admission import check_before_etcd_stops, check_still_held, stops_etcd
 from nodeagent.agent.update.restarts import along_before, in_transactions, mark, taken_along
 from nodeagent.agent.update.run import Ports, Run, Update
-from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.paths import UNIT_DIR
-from nodeagent.core.config.unit_names import did_you_mean, is_template
-from nodeagent.core.plan.change import ETCD_UNIT, KeyChange, PolicySource
+from nodeagent.core.config.unit_names import is_template
+from nodeagent.core.plan.change import ETCD_UNIT, KeyChange
 from nodeagent.core.plan.domain import UnitFailure
 from nodeagent.core.plan.policy import reload
 from nodeagent.core.plan.steps import (
@@ -44,7 +43,7 @@ from nodeagent.core.plan.steps import (
 from nodeagent.core.update.events import StepDone, StepFailed, StepSkipped, StepStarted, Warned
 from nodeagent.core.update.legs import Revert
 from nodeagent.core.update.record import Record
-from nodeagent.errors import AgentError, Problem, ServiceUnavailable, Terminal
+from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
 from nodeagent.reasons import Reason
 
 # Active states of a unit that need not run after the update if it has one of them before.
@@ -354,20 +353,3 @@ async def _clear(run: Run, unit: str, paths: Sequence[str], limit: float) -> Non
     await run.ports.units.stop(unit, limit)
     for path in paths:
         await run.ports.files.remove(path, ())
-
-
-async def missing_units(ports: Ports, update: Update, new: MachineConfig) -> tuple[Problem, ...]:
-    """Units that the admin's own policy names and that neither this host nor the new config has: a typing error
-    there would leave the change silently without effect. Built-in entries may name what a host lacks."""
-    named = {
-        action.unit
-        for planned in update.plan.changes
-        if planned.policy is PolicySource.USER
-        for action in planned.actions
-        if action.unit
-    }
-    missing = [unit for unit in sorted(named - set(new.units)) if (await ports.units.state(unit)).load == "not-found"]
-    # systemd reads all unit files for the list, so it is requested only for the hint of an error.
-    known = {*new.units, *(await ports.units.files() if missing else ())}
-    what = "no such unit on this host or in the config"
-    return tuple(Problem(f"nodeDisruptionPolicy: {unit}", what + did_you_mean(unit, known)) for unit in missing)

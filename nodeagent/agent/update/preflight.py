@@ -6,26 +6,21 @@ A rejection is cheap here. Later it costs a lease, a drain and a revert.
 from __future__ import annotations
 
 import asyncio
-import re
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from nodeagent.agent.update import contested
-from nodeagent.agent.update.actions import missing_units
 from nodeagent.agent.update.os_fields import NO_OS, first_basis
 from nodeagent.agent.update.own_arguments import changed_families, own_arguments
 from nodeagent.agent.update.run import Basis, Ports, Update, UpdatePolicy
+from nodeagent.agent.update.unit_checks import UnitChecks
 from nodeagent.agent.update.verification import in_force, mismatches, os_mismatches, with_os
 from nodeagent.agent.update.writing import managed_keys
 from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.config.image import content_id
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig, meaning
 from nodeagent.core.config.parse import parse
-from nodeagent.core.config.paths import UNIT_DIR
-from nodeagent.core.config.unit_names import did_you_mean, template_of
-from nodeagent.core.plan.change import Plan
 from nodeagent.core.plan.deployment import (
     OS_DOMAINS,
     OsTarget,
@@ -35,6 +30,7 @@ from nodeagent.core.plan.deployment import (
     target_to_dict,
     unmet,
 )
+from nodeagent.core.plan.diff import diff
 from nodeagent.core.plan.effective import same_os
 from nodeagent.core.plan.jumps.release import Jump, Release
 from nodeagent.core.plan.plan import make_plan
@@ -43,31 +39,28 @@ from nodeagent.core.plan.policy import Policy
 from nodeagent.core.plan.safe_parts import with_os_of
 from nodeagent.core.plan.sides import NO_CONFIG, HostView
 from nodeagent.core.plan.static_pods import owned_manifests
-from nodeagent.core.plan.steps import RemovePath, WritePath, step_to_pair, write_steps
+from nodeagent.core.plan.steps import (
+    DisableUnit,
+    EnableUnit,
+    PresetUnit,
+    RemovePath,
+    RestoreUnit,
+    WritePath,
+    WriteStep,
+    step_to_pair,
+    write_steps,
+)
+from nodeagent.core.plan.unit_entries import Judged
 from nodeagent.core.report.plan_values import with_values
 from nodeagent.core.update.drift import OnDrift, unchanged
-from nodeagent.core.update.ports.host import MAX_KEPT, Units, Validator
+from nodeagent.core.update.ports.host import MAX_KEPT, Validator
 from nodeagent.core.update.record import OsProgress, Record
-from nodeagent.domains import changed_contents, check_update, warnings
+from nodeagent.domains import check_update, warnings
 from nodeagent.errors import InvalidInput, Problem, Refused, Unreconcilable
 from nodeagent.reasons import Reason
 
 # Changes whose values are in the record, which is written at each step.
 MAX_DESCRIBED = 200
-
-_DROPIN: Final = re.compile(rf"{UNIT_DIR}/([^/]+)\.d/(?!(?:\d\d-)?mco-)[^/]+\.conf")
-# Lines with which a drop-in starts nothing: no setting at all, or a condition that may switch the unit off.
-_SWITCH: Final = re.compile(r"\s*(?:$|[#;]|\[[^\]]*\]\s*$|(?:Condition|Assert)\w*\s*=)")
-# Generators read these files and make units of them at the next daemon-reload.
-GENERATED: Final = (
-    "/etc/containers/systemd/",
-    "/etc/crypttab",
-    "/etc/fstab",
-    "/etc/init.d/",
-    "/etc/rc.d/init.d/",
-    "/etc/systemd/system-generators/",
-    "/etc/systemd/zram-generator.conf",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +110,11 @@ class Preflight:
         # takes up to half a second, so they run in a thread.
         await asyncio.to_thread(check_update, old, desired.config, desired.config.name)
         host = await self.view(old, desired.config)
+        current = known[0].config if known else NO_CONFIG
+        target = await self._target(old, desired.config, current)
+        judged = await UnitChecks(self.ports.units).judge(
+            old, desired.config, other_os=target is not None, current=current
+        )
         plan = await asyncio.to_thread(
             make_plan,
             old,
@@ -124,9 +122,8 @@ class Preflight:
             await self.policy(old, desired.config),
             from_name=from_name or (known[0].config.name if known else ""),
             host=host,
+            idle=judged.idle,
         )
-        current = known[0].config if known else NO_CONFIG
-        target = await self._target(old, desired.config, current, plan)
         if plan.reboot and not self.policy_of_updates.may_reboot:
             why = next(", ".join(a.because) for a in plan.actions if a.type == "Reboot")
             raise Refused(f"a reboot is needed for {why}", reason=Reason.REBOOT_NOT_ALLOWED, hint="see reboot.allow")
@@ -143,28 +140,41 @@ class Preflight:
                 from_name=plan.from_name,
                 to_name=plan.to_name,
                 plan=plan_to_dict(plan),
-                writes=tuple(step_to_pair(step) for step in write_steps(old, desired.config)),
+                writes=tuple(step_to_pair(step) for step in _writes(old, desired.config, judged)),
                 newly_managed=tuple(sorted(managed_keys(desired.config) - managed_keys(old))),
                 arguments=changed_families(current, desired.config),
                 os=OsProgress(target_to_dict(target) if target is not None else None),
                 repairs=dirty,
                 drifted=tuple(sorted(drifted)),
-                notes=tuple(f"warning: {each.path} {each.message}" for each in warnings(old, desired.config, host)),
+                notes=tuple(
+                    f"warning: {each.path} {each.message}"
+                    for each in (*warnings(old, desired.config, host), *judged.warnings)
+                ),
             )
-            return Update(record, desired.config, plan, basis=basis)
+            return Update(record, desired.config, plan, basis=basis, unit_warnings=judged.warnings)
 
         update = await asyncio.to_thread(planned)
         await check_jump(self.ports, update)
-        problems = tuple(await missing_units(self.ports, update, desired.config))
-        # With another OS, the units of the booted one say nothing.
-        if target is None:
-            problems += await check_dropins(self.ports.units, old, desired.config)
-        for validator in self.validators:
-            problems += tuple(await validator.check(old, desired.config))
-        if problems:
-            raise InvalidInput(f"{desired.config.name} was refused", problems=problems)
+        await self._check_units(update, old, judged)
         await self._check_paths(update)
         return update
+
+    async def _check_units(self, update: Update, old: MachineConfig, judged: Judged) -> None:
+        """Raise ``InvalidInput`` for what the programs of the host, or systemd, would reject later."""
+        new = update.new
+        problems = list(judged.problems)
+        for validator in self.validators:
+            problems += await validator.check(old, new)
+        if problems:
+            raise InvalidInput(f"{new.name} was refused", problems=problems)
+        if self.policy_of_updates.strict_units:
+            update.check_units()
+        # With another OS, the units of the booted one say nothing.
+        if update.target is None:
+            problems += await UnitChecks(self.ports.units).policy_problems(update.plan, old, new)
+        if problems:
+            text = f"the policy does not fit {new.name}"
+            raise InvalidInput(text, reason=Reason.POLICY_INVALID, hint=Reason.POLICY_INVALID.hint, problems=problems)
 
     async def _check_paths(self, update: Update) -> None:
         """Raise ``Refused`` for what would stop the writing, before lease, drain and revert are spent on it."""
@@ -247,15 +257,13 @@ class Preflight:
         os = {} if self.leaves_os else await os_mismatches(self.ports, config, needed=needed)
         return {**await mismatches(self.ports, config), **os}
 
-    async def _target(
-        self, old: MachineConfig, new: MachineConfig, current: MachineConfig, plan: Plan
-    ) -> OsTarget | None:
+    async def _target(self, old: MachineConfig, new: MachineConfig, current: MachineConfig) -> OsTarget | None:
         """Return the deployment that the update needs; None if it leaves the OS as it is.
 
         Raises as ``Deployments.check_stageable``, and ``InvalidInput`` for a new image that cannot be verified.
         """
-        changes = [p for p in plan.changes if p.change.domain in OS_DOMAINS]
-        problems = [Problem(p.change.id, "changes") for p in changes]
+        changes = [change for change in diff(old, new) if change.domain in OS_DOMAINS]
+        problems = [Problem(change.id, "changes") for change in changes]
         if changes and self.ports.os is None:
             raise Unreconcilable(NO_OS, reason=Reason.NO_DEPLOYMENTS, problems=problems)
         target = target_between(old, new)
@@ -268,6 +276,21 @@ class Preflight:
                 return None
             await self.ports.os.port.check_stageable(target)
         return target
+
+
+def _writes(old: MachineConfig, new: MachineConfig, judged: Judged) -> Iterator[WriteStep]:
+    """Yield the steps of an update. The enablement of a unit from nowhere is not touched, and that of a unit of the
+    next OS is set although its entry may be the same as before."""
+    enabled: set[str] = set()
+    for step in write_steps(old, new):
+        if isinstance(step, EnableUnit | DisableUnit | PresetUnit | RestoreUnit) and step.unit in judged.untouched:
+            continue
+        if isinstance(step, EnableUnit):
+            enabled.add(step.unit)
+        yield step
+    for unit in sorted(judged.later - enabled):
+        if (entry := new.units.get(unit)) is not None and entry.enabled:
+            yield EnableUnit(unit)
 
 
 def _has(config: MachineConfig, entry: str) -> bool:
@@ -307,42 +330,3 @@ async def check_jump(ports: Ports, update: Update, *, staged: bool = False) -> N
     answer = await ports.jumps.check(jump)
     update.jump_notes = answer.notes
     update.add_notes(*answer.warnings)
-
-
-async def check_dropins(units: Units, old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
-    """Return new or changed drop-ins of which neither the host nor the new config has the unit: a typing error in the
-    name leaves a change silently without effect.
-
-    What cannot be known before is let pass: a new operating system may bring units, and so may a file that a generator
-    of systemd reads. A drop-in that only sets conditions switches a unit off, and those that the
-    machine-config-operator renders are for every host, whatever units it has.
-    """
-    changed = changed_contents(old, new, (f"{UNIT_DIR}/",))
-    dropins = {path: found[1] for path in changed if (found := _DROPIN.fullmatch(path)) and _sets(changed[path])}
-    # Which units a generator makes of a changed file is known only after the daemon-reload.
-    if not dropins or any(path.startswith(GENERATED) for path in new.files):
-        return ()
-    brought = {path.rpartition("/")[2] for path in expand(new) if path.rpartition("/")[0] == UNIT_DIR}
-    missing = {unit for unit in set(dropins.values()) if not await _exists(units, unit, brought)}
-    if not missing:
-        return ()
-    known = brought | set(await units.files())
-    return tuple(
-        Problem(path, f"there is no unit {unit} on this host or in the config{did_you_mean(unit, known)}")
-        for path, unit in sorted(dropins.items())
-        if unit in missing
-    )
-
-
-def _sets(content: bytes) -> bool:
-    """Whether the drop-in does anything but keep its unit from being started."""
-    return not all(_SWITCH.match(line) for line in content.decode(errors="replace").splitlines())
-
-
-async def _exists(units: Units, unit: str, brought: Collection[str]) -> bool:
-    if unit in brought or template_of(unit) in brought:
-        return True
-    if unit.rpartition(".")[0].endswith("-"):
-        # It applies to all units with this prefix: systemd.unit(5).
-        return True
-    return (await units.state(unit)).load != "not-found"

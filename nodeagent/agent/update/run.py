@@ -42,7 +42,8 @@ from nodeagent.core.update.ports.store import HistoryEntry, Store
 from nodeagent.core.update.ports.system import BootedSystem, Fence, Power
 from nodeagent.core.update.record import Record
 from nodeagent.core.update.trail_fold import Moment
-from nodeagent.errors import AgentError
+from nodeagent.errors import AgentError, InvalidInput, Problem
+from nodeagent.reasons import Reason
 
 HOLDER = "nodeagent"
 
@@ -117,6 +118,8 @@ class UpdatePolicy:
     boot_cover: float = 1800.0
     # While an update is blocked, its parts that need no disruption are applied.
     safe_parts: bool = False
+    # An entry for a unit that exists nowhere is an error, instead of a warning.
+    strict_units: bool = False
     # Wait for a service of this host that does not answer, before the host is reported as degraded.
     service_wait: float = 1800.0
     bootloader: BootloaderUpdate = BootloaderUpdate.REPORT
@@ -199,6 +202,8 @@ class Update:
     checks_failed: dict[str, str] = field(default_factory=dict)
     # What a plan says about the versions of the OS.
     jump_notes: tuple[str, ...] = ()
+    # Entries whose units systemd cannot enable, or that exist nowhere.
+    unit_warnings: tuple[Problem, ...] = ()
 
     def __post_init__(self) -> None:
         self.digest = self.record.to_digest
@@ -248,6 +253,13 @@ class Update:
         made = event(context_of(ports, self.record, self.record.phase), *args, **kwargs)
         self.note(ports, made)
         ports.reporter.emit(made)
+
+    def check_units(self) -> None:
+        """Raise ``InvalidInput`` (``UnitMissing``) for entries without a unit that systemd could enable."""
+        if self.unit_warnings:
+            reason = Reason.UNIT_MISSING
+            name = self.record.to_name
+            raise InvalidInput(f"{name} was refused", reason=reason, hint=reason.hint, problems=self.unit_warnings)
 
     def add_notes(self, *notes: str) -> None:
         """Keep ``notes`` for the history, each once."""

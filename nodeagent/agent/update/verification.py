@@ -7,7 +7,7 @@ unhealthy, or not decided yet.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -21,6 +21,7 @@ from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.effective import Candidate, asks_of_os, effective, mismatches_of, os_in_force
 from nodeagent.core.plan.static_pods import owned_manifests
 from nodeagent.core.plan.steps import ReloadUnit, RestartUnit, step_id
+from nodeagent.core.plan.unit_origin import Brought
 from nodeagent.core.update.drift import entries_by_path
 from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError, Unreconcilable
@@ -49,10 +50,12 @@ class VerifyFailed(AgentError):
         self.unit = unit
 
 
-async def mismatches(ports: Ports, config: MachineConfig, *, watched: bool = False) -> dict[str, str]:
+async def mismatches(
+    ports: Ports, config: MachineConfig, *, watched: bool = False, expected: Callable[[str], bool] | None = None
+) -> dict[str, str]:
     """Return what differs from ``config``, by entry: ``file:/etc/x``, ``unit:x.service``, ``sshkey:core``,
     ``password:core``. For the OS see ``os_mismatches``. Static pods of an operator, which no update writes, are left
-    out unless ``watched``."""
+    out unless ``watched``. A unit that is missing is not compared, unless it is ``expected`` to be there later."""
     owner = entries_by_path(config)
     owned = owned_manifests(config)
     wrong: dict[str, str] = {}
@@ -64,7 +67,7 @@ async def mismatches(ports: Ports, config: MachineConfig, *, watched: bool = Fal
             entry = owner[path]
             wrong.setdefault(entry, why if entry == f"file:{path}" else f"{path}: {why}")
     for unit in config.units.values():
-        if f"unit:{unit.name}" not in wrong and (why := await _enablement(ports, unit)):
+        if f"unit:{unit.name}" not in wrong and (why := await _enablement(ports, unit, expected)):
             wrong[f"unit:{unit.name}"] = why
     core = config.users.get(CORE_USER)
     if (
@@ -123,8 +126,12 @@ async def in_force(
     The first of ``candidates`` is the current config. The drift in ``left_alone`` counts as none. ``needed`` as for
     ``with_os``.
     """
+    # The new config may bring a unit that an entry enables, so that the host does not have it enabled yet.
+    brings = Brought(new).has
     found = [
-        Candidate(config, (await mismatches(ports, config, watched=True)).keys() - frozenset(left_alone))
+        Candidate(
+            config, (await mismatches(ports, config, watched=True, expected=brings)).keys() - frozenset(left_alone)
+        )
         for config in candidates
     ]
     return effective(await with_os(ports, base, candidates, new, needed=needed), found, new)
@@ -149,14 +156,17 @@ async def with_os(
     return os_in_force(base, candidates, new, deployment, own)
 
 
-async def _enablement(ports: Ports, unit: UnitEntry) -> str:
+async def _enablement(ports: Ports, unit: UnitEntry, expected: Callable[[str], bool] | None) -> str:
     # A mask is a link to /dev/null, which is compared as a file.
     if unit.mask or unit.enabled is None:
         return ""
     state = await ports.units.state(unit.name)
     if unit.enabled and state.file not in ENABLED:
-        # Many rendered configs enable units that do not exist, which has no effect.
-        return "" if state.load == "not-found" and unit.contents is None else f"is {state.file or 'not enabled'}"
+        # An entry for a unit that exists nowhere has no effect: operators render it for every node.
+        missing = state.load == "not-found" and unit.contents is None
+        if missing and not (expected is not None and expected(unit.name)):
+            return ""
+        return f"is {state.file or 'not enabled'}"
     if not unit.enabled and state.file not in NOT_ENABLED:
         return f"is {state.file}, should be disabled"
     return ""

@@ -21,6 +21,7 @@ Each action names the changes that requested it. The result does not depend on t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from nodeagent.core.config.machineconfig import MachineConfig
@@ -31,11 +32,13 @@ from nodeagent.core.plan.change import Action, ActionType, Change, ChangeKind, P
 from nodeagent.core.plan.diff import diff
 from nodeagent.core.plan.policy import DRAIN, NONE, REBOOT, UNLISTED, Policy, match, only_by_user
 from nodeagent.core.plan.sides import HostView, Sides
+from nodeagent.core.plan.unit_origin import unit_of_dropin
 from nodeagent.errors import Problem, Refused
 from nodeagent.reasons import Reason
 
 UNIT_ACTIONS: Final = (ActionType.RELOAD, ActionType.RESTART)
 NO_HOST: Final = HostView()
+NO_UNITS: Final[Mapping[str, str]] = MappingProxyType({})
 
 DISRUPTION: Final[Mapping[ActionType, str]] = {
     ActionType.NONE: "none",
@@ -58,20 +61,25 @@ def make_plan(
     policy: Policy,
     from_name: str | None = None,
     host: HostView = NO_HOST,
+    idle: Mapping[str, str] = NO_UNITS,
 ) -> Plan:
     """Return the plan of an update from ``old`` to ``new``. ``reconcile`` decides whether it is possible.
 
     ``from_name`` defaults to the name of ``old``. The daemon passes its own if that is the effective config of a host.
+    A change of the units in ``idle`` takes no action, with the reason why.
     """
     sides = Sides(old, new, host)
     # ``diff`` has an order of its own, so equal updates have equal plans.
-    planned = tuple(_planned(change, sides, policy) for change in diff(old, new))
+    planned = tuple(_planned(change, sides, policy, idle) for change in diff(old, new))
     name = old.name if from_name is None else from_name
     return Plan(name, new.name, planned, combine([(p.change.id, p.actions) for p in planned]))
 
 
-def _planned(change: Change, sides: Sides, policy: Policy) -> PlannedChange:
+def _planned(change: Change, sides: Sides, policy: Policy, idle: Mapping[str, str]) -> PlannedChange:
     found = match(policy, change)
+    if (unit := change.key if change.domain == "unit" else unit_of_dropin(change.key)) in idle:
+        source = found.entry.source if found is not None else PolicySource.DEFAULT
+        return PlannedChange(change, source, (NONE,), idle[unit])
     if found is None:
         # A file of the host may name the directory of this one, which no built-in path covers.
         for rule in policy.unlisted if change.domain == "file" else ():

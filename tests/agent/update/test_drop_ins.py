@@ -1,4 +1,4 @@
-"""A drop-in for a unit that does not exist is refused before anything is written."""
+"""A drop-in for a unit that exists nowhere is written, and is a warning with the closest name."""
 
 from __future__ import annotations
 
@@ -28,23 +28,38 @@ async def applied(new: MachineConfig) -> Host:
     return host
 
 
-async def test_a_typing_error_is_refused_and_the_right_name_is_named() -> None:
-    host = await applied(config("b", units=[TYPO]))
-    assert (host.phase, host.record.reason, host.world.done) == (Phase.DEGRADED, "InvalidInput", [])
-    event, *_ = [event for event in host.world.events if "kublet" in getattr(event, "message", "")]
-    assert "/etc/systemd/system/kublet.service.d/10-x.conf: there is no unit kublet.service" in event.message
-    assert "did you mean kubelet.service?" in event.message
+WARNING = "there is no unit kublet.service on this host or in the config; did you mean kubelet.service?"
+DROPIN = "/etc/systemd/system/kublet.service.d/10-x.conf"
+
+
+def warned(host: Host) -> list[str]:
+    return [event.message for event in host.world.events if isinstance(event, Warned)]
+
+
+@pytest.mark.finding("configs-13", "A drop-in for a unit that exists nowhere is written, and nothing else is done.")
+@pytest.mark.parametrize("new", [config("b", units=[TYPO]), config("b", {DROPIN: SETS})], ids=["unit", "file"])
+async def test_a_typing_error_is_a_warning_with_the_right_name(new: MachineConfig) -> None:
+    host = await applied(new)
+    assert (host.phase, host.configs[host.world.current].name, host.world.boot) == (Phase.IDLE, "b", 1)
+    assert host.world.done == []
+    assert DROPIN in host.world.disk
+    assert host.world.history[-1].message == f"warning: {DROPIN} {WARNING}"
+    assert warned(host) == [f"warning: {DROPIN} {WARNING}"]
+    host.want(config("c", {"/etc/quiet/q": "1"}))
+    await host.settle()
+    assert (host.phase, host.world.boot, host.world.done) == (Phase.IDLE, 1, [])
+    assert DROPIN not in host.world.disk
 
 
 async def test_without_a_similar_name_nothing_is_suggested() -> None:
     host = await applied(config("b", units=[UnitEntry("nosuch.service", dropins={"10-x.conf": SETS})]))
-    assert host.record.message.endswith("there is no unit nosuch.service on this host or in the config")
+    assert host.world.history[-1].message.endswith("there is no unit nosuch.service on this host or in the config")
 
 
-async def test_nor_as_a_plain_file() -> None:
-    path = "/etc/systemd/system/kublet.service.d/10-x.conf"
-    host = await applied(config("b", {path: SETS}))
-    assert host.phase is Phase.DEGRADED
+async def test_more_warnings_than_an_admin_reads_are_counted() -> None:
+    host = await applied(config("b", units=[UnitEntry(f"no{n}.service", dropins={"x.conf": SETS}) for n in range(25)]))
+    assert host.world.history[-1].message.count("there is no unit") == 20
+    assert host.world.history[-1].message.endswith("5 more entries are for units that exist nowhere")
 
 
 @pytest.mark.finding("A5", "Units of the config, of generators, templates and switched-off units are no typing error.")
@@ -72,6 +87,7 @@ async def test_nor_as_a_plain_file() -> None:
 async def test_what_is_no_mistake(unit: UnitEntry) -> None:
     host = await applied(config("b", units=[unit]))
     assert (host.phase, host.configs[host.world.current].name) == (Phase.IDLE, "b")
+    assert warned(host) == []
 
 
 @pytest.mark.parametrize(
@@ -85,6 +101,7 @@ async def test_what_is_no_mistake(unit: UnitEntry) -> None:
 async def test_units_that_files_of_the_config_make(files: dict[str, str]) -> None:
     host = await applied(config("b", files, [TYPO]))
     assert host.phase is Phase.IDLE
+    assert warned(host) == []
 
 
 async def test_instances_of_a_template_of_the_config() -> None:
@@ -108,10 +125,12 @@ async def test_one_that_is_there_already_is_left_alone() -> None:
 
 @pytest.mark.finding("A7", '"nothing was touched" is in the hint alone, and an error names each problem once.')
 async def test_an_error_is_reported_once_and_names_its_problem_once() -> None:
-    host = await applied(config("b", units=[TYPO]))
+    template = UnitEntry("own@.service", "[Install]\nWantedBy=multi-user.target\n", enabled=True)
+    host = await applied(config("b", units=[template]))
+    assert host.phase is Phase.DEGRADED
     for event in host.world.events:
         message = getattr(event, "message", "")
-        assert message.count("there is no unit kublet.service") <= 1
+        assert message.count("own@.service: is a template") <= 1
         assert "nothing was touched" not in message
 
 

@@ -459,6 +459,27 @@ def test_the_plan_for_this_host(
     assert {call for call, _ in daemon.calls} == {"Plan"}
 
 
+@pytest.mark.finding("user-U2", "With --strict, a plan with a unit that exists nowhere is an error.")
+@pytest.mark.parametrize("words", [("plan",), ("apply", "--dry-run")], ids=["plan FILE", "apply --dry-run"])
+def test_a_strict_plan_rejects_units_from_nowhere(
+    cli: Cli, daemon: FakeDaemon, config: str, words: tuple[str, ...]
+) -> None:
+    missing = [{"entry": "unit:chronnyd.service", "message": "there is no unit chronnyd.service"}]
+    daemon.answers["Plan"] = json.dumps({**PLAN, "unit_warnings": missing})
+    assert cli(*words, config).code == 0
+    answer = cli(*words, config, "--strict", "--json")
+    assert (answer.code, answer.json["unit_warnings"], answer.error["reason"]) == (2, missing, "UnitMissing")
+    daemon.answers["Plan"] = json.dumps(PLAN)
+    assert cli(*words, config, "--strict").code == 0
+    assert cli("plan", "--from", config, "--to", config, "--strict").code == 2
+
+
+def test_the_daemon_checks_strictly(cli: Cli, daemon: FakeDaemon, config: str) -> None:
+    assert cli("apply", config, "--strict").code == 0
+    ((_, (_, options)),) = daemon.calls
+    assert options["strict"].value is True
+
+
 def test_a_plan_with_diffs(cli: Cli, daemon: FakeDaemon, config: str, golden: Golden) -> None:
     change = {**PLAN["changes"][0], "diff": "--- /etc/a\n+++ /etc/a\n@@ -1 +1 @@\n-x\x1b[2J\n+y\n"}  # type: ignore[index,dict-item]
     daemon.answers["Plan"] = json.dumps({**PLAN, "changes": [change]})

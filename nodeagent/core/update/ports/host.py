@@ -11,6 +11,7 @@ from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.enablement.unit_files import EnablementFacts
+from nodeagent.core.plan.unit_abilities import UnitAbilities
 from nodeagent.core.update.events import Event
 from nodeagent.errors import Problem
 
@@ -111,6 +112,10 @@ class Units(Protocol):
     """The manager of systemd. A job is done when its result arrives, not when the call returns."""
 
     async def state(self, unit: str) -> UnitState: ...
+
+    async def abilities(self, unit: str) -> UnitAbilities:
+        """Return the own name of a unit, and what systemd can do with it."""
+        ...
 
     def outages(self) -> int:
         """Return how often the connection to systemd was lost. Units that use the bus may fail with it."""
