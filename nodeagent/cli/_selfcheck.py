@@ -210,7 +210,7 @@ async def _cluster(settings: Settings) -> tuple[ReachFacts | NotRead, ReachFacts
     with TemporaryDirectory(prefix="nodeagent-selfcheck-", dir=os.environ.get("XDG_RUNTIME_DIR")) as private:
         access = ClusterAccess(about.kubeconfig, private=private, service_account=Path(about.service_account))
         # A reader makes several requests within its deadline.
-        async with KubeClient(access, SystemClock(), timeout=DEADLINE / 4) as client:
+        async with KubeClient(access, SystemClock(), timeout=DEADLINE / 4, patient=False) as client:
             server = await _bounded(reach_api_server(client, name))
             if isinstance(server, NotRead):
                 return server, NotRead("the API server does not answer", "see reach.api-server")

@@ -82,7 +82,7 @@ def _with_cluster(args: argparse.Namespace, work: Callable[[KubeClient], Awaitab
 
     async def run(kubeconfig: str, private: str) -> _T:
         access = ClusterAccess(kubeconfig, args.context, private=private)
-        async with KubeClient(access, SystemClock(), timeout=30.0) as client:
+        async with KubeClient(access, SystemClock(), timeout=30.0, patient=False) as client:
             return await work(client)
 
     try:

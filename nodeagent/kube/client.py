@@ -25,7 +25,16 @@ from nodeagent.errors import AgentError, Refused
 from nodeagent.kube._import import load
 from nodeagent.kube.credentials import ClientIdentity, ClusterAccess
 from nodeagent.kube.decode import decoded, status_of
-from nodeagent.kube.errors import KubeFault, NoAnswer, NotFound, ServerFault, Throttled, Unauthorized, from_answer
+from nodeagent.kube.errors import (
+    Forbidden,
+    KubeFault,
+    NoAnswer,
+    NotFound,
+    ServerFault,
+    Throttled,
+    Unauthorized,
+    from_answer,
+)
 from nodeagent.reasons import Reason
 
 Object = dict[str, Any]
@@ -36,6 +45,10 @@ ATTEMPTS: Final = 3
 FIRST_PAUSE: Final = 0.5
 # A longer Retry-After is raised, because the caller may have other work.
 MAX_PAUSE: Final = 10.0
+# Attempts while an authorizer refuses: an API server serves before it has read its roles. 7.5 seconds in all.
+FORBIDDEN_ATTEMPTS: Final = 5
+# Requests of which the refusal is known, so that they are not repeated again.
+MAX_KNOWN: Final = 1000
 # Seconds between two checks of the files of the credentials.
 CHECK_EVERY: Final = 10.0
 # Objects in one answer of a list, as kubectl requests them.
@@ -52,9 +65,13 @@ JSON: Final = "application/json"
 
 
 class KubeClient:
-    """Use as ``async with``. ``timeout`` is that of one attempt, in seconds."""
+    """Use as ``async with``. ``timeout`` is that of one attempt, in seconds.
 
-    def __init__(self, access: ClusterAccess, clock: Clock, *, timeout: float = 10.0) -> None:
+    ``patient``: a refusal of the authorizer is an answer only after some seconds. An operator who lacks a permission
+    does not wait.
+    """
+
+    def __init__(self, access: ClusterAccess, clock: Clock, *, timeout: float = 10.0, patient: bool = True) -> None:
         self.server_clock = ServerClock()
         # Number of requests of this process. Benchmarks measure the load of an idle agent with it.
         self.requests = 0
@@ -65,6 +82,8 @@ class KubeClient:
         self._checked = 0.0
         self._doubted = False
         self._opening = asyncio.Lock()
+        self._patient = patient
+        self._refused: set[str] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -141,12 +160,19 @@ class KubeClient:
         attempts: int = ATTEMPTS,
     ) -> Object:
         url = f"{path}?{urlencode(query)}" if query else path
-        pauses = delays(FIRST_PAUSE, MAX_PAUSE)
-        reread = False
+        pauses, refusals = delays(FIRST_PAUSE, MAX_PAUSE), delays(FIRST_PAUSE, MAX_PAUSE)
+        request, reread, refused = f"{method} {path}", False, 0
         while True:
             attempts -= 1
             try:
-                return await self._once(method, url, body, kind)
+                answer = await self._once(method, url, body, kind)
+            except Forbidden as fault:
+                refused += 1
+                # A refused request was not carried out, so a write may be repeated as well.
+                if self._is_final(request, fault, refused):
+                    raise
+                attempts += 1
+                await asyncio.sleep(jittered(next(refusals), random.random()))  # noqa: S311 - spreads load, no secret
             except Unauthorized:
                 # The token may have been rotated since the last check. A second 401 with fresh credentials is final.
                 if reread:
@@ -162,6 +188,21 @@ class KubeClient:
                 if attempts <= 0 or pause is None:
                     raise
                 await asyncio.sleep(pause)
+            else:
+                self._refused.discard(request)
+                return answer
+
+    def _is_final(self, request: str, fault: Forbidden, attempts: int) -> bool:
+        # The words of the authorizer. Admission has others: it decides by rules that are in force.
+        authorizer = 'User "' in fault.message and " cannot " in fault.message
+        if not self._patient or not authorizer or request in self._refused:
+            return True
+        if attempts < FORBIDDEN_ATTEMPTS:
+            return False
+        if len(self._refused) >= MAX_KNOWN:
+            self._refused.clear()
+        self._refused.add(request)
+        return True
 
     async def _once(self, method: str, url: str, body: Object | None, kind: str) -> Object:
         what = f"{method} {url.partition('?')[0]}"
@@ -219,8 +260,8 @@ class KubeClient:
 
 
 def _connect(access: ClusterAccess) -> tuple[Any, ClientIdentity]:
-    identity = access.load()
-    return load().RESTClientObject(identity.configuration), identity
+    with access.loaded() as identity:
+        return load().RESTClientObject(identity.configuration), identity
 
 
 def _pause(fault: KubeFault, usual: float) -> float | None:

@@ -11,9 +11,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Coroutine, Mapping
+import shutil
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final
 
 from nodeagent.core.config.text import plain_yaml
@@ -25,6 +29,11 @@ SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 # Seconds for a credential plugin. The library has no limit, and a plugin that prompts for a password never ends.
 PLUGIN_TIMEOUT: Final = 30.0
+
+# Directory below ``ClusterAccess.private`` for the keys that are part of a kubeconfig.
+KEYS: Final = "kubeconfig-keys"
+# The library has one list of its files for the whole process.
+_KEYS_LOCK: Final = Lock()
 
 # What is taken over of a cluster: the address, its authority, and the way to it.
 ADDRESS: Final = ("server", "certificate-authority", "certificate-authority-data", "tls-server-name", "proxy-url")
@@ -47,8 +56,8 @@ class ClientIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ClusterAccess:
-    """``kubeconfig`` "" means the service account of this pod. ``private`` is a directory that only the agent can read,
-    for keys that are part of the kubeconfig: the library writes them to files."""
+    """``kubeconfig`` "" means the service account of this pod. ``private`` is a directory that only the agent can
+    write. The library writes keys that are part of the kubeconfig to files; they are there during ``loaded`` only."""
 
     kubeconfig: str = ""
     context: str = ""
@@ -56,8 +65,29 @@ class ClusterAccess:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     service_account: Path = SERVICE_ACCOUNT
 
-    def load(self) -> ClientIdentity:
-        """Raises ``Terminal`` with reason ``KubeconfigInvalid``; never with a token or a key in the message."""
+    @contextmanager
+    def loaded(self) -> Iterator[ClientIdentity]:
+        """Yield the credentials. A connection is made inside of the block: it reads the keys once.
+
+        Raises ``Terminal`` with reason ``KubeconfigInvalid``; never with a token or a key in the message.
+        """
+        with _KEYS_LOCK:
+            try:
+                # What a killed process left is removed here.
+                self._remove_keys()
+                yield self._load()
+            finally:
+                self._remove_keys()
+
+    def _remove_keys(self) -> None:
+        # It keeps the names of the files by content, and would name a removed one again.
+        module = sys.modules.get("kubernetes.aio.config.kube_config")
+        forget: Callable[[], None] | None = getattr(module, "_cleanup_temp_files", None)
+        if forget is not None:
+            forget()
+        shutil.rmtree(Path(self.private) / KEYS, ignore_errors=True)
+
+    def _load(self) -> ClientIdentity:
         library = load()
         configuration = library.Configuration()
         # netrc files and proxies of the environment are for a shell; a kubeconfig has proxy-url for that.
@@ -77,8 +107,9 @@ class ClusterAccess:
             raise Terminal(
                 f"{self.kubeconfig or self.service_account}: {words}", reason=Reason.KUBECONFIG_INVALID
             ) from None
+        keys = Path(self.private) / KEYS
         for path in (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file):
-            if path:
+            if path and not Path(path).is_relative_to(keys):
                 files.add(str(path))
         # A file that changes between the reading and this line leads to a 401, after which it is read again.
         return ClientIdentity(configuration.host, configuration, {path: _stamp(path) for path in sorted(files)})
@@ -89,12 +120,14 @@ class ClusterAccess:
             # A pipe without a writer would block this thread without end.
             raise OSError(errno.EINVAL, "it is no regular file")
         user = _user(path, self.context)
+        keys = Path(self.private) / KEYS
+        keys.mkdir(mode=0o700, parents=True, exist_ok=True)
         loading = load().load_kube_config(
             config_file=self.kubeconfig,
             context=self.context or None,
             client_configuration=configuration,
             persist_config=False,
-            temp_file_path=self.private,
+            temp_file_path=str(keys),
         )
         if user.keys() & {"exec", "auth-provider"}:
             # In this thread, which has no loop.

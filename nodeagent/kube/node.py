@@ -22,8 +22,10 @@ from nodeagent.kube.errors import Forbidden, NotFound
 
 LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 MACHINE_CONFIG_NODES: Final = "/apis/machineconfiguration.openshift.io/v1/machineconfignodes"
-# Seconds until the object is requested again after a cluster had none.
+# Seconds until the object is requested again in a cluster that does not have the kind.
 ABSENT_FOR: Final = 3600.0
+# The same in a cluster that has the kind: the controller creates the object at the first drain of the node.
+LATER: Final = 300.0
 
 
 class KubeReadiness:
@@ -53,15 +55,16 @@ class NodeConditions:
         self._clock = clock
         self._written: NodeState | None = None
 
-    async def publish(self, state: NodeState) -> None:
-        """Write the conditions of ``state``, unless this process wrote them last.
+    async def publish(self, state: NodeState) -> float | None:
+        """Write the conditions of ``state``, unless this process wrote them last. Return the seconds after which the
+        same state is to be published again, None if all of it was written.
 
         Raises ``Refused`` (``NodeUnknown``) and what the client raises; the next call tries again.
         """
         # It is not shown in the conditions of the Node.
         state = replace(state, progress=None)
         if state == self._written:
-            return
+            return None
         node = await self._client.node(self._node)
         now = seconds_time(self._client.server_clock.earliest(self._clock.monotonic()))
         there = (node.get("status") or {}).get("conditions") or ()
@@ -70,12 +73,14 @@ class NodeConditions:
             # A patch by type leaves the conditions alone that the kubelet writes at the same time.
             await self._client.patch_lists(f"/api/v1/nodes/{self._node}/status", {"status": {"conditions": changed}})
         self._written = state
+        return None
 
 
 class ControlledNodeConditions(NodeConditions):
     """The conditions of the Node, and the MachineConfigNode of a node that a machine-config-controller manages.
 
-    A cluster without the resource gets one request in an hour. The controller creates the objects.
+    A cluster without the kind gets one request in an hour. The controller creates the objects, so a missing one is
+    requested again at each change and some minutes after the last one.
     """
 
     def __init__(self, client: KubeClient, node: str, clock: Clock) -> None:
@@ -84,17 +89,20 @@ class ControlledNodeConditions(NodeConditions):
         self._progress: UpdateProgress | None = None
         self._absent_until = 0.0
 
-    async def publish(self, state: NodeState) -> None:
+    async def publish(self, state: NodeState) -> float | None:
         """Raises what ``NodeConditions.publish`` raises. If the object was changed in between, ``Conflict``."""
         await super().publish(state)
         progress = state.progress
         if progress is None or progress == self._progress or self._clock.monotonic() < self._absent_until:
-            return
+            return None
         try:
             found = await self._client.read(self._path, MachineConfigNode)
-        except NotFound:
+        except NotFound as missing:
+            # For an unknown kind the API server answers without an object.
+            if missing.detail.get("reason") == "NotFound":
+                return LATER
             self._absent_until = self._clock.monotonic() + ABSENT_FOR
-            return
+            return None
         now = seconds_time(self._client.server_clock.earliest(self._clock.monotonic()))
         status = changed_status(progress, found.get("status") or {}, now)
         if status is not None:
@@ -102,3 +110,4 @@ class ControlledNodeConditions(NodeConditions):
             same = {"resourceVersion": found["metadata"]["resourceVersion"], "uid": found["metadata"]["uid"]}
             await self._client.patch(f"{self._path}/status", {"metadata": same, "status": status})
         self._progress = progress
+        return None

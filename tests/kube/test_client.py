@@ -16,7 +16,6 @@ import pytest
 from nodeagent.core.coordination.kube_objects import KubeObject
 from nodeagent.errors import Refused, Retryable, Terminal, Unreachable
 from nodeagent.kube import client
-from nodeagent.kube._import import load
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
 from nodeagent.kube.errors import (
@@ -129,6 +128,43 @@ async def test_each_status_is_one_kind(
     assert isinstance(caught.value, family)
     assert caught.value.status == status
     assert SECRET not in caught.value.message
+
+
+DENIED = Answer(
+    403, {"message": 'nodes "n" is forbidden: User "nodeagent:n" cannot get resource "nodes" in API group ""'}
+)
+BY_POLICY = Answer(403, {"message": "leases is forbidden: ValidatingAdmissionPolicy 'nodeagent' denied request"})
+
+
+@pytest.mark.finding("fleet-F8", "A refusal of an authorizer that has not read its roles yet is asked again.")
+@pytest.mark.parametrize("method", ["get", "patch"])
+async def test_an_api_server_that_starts_refuses_for_a_moment(connect: Connect, method: str) -> None:
+    async with serving(DENIED, DENIED, Answer(body={"a": 1})) as server, connect(server) as kube:
+        assert await (kube.get("/x") if method == "get" else kube.patch("/x", {})) == {"a": 1}
+
+
+@pytest.mark.finding("fleet-F8", "A refusal that stays is an answer, and is not waited for again.")
+async def test_a_refusal_that_stays_is_an_answer(connect: Connect) -> None:
+    async with serving(DENIED) as server, connect(server) as kube:
+        for expected in (client.FORBIDDEN_ATTEMPTS, 1, 1):
+            before = len(server.requests)
+            with pytest.raises(Forbidden):
+                await kube.get("/x")
+            assert len(server.requests) - before == expected
+        server.answer = lambda _: Answer()
+        await kube.get("/x")
+        server.answer = lambda _: DENIED
+        before = len(server.requests)
+        with pytest.raises(Forbidden):
+            await kube.get("/x")
+        assert len(server.requests) - before == client.FORBIDDEN_ATTEMPTS, "it was allowed in between"
+
+
+async def test_a_refusal_by_a_policy_is_an_answer(connect: Connect) -> None:
+    async with serving(BY_POLICY) as server, connect(server) as kube:
+        with pytest.raises(Forbidden):
+            await kube.patch("/x", {})
+        assert len(server.requests) == 1
 
 
 async def test_reads_are_repeated_and_writes_are_not(connect: Connect) -> None:
@@ -278,7 +314,8 @@ def test_the_service_account_of_a_pod(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("pod-token")
     (tmp_path / "ca.crt").write_text("not read: no connection is made")
     environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
-    identity = ClusterAccess(environ=environ, service_account=tmp_path).load()
+    with ClusterAccess(environ=environ, service_account=tmp_path).loaded() as identity:
+        pass
     assert identity.host == "https://[fd00::1]:443"
     assert "pod-token" not in repr(identity)
     assert not identity.changed()
@@ -288,8 +325,9 @@ def test_the_service_account_of_a_pod(tmp_path: Path) -> None:
 
 def test_a_kubeconfig_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "kubeconfig")
-    with pytest.raises(Terminal, match="it is no regular file") as caught:
-        ClusterAccess(str(tmp_path / "kubeconfig"), private=str(tmp_path)).load()
+    access = ClusterAccess(str(tmp_path / "kubeconfig"), private=str(tmp_path))
+    with pytest.raises(Terminal, match="it is no regular file") as caught, access.loaded():
+        pass
     assert caught.value.reason == "KubeconfigInvalid"
 
 
@@ -324,8 +362,7 @@ async def test_an_authority_needs_no_more_than_for_kubectl(tmp_path: Path, monke
 
     monkeypatch.setattr(ssl, "create_default_context", as_since_python_3_13)
     path = kubeconfig(tmp_path, "https://127.0.0.1:1", token=SECRET)
-    identity = await asyncio.to_thread(ClusterAccess(str(path), private=str(tmp_path)).load)
-    rest = await asyncio.to_thread(load().RESTClientObject, identity.configuration)
+    rest, _ = await asyncio.to_thread(client._connect, ClusterAccess(str(path), private=str(tmp_path)))
     try:
         assert not rest.ssl_context.verify_flags & ssl.VERIFY_X509_STRICT
     finally:

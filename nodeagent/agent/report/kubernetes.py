@@ -39,12 +39,13 @@ FIRST_PAUSE, LONGEST_PAUSE = 2.0, 120.0
 
 @dataclass(eq=False)
 class ClusterReporter:
-    """Writes what ``sink``, a sink of the report, has received, with ``publish`` and ``write``.
+    """Writes what ``sink``, a sink of the report, has received, with ``publish`` and ``write``. ``publish`` returns the
+    seconds after which the same state is to be published again, None if all of it was written.
 
     ``random`` spreads the agents of a fleet.
     ``progress``: the state has the progress of the update, for the MachineConfigNode."""
 
-    publish: Callable[[NodeState], Awaitable[None]]
+    publish: Callable[[NodeState], Awaitable[float | None]]
     write: Callable[[NodeEvent, float], Awaitable[None]]
     clock: Clock
     random: Callable[[], float]
@@ -55,6 +56,7 @@ class ClusterReporter:
     _dropped: int = field(default=0, init=False)
     _state: NodeState = field(default_factory=NodeState, init=False)
     _published: tuple[NodeState, float] | None = field(default=None, init=False)
+    _again: asyncio.TimerHandle | None = field(default=None, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _logged: set[str] = field(default_factory=set, init=False)
 
@@ -88,6 +90,7 @@ class ClusterReporter:
                 with suppress(AgentError, TimeoutError):
                     async with asyncio.timeout(FLUSH_WITHIN):
                         await self._publish(at_once=True)
+            self._publish_again(None)
 
     async def _write_changes(self) -> None:
         pauses = delays(FIRST_PAUSE, LONGEST_PAUSE)
@@ -110,9 +113,11 @@ class ClusterReporter:
     async def _publish(self, *, at_once: bool = False) -> None:
         if self._due() or (at_once and self._pending()):
             state = self._state
+            after = None
             with self._log_refusal_once():
-                await self.publish(state)
+                after = await self.publish(state)
             self._published = (state, self.clock.monotonic())
+            self._publish_again(after)
         if self._dropped:
             dropped, self._dropped = self._dropped, 0
             text = f"{dropped} older events were dropped while the API server was away"
@@ -125,6 +130,15 @@ class ClusterReporter:
             # The sink may have dropped this event during the write, because the queue was full.
             if self._queue and self._queue[0] == (event, at):
                 self._queue.popleft()
+
+    def _publish_again(self, after: float | None) -> None:
+        def again() -> None:
+            self._published = None
+            self._wake.set()
+
+        if self._again is not None:
+            self._again.cancel()
+        self._again = None if after is None else asyncio.get_running_loop().call_later(after, again)
 
     def _state_of(self, status: Status) -> NodeState:
         if not self.progress:

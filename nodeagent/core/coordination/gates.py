@@ -21,7 +21,25 @@ TAINTS = {
     "ToBeDeletedByClusterAutoscaler": (Reason.NODE_LEAVING, "the cluster autoscaler is about to delete the node"),
     "node.kubernetes.io/out-of-service": (Reason.OUT_OF_SERVICE, "the node was declared out of service"),
     "medik8s.io/drain": (Reason.UNDER_MAINTENANCE, "the node-maintenance-operator drains the node"),
+    "medik8s.io/remediation": (Reason.UNDER_MAINTENANCE, "the self-node-remediation operator restarts the node"),
+    "medik8s.io/fence-agents-remediation": (Reason.UNDER_MAINTENANCE, "a fence agent restarts the node"),
+    # Karpenter taints the node before it starts and waits for the replacement; the second key is that of v1beta1.
+    "karpenter.sh/disrupted": (Reason.NODE_LEAVING, "Karpenter replaces the node"),
+    "karpenter.sh/disruption": (Reason.NODE_LEAVING, "Karpenter replaces the node"),
+    "node.cloudprovider.kubernetes.io/shutdown": (Reason.NODE_LEAVING, "the cloud provider shut the machine down"),
+    "cloud.google.com/impending-node-termination": (Reason.NODE_LEAVING, "the cloud provider ends the machine"),
+    "aws-node-termination-handler/spot-itn": (Reason.NODE_LEAVING, "the cloud provider takes the spot machine back"),
+    "aws-node-termination-handler/scheduled-maintenance": (
+        Reason.UNDER_MAINTENANCE,
+        "the cloud provider maintains the machine",
+    ),
+    "aws-node-termination-handler/asg-lifecycle-termination": (
+        Reason.NODE_LEAVING,
+        "the autoscaling group ends the machine",
+    ),
 }
+# Annotation of kured with --annotate-nodes; without it, kured leaves only a cordon.
+KURED = "weave.works/kured-reboot-in-progress"
 # Annotation of the Node, as namespace/name.
 MACHINE_ANNOTATION = "machine.openshift.io/machine"
 
@@ -50,6 +68,8 @@ def node_gates(node: Node, *, controls_node: bool) -> Sequence[Gate]:
     # The node-maintenance-operator sets the label before it cordons the node.
     if labels.get(EXCLUDED, "").lower() == "true":
         found.append(Gate(Reason.UNDER_MAINTENANCE, f"the node is excluded from remediation (label {EXCLUDED})"))
+    if notes.get(KURED):
+        found.append(Gate(Reason.UNDER_MAINTENANCE, "kured restarts the node"))
     if not controls_node:
         # The controller copies the request when it has served it.
         drain, drained = notes.get(MCO + "desiredDrain"), notes.get(MCO + "lastAppliedDrain")

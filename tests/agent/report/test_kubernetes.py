@@ -38,9 +38,12 @@ class Cluster:
     error: AgentError | None = None
     tries: int = 0
 
-    async def publish(self, state: NodeState) -> None:
+    again: float | None = None
+
+    async def publish(self, state: NodeState) -> float | None:
         self._answer()
         self.states.append(state)
+        return self.again
 
     async def write(self, event: NodeEvent, at: float) -> None:
         self._answer()
@@ -161,3 +164,16 @@ async def test_a_host_that_powers_off_reports_it_without_waiting(cluster: Cluste
     async with reporting(cluster) as report:
         phase(report, Phase.DRAINING)
     assert len(cluster.events) == 1
+
+
+@pytest.mark.finding("fleet-F3", "What could not be written yet is published again, also if nothing has changed.")
+async def test_a_state_that_was_not_written_whole_is_published_again(cluster: Cluster) -> None:
+    cluster.again = 300.0
+    async with reporting(cluster):
+        await asyncio.sleep(250)
+        assert len(cluster.states) == 1
+        cluster.again = None
+        await asyncio.sleep(400)
+        assert len(cluster.states) == 2
+        await asyncio.sleep(1000)
+        assert len(cluster.states) == 2

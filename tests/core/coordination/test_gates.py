@@ -52,6 +52,33 @@ def test_node_gates(what: dict[str, Any], reasons: list[str]) -> None:
     assert [gate.reason for gate in node_gates(what, controls_node=False)] == reasons
 
 
+@pytest.mark.finding("fleet-F5", "A sign of another actor that is about to stop the node is a gate.")
+@pytest.mark.parametrize(
+    ("what", "reasons"),
+    [
+        (node("karpenter.sh/disrupted"), ["NodeLeaving"]),
+        (node("karpenter.sh/disruption"), ["NodeLeaving"]),
+        (node("karpenter.sh/disrupted", deletionTimestamp="T"), ["NodeLeaving", "NodeLeaving"]),
+        (node("medik8s.io/remediation"), ["UnderMaintenance"]),
+        (node("medik8s.io/fence-agents-remediation"), ["UnderMaintenance"]),
+        (node("node.cloudprovider.kubernetes.io/shutdown"), ["NodeLeaving"]),
+        (node("cloud.google.com/impending-node-termination"), ["NodeLeaving"]),
+        (node("aws-node-termination-handler/spot-itn"), ["NodeLeaving"]),
+        (node("aws-node-termination-handler/scheduled-maintenance"), ["UnderMaintenance"]),
+        (node("aws-node-termination-handler/asg-lifecycle-termination"), ["NodeLeaving"]),
+        (node(annotations={"weave.works/kured-reboot-in-progress": "2026-11-26T00:00:00Z"}), ["UnderMaintenance"]),
+        # Wishes and hints of others, which do not say that the node stops.
+        (node("DeletionCandidateOfClusterAutoscaler"), []),
+        (node("node.cluster.x-k8s.io/outdated-revision"), []),
+        (node("weave.works/kured-node-reboot"), []),
+        (node("aws-node-termination-handler/rebalance-recommendation"), []),
+        (node("node.kubernetes.io/unreachable"), []),
+    ],
+)
+def test_signs_of_other_actors(what: dict[str, Any], reasons: list[str]) -> None:
+    assert [gate.reason for gate in node_gates(what, controls_node=True)] == reasons
+
+
 def test_requests_of_the_controller_are_no_gate() -> None:
     working = {**DONE, MCO + "state": "Working", MCO + "desiredConfig": "b", MCO + "desiredDrain": "drain-b"}
     assert node_gates(node(annotations=working), controls_node=True) == []

@@ -61,7 +61,7 @@ def page(update: Mapping[str, Any], *, host: str, version: str, other: MeasuredR
     else:
         parts += [_pictures(timeline), _enlarged(timeline), _comparison(comparison_of(timeline, other), timeline)]
         parts += [_phases(timeline), _steps(timeline), _waits(timeline)]
-    parts += [_plan(update.get("plan") or {}), _foot(timeline, version)]
+    parts += [_plan(plan if isinstance(plan := update.get("plan"), Mapping) else {}), _foot(timeline, version)]
     # All texts are escaped. The policy is the second barrier: no script runs, and nothing is loaded.
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     head = (
@@ -210,14 +210,22 @@ def _waits(timeline: Timeline) -> str:
 
 
 def _plan(plan: Mapping[str, Any]) -> str:
+    # The history is kept for years, and a damaged plan must not hide the rest of the update.
+    changes = plan.get("changes")
     rows = [
-        (f"{change['domain']} {change['key']}", str(change["change"]), ", ".join(change["actions"]))
-        for change in plan.get("changes") or ()
+        (f"{change.get('domain', '')} {change.get('key', '')}", str(change.get("change", "")), _actions(change))
+        for change in (changes if isinstance(changes, list) else ())
+        if isinstance(change, Mapping)
     ]
     if not rows:
         return ""
-    more = f"<p>and {plan['more']} more changes</p>" if plan.get("more") else ""
+    more = f"<p>and {escape(str(plan['more']))} more changes</p>" if plan.get("more") else ""
     return f"<section><h2>Plan</h2>{_table(('What', 'Change', 'Actions'), rows)}{more}</section>"
+
+
+def _actions(change: Mapping[str, Any]) -> str:
+    actions = change.get("actions")
+    return ", ".join(str(action) for action in actions) if isinstance(actions, list) else ""
 
 
 def _clock(bar: Bar) -> str:

@@ -180,3 +180,22 @@ def test_rows_do_not_overlap(spans: list[tuple[float, float]]) -> None:
     for one, (left, right) in zip(rows, found, strict=True):
         for other, (begin, end) in zip(rows, found, strict=True):
             assert one != other or (left, right) == (begin, end) or right < begin or end < left
+
+
+@pytest.mark.finding("adversary-10", "A damaged plan in the history does not hide the rest of the page.")
+@pytest.mark.parametrize(
+    "plan",
+    [
+        "x",
+        ["x"],
+        {"changes": "x"},
+        {"changes": [None, 7, "x"]},
+        {"changes": [{"domain": 1}], "more": "<b>"},
+        {"changes": [{"domain": [], "key": {}, "change": None, "actions": 7}]},
+        {"changes": [{"actions": [None, {}]}], "more": {}},
+    ],
+)
+def test_a_damaged_plan(plan: object) -> None:
+    html = page(update({"plan": plan}), host="h", version="1")
+    assert html.endswith("</html>\n")
+    assert "<b>" not in html
