@@ -37,6 +37,7 @@ from tests.world import (
     FakeReporter,
     FakeStore,
     FakeUnit,
+    FakeUnitFiles,
     FakeUnits,
     FakeUsers,
     World,
@@ -118,6 +119,7 @@ class SimNode(Host):
             side.node,
             self.clock,
             FakeReporter(world),
+            FakeUnitFiles(world),
         )
         self.loop = Loop(
             ports,

@@ -54,6 +54,7 @@ from nodeagent.host.static_pods.replacement import KubeletStaticPods
 from nodeagent.host.static_pods.running import Crictl
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.host.systemd import Systemd
+from nodeagent.host.unit_files import HostUnitFiles
 from nodeagent.host.users import HostUsers
 from nodeagent.host.view import read_view
 from nodeagent.reasons import Reason
@@ -119,6 +120,7 @@ class Adapters:
             node=self.cluster.drainer if self.cluster is not None else None,
             clock=clock,
             reporter=report,
+            unit_files=HostUnitFiles(),
             fence=fence,
             readiness=self.cluster.readiness if self.cluster is not None else None,
             static_pods=static_pods,

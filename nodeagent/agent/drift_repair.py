@@ -13,7 +13,7 @@ from typing import Final, assert_never
 
 from nodeagent import log
 from nodeagent.agent.report.report import Report
-from nodeagent.agent.update import contested
+from nodeagent.agent.update import contested, unit_links
 from nodeagent.agent.update.preflight import Desired
 from nodeagent.agent.update.run import Ports
 from nodeagent.agent.update.verification import mismatches
@@ -29,6 +29,7 @@ from nodeagent.core.plan.steps import (
     RemovePath,
     RestoreUnit,
     SetPassword,
+    UnitStep,
     WritePath,
     WriteStep,
 )
@@ -102,6 +103,11 @@ class DriftRepair:
         self._left |= {entry: f"{entry}: putting it back requires {needed}" for entry, needed in repair.left.items()}
         for step in repair.steps:
             await self._write(config, step)
+        # Only the entries that are put back: others that differ require more than this.
+        left = frozenset(wrong.keys() - repair.entries)
+        if any(isinstance(step, UnitStep) for step in repair.steps):
+            links = await unit_links.plan_links(self.ports, config, repair.steps, {}, left=left)
+            await unit_links.put_links(self.ports, links, ())
         if repair.daemon_reload:
             await self.ports.units.daemon_reload(DAEMON_RELOAD)
         still = await mismatches(self.ports, only(config, repair.entries)) if repair.entries else {}
@@ -117,13 +123,12 @@ class DriftRepair:
                 # Compared again right before the write: an admin may have put the entry back, or be editing it.
                 if await ports.files.differs(path, node):
                     await ports.files.install(path, node)
-            case EnableUnit(unit):
-                await ports.units.enable(unit)
-            case DisableUnit(unit):
-                await ports.units.disable(unit)
             case SetPassword(user):
                 await ports.users.set_password_hash(user, config.users[user].password_hash or "!")
-            case RemovePath() | PresetUnit() | RestoreUnit() | LockUser():
+            case EnableUnit() | DisableUnit() | PresetUnit() | RestoreUnit():
+                # The links follow, from all entries together.
+                pass
+            case RemovePath() | LockUser():
                 # Nothing leaves a config that is compared with itself.
                 pass
             case _:

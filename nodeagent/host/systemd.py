@@ -22,10 +22,8 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 
-from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import is_template
 from nodeagent.core.plan.unit_abilities import UnitAbilities
 from nodeagent.core.plan.unit_origin import names_no_instance
@@ -34,8 +32,6 @@ from nodeagent.errors import AgentError
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import LOST, BusFault, BusRetryable, service_name
 from nodeagent.host.dbus.signals import CALL_TIMEOUT, Signals
-from nodeagent.host.fs.atomic import sync_directory
-from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.fs.read_inside import read_regular
 from nodeagent.host.systemd_jobs import (
     BOOT_COMPLETE,
@@ -68,8 +64,6 @@ _POLL = 10.0
 _GRACE = 1.0
 # Units that are restarted along with one; a host has a few of them.
 _MAX_ALONG = 100
-# Directories of links that enable a unit: systemd.unit(5).
-_SUFFIXES = (".wants", ".requires", ".upholds")
 # Bytes of a unit file that is read here.
 _MAX_UNIT_FILE = 1 << 20
 
@@ -164,23 +158,6 @@ class Systemd:
                 return ""
             raise
 
-    # -- unit files -----------------------------------------------------------------------------------------------
-
-    async def enable(self, unit: str) -> None:
-        # Not only for this boot (False), and existing links are replaced (True).
-        await _sync_links(unit, await self._manager_call("EnableUnitFiles", unit, "asbb", ([unit], False, True)))
-
-    async def disable(self, unit: str) -> None:
-        """Disable a unit. A unit without a file is disabled already."""
-        try:
-            await _sync_links(unit, await self._manager_call("DisableUnitFiles", unit, "asb", ([unit], False)))
-        except UnitJobFailed as error:
-            if error.reason != Reason.UNIT_NOT_FOUND:
-                raise
-
-    async def preset(self, unit: str) -> None:
-        await _sync_links(unit, await self._manager_call("PresetUnitFiles", unit, "asbb", ([unit], False, True)))
-
     # -- jobs -----------------------------------------------------------------------------------------------------
 
     async def reload(self, unit: str, deadline: float) -> None:
@@ -211,12 +188,22 @@ class Systemd:
 
     async def stop(self, unit: str, deadline: float) -> None:
         """Stop a unit, or all instances of a template. Returns at once if it is inactive."""
-        names = [unit]
-        if is_template(unit):
-            (found,) = await self._manager_call("ListUnitsByPatterns", unit, "asas", ([], [unit.replace("@.", "@*.")]))
-            names = [each[0] for each in found]
-        for name in names:
+        for name in await self._instances(unit, ()):
             await self._run("StopUnit", name, deadline)
+
+    async def reset_failed(self, unit: str) -> None:
+        for name in await self._instances(unit, ("failed",)):
+            # systemd may have forgotten it already.
+            with suppress(UnitJobFailed):
+                await self._manager_call("ResetFailedUnit", name, "s", (name,))
+
+    async def _instances(self, unit: str, states: Sequence[str]) -> list[str]:
+        """Return the unit, or the instances of a template in these states (none: in any)."""
+        if not is_template(unit):
+            return [unit]
+        pattern = unit.replace("@.", "@*.")
+        (found,) = await self._manager_call("ListUnitsByPatterns", unit, "asas", ([*states], [pattern]))
+        return [each[0] for each in found]
 
     async def files(self) -> frozenset[str]:
         # A path per unit file; the name is the same in all unit directories.
@@ -352,23 +339,3 @@ class Systemd:
             if (reason := REASONS.get(error.bus_error)) is None:
                 raise
             raise UnitJobFailed(unit, "", f"{unit}: {error.bus_message or error.bus_error}", reason=reason) from error
-
-
-async def _sync_links(unit: str, answer: Sequence[Any]) -> None:
-    """Sync what a call such as ``EnableUnitFiles`` has changed: its answer ends with (type, path, target) of each link.
-
-    systemd does not sync them. The store, which may be on another file system, records that an update is done, and
-    after a power cut without the links it would not be repeated. Raises ``AgentError`` if the file system fails.
-    """
-    changed = [Path(path) for _, path, _ in (answer[-1] if answer else ()) if path.startswith("/")]
-    await asyncio.to_thread(_sync, unit, changed)
-
-
-def _sync(unit: str, changed: Sequence[Path]) -> None:
-    top = Path(UNIT_DIR)
-    # A repeated call changes nothing, and the call before it may have ended with a kill before the sync.
-    there = [path for path in top.glob("*.*") if path.suffix in _SUFFIXES and (path / unit).is_symlink()]
-    for directory in sorted({top, *there, *(path.parent for path in changed)}):
-        # It may have been removed with its last link.
-        with translated("sync", str(directory)), suppress(FileNotFoundError):
-            sync_directory(directory)

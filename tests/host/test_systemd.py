@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 import time
 from collections.abc import AsyncIterator
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from dbus_next import Variant
 import nodeagent.host.systemd as module
 from nodeagent.core.plan.unit_abilities import UnitAbilities
 from nodeagent.core.update.ports.host import Units
-from nodeagent.errors import AgentError, Retryable, ServiceUnavailable, Terminal, Unreachable
+from nodeagent.errors import Retryable, ServiceUnavailable, Terminal, Unreachable
 from nodeagent.host import systemd_jobs
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.systemd import Systemd
@@ -429,69 +427,9 @@ async def test_daemon_reload_over_a_dropped_bus(bus: Bus, private_bus: PrivateBu
 # -- unit files and state ---------------------------------------------------------------------------------------------
 
 
-async def test_unit_files(systemd: Systemd, manager: FakeSystemd) -> None:
-    await systemd.enable("a.service")
-    await systemd.disable("a.service")
-    await systemd.preset("a.service")
-    assert manager.calls == [
-        ("EnableUnitFiles", [["a.service"], False, True]),
-        ("DisableUnitFiles", [["a.service"], False]),
-        ("PresetUnitFiles", [["a.service"], False, True]),
-    ]
-
-
-@pytest.mark.finding(
-    "R16-links",
-    "Links of enabled, disabled and masked units are synced before the step counts as done.",
-)
-async def test_links_of_units_are_durable_when_the_call_returns(
-    systemd: Systemd, manager: FakeSystemd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also those of a call before, after which the agent was killed."""
-    top, wants, others = tmp_path, tmp_path / "multi-user.target.wants", tmp_path / "x.target.requires"
-    wants.mkdir()
-    others.mkdir()
-    synced: list[str] = []
-    monkeypatch.setattr("nodeagent.host.systemd.UNIT_DIR", str(top))
-    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
-
-    def link(_message: Any) -> tuple[str, tuple[Any, ...]]:
-        path = wants / "a.service"
-        changes = [] if path.is_symlink() else [["symlink", str(path), "/usr/lib/systemd/system/a.service"]]
-        with suppress(FileExistsError):
-            path.symlink_to("/usr/lib/systemd/system/a.service")
-        return "ba(sss)", (True, changes)
-
-    manager.on("EnableUnitFiles", link)
-    for _ in range(2):
-        await systemd.enable("a.service")
-        assert synced == [str(top), str(wants)]
-        synced.clear()
-    (wants / "a.service").unlink()
-    wants.rmdir()
-    manager.on("DisableUnitFiles", lambda _: ("a(sss)", ([["unlink", str(wants / "a.service"), ""]],)))
-    await systemd.disable("a.service")
-    assert synced == [str(top)]
-
-    def fail(_fd: int) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(AgentError, match="cannot sync"):
-        await systemd.preset("a.service")
-
-
-async def test_unit_files_that_are_not_there(systemd: Systemd, manager: FakeSystemd) -> None:
-    def none(_message: Any) -> None:
-        raise DBusFault("org.freedesktop.systemd1.NoSuchUnit", "Unit file x.service does not exist.")
-
-    for member in ("EnableUnitFiles", "DisableUnitFiles", "PresetUnitFiles"):
-        manager.on(member, none)
-    await systemd.disable("x.service")
-    for act in (systemd.enable, systemd.preset):
-        with pytest.raises(UnitJobFailed, match="does not exist") as caught:
-            await act("x.service")
-        assert caught.value.reason == "UnitNotFound"
+async def test_failures_are_forgotten(systemd: Systemd, manager: FakeSystemd) -> None:
+    await systemd.reset_failed("a.service")
+    assert manager.calls == [("ResetFailedUnit", ["a.service"])]
 
 
 async def test_state_of_a_service(systemd: Systemd, manager: FakeSystemd) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from nodeagent.core.config.file_tree import RegularFile
+from nodeagent.core.config.file_tree import RegularFile, SymbolicLink
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.plan.enablement.link_plan import UnitSteps, link_plan
 from nodeagent.errors import AgentError
 from nodeagent.host import unit_files
+from nodeagent.host.fs.files import DiskFiles
 from nodeagent.host.unit_files import HostUnitFiles
 
 SYSTEMCTL = shutil.which("systemctl") or ""
@@ -228,3 +230,22 @@ def test_presets_are_read_in_their_order(tmp_path: Path) -> None:
         },
     )
     assert host.read(["a.service"], {}).presets == ["enable a.service\n", "disable *\n"]
+
+
+@pytest.mark.finding(
+    "R16-links",
+    "Links of enabled, disabled and masked units are synced before the step counts as done.",
+)
+def test_links_are_durable_when_the_call_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = tree(tmp_path, {f"{UNITS}/a.service": WANTED})
+    files, path = DiskFiles(str(tmp_path)), f"/{UNITS}/x.target.wants/a.service"
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    made = files.install(path, SymbolicLink("../a.service"))
+    assert host.links() == {"x.target.wants/a.service": "../a.service"}
+    assert {str(tmp_path / UNITS), str(tmp_path / UNITS / "x.target.wants")} <= set(synced)
+    synced.clear()
+    files.remove(path, made)
+    assert host.links() == {}
+    assert {str(tmp_path / UNITS), str(tmp_path / UNITS / "x.target.wants")} <= set(synced)
+    assert not (tmp_path / UNITS / "x.target.wants").exists()

@@ -14,6 +14,7 @@ from tests.world.faults import Fault, Killed, kill_points
 from tests.world.outages import LocalService, Outage
 from tests.world.power import FakePower
 from tests.world.store import FakeLease, FakeStore
+from tests.world.unit_files import FakeUnitFiles
 from tests.world.units import FakeHealth, FakeUnit, FakeUnits, JobFailed
 from tests.world.world import FakeClock, FakeReporter, World
 
@@ -31,6 +32,7 @@ __all__ = [
     "FakeReporter",
     "FakeStore",
     "FakeUnit",
+    "FakeUnitFiles",
     "FakeUnits",
     "FakeUsers",
     "Fault",

@@ -25,6 +25,7 @@ class Etc:
     files: dict[str, FileTreeEntry] = field(default_factory=dict)
     passwords: dict[str, str] = field(default_factory=dict)
     enabled: dict[str, str] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
 
 
 def of_deployment(path: str) -> bool:

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from nodeagent.core.config.file_tree import FileTreeEntry
+from nodeagent.core.config.file_tree import FileTreeEntry, SymbolicLink
 from nodeagent.core.update.ports.host import Survey
 from nodeagent.errors import Problem, Terminal
 from nodeagent.reasons import Reason
 from tests.world.faults import Fault
+from tests.world.unit_files import is_link, link_at, put_link
+from tests.world.units import note_unit
 
 if TYPE_CHECKING:
     from tests.world.world import World
@@ -39,7 +41,10 @@ class FakeFiles:
     async def capture(self, path: str) -> FileTreeEntry | None:
         self.world.tick()
         self._fault(path)
-        return self.world.disk.get(path)
+        return self._at(path)
+
+    def _at(self, path: str) -> FileTreeEntry | None:
+        return link_at(self.world, path) or self.world.disk.get(path)
 
     async def missing_dirs(self, paths: Sequence[str]) -> Sequence[str]:
         out: list[str] = []
@@ -59,13 +64,20 @@ class FakeFiles:
         assert not any(path.startswith(f"{other}/") for other in self.world.disk), f"a parent of {path} is a file"
         made = await self.missing_dirs([path])
         self.world.dirs.update(made)
-        self.world.disk[path] = node
+        if is_link(path, node):
+            assert isinstance(node, SymbolicLink)
+            put_link(self.world, path, node.target)
+        else:
+            put_link(self.world, path, None)
+            self.world.disk[path] = node
+            note_unit(self.world, path, node)
         self.world.tick()
         return made
 
     async def remove(self, path: str, made_dirs: Sequence[str]) -> None:
         self.world.tick()
         self._fault(path)
+        put_link(self.world, path, None)
         self.world.disk.pop(path, None)
         for directory in sorted(made_dirs, key=len, reverse=True):
             if path.startswith(f"{directory}/") and not any(p.startswith(f"{directory}/") for p in self.world.disk):
@@ -86,7 +98,7 @@ class FakeFiles:
 
     async def differs(self, path: str, node: FileTreeEntry | None) -> str:
         self._fault(path)
-        return "" if self.world.disk.get(path) == node else "differs"
+        return "" if self._at(path) == node else "differs"
 
 
 class FakeUsers:

@@ -42,6 +42,7 @@ from tests.world import (
     FakePower,
     FakeReporter,
     FakeStore,
+    FakeUnitFiles,
     FakeUnits,
     FakeUsers,
     Killed,
@@ -146,6 +147,7 @@ class Host:
             None,
             FakeClock(world),
             FakeReporter(world),
+            FakeUnitFiles(world),
             fence=self.fence,
             system=FakeBootedSystem(world),
         )

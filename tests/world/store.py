@@ -27,6 +27,7 @@ class Stored:
     previous: str = ""
     snapshots: dict[str, list[Snapshot]] = field(default_factory=dict)
     originals: dict[str, Snapshot] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
     made: list[str] = field(default_factory=list)
     history: list[HistoryEntry] = field(default_factory=list)
     holder: Holder | None = None
@@ -73,6 +74,14 @@ class FakeStore:
             replace(salvaged(self.world.record, "unknown"), reason=reason, message=message)
         )
         return record_from_dict(self.world.record)
+
+    async def note(self, key: str) -> str:
+        return self.world.notes.get(key, "")
+
+    async def keep_note(self, key: str, text: str) -> None:
+        self.world.tick()
+        self.world.notes[key] = text
+        self.world.tick()
 
     async def put_config(self, source: ConfigSource) -> None:
         self.world.configs[source.digest] = source

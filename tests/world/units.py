@@ -9,12 +9,14 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile
+from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import template_of
 from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.unit_abilities import UnitAbilities
 from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
+from tests.world.unit_files import file_state, is_enabled
 
 if TYPE_CHECKING:
     from tests.world.world import World
@@ -54,6 +56,13 @@ class FakeUnit:
     brought: bool = False  # its file came with a config, and nothing is left of it without that
 
 
+def note_unit(world: World, path: str, node: FileTreeEntry) -> None:
+    """Make a unit of a file that a config brings."""
+    directory, _, name = path.rpartition("/")
+    if directory == UNIT_DIR and isinstance(node, RegularFile):
+        world.units.setdefault(name, FakeUnit(active="inactive", file="disabled", brought=True))
+
+
 @dataclass
 class Units:
     units: dict[str, FakeUnit] = field(default_factory=dict)
@@ -61,6 +70,9 @@ class Units:
     # Values of the kernel that were compared after a restart, and those that it does not take.
     units_checked: list[dict[str, str]] = field(default_factory=list)
     refused: set[str] = field(default_factory=set)
+    # The links below /etc/systemd/system without those of FakeUnit.file, and [Install] of units of the OS.
+    links: dict[str, str] = field(default_factory=dict)
+    unit_texts: dict[str, bytes] = field(default_factory=dict)
     booting_until: float = 0.0  # on the clock of the loop: units are started until then
 
 
@@ -85,13 +97,14 @@ class FakeUnits:
         if unit.brought:
             there = self._on_disk(name)
             unit.load = "loaded" if there else "not-found"
-            unit.file = (unit.file or "disabled") if there else ""
+            unit.file = file_state(self.world, name) if there else ""
         return unit
 
     async def state(self, unit: str) -> UnitState:
         self.world.meet("unit state")
         assert "/" not in unit, "systemd rejects it"
         u = self._unit(unit)
+        file = "enabled" if u.load != "not-found" and is_enabled(self.world, unit) else u.file
         now = asyncio.get_running_loop().time()
         if u.died_at is not None and now >= u.died_at:
             u.active, u.died_at = "failed", None
@@ -104,7 +117,7 @@ class FakeUnits:
             u.result,
             str(u.invocation),
             u.restarts,
-            u.file,
+            file,
             condition=u.condition if u.active == "inactive" else "",
             triggered_by=u.triggered_by,
         )
@@ -173,27 +186,15 @@ class FakeUnits:
         self.world.done.append(f"{self.world.boot}:stop {unit}")
         self.world.tick()
 
+    async def reset_failed(self, unit: str) -> None:
+        self.world.tick()
+        u = self._unit(unit)
+        u.active = "inactive" if u.active == "failed" else u.active
+        self.world.tick()
+
     async def files(self) -> set[str]:
         brought = {path.rpartition("/")[2] for path in self.world.disk if path.startswith("/etc/systemd/system/")}
         return brought | {name for name, unit in self.world.units.items() if unit.load != "not-found"}
-
-    async def enable(self, unit: str) -> None:
-        self.world.tick()
-        u = self._unit(unit)
-        if u.load == "not-found":
-            raise JobFailed(f"Unit {unit} does not exist", reason=Reason.UNIT_NOT_FOUND)
-        u.file = "enabled"
-        self.world.tick()
-
-    async def disable(self, unit: str) -> None:
-        self.world.tick()
-        u = self._unit(unit)
-        if u.file == "enabled":
-            u.file = "disabled"
-        self.world.tick()
-
-    async def preset(self, unit: str) -> None:
-        await self.enable(unit)
 
 
 class FakeHealth:

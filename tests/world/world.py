@@ -19,6 +19,7 @@ from tests.world.faults import Faults
 from tests.world.outages import Outage
 from tests.world.power import Power
 from tests.world.store import Stored
+from tests.world.unit_files import file_state
 from tests.world.units import Units
 
 
@@ -102,7 +103,7 @@ class World(Disk, Units, Deployments, BootLoader, Bootupd, Stored, Power, Faults
         }
         usr = {f"/usr{path}": node for path, node in ships.items()}
         links = {name: unit.file for name, unit in self.units.items()}
-        self.etcs[new.id] = Etc(merged | usr, dict(self.passwords), links)
+        self.etcs[new.id] = Etc(merged | usr, dict(self.passwords), links, dict(self.links))
 
     def drop_staged(self) -> None:
         self.deployments = [d for d in self.deployments if not d.staged]
@@ -114,12 +115,13 @@ class World(Disk, Units, Deployments, BootLoader, Bootupd, Stored, Power, Faults
         if chosen.id != old.id:
             mine = {path: node for path, node in self.disk.items() if of_deployment(path)}
             links = {name: unit.file for name, unit in self.units.items()}
-            self.etcs[old.id] = Etc(mine, dict(self.passwords), links)
+            self.etcs[old.id] = Etc(mine, dict(self.passwords), links, dict(self.links))
             etc = self.etcs.pop(chosen.id)
             for path in mine:
                 del self.disk[path]
             self.disk.update(etc.files)
             self.passwords = dict(etc.passwords)
+            self.links = dict(etc.links)
             for name, unit in self.units.items():
                 unit.file = etc.enabled.get(name, "disabled")
         self.deployments = [replace(d, booted=d.id == chosen.id) for d in self.deployments]
@@ -152,7 +154,9 @@ class World(Disk, Units, Deployments, BootLoader, Bootupd, Stored, Power, Faults
         raise AssertionError(f"the host is lost: {[d.id for d in self.deployments]}")
 
     def _start_units(self) -> None:
-        for unit in self.units.values():
+        for name, unit in self.units.items():
+            if unit.brought:
+                unit.file = file_state(self, name)
             if unit.load == "loaded" and unit.file == "enabled":
                 unit.read = dict(self.disk)
                 unit.invocation += 1

@@ -20,6 +20,7 @@ from nodeagent.agent.update import (
     bootloader,
     contested,
     draining,
+    ghosts,
     staging,
     static_pods,
     verification,
@@ -196,6 +197,7 @@ async def _verify(run: Run) -> Transition:
     if isinstance(run.record.leg, Fallback):
         # The action that failed, or the reboot in its place, came before them.
         await actions.act(run, update.static_pods)
+    await ghosts.forget_ghosts(run)
     await _watch_units(run, progress)
     found = await verification.mismatches(run.ports, update.new)
     # Drift that the update left alone is no fault of the update.
@@ -272,6 +274,7 @@ async def _verify_reverted(run: Run) -> Transition:
     if os is not None and run.update.target is not None:
         await after_boot.still_old(run, os)
     await actions.clear_after_reboot(run)
+    await ghosts.forget_ghosts(run)
     await _watch_units(run, progress)
     await admin_checks.verify(run, progress)
     record = run.record

@@ -37,7 +37,7 @@ from nodeagent.core.update.legs import Leg, Unreleased
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.checks import AdminChecks, AlertGate, JumpGate
 from nodeagent.core.update.ports.coordination import NodeDrainer, NodeReadiness
-from nodeagent.core.update.ports.host import Clock, Files, HealthChecks, Reporter, StaticPods, Units, Users
+from nodeagent.core.update.ports.host import Clock, Files, HealthChecks, Reporter, StaticPods, UnitFiles, Units, Users
 from nodeagent.core.update.ports.store import HistoryEntry, Store
 from nodeagent.core.update.ports.system import BootedSystem, Fence, Power
 from nodeagent.core.update.record import Record
@@ -71,6 +71,7 @@ class Ports:
     node: NodeDrainer | None
     clock: Clock
     reporter: Reporter
+    unit_files: UnitFiles
     # None: a staging writes without limits.
     fence: Fence | None = None
     # None: no cluster, so nothing reports whether the node is ready.

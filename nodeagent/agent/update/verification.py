@@ -15,6 +15,7 @@ from nodeagent.agent.update.actions import NOT_RUNNING, curable, unit_steps
 from nodeagent.agent.update.own_arguments import own_arguments
 from nodeagent.agent.update.restarts import along_before
 from nodeagent.agent.update.run import Ports, Progress, Run
+from nodeagent.agent.update.unit_links import missing_links
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UnitEntry
 from nodeagent.core.plan.deployment import Deployment
@@ -66,8 +67,10 @@ async def mismatches(
             why += "; an operator writes it" if path in owned else ""
             entry = owner[path]
             wrong.setdefault(entry, why if entry == f"file:{path}" else f"{path}: {why}")
+    lacking = await missing_links(ports, config)
     for unit in config.units.values():
-        if f"unit:{unit.name}" not in wrong and (why := await _enablement(ports, unit, expected)):
+        lacks = lacking.get(unit.name)
+        if f"unit:{unit.name}" not in wrong and (why := await _enablement(ports, unit, expected, lacks)):
             wrong[f"unit:{unit.name}"] = why
     core = config.users.get(CORE_USER)
     if (
@@ -156,11 +159,18 @@ async def with_os(
     return os_in_force(base, candidates, new, deployment, own)
 
 
-async def _enablement(ports: Ports, unit: UnitEntry, expected: Callable[[str], bool] | None) -> str:
+async def _enablement(
+    ports: Ports, unit: UnitEntry, expected: Callable[[str], bool] | None, lacking: Sequence[str] | None
+) -> str:
     # A mask is a link to /dev/null, which is compared as a file.
     if unit.mask or unit.enabled is None:
         return ""
+    if lacking == []:
+        return ""
     state = await ports.units.state(unit.name)
+    if lacking:
+        # One that starts because of other links is enabled for systemd.
+        return f"is {state.file}" if state.file and state.file not in ENABLED else f"lacks {', '.join(lacking)}"
     if unit.enabled and state.file not in ENABLED:
         # An entry for a unit that exists nowhere has no effect: operators render it for every node.
         missing = state.load == "not-found" and unit.contents is None

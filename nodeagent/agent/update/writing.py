@@ -13,8 +13,19 @@ from nodeagent.agent.update.admission import check_still_held
 from nodeagent.agent.update.contested import left_alone
 from nodeagent.agent.update.own_arguments import ended_arguments, original_arguments
 from nodeagent.agent.update.run import Ports, Run, Update
-from nodeagent.core.config.file_tree import RegularFile, expand
+from nodeagent.agent.update.unit_links import (
+    KEY,
+    link_paths,
+    plan_links,
+    plan_of,
+    put_links,
+    restore_claims,
+    snapshot_of,
+)
+from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, expand
 from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.config.paths import UNIT_DIR
+from nodeagent.core.plan.enablement.link_plan import LinkPlan
 from nodeagent.core.plan.steps import (
     DisableUnit,
     EnableUnit,
@@ -34,17 +45,14 @@ from nodeagent.core.update.ports.store import Snapshot
 from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
 from nodeagent.reasons import Reason
 
-# The states of systemctl is-enabled for a unit that starts at boot; units in other states are restored by disabling.
-ENABLED_STATES = frozenset({"enabled", "enabled-runtime"})
 
-
-# The key of a step in the store. Steps of one unit share the key, because they restore the same state.
+# The key of a step in the store. Steps about units share the key, because their links are one state.
 def _key(step: WriteStep) -> str:
     match step:
         case WritePath(path) | RemovePath(path):
             return f"path:{path}"
-        case DisableUnit(unit) | EnableUnit(unit) | PresetUnit(unit) | RestoreUnit(unit):
-            return f"unit:{unit}"
+        case DisableUnit() | EnableUnit() | PresetUnit() | RestoreUnit():
+            return KEY
         case SetPassword(user) | LockUser(user):
             return f"password:{user}"
 
@@ -61,8 +69,6 @@ async def _snapshot(ports: Ports, key: str, leaving: Sequence[str]) -> Snapshot:
                 if error.reason != Reason.NOT_A_FILE or not any(path.startswith(f"{name}/") for path in leaving):
                     raise
                 return Snapshot(key)
-        case "unit":
-            return Snapshot(key, text=(await ports.units.state(name)).file)
         case _:
             return Snapshot(key, text=await ports.users.password_hash(name) or "")
 
@@ -76,8 +82,9 @@ async def _save_snapshots(ports: Ports, update: Update) -> Sequence[Snapshot]:
         # After a kill, a second snapshot would contain the new files. After a repair of the merge of /etc, the new
         # deployment is booted, but a revert goes back to the old one.
         return known
-    keys = list(dict.fromkeys(_key(step) for step in update.writes))
-    # Several steps may concern one unit. Its state is saved once, before the first of them.
+    links = await _plan_links(ports, update)
+    keys = [key for key in dict.fromkeys(_key(step) for step in update.writes) if key != KEY]
+    keys += [f"path:{path}" for path in link_paths(links)]
     leaving = [step.path for step in update.writes if isinstance(step, RemovePath)]
     snapshots: list[Snapshot] = []
     kept = 0
@@ -98,9 +105,26 @@ async def _save_snapshots(ports: Ports, update: Update) -> Sequence[Snapshot]:
                 raise
         else:
             snapshots.append(snapshot)
+    if any(_key(step) == KEY for step in update.writes):
+        snapshots.append(await snapshot_of(ports, links))
     # One transaction: either all snapshots exist or nothing was written yet.
     await ports.store.remember(operation, snapshots)
     return snapshots
+
+
+async def _plan_links(ports: Ports, update: Update) -> LinkPlan:
+    tree = expand(update.new)
+    writes: dict[str, FileTreeEntry | None] = {}
+    for step in update.writes:
+        match step:
+            case WritePath(path):
+                writes[path] = tree[path]
+            case RemovePath(path) if path.startswith(f"{UNIT_DIR}/"):
+                writes[path] = (await original_of(ports, path)).node
+            case _:
+                pass
+    record = update.record
+    return await plan_links(ports, update.new, update.writes, writes, new=record.newly_managed, left=record.drifted)
 
 
 def _size(snapshot: Snapshot) -> int:
@@ -142,6 +166,8 @@ async def write(run: Run) -> None:
             update.progressed()
         await ports.store.keep_originals([*originals, *await original_arguments(run)])
     kept = {snapshot.key for snapshot in snapshots}
+    # After the repair, the links are those of another deployment's /etc.
+    links = (None if repaired else plan_of(snapshots)) or await _plan_links(ports, update)
     # The snapshots have up to MAX_KEPT bytes, and are in the store now.
     del snapshots
     # A path without a snapshot is not written, because it could not be reverted. After a repair of the merge of /etc no
@@ -150,10 +176,11 @@ async def write(run: Run) -> None:
     writes = [step for step in update.writes if (repaired or _key(step) in kept) and _key(step) not in later]
     tree = expand(update.new)
     paths = [step.path for step in writes if isinstance(step, WritePath)]
+    paths += link_paths(links)
     # The directories are recorded before they exist, so that a revert after a kill removes them.
     await ports.store.add_made_dirs(await ports.files.missing_dirs(paths))
     made = await ports.store.made_dirs()
-    update.index = 0
+    update.index, linked = 0, False
     # An inhibitor delays a shutdown between two files. It cannot prevent a power cut.
     async with ports.power.inhibit(f"applying {update.record.to_name}"):
         for step in writes:
@@ -172,16 +199,11 @@ async def write(run: Run) -> None:
                     await ports.users.set_password_hash(user, update.new.users[user].password_hash or "!")
                 case LockUser(user):
                     await ports.users.lock(user)
-                case EnableUnit(unit):
-                    await ports.units.enable(unit)
-                case DisableUnit(unit):
-                    await ports.units.disable(unit)
-                case PresetUnit(unit):
-                    await ports.units.preset(unit)
-                case RestoreUnit(unit):
-                    # Without an original, no config has set the enablement of this unit before.
-                    if (before := await ports.store.original(f"unit:{unit}")) is not None:
-                        await _put(ports, before, made)
+                case EnableUnit() | DisableUnit() | PresetUnit() | RestoreUnit():
+                    # The links of all units, with the first of these steps.
+                    if not linked:
+                        await put_links(ports, links, made)
+                    linked = True
                 case _:
                     assert_never(step)
             update.progressed()
@@ -213,13 +235,6 @@ async def _put(ports: Ports, snapshot: Snapshot, made_dirs: Sequence[str]) -> No
                 await ports.files.remove(name, made_dirs)
             elif await ports.files.differs(name, snapshot.node):
                 await ports.files.install(name, snapshot.node)
-        case "unit":
-            state = (await ports.units.state(name)).file
-            if snapshot.text in ENABLED_STATES:
-                if state not in ENABLED_STATES:
-                    await ports.units.enable(name)
-            elif state in ENABLED_STATES:
-                await ports.units.disable(name)
         case _:
             # An account that had no password before stays locked: an empty hash would let every user in.
             if not snapshot.text:
@@ -236,17 +251,11 @@ async def restore(ports: Ports, update: Update) -> None:
     """
     later = _written_later(ports, update)
     snapshots = [each for each in await ports.store.remembered(update.record.update_id) if each.key not in later]
-    # Enabling a unit needs its old file with the [Install] section, so units come last. The links of the new file are
-    # named by the new file, so they are removed first, while that file exists.
     failed: list[AgentError] = []
     made = await ports.store.made_dirs()
-    units = [s for s in snapshots if s.key.startswith("unit:")]
+    await restore_claims(ports, snapshots)
     # The reverse order removes a file before the directory entry that replaced it is restored.
-    others = [s for s in reversed(snapshots) if not s.key.startswith("unit:")]
-    for unit in units:
-        await _attempt(failed, _disable_if_enabled(ports, unit.key.partition(":")[2]))
-        update.progressed()
-    for snapshot in [*others, *units]:
+    for snapshot in [each for each in reversed(snapshots) if each.key != KEY]:
         work = _put_back(ports, snapshot, made)
         kind, _, path = snapshot.key.partition(":")
         await _attempt(failed, _unless_contested(ports, update, path, work) if kind == "path" else work)
@@ -275,13 +284,8 @@ async def _attempt(failed: list[AgentError], work: Awaitable[None]) -> None:
         failed.append(error)
 
 
-async def _disable_if_enabled(ports: Ports, unit: str) -> None:
-    if (await ports.units.state(unit)).file in ENABLED_STATES:
-        await ports.units.disable(unit)
-
-
 def managed_keys(config: MachineConfig) -> set[str]:
-    """Return the keys of snapshots that may have an original to restore."""
+    """Return the keys of what a config decides about: paths with an original to restore, and units."""
     units = {f"unit:{unit.name}" for unit in config.units.values() if decides_enablement(unit)}
     return {f"path:{path}" for path in expand(config)} | units
 
@@ -291,5 +295,5 @@ async def forget_originals(ports: Ports, update: Update) -> None:
     if update.record.reverting:
         gone = list(update.record.newly_managed)
     else:
-        gone = [_key(step) for step in update.writes if isinstance(step, RemovePath | RestoreUnit)]
+        gone = [_key(step) for step in update.writes if isinstance(step, RemovePath)]
     await ports.store.forget_originals([*gone, *ended_arguments(update)])

@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
-from nodeagent.core.config.file_tree import expand
+from nodeagent.core.config.file_tree import FileTreeEntry, expand
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UnitEntry
+from nodeagent.core.config.paths import UNIT_DIR
+from nodeagent.core.config.unit_names import template_of
 from nodeagent.core.plan.change import ActionType, Plan
 from nodeagent.core.plan.static_pods import owned_manifests
 
@@ -31,9 +33,12 @@ class RemovePath:
     path: str
 
 
+# The steps about enablement name the entries that change. The links belong to several units, so they are computed from
+# all entries together (``enablement.link_plan``), and made with the first of these steps.
 @dataclass(frozen=True, slots=True)
 class DisableUnit:
-    """Disable a unit, also before an enabled one is overwritten: a changed ``[Install]`` would leave the old links."""
+    """Remove the links that start a unit, also those of a masked one: they would start it as soon as the mask is
+    gone."""
 
     verb: ClassVar = "disable"
     unit: str
@@ -41,6 +46,8 @@ class DisableUnit:
 
 @dataclass(frozen=True, slots=True)
 class EnableUnit:
+    """Make the links that [Install] names, and remove those that it no longer names."""
+
     verb: ClassVar = "enable"
     unit: str
 
@@ -132,7 +139,8 @@ class Reboot:
     verb: ClassVar = "reboot"
 
 
-WriteStep = WritePath | RemovePath | DisableUnit | EnableUnit | PresetUnit | RestoreUnit | SetPassword | LockUser
+UnitStep = DisableUnit | EnableUnit | PresetUnit | RestoreUnit
+WriteStep = WritePath | RemovePath | UnitStep | SetPassword | LockUser
 ActStep = Drain | DaemonReload | ClearState | StopUnit | ReloadUnit | RestartUnit | RestartStaticPod | Reboot
 Step = WriteStep | ActStep
 
@@ -181,17 +189,14 @@ def describe(step: Step) -> str:
 
 
 def _enablement(unit: UnitEntry) -> WriteStep | None:
-    if unit.mask:
-        # A masked unit is only a link to /dev/null.
-        return None
     match unit.enabled:
-        case True:
+        case True if not unit.mask:
             return EnableUnit(unit.name)
-        case False:
-            return DisableUnit(unit.name)
-        case None:
+        case None if not unit.mask:
             # A preset applies to units of the config; a drop-in alone must not enable a unit.
             return PresetUnit(unit.name) if unit.contents is not None else None
+        case _:
+            return DisableUnit(unit.name)
 
 
 def decides_enablement(unit: UnitEntry) -> bool:
@@ -202,32 +207,35 @@ def decides_enablement(unit: UnitEntry) -> bool:
     return unit.mask or unit.enabled is not None or unit.contents is not None
 
 
-def _disables_first(was: UnitEntry | None, now: UnitEntry | None) -> bool:
-    """Return whether to disable first, while the old unit file names the links. The result of a preset is unknown."""
-    if now is not None and now.mask:
-        # The links of [Install] stay beside a mask, and would start the unit again as soon as it is gone.
-        return was is None or not was.mask
-    if was is None or was.mask or was.enabled is False or not decides_enablement(was):
-        return False
-    return now is None or now.contents != was.contents
+def _files_of(unit: str, tree: Mapping[str, FileTreeEntry]) -> dict[str, FileTreeEntry]:
+    """Return the unit file and the drop-ins of a unit that a config brings, also those of its template."""
+    places = [f"{UNIT_DIR}/{name}" for name in (unit, template_of(unit)) if name]
+    return {
+        path: node
+        for path, node in tree.items()
+        if path in places or any(path.startswith(f"{place}.d/") for place in places)
+    }
 
 
-def _unit_steps(old: MachineConfig, new: MachineConfig) -> tuple[list[WriteStep], list[WriteStep]]:
-    """Return the steps before and after the paths are written."""
-    before: list[WriteStep] = []
-    after: list[WriteStep] = []
+def _unit_steps(
+    old: MachineConfig, new: MachineConfig, had: Mapping[str, FileTreeEntry], wants: Mapping[str, FileTreeEntry]
+) -> list[WriteStep]:
+    steps: list[WriteStep] = []
+    # Files that are equal in both configs decide nothing.
+    was_there = {path: node for path, node in had.items() if path.startswith(UNIT_DIR) and wants.get(path) != node}
+    comes = {path: node for path, node in wants.items() if path.startswith(UNIT_DIR) and had.get(path) != node}
     for name in sorted({*old.units, *new.units}):
         was, now = old.units.get(name), new.units.get(name)
         if was == now:
-            continue
-        if _disables_first(was, now):
-            before.append(DisableUnit(name))
-        if now is not None and decides_enablement(now):
+            # A unit in storage.files, or the template of an instance, may have another [Install] section.
+            if now is not None and now.enabled is True and (_files_of(name, was_there) or _files_of(name, comes)):
+                steps.append(EnableUnit(name))
+        elif now is not None and decides_enablement(now):
             if (step := _enablement(now)) is not None:
-                after.append(step)
+                steps.append(step)
         elif was is not None and decides_enablement(was):
-            after.append(RestoreUnit(name))
-    return before, after
+            steps.append(RestoreUnit(name))
+    return steps
 
 
 def _user_steps(old: MachineConfig, new: MachineConfig) -> list[WriteStep]:
@@ -242,13 +250,12 @@ def _user_steps(old: MachineConfig, new: MachineConfig) -> list[WriteStep]:
 
 
 def write_steps(old: MachineConfig, new: MachineConfig) -> tuple[WriteStep, ...]:
-    """Return all writes, in order: links of changed units first, then paths, then units and users.
+    """Return all writes, in order: paths, then the enablement of units, then users.
 
     ``old`` is the current config, not the disk: manual changes elsewhere are drift and are not undone. A manifest that
     an operator writes is never written or removed.
     """
     had, wants = expand(old), expand(new)
-    before, after = _unit_steps(old, new)
     # Removals come first, the deepest at the beginning: a file may become a directory, or a directory a file.
     removals = [
         RemovePath(path) for path in sorted(had.keys() - wants.keys() - owned_manifests(old).keys(), reverse=True)
@@ -256,9 +263,7 @@ def write_steps(old: MachineConfig, new: MachineConfig) -> tuple[WriteStep, ...]
     # Entries that are equal in both configs are not written.
     ours = wants.keys() - owned_manifests(new).keys()
     writes = [WritePath(path) for path in sorted(ours) if had.get(path) != wants[path]]
-    # Links are removed while the old unit file still names them, and made when the new one is there: systemctl reads
-    # them from [Install].
-    return (*before, *removals, *writes, *after, *_user_steps(old, new))
+    return (*removals, *writes, *_unit_steps(old, new, had, wants), *_user_steps(old, new))
 
 
 def act_steps(plan: Plan) -> tuple[ActStep, ...]:

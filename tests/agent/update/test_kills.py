@@ -21,7 +21,9 @@ from tests.world.run import Host, config
 
 pytestmark = pytest.mark.looptime
 
-UNIT = UnitEntry("app.service", "[Service]\nExecStart=/bin/true\n", enabled=True)
+UNIT = UnitEntry(
+    "app.service", "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target x.target\n", enabled=True
+)
 OLD = config("old", {"/etc/web/x": "1", "/etc/app/x": "1", "/etc/quiet/gone": "1"})
 # at least eight steps: two writes, a removal, a unit and its enablement, keys, daemon-reload, reload, two restarts
 BUSY = config(
@@ -54,6 +56,7 @@ def assert_converged(host: Host, new: MachineConfig) -> None:
     world = host.world
     assert host.phase is Phase.IDLE, host.record
     assert {p: n for p, n in world.disk.items() if p != "/x"} == expand(new)
+    assert world.links == ({"x.target.wants/app.service": "/etc/systemd/system/app.service"} if new is BUSY else {})
     assert host.configs[world.current].name == new.name
     assert world.holder is None
     assert world.snapshots == {}

@@ -28,7 +28,7 @@ from tests.world.run import Host
 
 pytestmark = pytest.mark.looptime
 
-UNIT = UnitEntry("app.service", "[Service]\nExecStart=/bin/true\n", enabled=True)
+UNIT = UnitEntry("app.service", "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n", enabled=True)
 BUSY = on(
     "b", "busy", {"/etc/app/x": "2", "/etc/app/y": "2"}, units=[UNIT], password=sha512("x"), kernel_arguments=("nosmt",)
 )

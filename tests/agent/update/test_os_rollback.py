@@ -111,7 +111,14 @@ async def test_running_unit_must_run_after_update() -> None:
 
 async def test_no_rollback_for_new_unit_with_unmet_condition() -> None:
     host = await at_old()
-    host.want(on("b", "new", FILES, units=[UnitEntry("new.service", "[Service]\n", enabled=True)]))
+    host.want(
+        on(
+            "b",
+            "new",
+            FILES,
+            units=[UnitEntry("new.service", "[Service]\n[Install]\nWantedBy=multi-user.target\n", enabled=True)],
+        )
+    )
     task = asyncio.create_task(host.settle())
     while host.world.boot == 1:
         await asyncio.sleep(0.1)
@@ -137,7 +144,14 @@ async def test_no_promotion_before_boot_finished() -> None:
 
 async def test_new_unit_that_fails_late_causes_rollback() -> None:
     host = await at_old()
-    host.want(on("b", "new", FILES, units=[UnitEntry("new.service", "[Service]\n", enabled=True)]))
+    host.want(
+        on(
+            "b",
+            "new",
+            FILES,
+            units=[UnitEntry("new.service", "[Service]\n[Install]\nWantedBy=multi-user.target\n", enabled=True)],
+        )
+    )
     task = asyncio.create_task(host.settle())
     while host.world.boot == 1:
         await asyncio.sleep(0.1)

@@ -89,7 +89,7 @@ async def test_a_requirement_that_comes_with_the_update_counts() -> None:
 
     host = await started()
     host.world.units["app.service"] = Later()
-    unit = UnitEntry("app.service", "[Unit]\nRequires=x\n", enabled=True)
+    unit = UnitEntry("app.service", "[Unit]\nRequires=x\n[Install]\nWantedBy=multi-user.target\n", enabled=True)
     host.want(config("b", {"/etc/web/x": "1", "/etc/ca/x": "2"}, units=[unit]))
     await host.settle()
     assert host.actions() == ["daemon-reload", "restart app.service"]

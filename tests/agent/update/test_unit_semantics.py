@@ -94,7 +94,14 @@ async def test_after_an_update_that_ended_half_way_a_unit_that_is_down_has_to_co
 
 async def test_a_unit_that_the_update_enables_has_to_start() -> None:
     host = Host(World(units={"app.service": FakeUnit(active="inactive", file="disabled", fail_restarts=99)}))
-    host.want(config("b", units=[UnitEntry("app.service", contents="[Service]", enabled=True)]))
+    host.want(
+        config(
+            "b",
+            units=[
+                UnitEntry("app.service", contents="[Service]\n[Install]\nWantedBy=multi-user.target\n", enabled=True)
+            ],
+        )
+    )
     await host.settle()
     assert host.world.history[-1].outcome == "done-after-fallback"
 
@@ -135,7 +142,7 @@ def test_a_record_of_an_older_agent_has_no_notes() -> None:
 
 # Units that leave the config
 
-APP = UnitEntry("app.service", contents="[Service]\nExecStart=/bin/app\n[Install]\nWantedBy=x", enabled=True)
+APP = UnitEntry("app.service", contents="[Service]\nExecStart=/bin/app\n[Install]\nWantedBy=x.target", enabled=True)
 QUIET = Policy(
     files={"/etc/quiet": Entry("/etc/quiet", (NONE,)), "/etc/web": Entry("/etc/web", (restart("web.service"),))},
     units={"app.service": Entry("app.service", (DAEMON_RELOAD,))},

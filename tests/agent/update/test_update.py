@@ -364,7 +364,8 @@ async def test_units_the_host_lacks_are_skipped_but_not_those_of_the_admin() -> 
 
 async def test_a_unit_and_its_enablement_come_and_go() -> None:
     it = await started(config("a"))
-    unit = UnitEntry("app.service", "[Service]\nExecStart=/bin/true\n", enabled=True)
+    install = "[Install]\nWantedBy=multi-user.target\n"
+    unit = UnitEntry("app.service", f"[Service]\nExecStart=/bin/true\n{install}", enabled=True)
     it.world.units["app.service"].file = "disabled"
     it.want(config("b", units=[unit]))
     await it.settle()

@@ -41,6 +41,12 @@ RESTORE = RestoreUnit("x.service")
 DROPIN_PATH = "/etc/systemd/system/x.service.d/a.conf"
 DROPIN = UnitEntry("x.service", dropins={"a.conf": "[Unit]\n"})
 PRESET = UnitEntry("x.service", "[Unit]\n")
+UNITS = "/etc/systemd/system"
+FILE, FILE2 = (FileEntry(UNIT, text) for text in (b"[Unit]\n", b"[Service]\n"))
+BARE = UnitEntry("x.service", enabled=True)
+TEMPLATE, TEMPLATE2 = (UnitEntry("x@.service", text) for text in ("[Unit]\n", "[Service]\n"))
+INSTANCE = UnitEntry("x@1.service", enabled=True)
+TEMPLATE_STEPS = (PresetUnit("x@.service"), EnableUnit("x@1.service"))
 ON = UnitEntry("x.service", "[Service]\n", enabled=True)
 
 
@@ -61,22 +67,17 @@ ON = UnitEntry("x.service", "[Service]\n", enabled=True)
         (mc(FileEntry("/etc/a/b", b"")), mc(A), (RemovePath("/etc/a/b"), WritePath("/etc/a"))),
         (mc(B), mc(FileEntry("/etc/b/a", b"")), (RemovePath("/etc/b"), WritePath("/etc/b/a"))),
         (mc(), mc(ON), (WritePath(UNIT), EnableUnit("x.service"))),
-        # [Install] may have changed: the old links go while the old file says which they are
-        (
-            mc(ON),
-            mc(UnitEntry("x.service", "[Unit]\n", enabled=True)),
-            (DisableUnit("x.service"), WritePath(UNIT), EnableUnit("x.service")),
-        ),
-        (mc(ON), mc(), (DisableUnit("x.service"), RemovePath(UNIT), RestoreUnit("x.service"))),
-        (mc(ON), mc(UnitEntry("x.service", mask=True)), (DisableUnit("x.service"), WritePath(UNIT))),
+        (mc(ON), mc(UnitEntry("x.service", "[Unit]\n", enabled=True)), (WritePath(UNIT), EnableUnit("x.service"))),
+        (mc(ON), mc(), (RemovePath(UNIT), RESTORE)),
+        (mc(ON), mc(UnitEntry("x.service", mask=True)), (WritePath(UNIT), DisableUnit("x.service"))),
         (mc(), mc(UnitEntry("x.service", enabled=False)), (DisableUnit("x.service"),)),
-        # what the preset made of the old one is gone with it
-        (
-            mc(PRESET),
-            mc(UnitEntry("x.service", "[Service]\n")),
-            (DisableUnit("x.service"), WritePath(UNIT), PresetUnit("x.service")),
-        ),
-        (mc(), mc(UnitEntry("x.service", mask=True)), (DisableUnit("x.service"), WritePath(UNIT))),
+        (mc(PRESET), mc(UnitEntry("x.service", "[Service]\n")), (WritePath(UNIT), PresetUnit("x.service"))),
+        (mc(), mc(UnitEntry("x.service", mask=True)), (WritePath(UNIT), DisableUnit("x.service"))),
+        # [Install] of a unit in storage.files, or of the template of an instance, may be another one
+        (mc(FILE, BARE), mc(FILE, BARE), ()),
+        (mc(FILE, BARE), mc(FILE2, BARE), (WritePath(UNIT), EnableUnit("x.service"))),
+        (mc(FILE, BARE), mc(BARE), (RemovePath(UNIT), EnableUnit("x.service"))),
+        (mc(TEMPLATE, INSTANCE), mc(TEMPLATE2, INSTANCE), (WritePath(f"{UNITS}/x@.service"), *TEMPLATE_STEPS)),
         # a drop-in never said whether the unit is enabled; who stops saying it puts back what was
         (mc(DROPIN), mc(), (RemovePath(DROPIN_PATH),)),
         (mc(UnitEntry("x.service", mask=True)), mc(DROPIN), (RemovePath(UNIT), WritePath(DROPIN_PATH), RESTORE)),

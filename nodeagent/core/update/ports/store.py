@@ -99,7 +99,7 @@ class Notes(Protocol):
     async def keep_note(self, key: str, text: str) -> None: ...
 
 
-class Store(Protocol):
+class Store(Notes, Protocol):
     """The database. Changes are durable when the call returns."""
 
     async def load(self) -> Record: ...

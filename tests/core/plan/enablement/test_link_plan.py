@@ -11,6 +11,7 @@ from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.plan.enablement.link_plan import LinkClaims, LinkPlan, UnitSteps, link_plan
 from nodeagent.core.plan.enablement.stored import claims_from_text, claims_to_text
 from nodeagent.core.plan.enablement.unit_files import EnablementFacts
+from nodeagent.core.plan.steps import PresetUnit, UnitStep, write_steps
 
 ETC = "/etc/systemd/system"
 LIB = "/usr/lib/systemd/system"
@@ -37,14 +38,13 @@ class Host:
         self.managed: set[str] = set()
 
     def plan(self, config: MachineConfig) -> LinkPlan:
-        names = {*config.units, *self.config.units}
-        changed = {name for name in names if self.config.units.get(name) != config.units.get(name)}
-        preset = {name for name in changed & config.units.keys() if config.units[name].enabled is None}
+        steps = [step for step in write_steps(self.config, config) if isinstance(step, UnitStep)]
+        changed = {step.unit for step in steps}
+        preset = {step.unit for step in steps if isinstance(step, PresetUnit)}
         self.writes: dict[str, FileTreeEntry | None] = dict.fromkeys(expand(self.config).keys() - expand(config).keys())
         self.writes |= {path: node for path, node in expand(config).items() if path.startswith(ETC)}
         facts = EnablementFacts(self.links, self.files, self.presets)
-        steps = UnitSteps(changed, preset, changed - self.managed)
-        return link_plan(config, steps, facts, self.writes, self.claims)
+        return link_plan(config, UnitSteps(changed, preset, changed - self.managed), facts, self.writes, self.claims)
 
     def apply(self, *units: UnitEntry) -> dict[str, str]:
         config = mc(*units)
@@ -70,14 +70,11 @@ def test_a_changed_template_keeps_its_instances(preset: tuple[str, ...]) -> None
     first = dict(host.apply(UnitEntry("echo@.service", text()), *instances))
     assert set(first) == {f"{M}/echo@{name}.service" for name in ("admin", "foo", "bar")}
     assert host.apply(UnitEntry("echo@.service", text("# 2")), *instances) == first
-    assert (
-        host.apply(UnitEntry("echo@.service", text("# 3", wanted="x.target")), *instances)
-        == {
-            f"{M}/echo@admin.service": f"{ETC}/echo@.service",
-            **{f"x.target.wants/echo@{name}.service": f"{ETC}/echo@.service" for name in ("foo", "bar")},
-        }
-        or instances
-    )
+    moved = host.apply(UnitEntry("echo@.service", text("# 3", wanted="x.target")), *instances)
+    assert set(moved) == {
+        f"{M}/echo@admin.service",
+        *(f"x.target.wants/echo@{name}.service" for name in ("foo", "bar")),
+    }
     assert host.apply() == {f"{M}/echo@admin.service": f"{ETC}/echo@.service"}
 
 

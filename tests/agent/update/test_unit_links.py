@@ -1,0 +1,206 @@
+"""Updates and the links that enable units: after each end, also one by a kill, the links are those of one side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from nodeagent.agent.update.unit_links import NOTE
+from nodeagent.agent.update.verification import mismatches
+from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
+from nodeagent.core.plan.policy import DAEMON_RELOAD, Entry
+from nodeagent.core.update.phase import Phase
+from tests.world import FakeUnit, World, kill_points
+from tests.world.run import POLICY, Host, config
+from tests.world.unit_files import all_links
+
+pytestmark = pytest.mark.looptime
+
+ETC = "/etc/systemd/system"
+LIB = "/usr/lib/systemd/system"
+M = "multi-user.target.wants"
+NAMES = (
+    "echo@.service echo@foo.service echo@bar.service z.service z.socket bus.service b.service f.service setup.service"
+)
+RELOADS = {name: Entry(name, (DAEMON_RELOAD,)) for name in NAMES.split()}
+FOREIGN = {
+    "default.target": f"{LIB}/multi-user.target",
+    "bus.service": f"{ETC}/a.service",
+    f"{M}/a.service": f"{ETC}/a.service",
+    f"{M}/echo@admin.service": f"{ETC}/echo@.service",
+    "basic.target.wants/z.service": "../z.service",
+    "sockets.target.wants/z.socket": "../z.socket",
+}
+
+
+def text(*lines: str, wanted: str = "multi-user.target") -> str:
+    return "\n".join(["[Service]", "ExecStart=/bin/true", "[Install]", f"WantedBy={wanted}", *lines, ""])
+
+
+def on(name: str, contents: str | None = None, **more: object) -> UnitEntry:
+    return UnitEntry(name, contents, enabled=True, **more)  # type: ignore[arg-type]
+
+
+def named(name: str, *units: UnitEntry, app: str = "1", **files: str) -> MachineConfig:
+    return config(name, {"/etc/app/x": app} | {f"{ETC}/{key}.service": value for key, value in files.items()}, units)
+
+
+BUSY = (
+    UnitEntry("echo@.service", text("# 2", wanted="x.target")),
+    on("echo@foo.service"),
+    UnitEntry("z.service", enabled=False),
+    on("b.service", text("Alias=bus.service default.service")),
+)
+
+
+async def started(*units: UnitEntry) -> Host:
+    """A host with links of its own that runs a config with these units."""
+    world = World(units={"app.service": FakeUnit()}, links=dict(FOREIGN))
+    world.units |= {name: FakeUnit(active="inactive", file="disabled") for name in ("z.service", "z.socket")}
+    world.unit_texts = {
+        "z.service": text("Also=z.socket").encode(),
+        "z.socket": text(wanted="sockets.target").encode(),
+    }
+    host = Host(world, policy=replace(POLICY, units={**POLICY.units, **RELOADS}))
+    await applied(host, named("first"))
+    await applied(host, named("old", *units))
+    world.calls = 0
+    return host
+
+
+async def applied(host: Host, wanted: MachineConfig) -> dict[str, str]:
+    host.want(wanted)
+    await host.settle()
+    assert host.phase is Phase.IDLE, host.record
+    assert host.world.current == host.wanted
+    assert await mismatches(host.ports(), wanted) == {}
+    return all_links(host.world)
+
+
+def of_app() -> dict[str, str]:
+    return {f"{M}/app.service": f"{LIB}/app.service"}
+
+
+@pytest.mark.finding("units-01", "A changed template keeps the links of its instances, also those of an admin.")
+@pytest.mark.finding("configs-02", "Instances that a config enables stay enabled when their template changes.")
+async def test_a_changed_template_keeps_its_instances() -> None:
+    instances = (on("echo@foo.service"), on("echo@bar.service"))
+    host = await started(UnitEntry("echo@.service", text()), *instances)
+    before = all_links(host.world)
+    assert {f"{M}/echo@{name}.service" for name in ("foo", "bar", "admin")} <= before.keys()
+    assert await applied(host, named("new", UnitEntry("echo@.service", text("# 2")), *instances)) == before
+    assert "reboot" not in host.actions()
+    assert await applied(host, named("none")) == FOREIGN | of_app()
+
+
+@pytest.mark.finding("units-04", "A unit that leaves takes no link of another unit with it, whatever Also= names.")
+@pytest.mark.finding("configs-04", "Each entry has the enablement that it demands, whatever Also= of another names.")
+async def test_entries_that_also_connects_hold_at_the_same_time() -> None:
+    host = await started()
+    links = await applied(host, named("new", UnitEntry("z.service", enabled=False), on("z.socket")))
+    socket = "sockets.target.wants/z.socket"
+    rest = {path: to for path, to in FOREIGN.items() if "z.service" not in path}
+    assert links == rest | of_app()
+    assert links[socket] == FOREIGN[socket], "a link that has the effect already stays as it is"
+    assert await applied(host, named("none")) == FOREIGN | of_app()
+
+
+@pytest.mark.finding("units-05", "A reverted update leaves the links of the host as they were.")
+@pytest.mark.finding("configs-04", "A revert leaves each link as it was, whatever Also= names.")
+async def test_a_revert_gives_all_links_back() -> None:
+    host = await started(UnitEntry("echo@.service", text()), on("echo@foo.service"))
+    before, claims = all_links(host.world), host.world.notes[NOTE]
+    host.world.units["app.service"] = _Picky(host.world)
+    host.want(named("bad", *BUSY, app="2"))
+    await host.settle()
+    assert host.record.reason == "Reverted"
+    assert all_links(host.world) == before
+    assert host.world.notes[NOTE] == claims
+    assert await mismatches(host.ports(), host.configs[host.world.current]) == {}
+
+
+@pytest.mark.finding("units-05", "Links from before come back when the entry leaves that replaced them.")
+async def test_replaced_links_come_back_when_the_entry_leaves() -> None:
+    host = await started()
+    my = on("f.service", "[Unit]\n[Install]\nAlias=default.service\n")
+    links = await applied(host, named("new", on("b.service", text("Alias=bus.service")), my))
+    assert links["bus.service"] == f"{ETC}/b.service"
+    assert await applied(host, named("none")) == FOREIGN | of_app()
+
+
+@pytest.mark.finding("units-16", "Links follow the [Install] section of a unit in storage.files and of a drop-in.")
+@pytest.mark.finding("configs-08", "Links follow an [Install] section that is not in the contents of the entry.")
+async def test_links_follow_an_install_section_elsewhere() -> None:
+    host = await started()
+    for target in ("multi-user.target", "basic.target"):
+        dropin = {"10.conf": f"[Install]\nWantedBy={target}\n"}
+        units = (on("f.service"), on("b.service", "[Service]\nExecStart=/bin/true\n", dropins=dropin))
+        links = await applied(host, named(target, *units, f=text(wanted=target)))
+        assert {path: to for path, to in links.items() if path not in FOREIGN | of_app()} == {
+            f"{target}.wants/{name}.service": f"{ETC}/{name}.service" for name in "fb"
+        }
+    assert await applied(host, named("none")) == FOREIGN | of_app()
+
+
+@pytest.mark.finding("units-16", "A link that an entry demands and that is missing is drift.")
+async def test_a_missing_link_is_drift_although_the_unit_counts_as_enabled() -> None:
+    unit = on("b.service", text("Alias=b2.service"))
+    host = await started(unit)
+    del host.world.links["b2.service"]
+    found = await mismatches(host.ports(), named("old", unit))
+    assert found == {"unit:b.service": "lacks b2.service"}
+    host.world.links["x.target.wants/b.service"] = "../b.service"
+    host.world.links["b2.service"] = "b.service"
+    assert await mismatches(host.ports(), named("old", unit)) == {}, "links of an admin beside it are none"
+
+
+@pytest.mark.finding("units-13b", "No unit that an update took away stays failed.")
+async def test_a_unit_that_failed_and_is_gone_leaves_no_ghost() -> None:
+    host = await started(on("setup.service", text()))
+    host.world.units["setup.service"] = FakeUnit(active="failed", brought=True)
+    await applied(host, named("none"))
+    assert host.actions()[-1] == "daemon-reload"
+    assert host.world.units["setup.service"].active == "inactive"
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["kill -9", "power cut"])
+@pytest.mark.parametrize("bad", [False, True], ids=["done", "reverted"])
+async def test_killed_at_every_point(power: bool, bad: bool) -> None:
+    """Whatever a kill leaves half-done, the links end as those of the new config, or as they were."""
+
+    async def prepared() -> Host:
+        host = await started(UnitEntry("echo@.service", text()), on("echo@foo.service"))
+        host.want(named("bad" if bad else "new", *BUSY, app="2"))
+        host.world.units["app.service"].bad_until_boot = 0
+        if bad:
+            host.world.units["app.service"] = _Picky(host.world)
+        return host
+
+    whole = await prepared()
+    before = (all_links(whole.world), whole.world.notes[NOTE])
+    await whole.settle()
+    assert whole.record.reason == ("Reverted" if bad else ""), whole.record
+    links = all_links(whole.world), whole.world.notes[NOTE]
+    assert links == before if bad else links[0]["bus.service"] == f"{ETC}/b.service"
+    for fuse in kill_points(whole.world.calls, case=power + bad):
+        host = await prepared()
+        await host.kill_at(fuse, power=power)
+        await host.settle()
+        assert (all_links(host.world), host.world.notes[NOTE]) == links, f"a kill at call {fuse}"
+
+
+class _Picky(FakeUnit):
+    """Does not start with the second version of its file."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.world = world
+
+    @property
+    def bad_until_boot(self) -> int:
+        node = self.world.disk.get("/etc/app/x") if hasattr(self, "world") else None
+        return 99 if b"2" in getattr(node, "content", b"") else 0
+
+    @bad_until_boot.setter
+    def bad_until_boot(self, value: int) -> None: ...
