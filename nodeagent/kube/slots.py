@@ -1,8 +1,8 @@
 """Slots of a pool on an API server (``core/coordination/slots.py``). Implements ``ports.Slots``.
 
-A slot is deleted when it is released, or stays with the time of the release if the pool has a pause. Taking one needs
-two requests, checking one, releasing two; there is none in between, since a slot does not expire. A write without an
-answer is found by the uid of the node at the next ``acquire`` or ``release``: no slot is left behind.
+A slot is deleted when it is released, or stays with the time of the release if the pool has, or had, a pause. Taking
+one needs two requests, checking one, releasing two; there is none in between, since a slot does not expire. A write
+without an answer is found by the uid of the node at the next ``acquire`` or ``release``: no slot is left behind.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from nodeagent.core.coordination.kube_objects import Lease
 from nodeagent.core.coordination.kube_time import Uncertain
 from nodeagent.core.coordination.lease import Claim, HostIdentity
 from nodeagent.core.coordination.slots import (
+    RELEASED,
     Slot,
     SlotPool,
     free_indices,
@@ -115,7 +116,7 @@ class KubeSlots:
                 path = f"{self._leases}/{self._pool.lease(slot.index)}"
                 # The slot changed since it was read, so the next round reads it again.
                 with suppress(Conflict, NotFound):
-                    if self._pool.pause:
+                    if self._pool.pause or RELEASED in slot.lease.notes:
                         latest = self._client.server_clock.latest(self._clock.monotonic())
                         await self._client.patch(path, released(slot, self._host.node, latest))
                     else:

@@ -8,7 +8,7 @@ reference. If ``n`` is reduced, the slots that are held above it still count.
 The pause of a pool is how long no node may begin after one has released its slot. A released slot stays, without a
 holder and with the time of the release by the server's clock, so the pause holds for all nodes and survives restarts. A
 slot that was freed without a valid time pauses the pool for as long as this agent has seen it so. A slot that an admin
-deleted pauses nothing: that is how an operator ends a pause.
+deleted pauses nothing: that is how an operator ends a pause. The time of the last release stays while the slot is held.
 """
 
 from __future__ import annotations
@@ -129,10 +129,8 @@ def new_slot(pool: SlotPool, index: int, claim: Claim, node: str, node_uid: str,
 
 def taken(slot: Slot, claim: Claim, node: str, node_uid: str, now: float | None) -> Object:
     """Return a merge patch that takes a free slot or changes its operation. It fails if the slot has changed."""
-    meta = _meta(claim, node, node_uid)
-    if RELEASED in slot.lease.notes:
-        meta["annotations"][PREFIX + RELEASED] = None
-    meta["resourceVersion"] = slot.lease.version
+    # The time of the last release stays: a slot that has one is never deleted by an agent, so that no pause is lost.
+    meta = {**_meta(claim, node, node_uid), "resourceVersion": slot.lease.version}
     return {"metadata": meta, "spec": _spec(claim, node, now)}
 
 
@@ -163,8 +161,10 @@ class PoolPause:
 
 def released(slot: Slot, node: str, latest: float) -> Object:
     """Return a merge patch that releases a slot. ``latest`` is an upper bound of the server's time."""
+    # Never earlier than before, which the policy of the cluster refuses. The texts are in the order of the times.
+    at = max(micro_time(latest), slot.lease.notes.get(RELEASED, "").partition(" ")[0])
     # In a merge patch (RFC 7396), null removes a key.
-    notes = {**{PREFIX + key: None for key in NOTES}, PREFIX + RELEASED: f"{micro_time(latest)} {node}"}
+    notes = {**{PREFIX + key: None for key in NOTES}, PREFIX + RELEASED: f"{at} {node}"}
     # The owner is removed: the pause must outlast the Node.
     meta = {"resourceVersion": slot.lease.version, "annotations": notes, "ownerReferences": None}
     return {"metadata": meta, "spec": {"holderIdentity": None}}

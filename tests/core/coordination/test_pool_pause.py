@@ -68,8 +68,11 @@ def test_a_released_slot_has_no_holder_no_owner_and_its_time() -> None:
     assert not slot.held
     assert free_indices(POOL, [slot], 0) == [0, 1]
     again = merged(item, taken(slot, CLAIM, "m", "v", NOW))
-    assert "nodeagent.org/released" not in again["metadata"]["annotations"]
-    assert read_slots(POOL, [again])[0].held
+    (held_again,) = read_slots(POOL, [again])
+    assert held_again.held
+    assert again["metadata"]["annotations"]["nodeagent.org/released"] == f"{micro_time(NOW)} n"
+    earlier = merged(again, released(held_again, "m", NOW - 60))
+    assert earlier["metadata"]["annotations"]["nodeagent.org/released"] == f"{micro_time(NOW)} m", "never earlier"
 
 
 def test_the_pause_names_node_begin_and_end() -> None:
