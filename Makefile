@@ -16,6 +16,9 @@ MACHINE ?=
 # `make package rpm INTERPRETER=source` takes the interpreter of releases, INTERPRETER=standalone that of
 # python-build-standalone.
 INTERPRETER ?=
+# Seconds of `make fuzz` for all targets together; FUZZ names some of them.
+FUZZ_SECONDS ?= 600
+FUZZ ?=
 # `make image BASE=fcos.oci.tar` puts the layer on this OCI archive.
 BASE ?=
 ORIGIN = $(if $(INTERPRETER), --interpreter $(INTERPRETER))
@@ -45,7 +48,7 @@ RING1 ?= tests
 # `make mutants MUTANTS="--seed 3 --count 20 core/plan"`
 MUTANTS ?=
 
-.PHONY: help tools demo-tools venv demo demo-shell demo-vm demo-node test versions check format unit kills mutants golden host long ostree ostree-long integration cluster cluster-tools node-tools node-long bootupd vm vm-long vm-aarch64 interpreter interpreter-twice interpreter-tests package rpm image wheel release bench bench-fallback bench-rest bench-rollout bench-flood bench-fence docs clean
+.PHONY: help tools demo-tools venv demo demo-shell demo-vm demo-node test versions check format unit kills mutants golden host long ostree ostree-long integration cluster cluster-tools node-tools node-long bootupd vm vm-long vm-aarch64 interpreter interpreter-twice interpreter-tests package rpm image wheel release bench bench-fallback bench-rest bench-rollout bench-flood bench-fence docs fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -138,8 +141,12 @@ vm-long: venv ## ring 4, the long part: a full /boot, power cuts at chance momen
 vm-aarch64: venv ## ring 4 on aarch64, emulated: the package for it, a restart, a reboot, another OS; minutes, the first run more
 	@$(PYTEST) -q --durations 10 $(AARCH64)
 
+fuzz: venv ## coverage-guided fuzzing of all that reads input from outside, FUZZ_SECONDS=600; needs the wheel of atheris
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv sync --frozen --inexact --all-groups --no-group docs --quiet --python $(BIN)/python
+	@$(BIN)/python -m integration.fuzz --seconds $(FUZZ_SECONDS) $(FUZZ)
+
 # The longest first: `make -j2 integration` runs virtual machines beside the rings that mostly wait.
-integration: vm-long cluster node-tools node-long bootupd ostree ostree-long kills long vm ## the rings that take longer, or need more than this machine has at first: see cluster-tools
+integration: vm-long cluster node-tools node-long bootupd ostree ostree-long kills long vm fuzz ## the rings that take longer, or need more than this machine has at first: see cluster-tools
 	@echo "make integration: rings 3 and 4, and the long parts of rings 1 and 2, passed"
 
 versions: venv ## ring 1 on every other supported Python of this machine

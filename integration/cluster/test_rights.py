@@ -28,6 +28,7 @@ from nodeagent.core.report.status import Status
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import Refused
 from nodeagent.host.clock import SystemClock
+from nodeagent.kube import client as client_module
 from nodeagent.kube import drain as drain_module
 from nodeagent.kube import events as events_module
 from nodeagent.kube.client import KubeClient
@@ -69,6 +70,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drain_module, "POLL", 0.2)
     monkeypatch.setattr(drain_module, "SETTLE", 0.3)
     monkeypatch.setattr(events_module, "WRITE_EVERY", 0.0)
+    monkeypatch.setattr(client_module, "FIRST_PAUSE", 0.01)
 
 
 @pytest.fixture(scope="module")

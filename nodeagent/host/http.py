@@ -50,11 +50,7 @@ class Answer:
 
     def json(self) -> dict[str, Any]:
         """Return {} if the body is no JSON object: a proxy between answers in HTML."""
-        try:
-            found = plain_json.loads(self.body)
-        except ValueError:
-            return {}
-        return found if isinstance(found, dict) else {}
+        return plain_json.object_of(self.body) or {}
 
 
 async def request(

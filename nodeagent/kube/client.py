@@ -232,7 +232,7 @@ class KubeClient:
         date = http_date(response.headers.get("Date", ""))
         if date is not None:
             self.server_clock = self.server_clock.updated(date, sent, received)
-        answer = _decoded(text)
+        answer = plain_json.object_of(text)
         if response.status >= 300:
             raise from_answer(response.status, status_of(answer or {}), what, response.headers.get("Retry-After", ""))
         if answer is None:
@@ -282,12 +282,3 @@ async def _body(response: Any, what: str) -> bytes:
             raw.close()
             raise ServerFault(f"{what}: the answer is larger than {MAX_ANSWER} bytes")
     return bytes(text)
-
-
-def _decoded(text: bytes) -> Object | None:
-    """Return a JSON object, None for another text: a proxy answers in HTML."""
-    try:
-        answer = plain_json.loads(text)
-    except ValueError:
-        return None
-    return answer if isinstance(answer, dict) else None

@@ -20,7 +20,7 @@ def decoded(kind: type[T], answer: object, what: str) -> T:
     """Return the fields of ``kind``. ``what`` is the request. Raises ``ServerFault``."""
     try:
         return msgspec.convert(answer, kind)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeError) as error:
         # The error names the path and the types, and never a value.
         raise ServerFault(f"{what}: the answer is not an object of the API: {error}") from None
 
@@ -29,6 +29,6 @@ def status_of(answer: Mapping[str, Any]) -> Status:
     """Return the details of a refusal. A gateway answers in a form of its own, of which the message counts at most."""
     try:
         return msgspec.convert(answer, Status)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeError):
         message = answer.get("message")
         return {"message": message} if isinstance(message, str) else {}

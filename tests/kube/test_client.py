@@ -215,6 +215,7 @@ async def test_an_answer_that_is_no_object_is_no_success(connect: Connect) -> No
     [
         "[" * 200_000,
         '{"a":' * 200_000,
+        '{"items": [{"metadata": {"name": "\\ud800", "uid": "u", "resourceVersion": "1"}}]}',
     ],
 )
 async def test_an_odd_answer_is_a_fault_of_the_server(connect: Connect, text: str) -> None:

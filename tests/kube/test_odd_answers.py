@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 
+from integration.fuzz.api import WHOLE
 from nodeagent.core.coordination.certificate_approval import applicant_of
 from nodeagent.core.coordination.drain import DrainPolicy
 from nodeagent.core.coordination.lease import HostIdentity
@@ -37,45 +38,6 @@ from tests.kube.test_drain import Api, pod
 from tests.kube.test_lease import Memory
 
 MISSING: Final = object()
-# Every field that some reader reads, as one object of every kind.
-WHOLE: Final[dict[str, Any]] = {
-    "metadata": {
-        "name": "slot-disrupt-p-0",
-        "namespace": "ns",
-        "uid": "u",
-        "resourceVersion": "1",
-        "generation": 2,
-        "labels": {"node-role.kubernetes.io/worker": ""},
-        "annotations": {"machine.openshift.io/machine": "ns/m"},
-        "ownerReferences": [{"kind": "DaemonSet", "name": "d", "uid": "o", "controller": True}],
-        "finalizers": ["f"],
-    },
-    "spec": {
-        "unschedulable": False,
-        "taints": [{"key": "medik8s.io/drain", "effect": "NoSchedule"}],
-        "volumes": [{"emptyDir": {}}],
-        "nodeName": "n",
-        "reason": "disks",
-        "lifecycleHooks": {"preDrain": [{"name": "h", "owner": "o"}]},
-        "configuration": {"name": "c"},
-        "nodeSelector": {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "a", "operator": "Exists"}]},
-        "machineConfigPool": {"name": "worker"},
-        "holderIdentity": "nmo",
-        "leaseDurationSeconds": 60,
-        "leaseTransitions": 1,
-        "request": "eA==",
-        "signerName": "kubernetes.io/kube-apiserver-client",
-        "usages": ["client auth"],
-    },
-    "status": {
-        "conditions": [{"type": "Ready", "status": "True"}],
-        "observedGeneration": 2,
-        "capacity": {"pods": "110"},
-        "allocatable": {"pods": "110"},
-        "configVersion": {"desired": "c"},
-        "userInfo": {"username": "nodeagent:n", "groups": ["nodeagent"]},
-    },
-}
 ODD: Final[list[tuple[str, Any]]] = [
     ("metadata", MISSING),
     ("metadata", None),

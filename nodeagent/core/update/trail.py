@@ -99,7 +99,8 @@ def trail_from_dict(data: object) -> Trail:
     """Return the trail in ``data``, an empty one for anything else: no update depends on it."""
     try:
         return msgspec.convert(data, Trail) if data else Trail()
-    except msgspec.ValidationError:
+    # The second one is for half of a surrogate pair in a key.
+    except (msgspec.ValidationError, UnicodeError):
         return Trail()
 
 

@@ -17,3 +17,15 @@ def loads(data: str | bytes, *, on_object: Callable[[list[tuple[str, Any]]], Any
     # Callers do not expect this error for deep nesting, and one odd answer of a server would end the daemon.
     except RecursionError:
         raise ValueError("nested too deep") from None
+
+
+def object_of(data: bytes) -> dict[str, Any] | None:
+    """Return the JSON object that a server sent, None for anything else: a proxy answers in HTML."""
+    try:
+        found = loads(data)
+        # Half of a surrogate pair is no character, and could not be logged or sent. Only an escape can contain one.
+        if b"\\u" in data:
+            json.dumps(found, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,219 @@
+"""Objects and refusals of an API server, as every reader of the core meets them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from integration.fuzz.target import Target, choices, document
+from nodeagent.core.coordination.certificate_approval import applicant_of, is_pending
+from nodeagent.core.coordination.client_certificate import check_identity, issued
+from nodeagent.core.coordination.drain import (
+    Cause,
+    DrainPolicy,
+    cause_of,
+    classify,
+    daemon_set_of,
+    eviction,
+    remaining_pod,
+    remedy,
+)
+from nodeagent.core.coordination.drain_order import DrainOrder, present_step
+from nodeagent.core.coordination.gates import (
+    hooks_with,
+    hooks_without,
+    machine_gates,
+    machine_of,
+    maintenance_gates,
+    node_gates,
+)
+from nodeagent.core.coordination.kube_objects import (
+    CertificateRequest,
+    Lease,
+    Machine,
+    MachineConfigNode,
+    MachineConfigPool,
+    MachineOSConfig,
+    Node,
+    NodeMaintenance,
+    Pod,
+    Review,
+)
+from nodeagent.core.coordination.kube_time import ServerClock
+from nodeagent.core.coordination.lease import Claim, judge, read_lease, renewal, take_over
+from nodeagent.core.coordination.readiness import unready
+from nodeagent.core.coordination.slots import SlotKind, SlotPool, free_indices, pool_pause, read_slots, released
+from nodeagent.core.report.handshake import drain_request, read_request, source_of
+from nodeagent.core.report.machine_config_node import UpdateProgress, changed_status
+from nodeagent.core.report.node_events import NodeState, conditions, differing
+from nodeagent.core.report.rollout import ClusterObjects, rollout_of, rollout_to_dict
+from nodeagent.core.report.rollout_order import RolloutOrder, turn_gate
+from nodeagent.core.update.phase import Phase
+from nodeagent.errors import AgentError
+from nodeagent.kube.decode import decoded, status_of
+from nodeagent.kube.errors import ServerFault, from_answer
+
+# Every field that some reader reads, as one object of every kind.
+WHOLE: Final[dict[str, Any]] = {
+    "metadata": {
+        "name": "slot-disrupt-p-0",
+        "namespace": "ns",
+        "uid": "u",
+        "resourceVersion": "1",
+        "generation": 2,
+        "labels": {"node-role.kubernetes.io/worker": ""},
+        "annotations": {"machine.openshift.io/machine": "ns/m"},
+        "ownerReferences": [{"kind": "DaemonSet", "name": "d", "uid": "o", "controller": True}],
+        "finalizers": ["f"],
+    },
+    "spec": {
+        "unschedulable": False,
+        "taints": [{"key": "medik8s.io/drain", "effect": "NoSchedule"}],
+        "volumes": [{"emptyDir": {}}],
+        "nodeName": "n",
+        "reason": "disks",
+        "lifecycleHooks": {"preDrain": [{"name": "h", "owner": "o"}]},
+        "configuration": {"name": "c"},
+        "nodeSelector": {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "a", "operator": "Exists"}]},
+        "machineConfigPool": {"name": "worker"},
+        "holderIdentity": "nmo",
+        "leaseDurationSeconds": 60,
+        "leaseTransitions": 1,
+        "request": "eA==",
+        "signerName": "kubernetes.io/kube-apiserver-client",
+        "usages": ["client auth"],
+    },
+    "status": {
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "observedGeneration": 2,
+        "capacity": {"pods": "110"},
+        "allocatable": {"pods": "110"},
+        "configVersion": {"desired": "c"},
+        "userInfo": {"username": "nodeagent:n", "groups": ["nodeagent"]},
+    },
+}
+REFUSAL: Final[dict[str, Any]] = {
+    "kind": "Status",
+    "reason": "TooManyRequests",
+    "message": 'admission webhook "d.x" denied it',
+    "details": {"causes": [{"reason": "DisruptionBudget", "message": "needs 1"}], "retryAfterSeconds": 5},
+}
+CLAIM: Final = Claim("nodeagent", "op", "why", "host")
+PROGRESS: Final = UpdateProgress(Phase.DRAINING, "", "c")
+SINCE: Final = "2026-01-01T00:00:00Z"
+
+
+def _node(node: Node) -> None:
+    node_gates(node, controls_node=False)
+    machine_of(node)
+    unready(node, None, SINCE, "2026-01-01T01:00:00Z", {"pods": "9"}, {})
+    drain_request(read_request(node), "c")
+    differing(conditions(NodeState("a", "b", draining=True)), (node.get("status") or {}).get("conditions") or (), SINCE)
+    objects = ClusterObjects([node])
+    rollout_to_dict(rollout_of(objects, silent=True), ())
+    turn_gate(objects, "n", RolloutOrder(("worker",), 1))
+
+
+def _pod(pod: Pod) -> None:
+    for policy in (DrainPolicy(), DrainPolicy(unmanaged=False, local_data=False)):
+        classify(pod, policy)
+    daemon_set_of(pod)
+    eviction(pod)
+    present_step(DrainOrder(("a=b",), ("!c",)), [pod])
+    remedy(remaining_pod(pod, Cause.BUDGET, "x"))
+
+
+def _lease(lease: Lease) -> None:
+    held, clock = read_lease(lease), ServerClock().updated(1e9, 0.0, 1.0)
+    judge(held, None, CLAIM, clock, 5.0)
+    renewal(held, 60.0, 1e9)
+    take_over(held, CLAIM, "n", "u", 60.0, 1e9)
+    pool = SlotPool("p", SlotKind.DISRUPT, 2, 60.0)
+    slots = read_slots(pool, [lease])
+    free_indices(pool, slots, 0)
+    pool_pause(slots, 60.0, 1e9, 1e9, lambda _: 1.0)
+    for slot in slots:
+        released(slot, "n", 1e9)
+    node: Node = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "1"}}
+    rollout_of(ClusterObjects([node], leases={"n": lease}, now=1e9), silent=True)
+
+
+def _machine(machine: Machine) -> None:
+    machine_gates(machine)
+    hooks_with(machine)
+    hooks_without(machine)
+
+
+def _pool(pool: MachineConfigPool) -> None:
+    node: Node = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "1", "labels": {"a": "b"}}}
+    rollout_to_dict(rollout_of(ClusterObjects([node], [pool], images={})), ())
+
+
+def _config_node(found: MachineConfigNode) -> None:
+    changed_status(PROGRESS, found.get("status") or {}, SINCE)
+
+
+def _request(request: CertificateRequest) -> None:
+    is_pending(request)
+    with suppress(AgentError):
+        issued("r", request)
+    with suppress(AgentError):
+        applicant_of(request)
+
+
+def _review(review: Review) -> None:
+    with suppress(AgentError):
+        check_identity("n", review)
+
+
+READERS: Final[Mapping[type[Any], Callable[[Any], object]]] = {
+    Node: _node,
+    Pod: _pod,
+    Lease: _lease,
+    Machine: _machine,
+    NodeMaintenance: lambda found: maintenance_gates("n", [found]),
+    MachineConfigPool: _pool,
+    MachineConfigNode: _config_node,
+    MachineOSConfig: lambda found: found,
+    CertificateRequest: _request,
+    Review: _review,
+}
+
+
+def objects(data: bytes) -> None:
+    found = document(WHOLE, data)
+    if found is None:
+        return
+    for kind, read in READERS.items():
+        try:
+            value = decoded(kind, found, "GET /x")
+        except ServerFault:
+            continue
+        read(value)
+        if kind is Node:
+            source_of(found)
+
+
+def refusals(data: bytes) -> None:
+    found = document(REFUSAL, data)
+    if found is None:
+        return
+    for status in (403, 404, 409, 429, 500):
+        detail = status_of(found)
+        from_answer(status, detail, "POST /x", str(found.get("message")))
+        cause_of(status, detail)
+
+
+TARGETS: Final = (
+    Target("api-objects", objects, [b"{}", b'{"metadata": {"namespace": "d", "uid": "x"}, "spec": {}}', *choices(40)]),
+    Target(
+        "api-refusals",
+        refusals,
+        [
+            b'{"message": "API rate limit exceeded", "details": "retry in 5 s"}',
+            b'{"message": ["x"], "details": {"causes": [{"reason": ["x"]}]}}',
+            *choices(12),
+        ],
+    ),
+)
