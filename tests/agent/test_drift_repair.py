@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from nodeagent.agent.update.verification import mismatches
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.coordination.maintenance import Maintenance
-from nodeagent.core.plan.policy import Policy
+from nodeagent.core.plan.policy import DAEMON_RELOAD, Entry, Policy
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.drift import CONTENDED, FIRST_PAUSE, LONGEST_PAUSE, DriftedEntry, OnDrift, RepairPace
 from nodeagent.core.update.events import DriftChanged, Event, LeaseChanged, MaintenanceChanged
@@ -201,3 +202,23 @@ async def test_the_static_pod_of_an_operator_is_left() -> None:
     assert host.world.disk[path] == RegularFile(second.encode())
     assert host.world.disk[QUIET] == RegularFile(b"1")
     assert it.report.status.problems == ()
+
+
+@pytest.mark.finding("units-16", "A missing link of an enabled unit is drift, and is put back as other drift.")
+async def test_a_missing_link_is_put_back_and_others_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = Entry("web.service", (DAEMON_RELOAD,))
+    policy = replace(POLICY, units={**POLICY.units, "web.service": entry})
+    it = await scene()
+    monkeypatch.setattr(it.repair, "policy", lambda *_: _later(policy))
+    it.host.world.unit_texts["web.service"] = b"[Install]\nWantedBy=multi-user.target\nAlias=w.service\n"
+    it.host.world.links |= {"x.target.wants/web.service": "../web.service", "w.service": "elsewhere.service"}
+    await it.turn()
+    assert it.report.status.drift == ()
+    assert it.host.world.links == {
+        "w.service": "/usr/lib/systemd/system/web.service",
+        "x.target.wants/web.service": "../web.service",
+    }
+
+
+async def _later(policy: Policy) -> Policy:
+    return policy

@@ -19,6 +19,7 @@ from dataclasses import replace
 from nodeagent.agent.update.boot_health import greenboot_rolled_back
 from nodeagent.agent.update.os_deployments import ASK_AGAIN, BootedSide, HostDeployments, booted_side, discard_own
 from nodeagent.agent.update.run import Ports, Run, Transition, moment
+from nodeagent.agent.update.unit_links import follow_install
 from nodeagent.agent.update.verification import VerifyFailed, in_force
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.plan.deployment import Deployment, OsTarget, unmet
@@ -144,6 +145,7 @@ async def repair_etc_merge(run: Run) -> Transition | None:
     if not isinstance(run.record.leg, Apply) or run.record.leg.etc_merge_repaired:
         return None
     drifted = run.record.drifted
+    await follow_install(run.ports, update.new, drifted)
     lost = write_steps(await in_force(run.ports, update.new, [update.new], update.new, left_alone=drifted), update.new)
     if not lost:
         return None

@@ -101,6 +101,23 @@ async def restore_claims(ports: Ports, snapshots: Sequence[Snapshot]) -> None:
         await ports.store.keep_note(NOTE, kept["before"])
 
 
+async def follow_install(ports: Ports, config: MachineConfig, left: Collection[str]) -> None:
+    """Make the links that the unit files of a new OS demand, and those of the previous one did not.
+
+    Only for units that have started, because other links of them are there. A unit that is not enabled is left to the
+    repair of the merge of /etc. ``left`` as in ``plan_links``.
+    """
+    lacking = [unit for unit, links in (await missing_links(ports, config)).items() if links]
+    started = {unit for unit in lacking if (await ports.units.state(unit)).file in ("enabled", "enabled-runtime")}
+    if not started:
+        return
+    others = {unit for unit in config.units if unit not in started}
+    facts = await ports.unit_files.facts(started)
+    steps = UnitSteps(left=others | {entry.partition(":")[2] for entry in left})
+    plan = link_plan(config, steps, facts, {}, await _claims(ports))
+    await put_links(ports, plan, ())
+
+
 async def missing_links(ports: Ports, config: MachineConfig) -> Mapping[str, Sequence[str] | None]:
     """Return for each unit that ``config`` enables the links that it lacks; None where [Install] names none."""
     enabled = [name for name, unit in config.units.items() if unit.enabled is True and not unit.mask]

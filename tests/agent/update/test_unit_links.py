@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from nodeagent.agent.update.unit_links import NOTE
 from nodeagent.agent.update.verification import mismatches
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
+from nodeagent.core.plan.deployment import booted
 from nodeagent.core.plan.policy import DAEMON_RELOAD, Entry
 from nodeagent.core.update.phase import Phase
 from tests.world import FakeUnit, World, kill_points
+from tests.world.os_host import B_DIGEST, NEW_FILES, at_old
+from tests.world.os_host import on as on_image
 from tests.world.run import POLICY, Host, config
 from tests.world.unit_files import all_links
 
@@ -204,3 +208,32 @@ class _Picky(FakeUnit):
 
     @bad_until_boot.setter
     def bad_until_boot(self, value: int) -> None: ...
+
+
+class _OfTheOs(dict[str, bytes]):
+    """The unit of the second OS has an alias more."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+
+    def get(self, name: str, default: Any = None) -> Any:
+        new = booted(self.host.world.deployments)
+        return text("Alias=w.service").encode() if new is not None and new.digest == B_DIGEST else default
+
+
+@pytest.mark.finding("units-16", "Links follow the [Install] section of a new OS without another reboot.")
+async def test_links_follow_the_install_section_of_a_new_os() -> None:
+    web = UnitEntry("web.service", enabled=True)
+    host = await at_old(on_image("a", "old", units=[web]))
+    host.world.unit_texts = _OfTheOs(host)
+    host.want(new := on_image("b", "new", NEW_FILES, units=[web]))
+    await host.settle()
+    assert (host.phase, host.actions().count("reboot"), host.world.links) == (
+        Phase.IDLE,
+        1,
+        {"w.service": f"{LIB}/web.service"},
+    )
+    assert await mismatches(host.ports(), new) == {}
+    host.want(on_image("b", "none", NEW_FILES))
+    await host.settle()
+    assert host.world.links == {}
