@@ -97,7 +97,9 @@ def link_plan(
         if not there and not demand.make:
             continue
         changes.pop(path, None)
-        if not there:
+        # The unit file that an own link leads to may have another place now.
+        ours_before = path in claims and before.links.get(path) != claims[path].before
+        if not there or ours_before:
             changes[path] = demand.target
         if path not in kept and (path in changes or path in claims or demand.entry in steps.new):
             kept[path] = _claim(demand.entry, path, before.links, claims, stale)

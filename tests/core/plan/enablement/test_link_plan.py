@@ -78,6 +78,16 @@ def test_a_changed_template_keeps_its_instances(preset: tuple[str, ...]) -> None
     assert host.apply() == {f"{M}/echo@admin.service": f"{ETC}/echo@.service"}
 
 
+@pytest.mark.finding("units-01", "Instances of a template of the OS outlive its override.")
+def test_links_lead_to_the_unit_file_that_is_there() -> None:
+    host = Host({f"{LIB}/wg@.service": text()}, {f"{M}/wg@admin.service": f"{LIB}/wg@.service"})
+    link, instance = f"{M}/wg@0.service", on("wg@0.service")
+    assert host.apply(instance)[link] == f"{LIB}/wg@.service"
+    assert host.apply(UnitEntry("wg@.service", text("# 2")), instance)[link] == f"{ETC}/wg@.service"
+    assert host.apply(instance) == {f"{M}/wg@{name}.service": f"{LIB}/wg@.service" for name in ("admin", "0")}
+    assert host.apply() == {f"{M}/wg@admin.service": f"{LIB}/wg@.service"}
+
+
 @pytest.mark.finding("units-04", "A unit that leaves takes no link of another unit with it, whatever Also= names.")
 def test_an_entry_that_leaves_gives_the_links_back() -> None:
     files = {f"{LIB}/i.service": text("Also=i.socket"), f"{LIB}/i.socket": text(wanted="sockets.target")}
