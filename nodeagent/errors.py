@@ -14,10 +14,14 @@ from nodeagent.reasons import Reason
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """One finding in an input: ``path`` is like ``spec.config.storage.files[3].mode``, or a path on the host."""
+    """One finding in an input: ``path`` is like ``spec.config.storage.files[3].mode``, or a path on the host.
+
+    A ``warning`` is worth a note and refuses nothing.
+    """
 
     path: str
     message: str
+    warning: bool = False
 
 
 class AgentError(Exception):

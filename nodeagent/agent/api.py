@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
@@ -80,26 +80,26 @@ class Api:
         return json.dumps({**answer, "staged": update.target is not None} if stage else answer)
 
     async def apply(
-        self, text: str, max_disruption: str = "", hold: Hold | None = None, *, strict: bool = False
+        self, text: str, limits: Collection[str] = (), hold: Hold | None = None, *, strict: bool = False
     ) -> str:
         """Check the config, make it the desired one, and return its digest. The update begins afterwards.
 
         A config that failed on this host before is tried once more, because an operator requested it. Raises
-        ``Refused`` (``DisruptionExceeded``) for an update with more disruption than ``max_disruption``, if that is set,
-        and with ``strict`` ``InvalidInput`` (``UnitMissing``) for an entry whose unit exists nowhere.
+        ``Refused`` (``DisruptionExceeded``) for an update with more disruption than one of ``limits``, and with
+        ``strict`` ``InvalidInput`` (``UnitMissing``) for an entry whose unit exists nowhere.
         The digest of ``hold`` is not used.
         """
         self._refuse_in_cluster()
         desired = await self.parse(text.encode())
         # The limits are checked against a plan, which needs to know from what the update starts.
-        if max_disruption or strict:
+        if limits or strict:
             self._refuse_during_update()
         # During an update, the state from which the next one begins is not known yet. The config is checked at its
         # turn.
-        if max_disruption or strict or self.report.status.phase in (Phase.IDLE, Phase.DEGRADED):
+        if limits or strict or self.report.status.phase in (Phase.IDLE, Phase.DEGRADED):
             update = await self.loop.check(desired)
-            if max_disruption:
-                check_disruption(update.plan, max_disruption)
+            for limit in limits:
+                check_disruption(update.plan, limit)
             if strict:
                 update.check_units()
         request = ApplyRequest(desired.source.digest).held(hold)

@@ -13,6 +13,7 @@ from nodeagent.agent.update.fallback import kind_of_fallback, kind_of_planned
 from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.agent.update.restarts import taken_along
 from nodeagent.agent.update.run import Basis, Ports, Update, UpdatePolicy
+from nodeagent.agent.update.unreadable import load_or_half_way
 from nodeagent.core.boot_count import counting_to_dict
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
 from nodeagent.core.config.machineconfig import MachineConfig
@@ -24,8 +25,12 @@ from nodeagent.core.plan.reboot_kind import ChosenKind, chosen_to_dict, may_fall
 from nodeagent.core.plan.safe_parts import divide, parts_to_dict
 from nodeagent.core.report.plan_values import with_values
 from nodeagent.core.update.drift import entries_by_path
+from nodeagent.core.update.lasting import Rejection, matching
 from nodeagent.domains import group_of
 from nodeagent.errors import AgentError, ServiceUnavailable
+from nodeagent.reasons import Reason
+
+REJECTED = Reason.CONFIG_REJECTED
 
 
 async def plan_answer(
@@ -56,11 +61,23 @@ async def plan_answer(
     along = sorted(await taken_along(ports, update.acts))
     notes = [*record.notes, *(f"{unit} restarts as well: it requires a unit that restarts" for unit in along)]
     notes += [*update.jump_notes, *await _check_notes(ports, update)]
+    if (rejected := await _rejected(ports, update)) is not None:
+        answer["rejected"] = {"since": rejected.since, "why": rejected.why, "reason": rejected.reason or REJECTED}
+        words = rejected.words(record.to_name)
+        notes.insert(0, f"warning: {words}; nodeagent apply tries it again")
     if update.plan.drain and ports.node is None:
         notes.append("drain: this host is in no cluster, so no pods are moved")
     units = [{"entry": each.path, "message": each.message} for each in update.unit_warnings]
     answer |= {"notes": notes, "drifted": list(record.drifted), "drift": drift, "unit_warnings": units}
     return {**answer, "daemon": "running"}
+
+
+async def _rejected(ports: Ports, update: Update) -> Rejection | None:
+    """Return why the config of ``update`` is applied on request only, None if it is not rejected."""
+    # If this text is the current config, another text of the same meaning failed.
+    meaning = "" if update.digest == await ports.store.current() else update.record.to_meaning
+    known = (await load_or_half_way(ports)).lasting.rejections
+    return matching(known, update.digest, meaning)
 
 
 async def _check_notes(ports: Ports, update: Update) -> list[str]:

@@ -43,11 +43,12 @@ def read(path: str) -> bytes:
         raise InvalidInput(f"cannot read {name_of(path)}: {why}", reason=Reason.CANNOT_READ) from None
 
 
-def add_max_disruption(parser: ArgumentParser) -> None:
-    """Add the option of the commands that plan an update. The words are ``core.plan.plan.DISRUPTION_WORDS``."""
+def add_max_disruption(parser: ArgumentParser, more: str = "") -> None:
+    """Add the option of the commands that plan an update. The words are ``core.plan.plan.DISRUPTION_WORDS``. ``more``
+    is the end of its help."""
     # They are written out, because the module of the plan takes longer to import than the whole parser.
     words = ("none", "reload", "restart", "drain", "reboot")
-    help_text = f"refuse (exit status 4) what disrupts more: {', '.join(words[:-1])} or {words[-1]}"
+    help_text = f"refuse (exit status 4) what disrupts more: {', '.join(words[:-1])} or {words[-1]}{more}"
     parser.add_argument("--max-disruption", metavar="WORD", choices=words, help=help_text)
 
 

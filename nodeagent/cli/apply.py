@@ -30,7 +30,7 @@ QUESTIONS: Final = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="the MachineConfig, YAML or JSON; - is standard input")
     parser.add_argument("--dry-run", action="store_true", help="show the plan only, as nodeagent plan FILE")
-    _io.add_max_disruption(parser)
+    _io.add_max_disruption(parser, "; a failed action does not reboot the host either")
     _io.add_strict(parser)
     parser.add_argument("--yes", "-y", action="store_true", help="do not prompt on a terminal")
     parser.add_argument(
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         if confirmed is None:
             print("not applied: nothing was changed")
             return _io.DECLINED
-        options["max_disruption"] = confirmed
+        options["planned_disruption"] = confirmed
     digest, result, before = ask(lambda client: _request(client, name, text, options, wait=args.wait, silent=args.json))
     if args.json:
         emit(_answer(name, digest, result, before) | {key: options[key] for key in DELAYS})
@@ -90,8 +90,8 @@ def _start(text: str) -> tuple[str, str]:
 
 
 def _confirmed(path: str, name: str, options: Options) -> str | None:
-    """Show the plan and prompt if it disrupts. Return the disruption that the daemon must not exceed, which is that of
-    the plan; None if the operator did not confirm it."""
+    """Show the plan and prompt if it disrupts. Return the disruption of the plan, which that of the daemon must not
+    exceed; None if the operator did not confirm it."""
     from nodeagent.cli.plan import plan_here
     from nodeagent.core.plan.plan import check_disruption, disruption
 
@@ -102,7 +102,7 @@ def _confirmed(path: str, name: str, options: Options) -> str | None:
         if error.reason != Reason.UPDATE_UNDER_WAY:
             raise
         question = f"{error.message}, so the plan is not known yet. Apply {name} after it?"
-        return allowed if _io.confirm(question) else None
+        return "" if _io.confirm(question) else None
     if allowed:
         check_disruption(plan, allowed)
     word = disruption(plan)
@@ -110,7 +110,7 @@ def _confirmed(path: str, name: str, options: Options) -> str | None:
     if word in QUESTIONS and not _io.confirm(f"Apply {printable(name)}{begins}? {QUESTIONS[word]}"):
         return None
     # The host may change before the daemon plans again, and the operator has confirmed this much.
-    return allowed or word
+    return word
 
 
 def _begins(options: Options) -> str:

@@ -24,6 +24,7 @@ from nodeagent.core.plan.program import ProgramCheck
 from nodeagent.core.plan.reconcile import check_access, check_reconcilable, remedy
 from nodeagent.core.plan.safe_parts import USER_GROUP
 from nodeagent.core.plan.sides import HostView, Sides
+from nodeagent.core.validate import started
 from nodeagent.domains import (
     containerd,
     crio,
@@ -31,6 +32,7 @@ from nodeagent.domains import (
     kubelet,
     network_manager,
     nodeagent,
+    readers,
     registries,
     signatures,
     static_pods,
@@ -205,7 +207,13 @@ def _same_keys(entries: Mapping[str, Value], keys: Iterable[str]) -> dict[str, V
 def validate(old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
     """Return the problems of changed contents, as far as it shows without a host. Paths are those of the host, or for
     a user that of its entry."""
-    return (*_contents(Sides(old, new)), *_scripts(old, new), *check_access(old, new))
+    return (
+        *_contents(Sides(old, new)),
+        *_scripts(old, new),
+        *readers.ignored(old, new),
+        *started.check(expand(old), expand(new)),
+        *check_access(old, new),
+    )
 
 
 def check_update(old: MachineConfig, new: MachineConfig, name: str) -> None:

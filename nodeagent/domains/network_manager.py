@@ -14,7 +14,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from nodeagent.core.config.machineconfig import FileEntry
 from nodeagent.core.plan.change import HIDDEN, KeyChange, shortened
+from nodeagent.core.plan.diff import differing
 from nodeagent.core.plan.domain import ByContent, Domain, UnitFailure
 from nodeagent.core.plan.layers import by_name
 from nodeagent.core.plan.policy import DRAIN, REBOOT, restart
@@ -45,6 +47,8 @@ AT_START: Final[Mapping[str, Collection[str]]] = {
 # Profiles of connections, also those that are not saved. The older form of RHEL is in the last directory.
 PROFILES: Final = tuple(f"{top}/NetworkManager/system-connections" for top in ("/usr/lib", "/run", "/etc"))
 OLD_PROFILES: Final = "/etc/sysconfig/network-scripts"
+# NetworkManager-dispatcher(8).
+SCRIPTS: Final = "/etc/NetworkManager/dispatcher.d/"
 # Of these the places are known. The last one has connections only if it manages them.
 PLUGINS: Final = frozenset({"keyfile", "ifcfg-rh", "ifupdown"})
 # Types whose interfaces NetworkManager keeps when it stops (unmanaged_on_quit of its devices). Left out are those that
@@ -107,9 +111,30 @@ class NetworkManagerDomain(Domain):
     def programs(self, sides: Sides) -> Sequence[ProgramCheck]:
         return (_check(sides.after, _check(sides.before, None)),) if _changed(sides) else ()
 
+    def warnings(self, sides: Sides) -> Iterator[Problem]:
+        for path in differing(sides.old.files, sides.new.files):
+            entry = sides.new.files[path]
+            # Other files beside the scripts, such as a README, are not meant to be run.
+            if path.startswith(SCRIPTS) and entry.content.startswith(b"#!") and (why := _not_run(entry)):
+                yield Problem(path, f"{why}, so that NetworkManager does not run it")
+
     def curable(self, failure: UnitFailure) -> bool:
         """It reads the same files after a boot, and the host has no network then."""
         return failure.unit != UNIT or not any(_is_read(key.document) for key in failure.keys)
+
+
+def _not_run(script: FileEntry) -> str:
+    """Return why the dispatcher leaves out a script, "" if it does not: nm-dispatcher.c."""
+    if script.user not in (0, "root"):
+        return f"belongs to {script.user}, not to root"
+    if not script.mode & 0o100:
+        return f"has mode 0{script.mode:03o}, without an x bit"
+    return f"has mode 0{script.mode:03o}, with which others may change it" if script.mode & 0o022 else ""
+
+
+def _check_profile(content: bytes) -> Iterator[str]:
+    if not _parse(content):
+        yield "is no keyfile of NetworkManager, which ignores it: sections and lines of key=value are needed"
 
 
 def _changed(sides: Sides) -> list[str]:
@@ -247,6 +272,7 @@ def _judge(result: ProgramResult) -> Iterator[Problem]:
 DOMAIN: Final = NetworkManagerDomain(
     name="NetworkManager",
     opt_in={MAIN: ByContent(RULE), DIRECTORY: ByContent(RULE)},
+    contents={f"{PROFILES[-1]}/*.nmconnection": _check_profile},
     # A file replaces others, and a key of one file those of others.
     joined=(),
 )

@@ -124,7 +124,7 @@ export class UpdateSection {
         if (!await confirm(`Apply ${plan.to}?`, parts, "Apply"))
             return null;
         // More than was confirmed is refused, if the host has changed since the preview.
-        await this.#caller.call("Apply", text, { max_disruption: { t: "s", v: plan.disruption } });
+        await this.#caller.call("Apply", text, { planned_disruption: { t: "s", v: plan.disruption } });
         this.#plan = null;
         return notice("good", "Accepted", `${plan.to} is the desired config. The status above follows the update.`);
     }

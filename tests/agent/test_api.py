@@ -351,7 +351,7 @@ async def test_plan_needs_a_host_at_rest() -> None:
     host = await at_old()
     digest = host.add(NEW)
     asked = api(host, Phase.STAGING)
-    for call in (asked.plan(digest), asked.apply(digest, "reboot")):
+    for call in (asked.plan(digest), asked.apply(digest, ["reboot"])):
         with pytest.raises(Refused) as caught:
             await call
         assert caught.value.reason == "UpdateUnderWay"
@@ -376,11 +376,11 @@ async def test_apply_refuses_more_disruption_than_allowed() -> None:
     host = await at_old()
     digest = host.add(on("b", "image"))
     with pytest.raises(Refused) as caught:
-        await api(host).apply(digest, "drain")
+        await api(host).apply(digest, ["drain"])
     assert caught.value.reason == "DisruptionExceeded"
     assert [problem.path for problem in caught.value.problems] == ["osImageURL:osImageURL"]
     assert DESIRED not in host.world.disk
-    assert await api(host).apply(digest, "reboot") == digest
+    assert await api(host).apply(digest, ["reboot"]) == digest
     assert DESIRED in host.world.disk
 
 

@@ -64,10 +64,10 @@ class _Manager:
     async def apply(self, message: Message) -> Sequence[Any]:
         await authorize(self.bus, message, f"{ACTIONS}.apply")
         text, options = message.body
-        _known(options, "max_disruption", "not_before", "window", "no_reboot", "strict")
+        _known(options, "max_disruption", "planned_disruption", "not_before", "window", "no_reboot", "strict")
+        limits = [word for name in ("max_disruption", "planned_disruption") if (word := _word(options, name))]
         hold = _hold(options, await caller_name(self.bus, message))
-        strict = _flag(options, "strict")
-        return (await self.api().apply(text, _max_disruption(options), hold, strict=strict),)
+        return (await self.api().apply(text, limits, hold, strict=_flag(options, "strict")),)
 
     async def plan(self, message: Message) -> Sequence[Any]:
         text, options = message.body
@@ -221,10 +221,11 @@ def _known(options: Mapping[str, Any], *names: str) -> None:
         raise InvalidInput(f"the option {unknown[0]} is unknown", reason=Reason.BAD_OPTION)
 
 
-def _max_disruption(options: Mapping[str, Any]) -> str:
-    word = options.get("max_disruption", "")
+def _word(options: Mapping[str, Any], name: str) -> str:
+    """Return the disruption in this option, "" if it is not set. Raises ``InvalidInput`` (``BadOption``)."""
+    word = options.get(name, "")
     if word not in ("", *DISRUPTION_WORDS):
-        message = f"max_disruption must be one of {', '.join(DISRUPTION_WORDS)}"
+        message = f"{name} must be one of {', '.join(DISRUPTION_WORDS)}"
         raise InvalidInput(message, reason=Reason.BAD_OPTION)
     return str(word)
 
@@ -232,7 +233,9 @@ def _max_disruption(options: Mapping[str, Any]) -> str:
 def _hold(options: Mapping[str, Any], requester: str) -> Hold | None:
     """Return the delay that the options of ``Apply`` request. Raises ``InvalidInput`` (``BadTime``)."""
     not_before, window = options.get("not_before", ""), options.get("window", "")
-    no_reboot = options.get("no_reboot", False)
+    # A limit holds for what follows a failed action, too. That a plan was confirmed is no limit.
+    limited = options.get("max_disruption", "") not in ("", "reboot")
+    no_reboot = options.get("no_reboot", False) or limited
     try:
         if not_before:
             start_of(not_before)

@@ -146,8 +146,4 @@ def check_not_rejected(record: Record, desired: Desired, failed: Rejection) -> N
         and record.to_name == name
     ):
         return
-    since = f" at {failed.since}" if failed.since else ""
-    if failed.reason == Reason.CANCELLED:
-        raise Refused(f"the update to {name} was {failed.why}{since}", reason=Reason.CANCELLED)
-    other = f" as {failed.name}" if failed.name not in ("", name) else ""
-    raise Refused(f"{name} failed on this host{other}{since}: {failed.why}", reason=Reason.CONFIG_REJECTED)
+    raise Refused(failed.words(name), reason=Reason(failed.reason or Reason.CONFIG_REJECTED))

@@ -164,7 +164,9 @@ class Preflight:
         new = update.new
         problems = list(judged.problems)
         for validator in self.validators:
-            problems += await validator.check(old, new)
+            found = await validator.check(old, new)
+            problems += (each for each in found if not each.warning)
+            update.add_notes(*(f"warning: {each.path} {each.message}" for each in found if each.warning))
         if problems:
             raise InvalidInput(f"{new.name} was refused", problems=problems)
         if self.policy_of_updates.strict_units:

@@ -68,6 +68,14 @@ class Rejection:
     # "Cancelled": an operator cancelled its update. "": it failed here.
     reason: str = ""
 
+    def words(self, name: str) -> str:
+        """Return a sentence: when and why the config that is now called ``name`` was rejected."""
+        since = f" at {self.since}" if self.since else ""
+        if self.reason:
+            return f"the update to {name} was {self.why}{since}"
+        other = f" as {self.name}" if self.name not in ("", name) else ""
+        return f"{name} failed on this host{other}{since}: {self.why}"
+
 
 # Entries in a message; the status has all of them.
 SHOWN = 5

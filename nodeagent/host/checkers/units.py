@@ -2,9 +2,9 @@
 
 It gets names of units, and a private directory before those of the host in its search path, so that a drop-in is
 checked together with its unit of the OS. Of its output (the same in 252 and 257), only the verdict that a unit cannot
-be loaded counts. These do not count: lines that systemd ignores, because a config may also be meant for the next OS,
-whose systemd knows more; missing programs, because the same config may bring them; missing units, because a drop-in for
-a service that this host lacks does no harm.
+be loaded refuses a config. Lines that systemd ignores are warnings, because a config may also be meant for the next OS,
+whose systemd knows more. These do not count: missing programs, because the same config may bring them; missing units,
+because a drop-in for a service that this host lacks does no harm. A timer that never elapses is a warning as well.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from nodeagent.core.config.file_tree import DEV_NULL, SymbolicLink, expand
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import unit_name_problem
 from nodeagent.core.plan.domain import Checker
+from nodeagent.core.validate.unit_file import assignments
 from nodeagent.domains import checker_of
 from nodeagent.errors import Problem
 from nodeagent.host.checkers.job import Job
@@ -27,6 +28,9 @@ OPTIONS: Final = ("verify", "--man=no", "--generators=no")
 
 CANNOT_LOAD: Final = re.compile(r"Unit (\S+) (?:has a bad unit file setting\.|failed to load properly, .*)")
 LOCATED: Final = re.compile(r"(?P<path>/.+?):(?P<line>[0-9]+): (?P<text>.*)")
+# Where a text has the value of a key.
+VALUE: Final = re.compile(r"ignoring: .*", re.DOTALL)
+QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"")
 # Verdicts without a reason; another line has it.
 VERDICTS: Final = ("Unit configuration has fatal error, unit will not be started.",)
 
@@ -60,7 +64,64 @@ async def check(job: Job) -> tuple[Problem, ...]:
         )
         for unit, path, text in verdicts(lines, str(job.directory)):
             found.append(Problem(path or _blamed(unit, job.changed), text))
-    return tuple(found)
+        # A line that is ignored may be the reason for a refusal, which has it.
+        ok = job.changed.keys() - {each.path for each in found}
+        found += ignored(lines, str(job.directory), ok)
+    return (*found, *await _past(job))
+
+
+def ignored(lines: Sequence[str], directory: str, changed: Iterable[str]) -> Iterator[Problem]:
+    """Yield a warning for each line of the ``changed`` files that systemd ignores."""
+    paths = frozenset(changed)
+    for line in dict.fromkeys(lines):
+        located = LOCATED.fullmatch(line)
+        if located is None or "ignoring" not in located["text"].lower():
+            continue
+        path = UNIT_DIR + located["path"].removeprefix(directory)
+        text = located["text"]
+        # Of a known key, the text has the value.
+        if not text.startswith("Unknown "):
+            text = QUOTED.sub("(not shown)", VALUE.sub("ignoring", text))
+        if path in paths:
+            yield Problem(path, f"line {located['line']}: {text}", warning=True)
+
+
+async def _past(job: Job) -> Sequence[Problem]:
+    """Return a warning for each time of a changed timer that never comes."""
+    times = {path: _calendar(content) for path, content in job.changed.items() if unit_of(path).endswith(".timer")}
+    wanted = sorted({time for each in times.values() for time in each})
+    never: set[str] = set()
+    for start in range(0, len(wanted), BATCH):
+        _, lines = await job.run("calendar", "--iterations=1", "--", *wanted[start : start + BATCH])
+        never |= set(never_elapsing(lines))
+    return [
+        Problem(path, f"OnCalendar={time} is in the past: it never elapses", warning=True)
+        for path, found in times.items()
+        for time in found
+        if time in never
+    ]
+
+
+def _calendar(content: bytes) -> Sequence[str]:
+    """Return the times of a timer or of its drop-in, without those that an empty assignment resets."""
+    times: list[str] = []
+    for section, key, value in assignments(content.decode(errors="replace")):
+        if (section, key) == ("Timer", "OnCalendar"):
+            times = [*times, value] if value else []
+    return [time for time in times if "%" not in time]
+
+
+def never_elapsing(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the expressions without a next time, of the output of ``systemd-analyze calendar``."""
+    form = ""
+    for line in lines:
+        name, _, text = line.strip().partition(": ")
+        if name == "Original form" or (name == "Normalized form" and not form):
+            form = text.strip()
+        elif name == "Next elapse":
+            if text.strip() == "never":
+                yield form
+            form = ""
 
 
 def verdicts(lines: Sequence[str], directory: str) -> Iterator[tuple[str, str, str]]:

@@ -9,6 +9,7 @@ import pytest
 
 from nodeagent.agent.report.dbus import NAME, PATH, serve, while_connected
 from nodeagent.agent.report.report import Report
+from nodeagent.core.coordination.windows import Hold
 from nodeagent.core.report.status import Status
 from nodeagent.errors import AgentError, Refused
 from nodeagent.host.dbus.client import Bus
@@ -118,4 +119,44 @@ async def test_a_plan_that_stages_delays_no_other_plan(private_bus: PrivateBus) 
         assert [call["stage"] for call in api.calls] == [True, False]
         with pytest.raises(AgentError) as caught:
             await plan(client, stage="yes")
+        assert caught.value.reason == "BadOption"
+
+
+class Applier:
+    def __init__(self) -> None:
+        self.calls: list[tuple[list[str], Hold | None]] = []
+
+    async def apply(self, text: str, limits: list[str], hold: Hold | None, *, strict: bool) -> str:
+        assert not strict
+        self.calls.append((limits, hold))
+        return text
+
+
+@pytest.mark.finding("units-10", "A limit of the disruption holds for what follows a failed action, too.")
+@acts_as_root
+async def test_a_limit_of_the_disruption_allows_no_fallback_reboot(private_bus: PrivateBus) -> None:
+    api = Applier()
+
+    async def apply(bus: Bus, **options: str | bool) -> tuple[list[str], bool]:
+        given = {name: variant("b" if isinstance(value, bool) else "s", value) for name, value in options.items()}
+        await bus.call(NAME, PATH, MANAGER, "Apply", "sa{sv}", ("config", given))
+        limits, hold = api.calls[-1]
+        return limits, hold is not None and hold.no_reboot
+
+    async with (
+        asyncio.timeout(PATIENCE),
+        Bus(private_bus.address) as bus,
+        Bus(private_bus.address) as client,
+        serve(bus, Report(Status()), lambda: api, nothing),  # type: ignore[arg-type, return-value]
+    ):
+        for word in ("none", "reload", "restart", "drain"):
+            assert await apply(client, max_disruption=word) == ([word], True)
+        assert await apply(client, max_disruption="reboot") == (["reboot"], False)
+        assert await apply(client) == ([], False)
+        confirmed = await apply(client, planned_disruption="restart")
+        assert confirmed == (["restart"], False), "that a plan was confirmed is no limit"
+        assert await apply(client, max_disruption="drain", planned_disruption="restart") == (["drain", "restart"], True)
+        assert await apply(client, no_reboot=True, max_disruption="reboot") == (["reboot"], True)
+        with pytest.raises(AgentError) as caught:
+            await apply(client, planned_disruption="little")
         assert caught.value.reason == "BadOption"

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 
 import pytest
 
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.update.events import ConfigRefused
+from nodeagent.core.update.events import ConfigRefused, Warned
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import AgentError, Problem
 from nodeagent.host.checkers.job import CheckerLate
 from nodeagent.host.programs import NotStarted
+from tests.agent.test_api import api
 from tests.support.keys import ed25519, sha512
 from tests.world import FakeUsers
 from tests.world.run import Host, config, kinds
@@ -105,3 +107,20 @@ async def test_an_update_waits_for_a_chpasswd_that_cannot_be_started(
     assert (host.phase, host.record.reason, host.world.holder) == (Phase.IDLE, "", None)
     assert host.world.history[-1].outcome == "done"
     assert host.world.passwords["core"] == sha512("b")
+
+
+class Warner:
+    async def check(self, _old: MachineConfig, _new: MachineConfig) -> tuple[Problem, ...]:
+        return (Problem("/etc/quiet/x", "line 2: Unknown key 'ExecStrat', ignoring.", warning=True),)
+
+
+@pytest.mark.finding("units-19", "A warning of a checker is in the plan and in the history, and refuses nothing.")
+async def test_a_warning_of_a_checker_refuses_nothing() -> None:
+    host = await at_old()
+    host.validators = [Warner()]
+    host.want(config("b", {"/etc/quiet/x": "2"}, keys=[ed25519("me")], password=sha512("a")))
+    note = "warning: /etc/quiet/x line 2: Unknown key 'ExecStrat', ignoring."
+    assert note in json.loads(await api(host).plan(host.wanted))["notes"]
+    await host.settle()
+    assert host.world.history[-1].outcome == "done"
+    assert note in [event.message for event in host.world.events if isinstance(event, Warned)]

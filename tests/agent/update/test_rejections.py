@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 
 import pytest
@@ -10,10 +11,11 @@ import pytest
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.update.events import ConfigRefused
-from nodeagent.core.update.lasting import REBOOTS, WINDOW, Budget
+from nodeagent.core.update.lasting import REBOOTS, WINDOW, Budget, Rejection
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import Lasting
 from nodeagent.core.update.record_codec import record_to_dict
+from tests.agent.test_api import api
 from tests.world import FakeUnit, World, cluster_host
 from tests.world.run import Host, config
 
@@ -250,3 +252,33 @@ async def test_what_was_rolled_back_from_does_not_come_back_in_another_rendering
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "RolledBack")
     await host.ask()
     assert (host.phase, host.configs[host.world.current].name) == (Phase.IDLE, "new")
+
+
+# --- what a plan says about it
+
+
+@pytest.mark.finding("user-U2", "A plan of a config that this host took back says when and why.")
+@pytest.mark.parametrize("rendering", ["", "renderedAt: 5"])
+async def test_a_plan_of_a_config_that_failed_says_so(rendering: str) -> None:
+    host = await started()
+    host.want(bad())
+    await host.settle()
+    digest = host.add(bad(name="bad"), rendering) if rendering else host.wanted
+    answer = json.loads(await api(host).plan(digest))
+    assert answer["rejected"]["reason"] == "ConfigRejected"
+    assert answer["rejected"]["since"].startswith("2026-")
+    assert "app.service" in answer["rejected"]["why"]
+    assert f"bad failed on this host at {answer['rejected']['since']}" in answer["notes"][0]
+    other = json.loads(await api(host).plan(host.add(config("other", {"/etc/app/x": "3"}))))
+    assert "rejected" not in other
+
+
+@pytest.mark.finding("user-U2", "A plan of a config whose update an operator cancelled says so.")
+async def test_a_plan_of_a_config_that_was_cancelled_says_so() -> None:
+    host = await started()
+    digest = host.add(bad())
+    lasting = Lasting(rejections=(Rejection(digest, name="bad", why="cancelled by root", reason="Cancelled"),))
+    host.world.record = record_to_dict(replace(host.record, lasting=lasting))
+    answer = json.loads(await api(host).plan(digest))
+    assert answer["rejected"]["reason"] == "Cancelled"
+    assert "the update to bad was cancelled by root" in answer["notes"][0]

@@ -62,7 +62,7 @@ def test_yes_applies_what_was_shown_and_no_more(
     assert given.code == 0
     assert "Restart app.service" in given.out
     assert "Apply worker-2? Services restart. [y/N] " in given.out
-    assert applied(daemon)[0]["max_disruption"].value == "restart"
+    assert applied(daemon)[0]["planned_disruption"].value == "restart"
 
 
 @pytest.mark.parametrize(

@@ -107,15 +107,59 @@ async def test_good_units_are_not_refused_for_what_is_around_them() -> None:
     units.append(UnitEntry("masked.service", mask=True))
     units.append(UnitEntry("not-on-this-host.service", dropins={"10-x.conf": "[Service]\nNice=5\n"}))
     units.append(UnitEntry("user-.slice", dropins={"10-x.conf": "[Slice]\nTasksMax=5\n"}))
-    assert await HostValidator().check(EMPTY, with_units(*units)) == ()
+    found = await HostValidator().check(EMPTY, with_units(*units))
+    assert {problem.path.rpartition("/")[2] for problem in found} == {"newer-systemd.service"}
+    assert all(problem.warning for problem in found)
 
 
 @needs_systemd
 async def test_bad_among_good() -> None:
     units = [UnitEntry(name, contents) for name, contents in GOOD_UNITS.items()]
     units += [UnitEntry(name, contents) for name, (contents, _) in BAD_UNITS.items()]
-    problems = await HostValidator().check(EMPTY, with_units(*units))
+    problems = [p for p in await HostValidator().check(EMPTY, with_units(*units)) if not p.warning]
     assert {p.path.removeprefix("/etc/systemd/system/") for p in problems} == set(BAD_UNITS)
+
+
+UNKNOWN = "[Unit]\nDescriptoin=x\n[Service]\nExecStart=/bin/true\nEnvironmnet=A=hunter2\n[Servcie]\nNice=5\n"
+
+
+@pytest.mark.finding("units-19", "Lines of units and drop-ins that systemd ignores are warnings, and no more.")
+@needs_systemd
+async def test_lines_that_systemd_ignores() -> None:
+    dropin = UnitEntry("systemd-journald.service", dropins={"1.conf": "[Service]\nExecStrat=/x\n"})
+    path = "/etc/systemd/system/file.service"
+    new = MachineConfig("new", with_files({path: UNKNOWN}).files, with_units(dropin).units)
+    found = await HostValidator().check(EMPTY, new)
+    assert all(problem.warning for problem in found)
+    texts = {(problem.path, problem.message.partition(":")[0]): problem.message for problem in found}
+    assert set(texts) == {
+        ("/etc/systemd/system/systemd-journald.service.d/1.conf", "line 2"),
+        *((path, f"line {line}") for line in (2, 5, 6)),
+    }
+    assert "Environmnet" in texts[path, "line 5"]
+    assert not any("hunter2" in text for text in texts.values())
+    assert await HostValidator().check(new, new) == (), "what does not change is no matter of this update"
+
+
+@pytest.mark.finding("units-19", "A warning about a line has no value of it.")
+@needs_systemd
+async def test_values_of_lines_that_systemd_ignores_are_not_quoted() -> None:
+    unit = UnitEntry("a.service", f"{GOOD}Type=hunter2\nMemoryMax=hunter2\nEnvironment=hunter2\n")
+    found = await HostValidator().check(EMPTY, with_units(unit))
+    assert len(found) >= 2
+    assert not any("hunter2" in problem.message for problem in found)
+
+
+@pytest.mark.finding("units-19", "A timer whose time is in the past is a warning.")
+@needs_systemd
+async def test_a_time_that_never_comes() -> None:
+    times = ["2020-01-01 00:00:00", "2020-05-05", "daily", "2020-02-02 00:00:00"]
+    lines = [f"OnCalendar={time}" for time in times[:3]]
+    timer = UnitEntry("a.timer", "\n".join(["[Timer]", f"OnCalendar={times[3]}", "OnCalendar=", *lines, ""]))
+    found = await HostValidator().check(EMPTY, with_units(UnitEntry("a.service", GOOD), timer))
+    assert [(problem.message, problem.warning) for problem in found] == [
+        (f"OnCalendar={time} is in the past: it never elapses", True) for time in times[:2]
+    ]
 
 
 @needs_systemd

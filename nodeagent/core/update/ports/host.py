@@ -247,7 +247,10 @@ class Validator(Protocol):
     """Programs of this host that check configs."""
 
     async def check(self, old: MachineConfig, new: MachineConfig) -> Sequence[Problem]:
-        """Check changed entries with programs of this host (systemd-analyze, sshd, visudo). Changes nothing."""
+        """Check changed entries with programs of this host (systemd-analyze, sshd, visudo). Changes nothing.
+
+        The result has the warnings as well.
+        """
         ...
 
 

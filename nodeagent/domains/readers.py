@@ -1,0 +1,69 @@
+"""Files that their program leaves out because of their owner or mode. Nothing but its log shows that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
+from nodeagent.core.plan.diff import differing
+from nodeagent.core.plan.domain import owns
+from nodeagent.errors import Problem
+
+
+class Readership(NamedTuple):
+    """``program`` reads the files of ``pattern`` (as in ``Domain``) if their mode has none of the bits ``forbidden``,
+    and, with ``of_root``, if they belong to root."""
+
+    pattern: str
+    program: str
+    forbidden: int
+    of_root: bool = True
+
+
+READERS: Final = (
+    # nms-keyfile-utils.c of NetworkManager. A file without a mode in the config has 0644.
+    Readership("/etc/NetworkManager/system-connections/", "NetworkManager", 0o077),
+    # authfile.c of OpenSSH, for a key of root.
+    Readership("/etc/ssh/ssh_host_*_key", "sshd", 0o077, of_root=False),
+    Readership("/root/.ssh/id_*", "ssh", 0o077, of_root=False),
+    # cron(8) and logrotate(8), of Fedora and of Debian.
+    Readership("/etc/cron.d/", "cron", 0o022),
+    Readership("/etc/crontab", "cron", 0o022),
+    Readership("/etc/logrotate.d/", "logrotate", 0o022),
+    # sudoers(5). visudo is run over copies, which have neither.
+    Readership("/etc/sudoers", "sudo", 0o002),
+    Readership("/etc/sudoers.d/", "sudo", 0o002),
+)
+
+
+def ignored(old: MachineConfig, new: MachineConfig) -> Iterator[Problem]:
+    """Find changed files of ``new`` that their program would leave out."""
+    tops = tuple({reader.pattern.partition("*")[0] for reader in READERS})
+    for path in differing(old.files, new.files):
+        if not path.startswith(tops):
+            continue
+        for reader in READERS:
+            if _matches(reader.pattern, path) and (why := _why(reader, new.files[path])):
+                yield Problem(path, why)
+                break
+
+
+def _matches(pattern: str, path: str) -> bool:
+    if path.rpartition("/")[2].startswith(".") or path.endswith((".pub", "~")):
+        return False
+    before, star, after = pattern.partition("*")
+    if not star:
+        return owns(pattern, path)
+    return path.startswith(before) and path.endswith(after) and "/" not in path.removeprefix(before)
+
+
+def _why(reader: Readership, entry: FileEntry) -> str:
+    if reader.of_root and entry.user not in (0, "root"):
+        return f"belongs to {entry.user}, so that {reader.program} ignores it: it must belong to root"
+    # sshd of Fedora lets the group ssh_keys read its keys.
+    grouped = reader.program == "sshd" and entry.group not in (0, "root") and not entry.mode & 0o037
+    if entry.mode & reader.forbidden and not grouped:
+        needed = "0600 (384 in JSON)" if reader.forbidden == 0o077 else f"0{entry.mode & ~reader.forbidden:03o}"
+        return f"has mode 0{entry.mode:03o}, so that {reader.program} ignores it: give it {needed}"
+    return ""
