@@ -168,6 +168,7 @@ class Daemon:
         log.setup(settings.log.level)
         self.loop.reload(self.adapters.update_policy, self._preflight())
         self.report.solved("settings", "the settings are valid again")
+        await self.policy.check()
         # Settings are kept last, because the next start must be able to use them.
         await keep(settings, self.store, self.report)
 

@@ -264,7 +264,10 @@ def _translated(*, changes: bool = False) -> Iterator[None]:
         if message and changes:
             message, way_out = f"{message}: it is not known whether it accepted the request", ACCEPTED
         elif error.reason == Reason.SERVICE_UNKNOWN:
-            message = "the daemon does not run"
+            message, way_out = (
+                "the daemon does not run",
+                "systemctl start nodeagent; journalctl -u nodeagent shows why it ended",
+            )
         elif error.reason == Reason.BUS_UNREACHABLE:
             message, way_out = "the system bus cannot be reached", hint(error.reason)
         elif error.reason == Reason.LIMITS_EXCEEDED:

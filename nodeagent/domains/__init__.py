@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.config.odd_names import odd
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.problems import first_of
 from nodeagent.core.config.unit_names import unit_name_problem
@@ -71,6 +72,8 @@ live_values = sysctl.DOMAIN.live_values
 outdated = kubelet.DOMAIN.outdated
 kept_back = kubelet.DOMAIN.kept_back
 
+# tmp.conf of tmpfiles.d.
+AGED: Final = "/var/tmp/"  # noqa: S108 - it is only named
 # Bytes of a file in which the end of the first line is looked for.
 MAX_LINE: Final = 1024
 
@@ -245,8 +248,14 @@ def warnings(old: MachineConfig, new: MachineConfig, host: HostView | None = Non
         for path in tables.PULL_SECRET.contents
         if path in old.files and path not in new.files
     ]
+    if new.name != old.name and (why := odd(new.name)):
+        found.append(Problem("metadata.name", why))
     for path in differing(old.files, new.files):
         content = new.files[path].content
+        if why := odd(path):
+            found.append(Problem(path, why))
+        if path.startswith(AGED):
+            found.append(Problem(path, "is removed by systemd-tmpfiles when it has not been used for a time (30d)"))
         # A NUL marks a binary file, in which CR LF ends no line.
         if content[:MAX_LINE].partition(b"\n")[0].endswith(b"\r") and b"\0" not in content[:MAX_LINE]:
             found.append(Problem(path, "has Windows line endings (CR LF), which many programs take for text"))

@@ -19,6 +19,7 @@ from nodeagent.agent import compose, daemon, supervise, tidying
 from nodeagent.agent.api import Api
 from nodeagent.agent.etcd_member import MemberManager
 from nodeagent.agent.maintenance import MaintenanceManager
+from nodeagent.agent.report.dbus import MANAGER, NAME, PATH
 from nodeagent.agent.update.preflight import Desired
 from nodeagent.cli._client import Client
 from nodeagent.cli.status import view
@@ -31,6 +32,7 @@ from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError
 from nodeagent.fence.host_fence import HostFence
 from nodeagent.host import boot
+from nodeagent.host.dbus.client import Bus
 from nodeagent.host.store.rows import checksum
 from tests.agent.whole_daemon import WholeDaemon, source
 from tests.cli.daemon.conftest import NOW
@@ -427,3 +429,19 @@ async def test_a_damaged_lease_is_held_until_an_operator_ends_it(host: WholeDaem
         assert (status["lease"]["holder"], status["maintenance"]["state"]) == ("unknown", "under way")
         await client.stop_maintenance()
         assert (await client.status())["lease"] is None
+
+
+@pytest.mark.finding("mission-5", "A reload reads the policy again: its problem comes and goes with the file.")
+@acts_as_root
+async def test_a_reload_reads_the_policy_again(host: WholeDaemon) -> None:
+    await lived_in(host)
+
+    async def reload(bus: Bus, text: str) -> list[str]:
+        host.policy.write_text(text)
+        await bus.call(NAME, PATH, MANAGER, "Reload")
+        status = await Client(bus).status()
+        return [problem["reason"] for problem in status["problems"] if problem["topic"] == "policy"]
+
+    async with host.running(), Bus(host.address) as bus:
+        assert await reload(bus, "files: 5\n") == ["PolicyInvalid"]
+        assert await reload(bus, "files: []\n") == []

@@ -130,7 +130,7 @@ class TestPolicy:
         assert self.report.status.problems == ()
         assert await self.verb(bad, {}) == ""  # as a rollback to a config without one: the built-in policy
         (problem,) = self.report.status.problems
-        assert (problem.topic, problem.reason) == ("policy", "InvalidInput")
+        assert (problem.topic, problem.reason) == ("policy", "PolicyInvalid")
         with pytest.raises(InvalidInput):
             await self.verb({}, {})
 

@@ -185,3 +185,34 @@ def test_what_changes_is_judged() -> None:
     new = with_files(script(), units=units)
     assert messages(new, with_files(script(0o755), units=units))
     assert messages(new, with_files(script(), units=service("ExecStart=/bin/true")))
+
+
+# --- names
+
+
+@pytest.mark.finding("user-4", "A name with a placeholder, a blank at its end or typographic quotes is a warning.")
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/etc/app.conf ", "blank"),
+        ("/etc/ app/x", "blank"),
+        ("/etc/${POOL}/x.conf", "has ${POOL}, a placeholder"),
+        ("/etc/{{ .name }}.conf", "placeholder"),
+        ("/etc/<NAME>.conf", "placeholder"),
+        ("/etc/“app”.conf", "typographic quotes"),
+        ("/etc/app\u00a0x.conf", "invisible"),
+        ("/etc/app\u200b.conf", "invisible"),
+        ("/var/tmp/x", "systemd-tmpfiles"),
+        ("/etc/straße/x y.conf", ""),
+        ("/etc/a$b(1)<2>", ""),
+    ],
+)
+def test_an_odd_path(path: str, words: str) -> None:
+    found = [problem.message for problem in warnings(EMPTY, with_files(FileEntry(path, b"")))]
+    assert [words in message for message in found] == ([True] if words else [])
+
+
+@pytest.mark.finding("user-4", "A name of a config with a placeholder is a warning.")
+@pytest.mark.parametrize("name", ["${POOL}-chrony", "“worker”"])
+def test_an_odd_name_of_a_config(name: str) -> None:
+    assert [problem.path for problem in warnings(EMPTY, MachineConfig(name))] == ["metadata.name"]

@@ -39,6 +39,14 @@ MAX_NAME: Final = 253
 # many take half an hour. The largest rendered configs have some hundreds.
 MAX_PATHS: Final = 20_000
 
+# Objects of the same API of which the machine-config-operator makes MachineConfigs.
+_RENDERED: Final = (
+    "ContainerRuntimeConfig",
+    "ControllerConfig",
+    "KubeletConfig",
+    "MachineConfigPool",
+    "PinnedImageSet",
+)
 _DECODER: Final = msgspec.json.Decoder(schema.Document)
 _EXTENSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*")
 
@@ -115,6 +123,11 @@ def _other_kind(data: dict[str, object]) -> str:
     items = data.get("items")
     if isinstance(items, list) and (kind is None or (isinstance(kind, str) and kind.endswith("List"))):
         return f"is a list of {len(items)} objects: take one of them (kubectl get machineconfig NAME -o yaml)"
+    if isinstance(kind, str) and kind != KIND and (data.get("apiVersion") != API_VERSION or kind in _RENDERED):
+        return (
+            f"is of the kind {shown(kind)}, and a host takes a {KIND}: apply it to a cluster, whose controllers "
+            f"render it to one"
+        )
     return ""
 
 

@@ -94,16 +94,26 @@ class Problems:
     def __init__(self) -> None:
         self._found: list[tuple[Problem, str]] = []
         self._dropped = 0
+        # Their values count as absent, so that a reader would report them again.
+        self._mistyped: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._found) + self._dropped
 
     def add(self, path: str, message: str, about: str = "") -> None:
         """``about`` is the name of the entry that an index in ``path`` refers to."""
+        if path in self._mistyped:
+            return
         if len(self._found) < MAX_KEPT:
             self._found.append((Problem(path, message), about))
         else:
             self._dropped += 1
+
+    def add_mistyped(self, path: str, message: str, about: str = "") -> None:
+        """Add the problem of a value of a wrong type, which is the only one of its path from now on."""
+        self.add(path, message, about)
+        if len(self._mistyped) < MAX_KEPT:
+            self._mistyped.add(path)
 
     def listed(self) -> tuple[Problem, ...]:
         """Return the problems sorted by path, without repetitions, and of many alike the first ones and their number.
@@ -153,8 +163,15 @@ class Location:
 
     def bad(self, key: str, message: str) -> None:
         """Report a problem of the value of ``key``, or of the value at this location if ``key`` is empty."""
+        self.problems.add(self.at(key), message, self._shown_about())
+
+    def mistyped(self, key: str, message: str) -> None:
+        """Report a value of a wrong type, as ``bad``."""
+        self.problems.add_mistyped(self.at(key), message, self._shown_about())
+
+    def _shown_about(self) -> str:
         about = self.about or ""
-        self.problems.add(self.at(key), message, about if len(about) <= MAX_QUOTED and about.isprintable() else "")
+        return about if len(about) <= MAX_QUOTED and about.isprintable() else ""
 
     def child(self, key: str) -> Location:
         return Location(self.problems, self.at(key), self.about)

@@ -19,6 +19,22 @@ from nodeagent.core.config.problems import MAX_SHOWN, Location, kind_of, shown, 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 _NAMES: Final[Mapping[type, str]] = {str: "a string", int: "an integer", bool: "true or false", list: "a list"}
+# Keys that are often written in place of others, by the type of their object.
+_ADVICE: Final[Mapping[tuple[str, str], str]] = {
+    ("File", "filesystem"): "it is of Ignition 2, delete it",
+    ("Config", "networkd"): "it is of Ignition 2; delete it, and write its units as files below /etc/systemd/network",
+    ("Config", "kernelType"): "it belongs below spec",
+    **dict.fromkeys([("Contents", "inline"), ("Contents", "local")], "it is of Butane, run butane on the file"),
+    **dict.fromkeys([("Unit", "contents_local"), ("File", "parent")], "it is of Butane, run butane on the file"),
+    **dict.fromkeys(
+        [(owner, key) for owner in ("Document", "Spec") for key in ("ignition", "storage", "systemd", "passwd")],
+        "it belongs below spec.config",
+    ),
+    **dict.fromkeys(
+        [("Document", key) for key in ("config", "kernelArguments", "osImageURL", "extensions")],
+        "it belongs below spec",
+    ),
+}
 _OCTAL = re.compile(r"(?:0o)?[0-7]{3,5}")
 
 
@@ -32,7 +48,7 @@ def shaped(value: object, kind: type[_Struct], where: Location) -> _Struct:
     """Return ``value`` as a ``kind``. A field with a wrong value counts as absent."""
     if not isinstance(value, dict):
         if value is not None:
-            where.bad("", f"must be an object, is {kind_of(value)}")
+            where.mistyped("", f"must be an object, is {kind_of(value)}")
         return kind()
     fields = fields_of(kind)
     known = {key: item for key, item in value.items() if key in fields}
@@ -41,7 +57,8 @@ def shaped(value: object, kind: type[_Struct], where: Location) -> _Struct:
         # The search takes too long for the keys of a hostile document, of which few are reported.
         names = fields.keys() - known.keys() if len(unknown) <= MAX_SHOWN else ()
         for key in unknown:
-            where.bad("", f"unknown key {shown(key)}{similar(key, names)}")
+            advice = _ADVICE.get((kind.__name__, key), "")
+            where.bad("", f"unknown key {shown(key)}{f': {advice}' if advice else similar(key, names)}")
     return kind(**{fields[key].name: _field(item, fields[key].type, where.child(key)) for key, item in known.items()})
 
 
@@ -58,7 +75,7 @@ def _field(value: object, wanted: Any, where: Location) -> object:
             continue
         return _items(value, get_args(kind)[0], where) if isinstance(value, list) else value
     first = get_origin(kinds[0]) or kinds[0]
-    where.bad("", f"must be {_NAMES.get(first, 'an object')}, is {kind_of(value)}{_octal(value, where)}")
+    where.mistyped("", f"must be {_NAMES.get(first, 'an object')}, is {kind_of(value)}{_octal(value, where)}")
     return None
 
 

@@ -21,14 +21,17 @@ _IGNITION: Final = "steers Ignition at the first boot and has no effect on a run
 
 _WHY: Final[Mapping[str, str]] = {
     "storage.files": "appends to a file or has HTTP headers, which cannot be repeated safely on a running host",
-    "storage.directories": "directories are not managed on a running host, only the files in them",
-    "storage.links": "links are not managed on a running host",
+    "storage.directories": "directories are not managed on a running host, only the files in them. A file in "
+    "/etc/tmpfiles.d makes one (d) at each boot",
+    "storage.links": "links are not managed on a running host. A file at the path, or one in /etc/tmpfiles.d that "
+    "makes the link (L+) at each boot, takes its place",
     "storage.disks": _PROVISION,
     "storage.filesystems": _PROVISION,
     "storage.luks": _PROVISION,
     "storage.raid": _PROVISION,
-    "passwd.groups": "groups are not managed on a running host",
-    "passwd.users": "of users, only the SSH keys and the password hash of core are managed on a running host",
+    "passwd.groups": "groups are not managed on a running host. A file in /etc/sysusers.d makes them (g) at each boot",
+    "passwd.users": "of users, only the SSH keys and the password hash of core are managed on a running host. A file "
+    "in /etc/sysusers.d makes others (u) at each boot",
     "kernelArguments": "Ignition's kernel arguments are for the first boot; use spec.kernelArguments",
     "ignition": _IGNITION,
 }

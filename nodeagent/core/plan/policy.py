@@ -1,9 +1,9 @@
 """The node disruption policy: the actions that a change to a path, a unit or the users of a host requests.
 
 A policy is a lookup table. A path matches its own entry, else the most specific pattern (``path_pattern``), else the
-longest directory above it; units match by their exact name, and all changes to users by the single ``sshkey`` entry. A
-change without a matching entry is unlisted, and the caller assumes the strongest actions. Each entry has its source, so
-that an admin sees whether it is built in.
+longest directory above it; units match by their exact name, or that of their template, and all changes to users by the
+single ``sshkey`` entry. A change without a matching entry is unlisted, and the caller assumes the strongest actions.
+Each entry has its source, so that an admin sees whether it is built in.
 
 The rules are those of ``spec.nodeDisruptionPolicy`` of operator.openshift.io/v1 MachineConfiguration; ``policy_parse``
 reads one.
@@ -17,6 +17,7 @@ from enum import StrEnum
 from functools import reduce
 from typing import Final
 
+from nodeagent.core.config.unit_names import template_of
 from nodeagent.core.plan.change import Action, ActionType, Change, KeyChange, PolicySource
 from nodeagent.core.plan.path_pattern import matches, specificity
 from nodeagent.core.plan.sides import Sides
@@ -138,8 +139,10 @@ def match(policy: Policy, change: Change) -> PolicyMatch | None:
     if change.domain == "file":
         return _match_path(policy.files, policy.patterns, change.key)
     if change.domain == "unit":
-        # By the exact name, as in the machine-config-operator.
         entry = policy.units.get(change.key)
+        # The entry of a template is for those of its instances that have none.
+        if entry is None and (entry := policy.units.get(template_of(change.key))) is not None:
+            return PolicyMatch(entry, MatchKind.PATTERN)
     elif change.domain in USER_DOMAINS:
         entry = policy.sshkey
     else:

@@ -14,9 +14,12 @@ from typing import Final
 from nodeagent.core.config.fields import Fields
 from nodeagent.core.config.problems import Problems, shown
 from nodeagent.core.config.text import document
+from nodeagent.core.config.unit_names import is_template
 from nodeagent.core.plan.change import Action, ActionType, PolicySource
 from nodeagent.core.plan.path_pattern import is_pattern, overlap, pattern_problem, specificity
 from nodeagent.core.plan.policy import SSHKEY, Entry, Policy, clean_path
+from nodeagent.errors import InvalidInput
+from nodeagent.reasons import Reason
 
 # Files and units each; the CRD's bound.
 MAX_ENTRIES: Final = 50
@@ -30,7 +33,7 @@ KIND: Final = "MachineConfiguration"
 
 # systemd 228 removed snapshots, which the CRD still accepts.
 UNIT_NAME: Final = re.compile(
-    r"[a-zA-Z0-9:._\\-]+"
+    r"[a-zA-Z0-9:._\\-]+(?:@[a-zA-Z0-9:._\\-]*)?"
     r"\.(?:service|socket|device|mount|automount|swap|target|path|timer|snapshot|slice|scope)"
 )
 
@@ -41,22 +44,28 @@ BY_NAME: Final = {str(a): a for a in ActionType if a not in NEVER_REQUESTED}
 
 
 def _unit_problem(name: str) -> str:
-    # Stricter than systemd: no @, as in the CRD.
+    # Stricter than systemd. An instance or a template (@) is an extension, as patterns of paths are.
     if len(name) > MAX_UNIT_NAME:
         return f"is longer than {MAX_UNIT_NAME} characters"
     if not UNIT_NAME.fullmatch(name):
-        return "must be letters, digits, : . _ \\ - and end in a unit type such as .service"
+        return "must be letters, digits, : . _ \\ - @ and end in a unit type such as .service"
     return ""
 
 
 def parse_policy(text: bytes, what: str = "the policy") -> Policy:
-    """Return the entries of the user, which ``merge`` adds to the built-in ones. Raises ``InvalidInput``."""
+    """Return the entries of the user, which ``merge`` adds to the built-in ones.
+
+    Raises ``InvalidInput`` (``PolicyInvalid``).
+    """
     problems = Problems()
-    root = Fields(document.load(text, what), "", problems)
-    body = _body(root)
-    policy = _policy(body, what)
-    body.finish()
-    problems.check(what)
+    try:
+        root = Fields(document.load(text, what), "", problems)
+        body = _body(root)
+        policy = _policy(body, what)
+        body.finish()
+        problems.check(what)
+    except InvalidInput as error:
+        raise InvalidInput(error.message, reason=Reason.POLICY_INVALID, problems=error.problems) from None
     return policy
 
 
@@ -196,5 +205,8 @@ def _service(item: Fields, key: str, *, wanted: bool) -> str | None:
         return None
     if name is not None and (problem := _unit_problem(name)):
         member.bad("serviceName", problem)
+        return None
+    if name is not None and is_template(name):
+        member.bad("serviceName", f"{shown(name)} is a template, which does not run: name one of its instances")
         return None
     return name

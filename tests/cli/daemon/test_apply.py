@@ -97,10 +97,11 @@ def test_errors_of_the_daemon_keep_their_kind(cli: Cli, daemon: FakeDaemon, conf
     assert answer.error["hint"]
 
 
+@pytest.mark.finding("user-U12", "The hint without a daemon is to start it.")
 def test_no_daemon(cli: Cli, bus_address: str, config: str) -> None:
     answer = cli("apply", config)
     assert answer.code == 5
-    assert answer.err.startswith("nodeagent: ServiceUnknown: the daemon does not run\nhint: systemctl status nodeagent")
+    assert answer.err.startswith("nodeagent: ServiceUnknown: the daemon does not run\nhint: systemctl start nodeagent")
 
 
 @pytest.mark.parametrize("words", [["plan"], ["apply", "--dry-run"], ["policy", "suggest"]])

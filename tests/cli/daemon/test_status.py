@@ -24,7 +24,7 @@ from nodeagent.core.update.ports.store import HistoryEntry
 from nodeagent.core.update.record import Record
 from nodeagent.errors import Terminal
 from nodeagent.host.store.store import SqliteStore
-from nodeagent.reasons import Reason, hint
+from nodeagent.reasons import Reason
 from tests.cli.daemon.conftest import NOW, Cli
 from tests.cli.daemon.fake_daemon import IDLE, FakeDaemon, entry
 from tests.support.golden import Golden
@@ -216,7 +216,7 @@ def test_neither_daemon_nor_store(cli: Cli, bus_address: str, tmp_path: Path) ->
     assert answer.code == 5
     assert answer.err.splitlines() == [
         f"nodeagent: ServiceUnknown: the daemon does not run, and there is no store at {tmp_path}/state/state.db",
-        f"hint: {hint('Unreachable')}",
+        "hint: systemctl start nodeagent; journalctl -u nodeagent shows why it ended",
     ]
 
 

@@ -125,8 +125,14 @@ WRONG_FILES: dict[str, tuple[Any, str, str]] = {
     ),
     "not gzip": (
         {"path": "/a", "contents": {"source": "data:,abcdefghijkl", "compression": "gzip"}},
+        ".contents.source", "compression is gzip, but the content is not compressed",
+    ),
+    "damaged gzip": (
+        {"path": "/a", "contents": {"source": in_base64(b"\x1f\x8b" + b"x" * 40), "compression": "gzip"}},
         ".contents.source", "gzip stream is damaged",
     ),
+    "key of Ignition 2": ({"path": "/a", "filesystem": "root"}, "", "it is of Ignition 2, delete it"),
+    "key of Butane": ({"path": "/a", "contents": {"inline": "x"}}, ".contents", "it is of Butane"),
     "truncated gzip": (
         {"path": "/a", "contents": {"source": in_base64(gzip.compress(b"a")[:-3]), "compression": "gzip"}},
         ".contents.source", "truncated",
@@ -150,6 +156,7 @@ WRONG_FILES: dict[str, tuple[Any, str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.finding("configs-12, configs-18", "Each wrong value of a file is named with what is wrong.")
 @pytest.mark.parametrize("case", WRONG_FILES)
 def test_file_is_refused(case: str) -> None:
     entry, path, message = WRONG_FILES[case]

@@ -30,6 +30,38 @@ from tests.core.config.documents import (
 )
 
 
+@pytest.mark.finding("configs-23", "A value of a wrong type is reported once.")
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"metadata": {"name": 7}}, "metadata.name"),
+        ({"metadata": {"name": False}}, "metadata.name"),
+        ({"apiVersion": 1}, "apiVersion"),
+        ({"kind": ["MachineConfig"]}, "kind"),
+    ],
+)
+def test_a_wrong_type_is_one_problem(change: Doc, path: str) -> None:
+    assert paths_of({**document(), **change}) == [path]
+
+
+@pytest.mark.finding("configs-12", "A key of another format is named with what to do about it.")
+@pytest.mark.parametrize(
+    ("doc", "words"),
+    [
+        (
+            with_files({"path": "/etc/a", "filesystem": "root"}),
+            "unknown key 'filesystem': it is of Ignition 2, delete it",
+        ),
+        (document({"networkd": {}}), "unknown key 'networkd': it is of Ignition 2; delete it"),
+        (document(ignition={"version": "3.4.0"}), "unknown key 'ignition': it belongs below spec.config"),
+        (document({"kernelType": "realtime"}), "unknown key 'kernelType': it belongs below spec"),
+        ({**document(), "storage": {}}, "unknown key 'storage': it belongs below spec.config"),
+    ],
+)
+def test_a_key_of_another_format_has_advice(doc: Doc, words: str) -> None:
+    assert any(words in problem.message for problem in problems(doc))
+
+
 def test_the_least_config() -> None:
     assert parsed(document()) == MachineConfig("rendered-worker-1")
     assert parsed(document(config={})) == MachineConfig("rendered-worker-1")
@@ -251,6 +283,11 @@ def test_a_config_of_more_paths_than_can_be_applied_is_rejected(section: str, mo
         (
             b"apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfigList\nitems: []\n",
             "list of 0 objects",
+        ),
+        (b"apiVersion: v1\nkind: ConfigMap\ndata: {a: b}\n", "is of the kind 'ConfigMap'"),
+        (
+            b"apiVersion: machineconfiguration.openshift.io/v1\nkind: KubeletConfig\nspec: {}\n",
+            "'KubeletConfig', and a",
         ),
     ],
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from nodeagent.core.config.unsupported import why
 from tests.core.config.documents import (
     A,
     Doc,
@@ -95,3 +96,17 @@ def test_unapplied_sections_are_looked_at(section: str, entry: Any, path: str) -
 )
 def test_unknown_sections(config: Doc) -> None:
     assert len(problems(document(config))) == 1
+
+
+@pytest.mark.finding("configs-15", "A refusal of links, directories, users and groups names what takes their place.")
+@pytest.mark.parametrize(
+    ("section", "way"),
+    [
+        ("storage.links[/etc/localtime]", "/etc/tmpfiles.d"),
+        ("storage.directories[/srv/x]", "/etc/tmpfiles.d"),
+        ("passwd.groups[g]", "/etc/sysusers.d"),
+        ("passwd.users[u]", "/etc/sysusers.d"),
+    ],
+)
+def test_what_is_not_applied_names_the_way(section: str, way: str) -> None:
+    assert way in why(section)

@@ -10,10 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.core.plan.change import Change, ChangeKind, PolicySource
-from nodeagent.core.plan.policy import DAEMON_RELOAD, DRAIN, NONE, REBOOT, clean_path, match, merge, reload, restart
+from nodeagent.core.plan.policy import (
+    DAEMON_RELOAD,
+    DRAIN,
+    NONE,
+    REBOOT,
+    MatchKind,
+    clean_path,
+    match,
+    merge,
+    reload,
+    restart,
+)
 from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.domains import default_policy
 from nodeagent.errors import InvalidInput
+from nodeagent.reasons import Reason
 
 NONE_DICT = {"type": "None"}
 
@@ -149,6 +161,41 @@ def test_an_empty_list_of_a_file_is_its_own_entry() -> None:
 )
 def test_refused(data: object, expected: str) -> None:
     assert any(expected in problem for problem in problems(data)), problems(data)
+
+
+@pytest.mark.finding("configs-21, units-18", "A policy may name instances and templates.")
+def test_instances_and_templates() -> None:
+    act = {"type": "Restart", "restart": {"serviceName": "wg-quick@wg0.service"}}
+    names = ["wg-quick@wg0.service", "wg-quick@.service", r"a@b\x2dc.timer"]
+    policy = merge(default_policy(), parse({"units": [{"name": name, "actions": [act]} for name in names]}))
+    assert policy.units[names[0]].actions == (restart("wg-quick@wg0.service"),)
+    found = {
+        name: getattr(match(policy, Change("unit", name, ChangeKind.MODIFIED)), "kind", None)
+        for name in (*names[:2], "wg-quick@wg1.service", "wg-quick@wg1.timer", "wg-quick.service")
+    }
+    assert [*found.values()] == [MatchKind.EXACT, MatchKind.EXACT, MatchKind.PATTERN, None, None]
+
+
+@pytest.mark.finding("configs-21", "A template does not run, so that no action may name one.")
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (a_file({"type": "Restart", "restart": {"serviceName": "a@.service"}}), "is a template, which does not run"),
+        (a_file({"type": "Reload", "reload": {"serviceName": "@a.service"}}), "must be letters"),
+        (a_file({"type": "Reload", "reload": {"serviceName": "a@b@c.service"}}), "must be letters"),
+    ],
+)
+def test_a_template_has_no_action(body: object, words: str) -> None:
+    assert any(words in problem for problem in problems(body))
+
+
+@pytest.mark.finding("configs-21, mission-5", "The hint about an invalid policy names the policy, not the config.")
+@pytest.mark.parametrize("text", [b"files: 5\n", b"{", b""])
+def test_an_invalid_policy_has_a_reason_of_its_own(text: bytes) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_policy(text or b"- a", "policy.yaml")
+    assert caught.value.reason == Reason.POLICY_INVALID
+    assert "the policy" in Reason.POLICY_INVALID.hint
 
 
 def test_all_problems_at_once() -> None:

@@ -19,6 +19,7 @@ from nodeagent.core.config.problems import shown
 
 # Of one file after gunzip: as much as a whole document has before it.
 MAX_FILE_BYTES: Final = 16 * 1024 * 1024
+_GZIP: Final = b"\x1f\x8b"
 # Of one gzip stream. Writers make one member, or one for each 64 KiB.
 _MAX_MEMBERS: Final = 1024
 _CHUNK: Final = 64 * 1024
@@ -112,6 +113,8 @@ def _first_other(data: str, chars: bytes) -> int:
 
 def gunzip(data: bytes, limit: int = MAX_FILE_BYTES) -> bytes:
     """Unpack ``data`` (one or more gzip members) to at most ``limit`` bytes. Raises ``ContentError``."""
+    if data and not data.startswith(_GZIP):
+        raise ContentError("compression is gzip, but the content is not compressed")
     unpacked: list[bytes] = []
     size = members = offset = 0
     member = zlib.decompressobj(wbits=31)

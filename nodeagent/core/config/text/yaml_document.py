@@ -93,9 +93,14 @@ class _Builder:
         # For each open collection except the outermost, its key or index.
         self._trail: list[str | int] = []
         self._nodes = 0
+        # The beginning of the document that is read.
+        self._start: Any = None
 
     def feed(self, event: Any) -> None:
         match event:
+            case yaml.ScalarEvent(value="") if not self._open and event.implicit[0]:
+                # An empty document, as behind a --- at the end of the output of a template engine.
+                pass
             case yaml.ScalarEvent():
                 self._node(event)
                 self._scalar(event)
@@ -110,11 +115,10 @@ class _Builder:
                 self._keys.pop()
                 del self._trail[max(len(self._open) - 1, 0) :]
             case yaml.AliasEvent():
-                self._refuse(event, "aliases are not read")
+                self._refuse(event, "aliases are not read: write the value out")
             case yaml.DocumentStartEvent():
                 self.documents += 1
-                if self.documents > 1:
-                    self._refuse(event, "there is more than one document: apply one at a time")
+                self._start = event
             case _:
                 pass
 
@@ -122,11 +126,13 @@ class _Builder:
         raise InvalidInput(f"{self._what} is refused: {_mark(event.start_mark)}{why}")
 
     def _node(self, event: Any) -> None:
+        if not self._open and self._nodes:
+            self._refuse(self._start, "there is more than one document: apply one at a time")
         self._nodes += 1
         if self._nodes > MAX_NODES:
             self._refuse(event, f"there are more than {MAX_NODES} values")
         if event.anchor is not None:
-            self._refuse(event, "anchors are not read")
+            self._refuse(event, "anchors are not read: write the value out at each place")
         if event.tag is not None:
             self._refuse(event, "tags are not read")
 
@@ -139,7 +145,7 @@ class _Builder:
         if len(self._open) >= MAX_DEPTH:
             self._refuse(event, f"it is nested deeper than {MAX_DEPTH} levels")
         if self._open and isinstance(self._open[-1], dict) and self._keys[-1] is None:
-            self._refuse(event, "a key must be a string")
+            self._refuse(event, "a key must be a string; a template ({{ }}) must be rendered first")
         if self._open:
             self._trail.append(self._step())
         self._put(value)

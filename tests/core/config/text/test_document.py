@@ -44,6 +44,7 @@ REFUSED = {
     "YAML with tabs": (b"a:\n\t- b\n", "line 2 column 1"),
     "a YAML control character": (b"a: \x01\n", "not valid YAML"),
     "two YAML documents": (b"a: 1\n---\na: 2\n", "line 2 column 1: there is more than one document"),
+    "two YAML documents and an empty one": (b"---\na: 1\n---\n---\n[]\n", "line 4 column 1: there is more than one"),
     "a YAML key twice": (b"a:\n  b: 1\n  b: 2\n", "a: line 3 column 3: the key 'b' occurs twice"),
     "a YAML key twice in flow style": (b"a: [{k: 1, 'k': 2}]", "a[0]: line 1 column 12: the key 'k' occurs twice"),
     "a number as key": (b"1: a\n", "line 1 column 1: the key '1' must be a string: put it in quotes"),
@@ -260,3 +261,11 @@ def test_json_is_read_as_json_loads_does(data: object, indent: int | None) -> No
     text = json.dumps(data, indent=indent).encode()
     if document.is_json(text):
         assert load(text, "x") == data
+
+
+@pytest.mark.finding("configs-23", "An empty document beside the only one is no document.")
+@pytest.mark.parametrize(
+    "text", [b"a: 1\n---\n", b"---\n---\na: 1\n", b"a: 1\n---\n# nothing\n...\n---\n", b"---\na: 1\n..."]
+)
+def test_empty_documents_do_not_count(text: bytes) -> None:
+    assert load(text, "it") == {"a": 1}

@@ -1,0 +1,26 @@
+"""Names that are valid and yet probably a mistake: of templates, of editors, of the clipboard."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Final
+
+_PLACEHOLDER: Final = re.compile(r"\$\{[^}]*\}|\$\([^)]*\)|\{\{|<[A-Z][A-Z0-9_-]*>")
+_QUOTES: Final = frozenset("“”„‘’‚«»‹›`")
+
+
+def odd(name: str) -> str:
+    """Return why a path or another name is probably not meant as it is, "" if it looks fine."""
+    if found := _PLACEHOLDER.search(name):
+        return f"has {found[0]}, a placeholder that no template engine has replaced"
+    if any(part != part.strip() for part in name.split("/")):
+        return "has a blank at the beginning or the end of a name"
+    if not name.isascii():
+        if _QUOTES & set(name):
+            return "has typographic quotes"
+        if any(unicodedata.category(char) in ("Cf", "Zs") and char != " " for char in name):
+            return "has an invisible character, such as a no-break space"
+    if name[:1] in "'\"" or name[-1:] in "'\"":
+        return "has quotes, which are a part of the name"
+    return ""
