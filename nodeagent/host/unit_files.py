@@ -18,6 +18,7 @@ from typing import Final
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, SymbolicLink
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import template_of
+from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.enablement.install import named
 from nodeagent.core.plan.enablement.links import SUFFIXES, is_link_name, last_part
 from nodeagent.core.plan.enablement.unit_files import SEARCH_PATH, EnablementFacts, dropin_dirs, overlaid
@@ -45,6 +46,12 @@ class HostUnitFiles:
         self, units: Collection[str], changes: Mapping[str, FileTreeEntry | None] | None = None
     ) -> EnablementFacts:
         return await asyncio.to_thread(self.read, units, changes or {})
+
+    async def shipped(self, deployment: Deployment, units: Collection[str]) -> Mapping[str, FileTreeEntry]:
+        tree = f"ostree/deploy/{deployment.osname}/deploy/{deployment.id.removeprefix(f'{deployment.osname}-')}"
+        found = await HostUnitFiles(os.path.join(self._root, tree)).facts(units)  # noqa: PTH118
+        # Its /etc is made of that of the running deployment when it is finalized.
+        return {path: node for path, node in found.files.items() if path.startswith("/usr/")}
 
     def read(self, units: Collection[str], changes: Mapping[str, FileTreeEntry | None]) -> EnablementFacts:
         """As ``facts``. Blocks; raises ``AgentError``."""

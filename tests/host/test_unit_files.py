@@ -12,6 +12,7 @@ import pytest
 
 from nodeagent.core.config.file_tree import RegularFile, SymbolicLink
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
+from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.enablement.link_plan import UnitSteps, link_plan
 from nodeagent.errors import AgentError
 from nodeagent.host import unit_files
@@ -249,3 +250,26 @@ def test_links_are_durable_when_the_call_returns(tmp_path: Path, monkeypatch: py
     assert host.links() == {}
     assert {str(tmp_path / UNITS), str(tmp_path / UNITS / "x.target.wants")} <= set(synced)
     assert not (tmp_path / UNITS / "x.target.wants").exists()
+
+
+@pytest.mark.finding("units-23", "The unit files of a staged deployment are read in its own tree.")
+async def test_the_unit_files_of_another_deployment(tmp_path: Path) -> None:
+    top = "ostree/deploy/os/deploy/abc.0"
+    host = tree(
+        tmp_path,
+        {
+            f"{top}/usr/lib/systemd/system/new.service": f"{WANTED}Also=new.socket\n",
+            f"{top}/usr/lib/systemd/system/new.socket": "[Install]\nWantedBy=sockets.target\n",
+            f"{top}/usr/etc/systemd/system/new.service.d/no.conf": "[Install]\nWantedBy=none.target\n",
+            f"{top}/etc/systemd/system/new.service.d/no.conf": "[Install]\nWantedBy=none.target\n",
+            f"{top}/usr/lib/systemd/system/evil.service": "-> /etc/machine-id",
+            "usr/lib/systemd/system/new.service": "[Install]\nWantedBy=old.target\n",
+        },
+    )
+    deployment = Deployment("os-abc.0", "abc", "os", staged=True)
+    found = await host.shipped(deployment, ["new.service", "evil.service", "none.service"])
+    assert set(found) == {f"/usr/lib/systemd/system/new.{kind}" for kind in ("service", "socket")} | {
+        "/usr/lib/systemd/system/evil.service"
+    }
+    assert found["/usr/lib/systemd/system/new.service"] == RegularFile(f"{WANTED}Also=new.socket\n".encode())
+    assert found["/usr/lib/systemd/system/evil.service"] == SymbolicLink("/etc/machine-id")

@@ -10,6 +10,7 @@ from typing import Protocol
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.change import KeyChange
+from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.enablement.unit_files import EnablementFacts
 from nodeagent.core.plan.unit_abilities import UnitAbilities
 from nodeagent.core.update.events import Event
@@ -169,6 +170,10 @@ class UnitFiles(Protocol):
         ``changes`` are paths with the content that they get (None: they are removed), which may name more units; the
         files of the answer are those of the host.
         """
+        ...
+
+    async def shipped(self, deployment: Deployment, units: Collection[str]) -> Mapping[str, FileTreeEntry]:
+        """Return the files of ``units`` below /usr of a deployment, which may be staged."""
         ...
 
 
