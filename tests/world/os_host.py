@@ -9,6 +9,7 @@ from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.plan.deployment import Deployment, booted
 from tests.world import FakeUnit, World
 from tests.world.run import Host, config
+from tests.world.unit_files import OF_THE_OS
 
 A_DIGEST, B_DIGEST, C_DIGEST = (f"sha256:{letter * 64}" for letter in "abc")
 IMAGE = {name: f"quay.example/os@{digest}" for name, digest in zip("abc", (A_DIGEST, B_DIGEST, C_DIGEST), strict=True)}
@@ -70,6 +71,21 @@ def booted_digest(world: World) -> str:
     found = booted(world.deployments)
     assert found is not None
     return found.digest
+
+
+def only_on(world: World, digest: str, name: str) -> None:
+    """Make a unit that only this OS image has."""
+
+    class OfOneImage(FakeUnit):
+        @property
+        def load(self) -> str:
+            return "loaded" if booted_digest(world) == digest else "not-found"
+
+        @load.setter
+        def load(self, value: str) -> None: ...
+
+    world.units[name] = OfOneImage(active="inactive", file="disabled")
+    world.units_of_os.setdefault(digest, {})[name] = OF_THE_OS
 
 
 def bad_on(world: World, digest: str) -> None:

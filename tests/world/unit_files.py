@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from nodeagent.core.config.file_tree import DEV_NULL, FileTreeEntry, RegularFile, SymbolicLink
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import template_of
+from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.enablement.links import belongs, is_link_name, last_part
 from nodeagent.core.plan.enablement.unit_files import EnablementFacts
 
@@ -70,6 +71,11 @@ def file_state(world: World, unit: str) -> str:
 class FakeUnitFiles:
     def __init__(self, world: World) -> None:
         self.world = world
+
+    async def shipped(self, deployment: Deployment, units: Collection[str]) -> Mapping[str, FileTreeEntry]:
+        self.world.meet("unit files of another OS")
+        texts = self.world.units_of_os.get(deployment.digest, {})
+        return {f"{OS_UNITS}/{name}": RegularFile(text) for name, text in texts.items() if name in units}
 
     async def facts(
         self, units: Collection[str], changes: Mapping[str, FileTreeEntry | None] | None = None

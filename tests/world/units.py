@@ -73,6 +73,8 @@ class Units:
     # The links below /etc/systemd/system without those of FakeUnit.file, and [Install] of units of the OS.
     links: dict[str, str] = field(default_factory=dict)
     unit_texts: dict[str, bytes] = field(default_factory=dict)
+    # Unit files that only one image has: its digest to name and text.
+    units_of_os: dict[str, dict[str, bytes]] = field(default_factory=dict)
     booting_until: float = 0.0  # on the clock of the loop: units are started until then
 
 

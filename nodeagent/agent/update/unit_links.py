@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final
 
 from nodeagent.agent.update.run import Ports
@@ -25,6 +27,7 @@ from nodeagent.core.update.ports.store import Snapshot
 # The snapshot of the plan, and the claims in the store.
 KEY: Final = "links"
 NOTE: Final = "unit-links"
+NO_FILES: Final[Mapping[str, FileTreeEntry]] = MappingProxyType({})
 
 
 async def plan_links(
@@ -35,10 +38,12 @@ async def plan_links(
     *,
     new: Collection[str] = (),
     left: Collection[str] = (),
+    next_os: Mapping[str, FileTreeEntry] = NO_FILES,
 ) -> LinkPlan:
     """Return the links after these steps. ``writes`` are the paths that they change, with their content.
 
-    ``new`` are keys of snapshots that no config managed before, ``left`` the entries that are left as they are.
+    ``new`` are keys of snapshots that no config managed before, ``left`` the entries that are left as they are,
+    ``next_os`` the unit files of the staged OS that this host lacks.
     """
     units = [step for step in steps if isinstance(step, UnitStep)]
     if not units:
@@ -53,6 +58,7 @@ async def plan_links(
     )
     ours = {path: node for path, node in writes.items() if path.startswith(f"{UNIT_DIR}/")}
     facts = await ports.unit_files.facts(config.units.keys() | changed, ours)
+    facts = replace(facts, files={**next_os, **facts.files})
     return link_plan(config, about, facts, ours, await _claims(ports))
 
 

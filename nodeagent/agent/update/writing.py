@@ -11,6 +11,7 @@ from typing import assert_never
 
 from nodeagent.agent.update.admission import check_still_held
 from nodeagent.agent.update.contested import left_alone
+from nodeagent.agent.update.next_os_units import next_os_units
 from nodeagent.agent.update.own_arguments import ended_arguments, original_arguments
 from nodeagent.agent.update.run import Ports, Run, Update
 from nodeagent.agent.update.unit_links import (
@@ -124,7 +125,9 @@ async def _plan_links(ports: Ports, update: Update) -> LinkPlan:
             case _:
                 pass
     record = update.record
-    return await plan_links(ports, update.new, update.writes, writes, new=record.newly_managed, left=record.drifted)
+    new, left = record.newly_managed, record.drifted
+    next_os = await next_os_units(ports, update)
+    return await plan_links(ports, update.new, update.writes, writes, new=new, left=left, next_os=next_os)
 
 
 def _size(snapshot: Snapshot) -> int:
