@@ -26,6 +26,8 @@ LABELS = {
     "/run/nodeagent(/.*)?": "nodeagent_runtime_t",
     "/usr/lib/nodeagent/bin(/.*)?": "bin_t",
     "/var/lib/nodeagent(/.*)?": "nodeagent_var_lib_t",
+    "/var/lib/nodeagent/client(/.*)?": "nodeagent_client_t",
+    "/var/lib/private/nodeagent-extensions(/.*)?": "nodeagent_extensions_var_lib_t",
 }
 
 

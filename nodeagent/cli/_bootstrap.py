@@ -1,5 +1,8 @@
 """The steps of `nodeagent bootstrap`. Each of them may be the last one before a kill: the next run continues.
 
+``request`` reads answers of the API server, and writes only the directory of the certificate. ``install`` reads none
+and writes the kubeconfig, so that the unit can run the first one without the right to write in /etc/nodeagent.
+
 The certificate in use stays until the API server has accepted the new one. The daemon reads the new one without a
 restart, because the file that its kubeconfig names has changed.
 """
@@ -34,17 +37,45 @@ VERIFY: Final = 60.0
 
 
 def bootstrap(settings: Settings, source: Path, *, wait: float, renew: bool) -> int:
-    """Return 0. Raises ``AgentError``; what is in use is as before then."""
-    node = settings.node_name
-    # A host may get its name late, and each host of the fleet could use a certificate of this name.
-    if node.partition(".")[0] == "localhost":
-        raise Refused("this host has no name yet", reason=Reason.NODE_UNKNOWN, hint="set its host name, or node_name")
+    """Take both steps. Return 0. Raises ``AgentError``; what is in use is as before then."""
+    request(settings, source, wait=wait, renew=renew)
+    install(settings, source)
+    return 0
+
+
+def install(settings: Settings, source: Path) -> None:
+    """Write the kubeconfig if there is none: an admin may change the address in it. Raises ``AgentError``."""
+    target, folder = _places(settings)
+    with folder.locked():
+        if _is_own(target, folder) or not folder.current.exists():
+            return
+        content = kubeconfig(cluster_of(source), folder.current)
+        with translated("write", str(target)):
+            fd = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                with new_file(fd, target.name, mode=0o600) as write:
+                    write(content)
+            finally:
+                os.close(fd)
+
+
+def _places(settings: Settings) -> tuple[Path, CertificateDirectory]:
+    """Return the kubeconfig and the directory of the certificate."""
     if not settings.cluster.kubeconfig:
         raise InvalidInput(
             "cluster.kubeconfig is not set", reason=Reason.USAGE, hint="set it to the file that bootstrap writes"
         )
-    target = Path(settings.cluster.kubeconfig)
-    folder = CertificateDirectory(Path(settings.state_dir) / "client", node)
+    folder = CertificateDirectory(Path(settings.state_dir) / "client", settings.node_name)
+    return Path(settings.cluster.kubeconfig), folder
+
+
+def request(settings: Settings, source: Path, *, wait: float, renew: bool) -> None:
+    """Get a certificate, or renew it where that is due. Raises ``AgentError``; what is in use is as before then."""
+    node = settings.node_name
+    # A host may get its name late, and each host of the fleet could use a certificate of this name.
+    if node.partition(".")[0] == "localhost":
+        raise Refused("this host has no name yet", reason=Reason.NODE_UNKNOWN, hint="set its host name, or node_name")
+    target, folder = _places(settings)
     own = _is_own(target, folder)
     # The timer and an operator may run the command at the same time.
     with folder.locked():
@@ -52,11 +83,10 @@ def bootstrap(settings: Settings, source: Path, *, wait: float, renew: bool) -> 
         life = folder.validity()
         if life is not None and not renew and now < life.renewal:
             folder.forget_request()
-            _write_kubeconfig(target, own, source, folder)
             print(
                 f"{user_of(node)} has a certificate until {_date(life.end)}; it is renewed from {_date(life.renewal)}"
             )
-            return 0
+            return
         usable = own and life is not None and not life.ended(now)
         # The certificate in use comes first: a renewal by the node gives no new rights, so it needs no operator. A
         # token may have ended long ago.
@@ -72,9 +102,7 @@ def bootstrap(settings: Settings, source: Path, *, wait: float, renew: bool) -> 
             trial.write_bytes(kubeconfig(cluster, folder.candidate))
             asyncio.run(_verify(trial, node, private))
         folder.adopt()
-        _write_kubeconfig(target, own, source, folder)
     print(f"{user_of(node)} has a certificate until {_date(new.end)}")
-    return 0
 
 
 def _is_own(target: Path, folder: CertificateDirectory) -> bool:
@@ -91,20 +119,6 @@ def _is_own(target: Path, folder: CertificateDirectory) -> bool:
             hint=f"move it away, or name another file in cluster.kubeconfig; its user must have {folder.current}",
         )
     return True
-
-
-def _write_kubeconfig(target: Path, own: bool, source: Path, folder: CertificateDirectory) -> None:
-    """Write the kubeconfig if there is none: an admin may change the address in it."""
-    if own:
-        return
-    content = kubeconfig(cluster_of(source), folder.current)
-    with translated("write", str(target)):
-        fd = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            with new_file(fd, target.name, mode=0o600) as write:
-                write(content)
-        finally:
-            os.close(fd)
 
 
 async def _obtain(sources: Sequence[Path], node: str, request: bytes, wait: float, private: str) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 SOURCE = "/etc/nodeagent/bootstrap-kubeconfig"
+STEPS = ("request", "install")
 
 
 def _seconds(text: str) -> float:
@@ -27,13 +28,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wait", type=_seconds, default=600.0, metavar="SECONDS", help="longest wait for the approval (600)"
     )
+    parser.add_argument(
+        "--step",
+        choices=STEPS,
+        default="",
+        help="only request the certificate, or only write the kubeconfig, as the unit does (both)",
+    )
     parser.add_argument("--renew", action="store_true", help="renew the certificate also before it is due")
 
 
 def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from nodeagent.cli._bootstrap import bootstrap
+    from nodeagent.cli._bootstrap import install, request
     from nodeagent.settings.load import load
 
-    return bootstrap(load().settings, Path(args.source), wait=args.wait, renew=args.renew)
+    settings, source = load().settings, Path(args.source)
+    if args.step != "install":
+        request(settings, source, wait=args.wait, renew=args.renew)
+    if args.step != "request":
+        install(settings, source)
+    return 0

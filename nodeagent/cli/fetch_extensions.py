@@ -7,10 +7,13 @@ from pathlib import Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("request", type=Path, metavar="REQUEST", help="the file with the request of the daemon")
+    parser.add_argument(
+        "credentials", type=Path, metavar="CREDENTIALS", help="directory with the request of the daemon"
+    )
+    parser.add_argument("state", type=Path, metavar="DIRECTORY", help="directory for the packages")
 
 
 def run(args: argparse.Namespace) -> int:
     from nodeagent.host.rpmostree.extensions_image import main
 
-    return main(args.request)
+    return main(args.credentials, args.state)

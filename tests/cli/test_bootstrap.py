@@ -147,7 +147,7 @@ STEPS: list[tuple[Any, str]] = [
     (_bootstrap, "verify"),
     (CertificateDirectory, "adopt"),
     (CertificateDirectory, "forget_request"),
-    (_bootstrap, "_write_kubeconfig"),
+    (_bootstrap, "install"),
 ]
 
 
@@ -261,3 +261,24 @@ async def test_refused_before_anything_is_made(host: Host, about: str, reason: s
     assert await host.reason() == reason
     assert host.api.requests == {}
     assert not host.pem.parent.exists() or host.left() == []
+
+
+@pytest.mark.finding("adversary-6", "The step that reads answers of the API server writes only its own directory.")
+async def test_the_kubeconfig_is_written_by_a_step_of_its_own(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(_bootstrap, "install", lambda *_: None)
+        await host.run()
+    assert host.pem.exists()
+    assert not host.kubeconfig.exists()
+    # No server answers now.
+    await asyncio.to_thread(_bootstrap.install, host.settings, host.source)
+    written = host.kubeconfig.read_text()
+    assert str(host.pem) in written
+    host.kubeconfig.write_text(written + "\n# of an admin\n")
+    await asyncio.to_thread(_bootstrap.install, host.settings, host.source)
+    assert host.kubeconfig.read_text().endswith("# of an admin\n")
+
+
+async def test_the_install_step_waits_for_a_certificate(host: Host) -> None:
+    await asyncio.to_thread(_bootstrap.install, host.settings, host.source)
+    assert not host.kubeconfig.exists()

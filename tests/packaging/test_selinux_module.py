@@ -75,3 +75,44 @@ def test_the_program_cannot_be_replaced_by_the_daemon(module: str) -> None:
 def test_variables_of_the_firmware_are_for_reading_only(module: str) -> None:
     found = [line.strip() for line in rules(module).splitlines() if "efivarfs_t" in line]
     assert found == ["(call nodeagent_read (efivarfs_t)))"]
+
+
+def helper_rules(module: str) -> str:
+    """Return the rules that name a helper domain, and the macros for them."""
+    lines, inside = list[str](), False
+    for line in rules(module).splitlines():
+        inside = line.startswith("(macro nodeagent_helper") or (inside and line.startswith(" "))
+        if inside or "nodeagent_extensions_t" in line or "nodeagent_bootstrap_t" in line:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+@pytest.mark.finding("adversary-6", "Each helper unit has an SELinux domain of its own.")
+@pytest.mark.parametrize("name", ["nodeagent-extensions", "nodeagent-bootstrap"])
+def test_the_helper_units_have_domains_of_their_own(module: str, name: str) -> None:
+    unit = UNIT.with_name(f"{name}.service").read_text()
+    # The sign lets the unit start without the module.
+    (context,) = re.findall(r"^SELinuxContext=-system_u:system_r:(\w+):s0$", unit, re.MULTILINE)
+    assert context == f"{name.replace('-', '_')}_t"
+    assert f"(type {context})" in module
+    assert f"(call nodeagent_helper ({context}))" in module
+
+
+@pytest.mark.finding(
+    "adversary-6", "The domains of the helper units have no capability, no bus and no file of security."
+)
+@pytest.mark.parametrize(
+    "word",
+    [
+        "capability",
+        "dbus",
+        "connectto",
+        "shadow",
+        "nodeagent_managed",
+        "(security_file_type",
+        "(system (",
+        "(service (",
+    ],
+)
+def test_what_the_helper_units_never_get(module: str, word: str) -> None:
+    assert word not in helper_rules(module)

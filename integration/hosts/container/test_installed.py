@@ -16,6 +16,8 @@ from integration.hosts.container.image import Image
 from integration.hosts.nodeagent_client import machine_config
 
 EXPOSURE = 3.4  # of systemd-analyze security, from 0 to 10; each version of systemd has other weights
+# CAP_CHOWN, DAC_OVERRIDE, FOWNER, FSETID, SYS_NICE, AUDIT_WRITE: linux/capability.h
+CAPABILITIES = {0, 1, 3, 4, 23, 29}
 WATCHED = 3.0  # seconds of doing nothing
 IDLE = 0.02  # of one processor
 RSS_MB = 60  # measured: 37
@@ -103,6 +105,33 @@ def test_it_may_little(up: Host) -> None:
     about = dict(line.split(":", 1) for line in up.read_text(f"/proc/{main}/status").splitlines())
     assert about["NoNewPrivs"].strip() == "1"
     assert about["Seccomp"].strip() == "2"
+
+
+def test_the_sandbox_of_the_daemon(up: Host) -> None:
+    main = up.unit(agent.UNIT, "MainPID")["MainPID"]
+    about = dict(line.split(":", 1) for line in up.read_text(f"/proc/{main}/status").splitlines())
+    bounding = int(about["CapBnd"], 16)
+    assert {number for number in range(64) if bounding >> number & 1} == CAPABILITIES
+    # Fields of mountinfo: the fifth is the mount point, the sixth has the options of the mount.
+    mounts = [line.split() for line in up.read_text(f"/proc/{main}/mountinfo").splitlines()]
+    options = {fields[4]: fields[5].split(",")[0] for fields in mounts}
+    assert (options["/usr"], options["/usr/local"], options.get("/boot", "ro")) == ("ro", "rw", "ro")
+    assert [line for line in up.read_text(f"/proc/{main}/maps").splitlines() if " rwx" in line] == []
+    limits = up.unit(agent.UNIT, "MemoryMax", "TasksMax")
+    assert limits == {"MemoryMax": str(1 << 30), "TasksMax": "128"}
+
+
+def test_the_daemon_opens_no_port(up: Host) -> None:
+    main = up.unit(agent.UNIT, "MainPID")["MainPID"]
+    links = up.run(["sh", "-c", f"for fd in /proc/{main}/fd/*; do readlink $fd; done"], check=False).stdout
+    mine = set(re.findall(r"socket:\[(\d+)\]", links))
+    assert mine, "the bus at least"
+    tables = up.run(["sh", "-c", "cat /proc/net/tcp /proc/net/tcp6 /proc/net/udp /proc/net/udp6"]).stdout
+    rows = [line.split() for line in tables.splitlines() if ":" in line.split()[0] and line.split()[0][0].isdigit()]
+    assert [row for row in rows if row[9] in mine] == []
+    unix = [line.split() for line in up.read_text("/proc/net/unix").splitlines()[1:]]
+    # The flag of a listening socket.
+    assert [row for row in unix if row[6] in mine and int(row[3], 16) & 0x10000] == []
 
 
 def test_it_costs_nothing_while_nothing_happens(up: Host) -> None:

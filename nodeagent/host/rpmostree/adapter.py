@@ -40,9 +40,6 @@ from nodeagent.reasons import Reason
 # Bytes that must be free in /sysroot before staging. A new RHCOS image with shared layers adds about this much.
 MIN_FREE = 2 << 30
 
-# The directory that nodeagent-extensions.service may write, whatever the setting for the store is.
-_STATE = "var/lib/nodeagent"
-
 # Requests for one target: cleanup, image, kernel arguments, and two for races.
 _REQUESTS = 5
 # Transactions that may be lost because the daemon ended.
@@ -79,7 +76,7 @@ class RpmOstree:
         self._staged = StagedState(root)
         self._entries = BootEntries(root)
         self._credentials = Credentials(root)
-        self._extensions = ExtensionsRepository(services, root / _STATE, root)
+        self._extensions = ExtensionsRepository(services, root)
         self._ownership = Ownership(root)
         self._root = root
         self._guards = Guards(services, root, min_free)

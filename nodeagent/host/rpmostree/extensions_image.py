@@ -2,9 +2,9 @@
 
 The image is that of ``baseOSExtensionsContainerImage``: one directory of packages with the metadata of a repository, at
 ``PACKAGES`` (openshift/os, ``extensions/Dockerfile``). skopeo pulls it, as it does for rpm-ostree, so that the policy
-for signatures and the mirrors of the host apply. The service has its own limits of the I/O fence and none of the rights
-of the daemon. It reads a ``FetchRequest`` in JSON and leaves the text of an error in a file, because an exit
-status cannot carry a reason.
+for signatures and the mirrors of the host apply. The service has its own limits of the I/O fence, its own user and
+directory, and none of the rights of the daemon. It gets a ``FetchRequest`` in JSON and the pull secret as credentials
+of systemd, and leaves the text of an error in a file of its directory, because an exit status cannot carry a reason.
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ from nodeagent.core.config.text import plain_json
 # The directory of the packages in the image.
 PACKAGES: Final = "usr/share/rpm-ostree/extensions"
 
+# Credentials of the service, and the file in its directory with the text of an error.
+REQUEST: Final = "request.json"
+AUTH: Final = "auth.json"
+ERROR: Final = "error"
+
 # The images of RHCOS have 0.5 GB in some hundred packages.
 MAX_BYTES: Final = 8 << 30
 MAX_ENTRIES: Final = 100_000
@@ -40,49 +45,52 @@ _PREFIX: Final = tuple(PACKAGES.split("/"))
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """``image`` is a reference with a digest, ``auth`` a file with credentials or "", ``target`` a new directory."""
+    """``image`` is a reference with a digest, ``target`` the name of a new directory."""
 
     image: str
-    auth: str
     target: str
 
     def to_json(self) -> bytes:
-        return json.dumps({"image": self.image, "auth": self.auth, "target": self.target}).encode()
+        return json.dumps({"image": self.image, "target": self.target}).encode()
 
     @classmethod
     def from_json(cls, text: bytes) -> FetchRequest:
         """Raises ``ValueError`` for other data."""
         data = plain_json.loads(text)
-        if not isinstance(data, dict) or not all(isinstance(data.get(key), str) for key in ("image", "auth", "target")):
+        if not isinstance(data, dict) or not all(isinstance(data.get(key), str) for key in ("image", "target")):
             raise ValueError("not a request")
-        return cls(data["image"], data["auth"], data["target"])
+        if not data["target"].isalnum():
+            raise ValueError("the target is no name")
+        return cls(data["image"], data["target"])
 
 
-def main(request_file: Path) -> int:
-    """Do what the request says. The exit status is 0, or 1 with the reason in ``error`` beside the request."""
-    error_file = request_file.with_name("error")
+def main(credentials: Path, state: Path) -> int:
+    """Do what the request says. The exit status is 0, or 1 with the reason in the file ``error``.
+
+    ``credentials`` has the files ``REQUEST`` and ``AUTH``, ``state`` gets the packages.
+    """
+    error_file = state / ERROR
     error_file.unlink(missing_ok=True)
     try:
-        request = FetchRequest.from_json(request_file.read_bytes())
-        fetch(request)
+        request = FetchRequest.from_json((credentials / REQUEST).read_bytes())
+        fetch(request.image, credentials / AUTH, state / request.target)
     except (OSError, ValueError, subprocess.SubprocessError, tarfile.TarError) as error:
         error_file.write_text(str(error), encoding="utf-8")
         return 1
     return 0
 
 
-def fetch(request: FetchRequest, skopeo: str = _SKOPEO) -> None:
+def fetch(image: str, auth: Path, target: Path, skopeo: str = _SKOPEO) -> None:
     """Pull the image and leave the content of ``PACKAGES`` in the target, complete or not at all.
 
     Raises ``OSError``, ``ValueError``, ``SubprocessError`` or ``TarError`` with a message for the admin.
     """
-    target = Path(request.target)
     layers, unpacked = target.with_name(f"{target.name}.image"), target.with_name(f"{target.name}.part")
     for left in (layers, unpacked):
         shutil.rmtree(left, ignore_errors=True)
     unpacked.mkdir(parents=True, mode=0o700)
     try:
-        _pull(request, layers, skopeo)
+        _pull(image, auth, layers, skopeo)
         _unpack(layers, unpacked)
         if not (unpacked / "repodata/repomd.xml").is_file():
             raise ValueError(f"the image has no repository of packages at /{PACKAGES}")
@@ -92,13 +100,12 @@ def fetch(request: FetchRequest, skopeo: str = _SKOPEO) -> None:
         shutil.rmtree(unpacked, ignore_errors=True)
 
 
-def _pull(request: FetchRequest, layers: Path, skopeo: str) -> None:
-    auth = ("--authfile", request.auth) if request.auth else ()
+def _pull(image: str, auth: Path, layers: Path, skopeo: str) -> None:
     # The layers are decompressed by skopeo, which knows all of the formats that registries use.
-    command = (skopeo, "copy", "--quiet", "--retry-times", "3", "--dest-decompress", *auth)
+    command = (skopeo, "copy", "--quiet", "--retry-times", "3", "--dest-decompress", "--authfile", str(auth))
     try:
         done = subprocess.run(
-            [*command, f"docker://{request.image}", f"dir:{layers}"],
+            [*command, f"docker://{image}", f"dir:{layers}"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False,
         )  # fmt: skip
     except FileNotFoundError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 import stat
 import tarfile
 from collections.abc import Callable, Sequence
@@ -19,8 +20,10 @@ from nodeagent.host.rpmostree.extensions import ExtensionsRepository
 from nodeagent.host.rpmostree.extensions_image import PACKAGES, FetchRequest, fetch, main
 from nodeagent.reasons import Reason
 
+STATE = "var/lib/private/nodeagent-extensions"
 DIGEST = "sha256:" + "a" * 64
 IMAGE = ContainerImage("ostree-unverified-registry:", "quay.example/extensions", DIGEST)
+AUTH = Path("/run/auth.json")
 REPODATA = f"{PACKAGES}/repodata/repomd.xml"
 Entry = tuple[str, bytes | None]  # a directory has no content
 
@@ -70,7 +73,7 @@ def test_layers_are_applied_in_order(tmp_path: Path) -> None:
     )  # fmt: skip
     target = tmp_path / "state/target"
     program = skopeo(tmp_path, [lower, upper])
-    fetch(FetchRequest(f"{IMAGE.name}@{DIGEST}", "/run/auth.json", str(target)), program)
+    fetch(f"{IMAGE.name}@{DIGEST}", Path("/run/auth.json"), target, program)
     assert tree(target) == {"b.rpm": "b", "kept/e.rpm": "e", "repodata/repomd.xml": "new"}
     assert [path.name for path in target.parent.iterdir()] == ["target"]
     arguments = (tmp_path / "arguments").read_text().split()
@@ -82,7 +85,7 @@ def test_layers_are_applied_in_order(tmp_path: Path) -> None:
 def test_a_layer_can_replace_all_packages(tmp_path: Path, above: str) -> None:
     lower = layer((REPODATA, b"old"), (f"{PACKAGES}/a.rpm", b"a"))
     target = tmp_path / "target"
-    fetch(FetchRequest("x", "", str(target)), skopeo(tmp_path, [lower, layer((above, b""), (REPODATA, b"new"))]))
+    fetch("x", AUTH, target, skopeo(tmp_path, [lower, layer((above, b""), (REPODATA, b"new"))]))
     assert tree(target) == {"repodata/repomd.xml": "new"}
 
 
@@ -105,7 +108,7 @@ def link(name: str, to: str, kind: bytes) -> tarfile.TarInfo:
 def test_links_and_devices_are_rejected(tmp_path: Path, entry: tarfile.TarInfo) -> None:
     target = tmp_path / "target"
     with pytest.raises(ValueError, match="neither a file nor a directory"):
-        fetch(FetchRequest("x", "", str(target)), skopeo(tmp_path, [layer((REPODATA, b""), entry)]))
+        fetch("x", AUTH, target, skopeo(tmp_path, [layer((REPODATA, b""), entry)]))
     assert not target.exists()
     assert not list(tmp_path.glob("target.*"))
 
@@ -113,7 +116,7 @@ def test_links_and_devices_are_rejected(tmp_path: Path, entry: tarfile.TarInfo) 
 def test_a_path_that_leaves_the_image_is_ignored(tmp_path: Path) -> None:
     bad = layer((REPODATA, b""), (f"{PACKAGES}/../../../../../outside", b"x"), (f"/{PACKAGES}/../outside", b"x"))
     target = tmp_path / "a/b/c/d/e/target"
-    fetch(FetchRequest("x", "", str(target)), skopeo(tmp_path, [bad]))
+    fetch("x", AUTH, target, skopeo(tmp_path, [bad]))
     assert tree(target) == {"repodata/repomd.xml": ""}
     assert not list(tmp_path.rglob("outside"))
 
@@ -124,13 +127,13 @@ def test_a_path_that_leaves_the_image_is_ignored(tmp_path: Path) -> None:
 )
 def test_an_image_without_packages(tmp_path: Path, content: bytes, problem: str) -> None:
     with pytest.raises((ValueError, tarfile.TarError), match=problem):
-        fetch(FetchRequest("x", "", str(tmp_path / "target")), skopeo(tmp_path, [content]))
+        fetch("x", AUTH, tmp_path / "target", skopeo(tmp_path, [content]))
     assert not (tmp_path / "target").exists()
 
 
 def test_a_host_without_skopeo(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="skopeo is not installed"):
-        fetch(FetchRequest("x", "", str(tmp_path / "target")), str(tmp_path / "absent"))
+        fetch("x", AUTH, tmp_path / "target", str(tmp_path / "absent"))
     assert not list(tmp_path.iterdir())
 
 
@@ -138,7 +141,7 @@ def test_the_size_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(extensions_image, "MAX_BYTES", 10)
     big = layer((REPODATA, b""), ("elsewhere", b"x" * 11))
     with pytest.raises(ValueError, match="10 bytes"):
-        fetch(FetchRequest("x", "", str(tmp_path / "target")), skopeo(tmp_path, [big]))
+        fetch("x", AUTH, tmp_path / "target", skopeo(tmp_path, [big]))
 
 
 @pytest.mark.parametrize("manifest", ["{}", "[]", '{"layers": [{"digest": "sha256:../../etc"}]}', "{", '{"layers": 1}'])
@@ -146,24 +149,38 @@ def test_a_malformed_manifest(tmp_path: Path, manifest: str) -> None:
     program = skopeo(tmp_path, [])
     (tmp_path / "source/manifest.json").write_text(manifest)
     with pytest.raises(ValueError, match=r"manifest|repository|Expecting"):
-        fetch(FetchRequest("x", "", str(tmp_path / "target")), program)
+        fetch("x", AUTH, tmp_path / "target", program)
 
 
-@pytest.mark.parametrize("request_text", [b"{}", b"[1]", b"x", b'{"image": 1, "auth": "", "target": ""}'])
+@pytest.mark.parametrize(
+    "request_text",
+    [
+        b"{}",
+        b"[1]",
+        b"x",
+        b'{"image": 1, "target": "a"}',
+        b'{"image": "x", "target": "../a"}',
+        b'{"image": "x", "target": ""}',
+    ],
+)
 def test_a_malformed_request(tmp_path: Path, request_text: bytes) -> None:
-    (tmp_path / "request.json").write_bytes(request_text)
-    assert main(tmp_path / "request.json") == 1
-    assert (tmp_path / "error").read_text()
+    credentials, state = tmp_path / "credentials", tmp_path / "state"
+    for directory in (credentials, state):
+        directory.mkdir()
+    (credentials / "request.json").write_bytes(request_text)
+    assert main(credentials, state) == 1
+    assert (state / "error").read_text()
 
 
 class FakeJobs:
     """systemd with nodeagent-extensions.service, whose program is ``work``."""
 
-    def __init__(self, root: Path, work: Callable[[FetchRequest], None]) -> None:
+    def __init__(self, root: Path, work: Callable[[Path], None]) -> None:
         self.calls: list[str] = []
         self.held: asyncio.Event | None = None
         self.requests: list[tuple[FetchRequest, str]] = []
         self._run = root / "run/nodeagent/extensions"
+        self._state = root / STATE
         self._work = work
 
     async def start(self, unit: str, deadline: float) -> None:
@@ -174,32 +191,35 @@ class FakeJobs:
 
     def _do(self) -> None:
         request = FetchRequest.from_json((self._run / "request.json").read_bytes())
-        self.requests.append((request, Path(request.auth).read_text() if request.auth else ""))
+        self.requests.append((request, (self._run / "auth.json").read_text()))
+        # systemd makes the directory.
+        self._state.mkdir(parents=True, exist_ok=True)
         try:
-            self._work(request)
+            self._work(self._state / request.target)
         except ValueError as error:
-            (self._run / "error").write_text(str(error))
+            (self._state / "error").write_text(str(error))
             raise Terminal("the job failed", reason=Reason.JOB_FAILED) from error
 
     async def stop(self, unit: str, deadline: float) -> None:
         self.calls.append(f"stop {unit}")
 
 
-def unpacked(request: FetchRequest) -> None:
-    Path(request.target, "repodata").mkdir(parents=True)
+def unpacked(target: Path) -> None:
+    (target / "repodata").mkdir(parents=True)
+    (target / "repodata/repomd.xml").write_text("packages")
 
 
-def failing(text: str) -> Callable[[FetchRequest], None]:
-    def work(_request: FetchRequest) -> None:
+def failing(text: str) -> Callable[[Path], None]:
+    def work(_target: Path) -> None:
         raise ValueError(text)
 
     return work
 
 
-def repository(root: Path, work: Callable[[FetchRequest], None] = unpacked) -> tuple[ExtensionsRepository, FakeJobs]:
+def repository(root: Path, work: Callable[[Path], None] = unpacked) -> tuple[ExtensionsRepository, FakeJobs]:
     jobs = FakeJobs(root, work)
     (root / "etc").mkdir(exist_ok=True)
-    return ExtensionsRepository(jobs, root / "var/lib/nodeagent", root), jobs
+    return ExtensionsRepository(jobs, root), jobs
 
 
 async def test_the_packages_are_visible_during_a_staging_only(tmp_path: Path) -> None:
@@ -211,13 +231,14 @@ async def test_the_packages_are_visible_during_a_staging_only(tmp_path: Path) ->
     repo = tmp_path / "etc/yum.repos.d/nodeagent-extensions.repo"
     assert not repo.exists()
     async with extensions.repository(IMAGE):
-        assert f"baseurl=file://{request.target}\n" in await asyncio.to_thread(repo.read_text)
+        target = tmp_path / STATE / request.target
+        assert f"baseurl=file://{target}\n" in await asyncio.to_thread(repo.read_text)
         assert repo.stat().st_mode & 0o777 == 0o644
     assert not repo.exists()
     await extensions.fetch(IMAGE, None)
     assert len(jobs.calls) == 1, "packages that are there are not fetched again"
     await asyncio.to_thread(extensions.sweep)
-    assert not Path(request.target).exists()
+    assert not list((tmp_path / STATE).iterdir())
 
 
 async def test_the_credentials_of_the_host_are_those_of_rpm_ostree(tmp_path: Path) -> None:
@@ -276,4 +297,62 @@ async def test_what_a_killed_run_left_is_removed(tmp_path: Path) -> None:
         await asyncio.to_thread((tmp_path / "etc/yum.repos.d" / name).write_text, "left")
     await asyncio.to_thread(extensions.sweep)
     assert [path.name for path in (tmp_path / "etc/yum.repos.d").iterdir()] == ["of-an-admin.repo"]
-    assert not (tmp_path / "var/lib/nodeagent/extensions").exists()
+    assert not list((tmp_path / STATE).iterdir())
+
+
+def _symbolic(target: Path) -> None:
+    unpacked(target)
+    (target / "a.rpm").symlink_to("/etc/shadow")
+
+
+def _hard(target: Path) -> None:
+    unpacked(target)
+    os.link(target / "repodata/repomd.xml", target / "a.rpm")
+
+
+def _pipe(target: Path) -> None:
+    unpacked(target)
+    os.mkfifo(target / "a.rpm")
+
+
+def _itself(target: Path) -> None:
+    unpacked(target.with_name("other"))
+    target.symlink_to("other")
+
+
+@pytest.mark.finding("adversary-6", "What the unit without rights leaves is taken over as files and directories only.")
+@pytest.mark.parametrize("work", [_symbolic, _hard, _pipe, _itself], ids=["symlink", "hard link", "pipe", "itself"])
+async def test_nothing_but_files_and_directories_is_taken_over(tmp_path: Path, work: Callable[[Path], None]) -> None:
+    extensions, jobs = repository(tmp_path, work)
+    for _ in range(2):
+        with pytest.raises(Terminal) as caught:
+            await extensions.fetch(IMAGE, b"secret")
+        assert caught.value.reason == "StageIncomplete"
+    assert len(jobs.calls) == 2, "what was refused is fetched again"
+    async with extensions.repository(IMAGE):
+        pass
+    await asyncio.to_thread(extensions.sweep)
+    assert not list((tmp_path / STATE).iterdir())
+
+
+@pytest.mark.finding(
+    "adversary-6", "The error of the unit without rights is read from a file of its own, never by a link."
+)
+async def test_no_link_is_followed_for_the_error(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("the secret")
+
+    def work(target: Path) -> None:
+        target.with_name("error").symlink_to(tmp_path / "secret")
+        raise Terminal("the job failed", reason=Reason.JOB_FAILED)
+
+    extensions, _ = repository(tmp_path, work)
+    with pytest.raises(Terminal) as caught:
+        await extensions.fetch(IMAGE, None)
+    assert caught.value.reason == "JobFailed"
+    assert "the secret" not in caught.value.message
+
+
+async def test_the_service_gets_a_file_of_credentials_also_without_any(tmp_path: Path) -> None:
+    extensions, jobs = repository(tmp_path)
+    await extensions.fetch(IMAGE, None)
+    assert jobs.requests[0][1] == "{}"

@@ -1,0 +1,145 @@
+"""The sandboxes of the helper units: a probe in place of their program, on a real host."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from integration.hosts import nodeagent_client as agent
+from integration.hosts.container.conftest import HostMaker, finish
+from integration.hosts.container.container_host import Host
+from integration.hosts.container.image import Image
+
+PROBE = "/usr/libexec/sandbox-probe"
+SCRIPT = Path(__file__).with_name("sandbox_probe.sh")
+REQUEST = "/run/nodeagent/extensions/request.json"
+AUTH = "/run/nodeagent/extensions/auth.json"
+KUBECONFIG = "/etc/nodeagent/kubeconfig"
+SECRETS = {
+    "/etc/nodeagent/machineconfig.yaml": 0o600,
+    "/etc/ssh/ssh_host_ed25519_key": 0o600,
+    "/etc/kubernetes/kubeconfig": 0o600,
+    "/etc/NetworkManager/system-connections/wifi.nmconnection": 0o600,
+    "/var/lib/kubelet/pki/kubelet-client-current.pem": 0o600,
+    "/var/lib/kubelet/config.json": 0o600,
+    "/var/lib/etcd/member/snap/db": 0o600,
+    "/home/core/.ssh/id_ed25519": 0o600,
+    "/root/secret": 0o600,
+    "/var/log/secret": 0o600,
+}
+HOSTS_OWN = ("/etc/shadow", "/etc/gshadow", agent.STORE, "/proc/1/environ", "/dev/kmsg")
+MARK = "probe: "
+
+
+@pytest.fixture(scope="module")
+def up(request: pytest.FixtureRequest, agent_image: Image) -> Iterator[Host]:
+    with Host(agent_image) as host:
+        agent.settings(host, {"cluster": {"kubeconfig": KUBECONFIG}})
+        for path, mode in SECRETS.items():
+            host.write(path, "a secret of the tests\n", mode=mode)
+        host.write(PROBE, SCRIPT.read_text(), mode=0o755)
+        host.boot()
+        agent.wait_daemon(host)
+        host.write(KUBECONFIG, "a secret of the tests\n", mode=0o600)
+        host.run(["mkdir", "-p", "-m", "0700", "/run/nodeagent/extensions"])
+        for path in (REQUEST, AUTH):
+            host.write(path, "{}", mode=0o600)
+        yield host
+        finish(host, request.node)
+
+
+def probed(host: Host, unit: str, *paths: str) -> tuple[str, set[str]]:
+    """Return the uid of the unit's program, and what it could do."""
+    drop_in = f"[Service]\nRestart=no\nExecStartPost=\nExecStart=\nExecStart=/bin/sh {PROBE} {' '.join(paths)}\n"
+    host.write(f"/run/systemd/system/{unit}.d/probe.conf", drop_in)
+    host.run(["systemctl", "daemon-reload"])
+    try:
+        host.run(["systemctl", "start", unit], timeout=90)
+    finally:
+        host.run(["rm", "-r", f"/run/systemd/system/{unit}.d"])
+        host.run(["systemctl", "daemon-reload"])
+    lines = [str(entry["MESSAGE"]) for entry in host.journal(unit)]
+    probes = [line.removeprefix(MARK) for line in lines if line.startswith(MARK)]
+    # The last run: a module has more than one.
+    last = probes[len(probes) - 1 - probes[::-1].index(next(p for p in reversed(probes) if p.startswith("begins"))) :]
+    assert last[-1] == "ends", lines
+    return last[0].removeprefix("begins as "), {line.removeprefix("can ") for line in last[1:-1]}
+
+
+@pytest.mark.finding(
+    "adversary-6", "The unit that pulls an extensions image has its own user and directory, and no bus."
+)
+def test_the_unit_that_pulls_extensions_sees_nothing_of_the_host(up: Host) -> None:
+    uid, could = probed(up, "nodeagent-extensions.service", *SECRETS, *HOSTS_OWN, KUBECONFIG, REQUEST, AUTH)
+    assert could == set()
+    assert 61184 <= int(uid) <= 65519, "a user that exists while the unit runs"
+
+
+@pytest.mark.finding("adversary-6", "The unit that requests a certificate has no bus and no store, and only its files.")
+def test_the_unit_that_requests_a_certificate_sees_its_own_files_only(up: Host) -> None:
+    _, could = probed(up, "nodeagent-bootstrap.service", *SECRETS, *HOSTS_OWN, KUBECONFIG)
+    # The kubeconfig is what the unit renews.
+    assert could == {f"read {KUBECONFIG}"}
+
+
+@pytest.mark.finding("adversary-6", "Code in the sandbox of a helper unit cannot start a unit as root.")
+@pytest.mark.parametrize("unit", ["nodeagent-extensions.service", "nodeagent-bootstrap.service"])
+def test_a_helper_unit_cannot_start_another(up: Host, unit: str) -> None:
+    """The input of the finding: the program of the unit is systemd-run itself."""
+    drop_in = (
+        "[Service]\nRestart=no\nExecStartPost=\nExecStart=\n"
+        'ExecStart=/usr/bin/systemd-run --wait --quiet sh -c "id > /root/owned"\n'
+    )
+    up.write(f"/run/systemd/system/{unit}.d/probe.conf", drop_in)
+    up.run(["systemctl", "daemon-reload"])
+    try:
+        assert up.run(["systemctl", "start", unit], check=False, timeout=60).returncode != 0
+    finally:
+        up.run(["rm", "-r", f"/run/systemd/system/{unit}.d"])
+        up.run(["systemctl", "daemon-reload"])
+        up.run(["systemctl", "reset-failed", unit], check=False)
+    assert not up.exists("/root/owned")
+
+
+def test_the_unit_that_requests_a_certificate_gets_to_the_api_server(make_node: HostMaker) -> None:
+    """No server answers: key and request are made by then. The whole way is tested with a cluster."""
+    if (openssl := shutil.which("openssl")) is None:
+        pytest.skip("missing: openssl")
+    source = {
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:9"}}],
+        "users": [{"name": "u", "user": {"token": "a-secret-of-the-tests"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    host = make_node(
+        settings={"node_name": "n1", "cluster": {"kubeconfig": KUBECONFIG}},
+        files={"/etc/nodeagent/bootstrap-kubeconfig": json.dumps(source)},
+        # The image of the hosts has the library without the program.
+        read_only={"/usr/bin/openssl": Path(openssl)},
+    )
+    host.run(["systemctl", "start", "--no-block", "nodeagent-bootstrap.service"])
+    request = "/var/lib/nodeagent/client/request.pem"
+    host.wait_for(lambda: host.exists(request), "the request", 60)
+    assert host.run(["stat", "--format=%a %U", request]).stdout.split() == ["600", "root"]
+    host.run(["systemctl", "stop", "nodeagent-bootstrap.service"])
+    assert not host.exists(KUBECONFIG)
+    # The other step, as the unit runs it after a success.
+    host.run(["cp", request, "/var/lib/nodeagent/client/client.pem"])
+    host.run(["nodeagent", "bootstrap", "--step", "install"])
+    assert host.run(["stat", "--format=%a %U", KUBECONFIG]).stdout.split() == ["600", "root"]
+
+
+def test_the_directory_for_packages_is_that_of_the_unit_only(up: Host) -> None:
+    """It is left by the probes above; only root comes through the directory that systemd keeps for such users."""
+    up.write(
+        "/run/systemd/system/nodeagent-extensions.service.d/probe.conf",
+        "[Service]\nExecStart=\nExecStart=/bin/sh -c 'echo packages >$STATE_DIRECTORY/left'\n",
+    )
+    up.run(["systemctl", "daemon-reload"])
+    up.run(["systemctl", "start", "nodeagent-extensions.service"])
+    assert up.read_text("/var/lib/private/nodeagent-extensions/left") == "packages\n"
+    assert up.run(["cat", "/var/lib/nodeagent-extensions/left"], user="core", check=False).returncode != 0
