@@ -26,7 +26,7 @@ def main() -> None:
     for number, seed in enumerate(target.seeds):
         (corpus / f"seed-{number}").write_bytes(seed[:MAX_INPUT])
     limits = [f"-max_len={MAX_INPUT}", f"-timeout={SLOW}", f"-rss_limit_mb={MEMORY}", f"-max_total_time={seconds}"]
-    atheris.Setup([name, *limits, f"-artifact_prefix={directory}/", "-verbosity=0", str(corpus)], target.run)
+    atheris.Setup([name, *limits, f"-artifact_prefix={directory}/", str(corpus)], target.run)
     atheris.Fuzz()
 
 

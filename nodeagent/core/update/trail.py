@@ -7,11 +7,14 @@ during the update is noticed. Each list is bounded: the first and the last items
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from nodeagent.core.update.phase import Phase
+
+# Of times in seconds, and of rates in bytes per second.
+LARGEST: Final = 1e15
 
 
 class Result:
@@ -98,10 +101,26 @@ def trail_to_dict(trail: Trail) -> dict[str, Any]:
 def trail_from_dict(data: object) -> Trail:
     """Return the trail in ``data``, an empty one for anything else: no update depends on it."""
     try:
-        return msgspec.convert(data, Trail) if data else Trail()
+        trail = msgspec.convert(data, Trail) if data else Trail()
     # The second one is for half of a surrogate pair in a key.
     except (msgspec.ValidationError, UnicodeError):
         return Trail()
+    return trail if _is_sound(trail) else Trail()
+
+
+def _is_sound(trail: Trail) -> bool:
+    """Return whether all indexes are those of boots, and all numbers are within the bounds."""
+    spans, fences = (*trail.phases, *trail.steps, *trail.waits), () if trail.fence is None else (trail.fence,)
+    indexes = [each.boot for each in (*spans, *fences)]
+    numbers = [number for boot in trail.boots for number in (boot.seen, boot.last, boot.offset, boot.accepted)]
+    numbers += [number for boot in trail.boots for step in boot.clock_steps for number in step]
+    numbers += [number for span in spans for number in (span.mono, span.seconds)]
+    numbers += [number for fence in fences for number in (fence.mono, fence.seconds, fence.throttled, fence.every)]
+    numbers += [number for fence in fences for sample in fence.samples for number in sample]
+    # NaN is in no range.
+    return all(0 <= index < max(1, len(trail.boots)) for index in indexes) and all(
+        number is None or -LARGEST < number < LARGEST for number in numbers
+    )
 
 
 def gap_before(trail: Trail, boot: int) -> float | None:
