@@ -315,8 +315,8 @@ DBUS: Mapping[str, tuple[str, str]] = {
         "apply",
         "Options: `max_disruption` `s` (none, reload, restart, drain, reboot; more is refused, and no reboot follows a "
         "failed action below `reboot`), `planned_disruption` `s` (that of a plan that was confirmed; more is refused), "
-        "`not_before` `s` (RFC 3339), `window` `s` (as in `windows.open`), `no_reboot` `b`, `strict` `b` (reject "
-        "entries of units that exist nowhere).",
+        "`not_before` `s` (RFC 3339), `window` `s` (as in `windows.open`), `no_reboot` `b`, `boot_staged` `b`, "
+        "`strict` `b` (reject entries of units that exist nowhere).",
     ),
     "Plan": (
         "verify, diff for `diff`, and apply for `stage`",

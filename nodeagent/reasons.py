@@ -114,6 +114,7 @@ class Reason(StrEnum):
     BOOTC_HOST = "BootcHost", Kind.UNRECONCILABLE, "change the image with bootc, or manage the host with rpm-ostree only"
     OTHER_DRIVER = "OtherDriver", Kind.REFUSED, "mask the other updater (systemctl mask --now zincati), or remove the OS from the config"
     STAGED_BY_OTHER = "StagedByOther", Kind.REFUSED, "rpm-ostree status shows it; reboot to keep it, or run rpm-ostree cleanup -p to drop it"
+    STAGED_UNLOCKED = "StagedUnlocked", Kind.REFUSED, "stop what unlocks it (bootc upgrade and its timer, ostree admin lock-finalization); do not reboot until then"
     STAGED_LOST = "StagedLost", Kind.FAULT, "it was removed, or the host kept going down while it was staged: journalctl -b -1, apply again"
     STAGE_FAILED = "StageFailed", Kind.RETRY, "journalctl -u rpm-ostreed shows the error; the agent retries"
     STAGE_INCOMPLETE = "StageIncomplete", Kind.FAULT, "rpm-ostreed staged something else than requested (journalctl -u rpm-ostreed); report it"

@@ -31,6 +31,7 @@ from nodeagent.agent.report.motd import MOTD, MotdFile
 from nodeagent.agent.report.report import first_status
 from nodeagent.agent.report.under_way import PATH as UNDER_WAY
 from nodeagent.agent.report.under_way import UnderWayFile
+from nodeagent.agent.staged_watch import DIRECTORY, NAMES, StagedWatch
 from nodeagent.agent.supervise import SoftRebootWatch, keep_running, run_until, stop_signals, watchdog
 from nodeagent.agent.update.outcomes import bug
 from nodeagent.agent.update.preflight import Desired, Preflight, read_source
@@ -328,6 +329,9 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
             soft_reboots = SoftRebootWatch(daemon.ports.os, report)
             watches.append(config_file.watch(PREPARED, soft_reboots.changed))
             beside.append(("the watch for soft reboots", soft_reboots.run))
+            staged = StagedWatch(daemon.ports, daemon.ports.os, report, lambda: daemon.loop.executor.update)
+            watches.append(config_file.watch_directory(DIRECTORY, lambda name: name.startswith(NAMES), staged.changed))
+            beside.append(("the watch of the staged deployment", staged.run))
         # A failure of one of these ends the daemon. The tasks beside them are started again.
         lives = [daemon.loop.run(), watchdog(notifier)]
         if cluster is not None:

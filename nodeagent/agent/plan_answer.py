@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from nodeagent.agent.update.admin_checks import stages_of
-from nodeagent.agent.update.admission import operation_now, reboots
+from nodeagent.agent.update.admission import operation_now, other_boots, reboots
 from nodeagent.agent.update.fallback import kind_of_fallback, kind_of_planned
 from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.agent.update.restarts import taken_along
@@ -67,6 +67,9 @@ async def plan_answer(
         notes.insert(0, f"warning: {words}; nodeagent apply tries it again")
     if update.plan.drain and ports.node is None:
         notes.append("drain: this host is in no cluster, so no pods are moved")
+    if other := await _boots_of_other(ports, update):
+        waits = f"the update waits ({Reason.STAGED_BY_OTHER}), unless it is applied with --boot-staged"
+        notes.append(f"{other_boots(other)}: {waits}")
     units = [{"entry": each.path, "message": each.message} for each in update.unit_warnings]
     answer |= {"notes": notes, "drifted": list(record.drifted), "drift": drift, "unit_warnings": units}
     return {**answer, "daemon": "running"}
@@ -78,6 +81,13 @@ async def _rejected(ports: Ports, update: Update) -> Rejection | None:
     meaning = "" if update.digest == await ports.store.current() else update.record.to_meaning
     known = (await load_or_half_way(ports)).lasting.rejections
     return matching(known, update.digest, meaning)
+
+
+async def _boots_of_other(ports: Ports, update: Update) -> str:
+    """Return what another program prepared for the planned reboot. An update of the OS stages its own deployment."""
+    if ports.os is None or update.target is not None or not update.plan.reboot:
+        return ""
+    return await ports.os.boots_of_other(await ports.store.load())
 
 
 async def _check_notes(ports: Ports, update: Update) -> list[str]:

@@ -39,6 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="begin at 02:00, 'tomorrow 02:00' or 2026-11-24T02:00, or in the window 'sat 02:00 60' or NAME",
     )
     parser.add_argument("--no-reboot", action="store_true", help="hold the reboot back until nodeagent reboot")
+    parser.add_argument(
+        "--boot-staged", action="store_true", help="let the reboot boot the OS that another program has staged"
+    )
     parser.add_argument("--wait", action="store_true", help="show the progress, and return when the update has ended")
     parser.add_argument("--json", action="store_true", help="one JSON object (nodeagent/apply/v1)")
 
@@ -55,6 +58,9 @@ def run(args: argparse.Namespace) -> int:
     options: Options = {"not_before": not_before, "window": window, "no_reboot": args.no_reboot}
     options["max_disruption"] = args.max_disruption or ""
     options["strict"] = args.strict
+    # An older daemon refuses an option that it does not know.
+    if args.boot_staged:
+        options["boot_staged"] = True
     # Standard input has the config, so it cannot have an answer.
     if not (args.yes or args.json or args.file == _io.STDIN) and _io.is_interactive():
         confirmed = _confirmed(args.file, name, options)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.image import ContainerImage, OstreeCommit
-from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress, booted, staged, unmet
+from nodeagent.core.plan.deployment import Deployment, OsTarget, StagedLock, StageProgress, booted, staged, unmet
 from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.errors import Refused, ServiceUnavailable, Terminal
 from nodeagent.reasons import Reason
@@ -178,6 +178,19 @@ class FakeDeployments:
                 order[0] = made
         self.world.tick()
         return order[0].id
+
+    async def staged_lock(self) -> StagedLock | None:
+        found = staged(self.world.deployments)
+        return StagedLock(found.id, bool(found.locked)) if found is not None else None
+
+    async def lock_again(self, deployment: str) -> None:
+        found = staged(self.world.deployments)
+        if found is not None and found.id == deployment:
+            self.world.deployments[0] = replace(found, locked=True)
+
+    async def boots_of_other(self, own: str) -> str:
+        found = next(d for d in self.world.deployments if not (d.staged and d.locked))
+        return "" if found.booted or found.id == own else found.id
 
     async def unmerged_soft_reboot(self, *, running: bool = False) -> str:
         found = staged(self.world.deployments)

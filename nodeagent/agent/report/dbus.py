@@ -64,7 +64,16 @@ class _Manager:
     async def apply(self, message: Message) -> Sequence[Any]:
         await authorize(self.bus, message, f"{ACTIONS}.apply")
         text, options = message.body
-        _known(options, "max_disruption", "planned_disruption", "not_before", "window", "no_reboot", "strict")
+        _known(
+            options,
+            "max_disruption",
+            "planned_disruption",
+            "not_before",
+            "window",
+            "no_reboot",
+            "boot_staged",
+            "strict",
+        )
         limits = [word for name in ("max_disruption", "planned_disruption") if (word := _word(options, name))]
         hold = _hold(options, await caller_name(self.bus, message))
         return (await self.api().apply(text, limits, hold, strict=_flag(options, "strict")),)
@@ -236,6 +245,7 @@ def _hold(options: Mapping[str, Any], requester: str) -> Hold | None:
     # A limit holds for what follows a failed action, too. That a plan was confirmed is no limit.
     limited = options.get("max_disruption", "") not in ("", "reboot")
     no_reboot = options.get("no_reboot", False) or limited
+    boot_staged = _flag(options, "boot_staged")
     try:
         if not_before:
             start_of(not_before)
@@ -243,10 +253,10 @@ def _hold(options: Mapping[str, Any], requester: str) -> Hold | None:
             parse_windows([window])
     except (TypeError, AttributeError, ValueError) as error:
         raise InvalidInput(f"the start of the update is invalid: {error}", reason=Reason.BAD_TIME) from None
-    if not (not_before or window or no_reboot):
+    if not (not_before or window or no_reboot or boot_staged):
         return None
     # The digest is that of the request, which is known when the config is parsed.
-    return Hold("", str(not_before), str(window), bool(no_reboot), requester)
+    return Hold("", str(not_before), str(window), bool(no_reboot), requester, boot_staged)
 
 
 def _config_options(which: str, options: Mapping[str, Any]) -> tuple[str, bool]:

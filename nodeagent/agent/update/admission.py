@@ -171,9 +171,29 @@ def check_hold(run: Run) -> None:
     raise error
 
 
+async def check_next_boot(run: Run) -> None:
+    """Raise ``NotNow`` (``StagedByOther``) if a reboot would boot an OS that another program has prepared.
+
+    An update of the OS replaces or refuses such a deployment when it stages its own.
+    """
+    hold = run.record.lasting.hold
+    if hold is not None and hold.digest == run.record.to_digest and hold.boot_staged:
+        return
+    if run.ports.os is None or run.update.target is not None:
+        return
+    if other := await run.ports.os.boots_of_other(run.record):
+        raise NotNow(other_boots(other), reason=Reason.STAGED_BY_OTHER)
+
+
+def other_boots(deployment: str) -> str:
+    return f"a reboot would boot {deployment}, which another program has prepared"
+
+
 async def acquire_all(run: Run) -> None:
     """Acquire the right to disrupt this node. Raises ``NotNow``, and ``Refused`` (``LOST``)."""
     check_hold(run)
+    if reboots(run.update):
+        await check_next_boot(run)
     with retry_on_refusal():
         operation = await operation_now(run.ports, run.update, run.policy.windows)
     gated = operation.stops_node and (run.ports.checks is not None or run.ports.alerts is not None)

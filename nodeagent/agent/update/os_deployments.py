@@ -124,6 +124,12 @@ class HostDeployments:
         finally:
             await self.report_boot_order()
 
+    async def boots_of_other(self, record: Record) -> str:
+        """Return the deployment of another program that a reboot boots, "" if there is none, or it cannot be read."""
+        with contextlib.suppress(AgentError):
+            return await self.port.boots_of_other(record.os.staged)
+        return ""
+
     async def inspect(self, managed: Mapping[str, FileTreeEntry] | None = None) -> OsChanges | None:
         """Report and return what the staged deployment changes; None without one, or if it cannot be compared.
 

@@ -11,7 +11,7 @@ from typing import Final
 from nodeagent.agent.coordination import LOST, Coordination
 from nodeagent.agent.update.actions import clear_before_reboot
 from nodeagent.agent.update.admin_checks import check_before
-from nodeagent.agent.update.admission import NotNow, recheck_before_reboot, retry_on_refusal
+from nodeagent.agent.update.admission import NotNow, check_next_boot, recheck_before_reboot, retry_on_refusal
 from nodeagent.agent.update.after_boot import stage_again
 from nodeagent.agent.update.fallback import NO_SOFT_REBOOT, check_soft, make_full, wants_soft
 from nodeagent.agent.update.os_deployments import HostDeployments
@@ -185,6 +185,7 @@ async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
             # The checks come first: they may take minutes, and the lease must last from now.
             with retry_on_refusal():
                 await check_before(run, CheckStage.BEFORE_REBOOT)
+            await check_next_boot(run)
             await recheck_before_reboot(run)
             allowed = ports.clock.monotonic()
 

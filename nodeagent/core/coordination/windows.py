@@ -158,13 +158,14 @@ ONE_DAY = timedelta(days=1)
 class Hold:
     """``digest`` is that of the config. ``not_before`` is RFC 3339, ``window`` has the form of ``windows.open``; "" for
     none. With ``no_reboot``, an update that reboots waits before its first write, and no other one falls back to a
-    reboot. ``requester`` is the operator."""
+    reboot. With ``boot_staged``, its reboot may boot what another program has staged. ``requester`` is the operator."""
 
     digest: str
     not_before: str = ""
     window: str = ""
     no_reboot: bool = False
     requester: str = ""
+    boot_staged: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,14 @@ class Deployment:
 
 
 @dataclass(frozen=True, slots=True)
+class StagedLock:
+    """The staged deployment as the files of libostree have it, with or without a program that serves deployments."""
+
+    id: str
+    locked: bool
+
+
+@dataclass(frozen=True, slots=True)
 class OsTarget:
     """The target of an update of the OS. ``image`` None keeps the booted one.
 

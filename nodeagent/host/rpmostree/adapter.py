@@ -17,7 +17,7 @@ from pathlib import Path
 
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.packages import NOT_IN_EACH_IMAGE
-from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress, unmet
+from nodeagent.core.plan.deployment import Deployment, OsTarget, StagedLock, StageProgress, unmet
 from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal
 from nodeagent.host.dbus.client import Bus
@@ -166,6 +166,30 @@ class RpmOstree:
         if done.first.booted:
             raise Terminal("cannot roll back: the same deployment would boot again", reason=Reason.NO_ROLLBACK)
         return done.first.id
+
+    async def staged_lock(self) -> StagedLock | None:
+        lock = await asyncio.to_thread(self._staged.lock)
+        return StagedLock(lock.id, lock.locked) if lock is not None else None
+
+    async def lock_again(self, deployment: str) -> None:
+        lock = await asyncio.to_thread(self._staged.lock)
+        if lock is not None and lock.id == deployment:
+            await asyncio.to_thread(self._staged.set_legacy)
+
+    async def boots_of_other(self, own: str) -> str:
+        lock = await asyncio.to_thread(self._staged.lock)
+        if lock is not None and not lock.locked:
+            ours = lock.id == own or await asyncio.to_thread(self._ownership.may_own, lock.id)
+            return "" if ours else lock.id
+        try:
+            found = await self.list()
+        except AgentError:
+            return ""
+        # A locked staged deployment is discarded by a reboot, and the next one in the order boots.
+        first = next((each for each in found if not each.staged), None)
+        if first is None or first.booted or first.id == own:
+            return ""
+        return f"{first.id} ({first.version})" if first.version else first.id
 
     async def unmerged_soft_reboot(self, *, running: bool = False) -> str:
         return await self._soft_reboot.unmerged(running=running)

@@ -237,6 +237,12 @@ class Ownership:
         """Return the ids of the good deployments."""
         return frozenset(map(str, self._read().get("good", ())))
 
+    def may_own(self, deployment: str) -> bool:
+        """Return whether nodeagent staged the deployment with this id, or may be staging it now."""
+        recorded = self._read()
+        under_way = recorded.get("image", "") != "" and deployment not in recorded.get("others", ())
+        return under_way or deployment in recorded.get("ours", ())
+
     def owns(self, deployment: Deployment) -> bool:
         """Return whether nodeagent staged this deployment."""
         recorded = self._read()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from dbus_next import Variant
 
+from nodeagent.core.plan.deployment import StagedLock
 from nodeagent.errors import Refused, Terminal
 from nodeagent.host import programs as host_programs
 from nodeagent.host.dbus.client import Bus
@@ -210,3 +211,33 @@ async def test_there_was_no_room_for_a_stamp(os: RpmOstree, journal: Path) -> No
     assert await os.finalize_failure() == "Installing kernel: regfile copy: No space left on device"
     before.write_text("error: of another client\nostree-finalize-staged.service: Deactivated successfully.\n")
     assert await os.finalize_failure() == ""
+
+
+@pytest.mark.finding("ostree-N5", "A deployment of the agent that was unlocked is locked again, for all versions.")
+async def test_an_unlocked_deployment_is_locked_again(
+    os: RpmOstree, manager: FakeSystemd, model: FakeRpmOstree
+) -> None:
+    assert await os.staged_lock() is None
+    staged = await staged_by_us(model)
+    assert await os.staged_lock() == StagedLock(staged["id"], locked=True)
+    model.write_state(staged, locked=False)
+    assert await os.staged_lock() == StagedLock(staged["id"], locked=False)
+    await os.lock_again("os-other.0")
+    assert await os.staged_lock() == StagedLock(staged["id"], locked=False), "another one is not touched"
+    await os.lock_again(staged["id"])
+    assert await os.staged_lock() == StagedLock(staged["id"], locked=True)
+    # The agent unlocks it for its own reboot all the same.
+    await os.unlock(staged["id"])
+    assert await os.staged_lock() == StagedLock(staged["id"], locked=False)
+
+
+@pytest.mark.finding("ostree-N2", "What a reboot boots is read from the files of libostree, on hosts of bootc as well.")
+async def test_what_another_program_staged_for_the_next_boot(os: RpmOstree, model: FakeRpmOstree) -> None:
+    assert await os.boots_of_other("") == ""
+    other = model.stage()
+    assert await os.boots_of_other("") == "", "a locked one boots with no reboot"
+    model.write_state(other, locked=False)
+    assert await os.boots_of_other("") == other["id"]
+    assert await os.boots_of_other(other["id"]) == ""
+    await asyncio.to_thread(Ownership(model.root).close, OwnDeployments({other["id"]}, set()))
+    assert await os.boots_of_other("") == "", "the record of the stagings names it"

@@ -18,8 +18,8 @@ class ApplyRequest:
 
     ``avoid`` and ``avoid_meaning`` are of the config that it takes the place of, for a rollback: that one is applied
     again on request only. With ``cancel``, the request is the opposite: the update to this config, whose name is
-    ``name``, ends, and it is applied again on request only. ``requester`` is the operator. ``not_before``, ``window``
-    and ``no_reboot`` as in ``core.coordination.windows``.
+    ``name``, ends, and it is applied again on request only. ``requester`` is the operator. ``not_before``, ``window``,
+    ``no_reboot`` and ``boot_staged`` as in ``core.coordination.windows``.
     """
 
     digest: str
@@ -31,6 +31,7 @@ class ApplyRequest:
     not_before: str = ""
     window: str = ""
     no_reboot: bool = False
+    boot_staged: bool = False
 
     def held(self, hold: Hold | None) -> ApplyRequest:
         """Return the request with the delay of ``hold``."""
@@ -38,9 +39,9 @@ class ApplyRequest:
 
     @property
     def hold(self) -> Hold | None:
-        if not (self.not_before or self.window or self.no_reboot):
+        if not (self.not_before or self.window or self.no_reboot or self.boot_staged):
             return None
-        return Hold(self.digest, self.not_before, self.window, self.no_reboot, self.requester)
+        return Hold(self.digest, self.not_before, self.window, self.no_reboot, self.requester, self.boot_staged)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Protocol
 from nodeagent.core.boot_count import BootCount, BootCounting
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.plan.bootloader import BootloaderCheck
-from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress
+from nodeagent.core.plan.deployment import Deployment, OsTarget, StagedLock, StageProgress
 from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.core.update.fence_view import FenceEvent
 from nodeagent.reasons import Reason
@@ -172,6 +172,22 @@ class Deployments(Protocol):
 
         If the boot loader would ask for a password, the same tree is deployed again. Does nothing if the first
         deployment is neither booted nor staged. Raises ``Terminal`` (``NoRollback``, ``RollbackAsksPassword``).
+        """
+        ...
+
+    # Files only, so that it works while the daemon does not answer, and on hosts without one.
+    async def staged_lock(self) -> StagedLock | None:
+        """Return the staged deployment, of any program; None if there is none."""
+        ...
+
+    async def lock_again(self, deployment: str) -> None:
+        """Lock an owned staged deployment that another program has unlocked. Does nothing if another one is staged."""
+        ...
+
+    async def boots_of_other(self, own: str) -> str:
+        """Return the deployment of another program that a reboot boots instead of the booted one, "" if there is none.
+
+        ``own`` is the id of an owned one. What a daemon that does not answer would know is left out.
         """
         ...
 

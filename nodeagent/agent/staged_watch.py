@@ -1,0 +1,102 @@
+"""The watch of the staged deployment: what another program stages, and what it does to the one of the agent.
+
+The agent stages locked deployments, so that no reboot boots one before its files are written. Another program may
+unlock it (``bootc upgrade``, ``ostree admin lock-finalization --unlock``), replace it (``rpm-ostree kargs``), or stage
+one of its own, which the next reboot boots. An unlocked one of the agent is locked again once; another's is never
+touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from nodeagent import log
+from nodeagent.agent.report.report import Report
+from nodeagent.agent.update.admission import other_boots
+from nodeagent.agent.update.os_deployments import HostDeployments
+from nodeagent.agent.update.run import Ports, Update
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.record import Record
+from nodeagent.errors import AgentError, Refused
+from nodeagent.reasons import Reason
+
+# The directory of libostree's files, and how their names begin.
+DIRECTORY: Final = "/run/ostree"
+NAMES: Final = "staged-deployment"
+
+NEXT_BOOT: Final = "next boot"
+STAGED: Final = "staged deployment"
+
+# Seconds until a store or a deployment that cannot be read is read again.
+RETRY: Final = 30.0
+
+
+@dataclass(eq=False)
+class StagedWatch:
+    """``changed`` is called when a deployment may have been staged, unlocked or removed; ``run`` acts on it.
+
+    ``update`` returns the update under way.
+    """
+
+    ports: Ports
+    os: HostDeployments
+    report: Report
+    update: Callable[[], Update | None]
+    _look: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    # The owned deployments that were locked again.
+    _locked_again: set[str] = field(default_factory=set, init=False)
+
+    def changed(self) -> None:
+        self._look.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._look.wait()
+            # Cleared before the read, so that a change during the read is not missed.
+            self._look.clear()
+            try:
+                await self.check()
+            except AgentError as error:
+                log.get(__name__).warning(f"the staged deployment is not watched: {error.message}", reason=error.reason)
+                await asyncio.sleep(RETRY)
+                self._look.set()
+
+    async def check(self) -> None:
+        update = self.update()
+        record = update.record if update is not None else await self.ports.store.load()
+        # From here on the agent itself unlocks its deployment, for a reboot.
+        leaves = update is not None and (update.committed or update.reboot_accepted)
+        leaves = leaves or (record.phase is Phase.REBOOTING and await self.ports.power.going_down())
+        if not leaves:
+            await self._check_own(record)
+        if other := await self.os.boots_of_other(record):
+            self.report.problem(NEXT_BOOT, Refused(other_boots(other), reason=Reason.STAGED_BY_OTHER))
+        else:
+            self.report.solved(NEXT_BOOT, "a reboot boots no deployment of another program any more")
+        await self.os.report_boot_order()
+
+    async def _check_own(self, record: Record) -> None:
+        own = record.os.staged
+        if not own or record.os.staged_boot_id != self.ports.power.boot_id():
+            self.report.solved(STAGED, "no deployment of nodeagent is staged any more")
+            return
+        found = await self.os.port.staged_lock()
+        if found is None or found.id != own:
+            # Without a staged one, it may be finalized already, or on the way to that.
+            if found is not None:
+                message = f"{own}, which nodeagent staged, was replaced by {found.id} of another program"
+                self.report.problem(STAGED, Refused(message, reason=Reason.STAGED_LOST))
+            return
+        if found.locked:
+            self.report.solved(STAGED, f"{own} is locked")
+            return
+        message = f"another program unlocked {own}: a reboot would boot it before its files are written"
+        if own in self._locked_again:
+            self.report.problem(STAGED, Refused(message, reason=Reason.STAGED_UNLOCKED))
+            return
+        self._locked_again.add(own)
+        await self.os.port.lock_again(own)
+        log.get(__name__).warning(f"{message}; it is locked again", reason=Reason.STAGED_UNLOCKED)
