@@ -27,7 +27,7 @@ from tests.world.run import Host, config
 __all__ = ["SCENARIOS", "Ending", "Scenario", "ending", "point", "until"]
 
 FILES = {"/etc/app/x": "1", "/etc/web/x": "1", "/etc/quiet/gone": "1"}
-APP = UnitEntry("app.service", "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n", enabled=True)
+APP = UnitEntry("app.service", "[Service]\nExecStart=/bin/true\n", enabled=True)
 FIRST = config("first", FILES)
 SECOND = config("second", {"/etc/app/x": "2", "/etc/web/x": "2", "/etc/ca/y": "2"}, units=[APP])
 REBOOTING = config("rebooting", {"/etc/app/x": "2", "/etc/unlisted": "2"})

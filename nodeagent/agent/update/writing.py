@@ -238,12 +238,15 @@ async def _put(ports: Ports, snapshot: Snapshot, made_dirs: Sequence[str]) -> No
                 await ports.files.remove(name, made_dirs)
             elif await ports.files.differs(name, snapshot.node):
                 await ports.files.install(name, snapshot.node)
-        case _:
+        case "password":
             # An account that had no password before stays locked: an empty hash would let every user in.
             if not snapshot.text:
                 await ports.users.lock(name)
             elif await ports.users.password_hash(name) != snapshot.text:
                 await ports.users.set_password_hash(name, snapshot.text)
+        case _:
+            # The plan of the links: each link has a snapshot of its own.
+            pass
 
 
 async def restore(ports: Ports, update: Update) -> None:
