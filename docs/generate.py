@@ -24,6 +24,7 @@ from nodeagent.core.plan.change import Action
 from nodeagent.core.plan.domain import ByContent, MemberHealth, SocketHealth
 from nodeagent.core.plan.policy import SSHKEY
 from nodeagent.core.plan.policy_parse import parse_policy
+from nodeagent.core.plan.unit_types import TYPES
 from nodeagent.core.report.metrics import FAMILIES, HISTORY
 from nodeagent.core.report.properties import PROPERTIES
 from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Revert
@@ -167,6 +168,16 @@ def health() -> str:
         for check in domain.health
     ]
     return table(["unit", "is well if it"], rows)
+
+
+def unit_types() -> str:
+    """A row for each set of types with the same steps."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, found in TYPES.items():
+        steps = (found.leaves, found.masked, found.restart, found.along)
+        groups.setdefault(tuple("; ".join(several) for several in steps), []).append(name)
+    head = ["type", "its file leaves", "it is masked", "its entry requests a restart", "another unit takes it down"]
+    return table(head, [[", ".join(names), *cells] for cells, names in groups.items()])
 
 
 # Output of the command line
@@ -451,6 +462,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/reference/policy.md": {"policy": policy, "recommended": recommended, "checks": checks, "health": health},
     "docs/reference/reasons.md": {"reasons": reasons},
     "docs/reference/settings.md": {"settings": settings},
+    "docs/reference/unit-types.md": {"unit-types": unit_types},
     "docs/usage/avoid-a-reboot.md": {"example-policy": example_policy, "explain": explain},
 }
 

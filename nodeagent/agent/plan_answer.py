@@ -11,7 +11,7 @@ from nodeagent.agent.update.admin_checks import stages_of
 from nodeagent.agent.update.admission import operation_now, other_boots, reboots
 from nodeagent.agent.update.fallback import kind_of_fallback, kind_of_planned
 from nodeagent.agent.update.os_deployments import HostDeployments
-from nodeagent.agent.update.restarts import taken_along
+from nodeagent.agent.update.restarts import notes_along, units_along
 from nodeagent.agent.update.run import Basis, Ports, Update, UpdatePolicy
 from nodeagent.agent.update.unreadable import load_or_half_way
 from nodeagent.core.boot_count import counting_to_dict
@@ -58,8 +58,7 @@ async def plan_answer(
         answer["fallback"] = chosen_to_dict(await kind_of_fallback(ports, policy, update.plan))
     if update.plan.reboot:
         answer["reboot"] = chosen_to_dict(await _kind_of_planned(ports, policy, update, deployment))
-    along = sorted(await taken_along(ports, update.acts))
-    notes = [*record.notes, *(f"{unit} restarts as well: it requires a unit that restarts" for unit in along)]
+    notes = [*record.notes, *await notes_along(ports, await units_along(ports, update))]
     notes += [*update.jump_notes, *await _check_notes(ports, update)]
     if (rejected := await _rejected(ports, update)) is not None:
         answer["rejected"] = {"since": rejected.since, "why": rejected.why, "reason": rejected.reason or REJECTED}

@@ -9,8 +9,8 @@ Facts (systemd's ``org.freedesktop.systemd1(5)`` and ``src/core``):
   lost.
 - A unit that was started too often refuses each start until its interval is over or ``ResetFailedUnit`` clears the
   count, which also resets ``NRestarts``. A planned restart is no crash loop, so the count is cleared first.
-- A restart is one transaction with the restarts of all active units that require the unit (``RequiredBy``,
-  ``RequisiteOf``, ``BoundBy``, ``ConsistsOf``), and so on. A job for one of them is merged into it or waits for it.
+- A restart is one transaction with the restarts of all active units that require the unit, and so on
+  (``core.plan.unit_relations``). A job for one of them is merged into it or waits for it.
 - A start whose ``Condition...=`` is not met ends as "done" and starts nothing; one whose ``Assert...=`` is not met ends
   as "assert". An inactive unit without references is unloaded together with the result of its last start. Therefore a
   reference (``RefUnit``) is held until the result has been read. A reference ends with the connection.
@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from nodeagent.core.config.unit_names import is_template
 from nodeagent.core.plan.unit_abilities import UnitAbilities
 from nodeagent.core.plan.unit_origin import names_no_instance
+from nodeagent.core.plan.unit_relations import NO_RELATIONS, Relations
 from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError
 from nodeagent.host.dbus.client import Bus
@@ -38,6 +39,7 @@ from nodeagent.host.systemd_jobs import (
     JOB_RESULTS,
     MANAGER,
     NAME,
+    NO_JOB,
     PATH,
     REASONS,
     SERVICE,
@@ -48,12 +50,12 @@ from nodeagent.host.systemd_jobs import (
     daemon_reload,
     job_result,
     now,
+    relations_of,
+    start_jobs,
     subscribed,
-    taken_along,
 )
 from nodeagent.reasons import Reason
 
-_NO_JOB = "org.freedesktop.systemd1.NoSuchJob"
 _SERVICE_NAME = service_name(NAME)
 
 # Attempts for one job, if the bus or systemd restarts during it.
@@ -62,8 +64,6 @@ _ATTEMPTS = 3
 _POLL = 10.0
 # Seconds for a signal that was sent but not received yet.
 _GRACE = 1.0
-# Units that are restarted along with one; a host has a few of them.
-_MAX_ALONG = 100
 # Bytes of a unit file that is read here.
 _MAX_UNIT_FILE = 1 << 20
 
@@ -91,10 +91,10 @@ class Systemd:
         load, active, sub, invocation, triggered_by = await asyncio.gather(
             *(self._bus.get(NAME, path, UNIT, p) for p in wanted)
         )
-        kind, result, restarts = "", "", 0
+        kind, result, restarts, bus_name = "", "", 0, ""
         if unit.endswith(".service"):
-            kind, result, restarts = await asyncio.gather(
-                *(self._bus.get(NAME, path, SERVICE, p) for p in ("Type", "Result", "NRestarts"))
+            kind, result, restarts, bus_name = await asyncio.gather(
+                *(self._bus.get(NAME, path, SERVICE, p) for p in ("Type", "Result", "NRestarts", "BusName"))
             )
         # Conditions count only for an inactive unit. A running unit keeps the result of its last start.
         condition = await self._unmet(path) if active == "inactive" and load == "loaded" else ""
@@ -103,7 +103,7 @@ class Systemd:
             condition = "ExecCondition"
         return UnitState(
             unit, load, active, sub, kind, result, invocation.hex(), restarts, file, condition,
-            tuple(triggered_by),
+            tuple(triggered_by), bus_name,
         )  # fmt: skip
 
     async def abilities(self, unit: str) -> UnitAbilities:
@@ -150,6 +150,9 @@ class Systemd:
             state == "starting" and await all_wait_for(self._bus, BOOT_COMPLETE)
         )
 
+    async def start_jobs(self) -> Mapping[str, Sequence[str]]:
+        return await start_jobs(self._bus)
+
     async def _file_state(self, unit: str) -> str:
         try:
             return str((await self._manager_call("GetUnitFileState", unit, "s", (unit,)))[0])
@@ -176,15 +179,14 @@ class Systemd:
             await check_started(self._bus, unit, path, requested_at)
         return unmet
 
-    async def restarts_with(self, unit: str) -> Collection[str]:
-        found, pending = {unit}, [] if is_template(unit) else [unit]
-        while pending and len(found) < _MAX_ALONG:
-            name = pending.pop()
-            (path,) = await self._manager_call("LoadUnit", name, "s", (name,))
-            new = await taken_along(self._bus, path) - found
-            found |= new
-            pending += sorted(new)
-        return found - {unit}
+    async def relations(self, unit: str) -> Relations:
+        if is_template(unit):
+            return NO_RELATIONS
+        (path,) = await self._manager_call("LoadUnit", unit, "s", (unit,))
+        return await relations_of(self._bus, path)
+
+    async def instances(self, template: str) -> Collection[str]:
+        return await self._instances(template, ())
 
     async def stop(self, unit: str, deadline: float) -> None:
         """Stop a unit, or all instances of a template. Returns at once if it is inactive."""
@@ -294,7 +296,7 @@ class Systemd:
         try:
             await removed.call(NAME, PATH, MANAGER, "CancelJob", "u", (number,), timeout=2 * _GRACE)
         except BusFault as error:
-            if error.bus_error != _NO_JOB:
+            if error.bus_error != NO_JOB:
                 # The caller reports the deadline.
                 return None
         return await job_result(removed, job, _GRACE)
@@ -303,7 +305,7 @@ class Systemd:
         try:
             await removed.call(NAME, PATH, MANAGER, "GetJob", "u", (number,))
         except BusFault as error:
-            if error.bus_error != _NO_JOB:
+            if error.bus_error != NO_JOB:
                 raise
             return False
         return True

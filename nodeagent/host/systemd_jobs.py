@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+from nodeagent.core.plan.unit_relations import Relations
 from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import variant
@@ -29,8 +30,23 @@ MANAGER: Final = "org.freedesktop.systemd1.Manager"
 SERVICE: Final = "org.freedesktop.systemd1.Service"
 UNIT: Final = "org.freedesktop.systemd1.Unit"
 
-# Properties of a unit with the units that systemd restarts in the same transaction, if they are active.
-TAKES_ALONG: Final = ("RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf")
+# Properties of a unit with other units, by the attribute of ``Relations``.
+RELATIONS: Final[Mapping[str, Sequence[str]]] = {
+    "restarts": ("RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf"),
+    "stops": ("PropagatesStopTo",),
+    "conflicts": ("Conflicts", "ConflictedBy"),
+    "triggers": ("Triggers",),
+    "needs": ("Requires", "Requisite", "BindsTo"),
+    "wanted_by": ("WantedBy", "RequiredBy", "UpheldBy"),
+}
+# UpheldBy and PropagatesStopTo are those of systemd 249.
+_NO_PROPERTY: Final = "org.freedesktop.DBus.Error.UnknownProperty"
+
+NO_JOB: Final = "org.freedesktop.systemd1.NoSuchJob"
+# Each start of the boot ends in one of them, so every unit has them behind it.
+BOOT_TARGETS: Final = frozenset({"multi-user.target", "graphical.target", "default.target", "boot-complete.target"})
+# Units behind one job. The message names a few.
+_MAX_BEHIND: Final = 50
 
 UNIT_EXISTS: Final = "org.freedesktop.systemd1.UnitExists"
 
@@ -120,10 +136,51 @@ async def all_wait_for(bus: Bus, unit: str) -> bool:
     return {name for _, name, _, state, *_ in jobs if state == "running"} == {unit}
 
 
-async def taken_along(bus: Bus, path: str) -> frozenset[str]:
-    """Return the units that are restarted along with the unit at the object ``path``, not those of the next level."""
-    lists = await asyncio.gather(*(bus.get(NAME, path, UNIT, each) for each in TAKES_ALONG))
-    return frozenset(name for names in lists for name in names)
+async def start_jobs(bus: Bus) -> dict[str, tuple[str, ...]]:
+    """Return the units that are being started, each with the units whose start waits for that. Targets that only group
+    others are passed over: what waits for them waits for the unit, except for the targets of the boot itself."""
+    (jobs,) = await bus.call(NAME, PATH, MANAGER, "ListJobs", "", ())
+    running = [(number, name) for number, name, kind, state, *_ in jobs if kind == "start" and state == "running"]
+    return {name: await _behind(bus, number) for number, name in running if name != BOOT_COMPLETE}
+
+
+async def _behind(bus: Bus, number: int) -> tuple[str, ...]:
+    found: set[str] = set()
+    pending, seen = [number], {number}
+    while pending and len(found) < _MAX_BEHIND:
+        try:
+            (jobs,) = await bus.call(NAME, PATH, MANAGER, "GetJobAfter", "u", (pending.pop(),))
+        except BusFault as error:
+            if error.bus_error != NO_JOB:
+                raise
+            continue
+        for other, name, kind, *_ in jobs:
+            if kind != "start" or other in seen or name == BOOT_COMPLETE:
+                continue
+            seen.add(other)
+            if not name.endswith(".target"):
+                found.add(name)
+            elif name not in BOOT_TARGETS:
+                pending.append(other)
+    return tuple(sorted(found))
+
+
+async def relations_of(bus: Bus, path: str) -> Relations:
+    """Return the relations of the unit at the object ``path`` to other units."""
+
+    async def names(member: str) -> frozenset[str]:
+        try:
+            return frozenset(await bus.get(NAME, path, UNIT, member))
+        except BusFault as error:
+            if error.bus_error != _NO_PROPERTY:
+                raise
+            return frozenset()
+
+    members = sorted({each for several in RELATIONS.values() for each in several})
+    found = dict(zip(members, await asyncio.gather(*map(names, members)), strict=True))
+    return Relations(
+        **{key: frozenset().union(*(found[each] for each in several)) for key, several in RELATIONS.items()}
+    )
 
 
 async def check_started(bus: Bus, unit: str, path: str, requested_at: float) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from dbus_next import Message, Variant
 
+from nodeagent.host.systemd_jobs import RELATIONS
 from tests.support.fake_peer import DBusFault, FakePeer
 
 NAME = "org.freedesktop.systemd1"
@@ -40,7 +41,8 @@ class FakeSystemd(FakePeer):
             "Job": Variant("(uo)", [0, "/"]),
             "TriggeredBy": Variant("as", []),
             **{name: Variant("b", True) for name in ("CanStart", "CanStop", "CanReload")},
-            **{name: Variant("as", []) for name in ("RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf")},
+            "BusName": Variant("s", ""),
+            **{name: Variant("as", []) for names in RELATIONS.values() for name in names},
             "InactiveExitTimestampMonotonic": Variant("t", 2**62),  # it starts at each restart
             "ConditionTimestampMonotonic": Variant("t", 1),
             "ConditionResult": Variant("b", True),
@@ -54,6 +56,7 @@ class FakeSystemd(FakePeer):
         self.paths: dict[str, str] = {}
         self.loaded: list[str] = []
         self.start_jobs: list[list[Any]] = []
+        self.waiting: dict[int, list[list[Any]]] = {}  # jobs that wait for one
         self.transient: list[tuple[str, list[str]]] = []
         self.transient_properties: list[dict[str, Any]] = []
         self.loaded_names: list[str] = []  # names that are refused to new units, one time each
@@ -76,6 +79,7 @@ class FakeSystemd(FakePeer):
         self.on("ListUnitsByPatterns", self._by_patterns)
         self.on("RefUnit", self._ref)
         self.on("ListJobs", lambda m: ("a(usssoo)", (self.start_jobs,)))
+        self.on("GetJobAfter", lambda m: ("a(usssoo)", (self.waiting.get(m.body[0], []),)))
         self.on("UnrefUnit", self._unref)
         self.on("GetUnitFileState", self._file_state)
         for verb in ("EnableUnitFiles", "PresetUnitFiles"):

@@ -14,6 +14,7 @@ from dbus_next import Variant
 
 import nodeagent.host.systemd as module
 from nodeagent.core.plan.unit_abilities import UnitAbilities
+from nodeagent.core.plan.unit_relations import Relations
 from nodeagent.core.update.ports.host import Units
 from nodeagent.errors import Retryable, ServiceUnavailable, Terminal, Unreachable
 from nodeagent.host import systemd_jobs
@@ -393,13 +394,47 @@ async def test_the_time_of_the_start_proves_a_restart(
     await systemd.restart("a.service", 5)
 
 
-async def test_units_that_restart_along(systemd: Systemd, manager: FakeSystemd) -> None:
+async def test_relations_of_a_unit(systemd: Systemd, manager: FakeSystemd) -> None:
     manager.units = {
-        "a.service": {"RequiredBy": Variant("as", ["b.service"]), "ConsistsOf": Variant("as", ["c.service"])},
-        "b.service": {"BoundBy": Variant("as", ["a.service", "d.service"])},
+        "a.socket": {"RequiredBy": Variant("as", ["b.service"]), "ConsistsOf": Variant("as", ["c.service"])}
+        | {"PropagatesStopTo": Variant("as", ["d.service"]), "ConflictedBy": Variant("as", ["e.service"])}
+        | {"Triggers": Variant("as", ["a.service"]), "BindsTo": Variant("as", ["f.service"])},
     }
-    assert set(await systemd.restarts_with("a.service")) == {"b.service", "c.service", "d.service"}
-    assert set(await systemd.restarts_with("d.service")) == set()
+    found = await systemd.relations("a.socket")
+    assert found == Relations(
+        restarts=frozenset({"b.service", "c.service"}),
+        stops=frozenset({"d.service"}),
+        conflicts=frozenset({"e.service"}),
+        triggers=frozenset({"a.service"}),
+        needs=frozenset({"f.service"}),
+        wanted_by=frozenset({"b.service"}),
+    )
+    assert await systemd.relations("c.service") == await systemd.relations("t@.service") == Relations()
+
+
+async def test_an_older_systemd_has_fewer_relations(systemd: Systemd, manager: FakeSystemd) -> None:
+    get = manager.handlers["Get"]
+
+    def older(message: Any) -> Any:
+        if message.body[1] in ("PropagatesStopTo", "UpheldBy"):
+            raise DBusFault("org.freedesktop.DBus.Error.UnknownProperty")
+        return get(message)
+
+    manager.on("Get", older)
+    assert await systemd.relations("a.service") == Relations()
+
+
+async def test_the_start_jobs_and_what_waits_for_them(systemd: Systemd, manager: FakeSystemd) -> None:
+    def job(number: int, unit: str, state: str = "waiting") -> list[Any]:
+        return [number, unit, "start", state, f"/j/{number}", f"/u/{number}"]
+
+    manager.start_jobs = [job(1, "slow.service", "running"), job(2, "crio.service"), job(3, OURS, "running")]
+    manager.waiting = {
+        1: [job(2, "crio.service"), job(4, "network-online.target"), job(5, "multi-user.target")],
+        4: [job(6, "kubelet.service"), job(1, "slow.service")],
+        5: [job(7, "last.service")],
+    }
+    assert await systemd.start_jobs() == {"slow.service": ("crio.service", "kubelet.service")}
 
 
 async def test_daemon_reload_too_often(systemd: Systemd, manager: FakeSystemd) -> None:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile
+from nodeagent.core.config.file_tree import DEV_NULL, FileTreeEntry, RegularFile, SymbolicLink
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import template_of
 from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.unit_abilities import UnitAbilities
+from nodeagent.core.plan.unit_relations import Relations
 from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
@@ -46,13 +47,23 @@ class FakeUnit:
     # The error of a reload with this content in a file; None: it logs nothing.
     rejects: str | None = ""
     rejects_content: bytes = b"2"
-    # Units that systemd restarts along with this one.
+    # Units that systemd restarts along with this one, and other relations.
     takes_along: tuple[str, ...] = ()
     alias_of: str = ""
     can_start: bool = True
     can_stop: bool = True
     can_reload: bool = True
     can_enable: bool = True
+    stops: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    triggers: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    wanted_by: tuple[str, ...] = ()
+    bus_name: str = ""
+    sub: str = ""  # other than what follows from the active state
+    starts_again_after: float | None = None  # Restart= starts it so many seconds after it has failed
+    up_at: float | None = None
+    masked: bool = False  # by a config
     brought: bool = False  # its file came with a config, and nothing is left of it without that
 
 
@@ -75,6 +86,7 @@ class Units:
     unit_texts: dict[str, bytes] = field(default_factory=dict)
     # Unit files that only one image has: its digest to name and text.
     units_of_os: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    start_jobs: dict[str, tuple[str, ...]] = field(default_factory=dict)  # units that are starting, what waits for them
     booting_until: float = 0.0  # on the clock of the loop: units are started until then
 
 
@@ -96,7 +108,11 @@ class FakeUnits:
             else:
                 return FakeUnit(load="not-found", active="inactive", file="")
         unit = self.world.units[name]
-        if unit.brought:
+        if self.world.disk.get(f"/etc/systemd/system/{name}") == SymbolicLink(DEV_NULL):
+            unit.load, unit.masked = "masked", True
+        elif unit.masked:
+            unit.load, unit.masked = "loaded", False
+        if unit.brought and unit.load != "masked":
             there = self._on_disk(name)
             unit.load = "loaded" if there else "not-found"
             unit.file = file_state(self.world, name) if there else ""
@@ -110,23 +126,33 @@ class FakeUnits:
         now = asyncio.get_running_loop().time()
         if u.died_at is not None and now >= u.died_at:
             u.active, u.died_at = "failed", None
+            self._restart_later(u)
+        if u.up_at is not None and now >= u.up_at:
+            u.active, u.sub, u.up_at, u.restarts = "active", "", None, u.restarts + 1
         return UnitState(
             unit,
             u.load,
             u.active,
-            "running" if u.active == "active" else "dead",
+            u.sub or ("running" if u.active == "active" else "dead"),
             u.type,
             u.result,
-            str(u.invocation),
+            str(u.invocation) if u.invocation else "",
             u.restarts,
-            file,
+            "masked" if u.load == "masked" else file,
             condition=u.condition if u.active == "inactive" else "",
             triggered_by=u.triggered_by,
+            bus_name=u.bus_name,
         )
 
     async def abilities(self, unit: str) -> UnitAbilities:
         u = self._unit(unit)
         return UnitAbilities(u.alias_of or unit, u.can_start, u.can_stop, u.can_reload, u.can_enable)
+
+    def _restart_later(self, u: FakeUnit) -> None:
+        if u.starts_again_after is not None:
+            u.active, u.sub = "activating", "auto-restart"
+            u.up_at = asyncio.get_running_loop().time() + u.starts_again_after
+            u.dies_after = u.died_at = None
 
     def outages(self) -> int:
         return self.world.bus_losses
@@ -160,7 +186,10 @@ class FakeUnits:
         if u.fail_restarts or self.world.boot < u.bad_until_boot:
             u.fail_restarts = max(0, u.fail_restarts - 1)
             u.active = "failed"
+            self._restart_later(u)
             raise JobFailed(f"{unit}: job failed")
+        if unit.endswith(".socket") and any(self._unit(each).active == "active" for each in u.triggers):
+            raise JobFailed(f"{unit}: Socket service already active, refusing.")
         if u.condition:
             u.active = "inactive"
             self.world.tick()
@@ -171,6 +200,8 @@ class FakeUnits:
             other.read, other.invocation = dict(self.world.disk), other.invocation + 1
             if other.dies_after is not None:
                 other.died_at = asyncio.get_running_loop().time() + other.dies_after
+        for down in (*u.stops, *u.conflicts):
+            self._unit(down).active = "inactive"
         if u.exits:
             u.active = "inactive"
         if u.dies_after is not None:
@@ -178,13 +209,35 @@ class FakeUnits:
         self.world.tick()
         return ""
 
-    async def restarts_with(self, unit: str) -> tuple[str, ...]:
-        return self._unit(unit).takes_along
+    async def relations(self, unit: str) -> Relations:
+        u = self._unit(unit)
+        lists = (u.takes_along, u.stops, u.conflicts, u.triggers, u.needs, u.wanted_by)
+        return Relations(*map(frozenset, lists))
+
+    async def start_jobs(self) -> dict[str, tuple[str, ...]]:
+        return dict(self.world.start_jobs)
+
+    async def instances(self, template: str) -> list[str]:
+        prefix, _, kind = template.partition("@")
+        return [name for name in self.world.units if name.startswith(f"{prefix}@") and name.endswith(kind)]
+
+    async def start(self, unit: str, deadline: float) -> None:
+        self.world.tick()
+        u = self._unit(unit)
+        if u.load == "not-found" or u.fail_restarts:
+            raise JobFailed(f"{unit}: job failed")
+        if u.active != "active":
+            u.active, u.read, u.invocation = "active", dict(self.world.disk), u.invocation + 1
+            self.world.done.append(f"{self.world.boot}:start {unit}")
+        self.world.tick()
 
     async def stop(self, unit: str, deadline: float) -> None:
         self.world.tick()
         self.world.meet("stop unit")
-        self._unit(unit).active = "inactive"
+        u = self._unit(unit)
+        u.active = "inactive"
+        for other in (*u.takes_along, *u.stops):
+            self._unit(other).active = "inactive"
         self.world.done.append(f"{self.world.boot}:stop {unit}")
         self.world.tick()
 

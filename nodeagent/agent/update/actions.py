@@ -16,11 +16,11 @@ from typing import assert_never
 from nodeagent import domains
 from nodeagent.agent.update import static_pods
 from nodeagent.agent.update.admission import check_before_etcd_stops, check_still_held, stops_etcd
-from nodeagent.agent.update.restarts import along_before, in_transactions, mark, taken_along
+from nodeagent.agent.update.restarts import along_before, in_transactions, mark, restart
 from nodeagent.agent.update.run import Ports, Run, Update
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import is_template
-from nodeagent.core.plan.change import ETCD_UNIT, KeyChange
+from nodeagent.core.plan.change import ETCD_UNIT, ChangeKind, KeyChange
 from nodeagent.core.plan.domain import UnitFailure
 from nodeagent.core.plan.policy import reload
 from nodeagent.core.plan.steps import (
@@ -28,7 +28,6 @@ from nodeagent.core.plan.steps import (
     ClearState,
     DaemonReload,
     Drain,
-    EnableUnit,
     Reboot,
     ReloadUnit,
     RemovePath,
@@ -40,14 +39,13 @@ from nodeagent.core.plan.steps import (
     step_id,
     step_unit,
 )
+from nodeagent.core.plan.unit_types import UnitStep, type_of
 from nodeagent.core.update.events import StepDone, StepFailed, StepSkipped, StepStarted, Warned
 from nodeagent.core.update.legs import Revert
 from nodeagent.core.update.record import Record
+from nodeagent.core.update.unit_verdict import DOWN, must_run, restarting
 from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
 from nodeagent.reasons import Reason
-
-# Active states of a unit that need not run after the update if it has one of them before.
-NOT_RUNNING = frozenset({"inactive", "failed"})
 
 # Seconds by which the limit of the call exceeds that of the job, which cancels the job and must end first.
 JOB_HEADROOM = 5.0
@@ -125,6 +123,7 @@ async def act(run: Run, steps: tuple[ActStep, ...]) -> None:
         step = await _applicable(run, planned)
         # The lease must outlast the action, because an action is not interrupted when the lease ends.
         await check_still_held(run, need=run.policy.action_timeout)
+        await _check_exists(run, step)
         if (why := await _nothing_to_do(ports, step)) is not None:
             await _skip(run, ident)
             run.narrate(StepSkipped, update.progress(step), why)
@@ -157,9 +156,15 @@ async def act(run: Run, steps: tuple[ActStep, ...]) -> None:
                 run.narrate(Warned, note, error.reason, update.progress(step))
                 await _skip(run, ident, note)
                 continue
-            run.narrate(StepFailed, update.progress(step), str(error), error.reason)
             unit = step_unit(step)
-            result = (await ports.units.state(unit)).result if unit else ""
+            state = await ports.units.state(unit) if unit else None
+            if state is not None and restarting(state) and error.reason.startswith("Job"):
+                # The verification waits for it.
+                run.narrate(Warned, f"{error}; systemd starts it again", error.reason, update.progress(step))
+                await _finish(run, ident)
+                continue
+            run.narrate(StepFailed, update.progress(step), str(error), error.reason)
+            result = state.result if state is not None else ""
             # The kubelet starts the pods of a boot from the same manifests.
             helps = not isinstance(step, RestartStaticPod) and curable(update, unit, result)
             # At the next start the program would reject the same file, and not run at all.
@@ -172,9 +177,13 @@ async def act(run: Run, steps: tuple[ActStep, ...]) -> None:
             await _skip(run, ident, f"{describe(step)} skipped, {note}")
             run.narrate(StepSkipped, update.progress(step), note, Reason.CONDITION_NOT_MET)
             continue
-        update.change_leg(done=run.record.written.done | {ident})
-        await ports.store.save(run.record)
+        await _finish(run, ident)
         run.narrate(StepDone, update.progress(step), ports.clock.monotonic() - started)
+
+
+async def _finish(run: Run, ident: str) -> None:
+    run.update.change_leg(done=run.record.written.done | {ident})
+    await run.ports.store.save(run.record)
 
 
 async def _save_keyspace(run: Run) -> None:
@@ -189,28 +198,34 @@ async def _save_keyspace(run: Run) -> None:
 async def _applicable(run: Run, step: ActStep) -> ActStep:
     """Return the step as the unit files are now. A running unit whose file is gone is stopped instead of restarted: it
     left with the config, or it came with one that is reverted. A revert starts again what was stopped so."""
+    before = run.record.units_before.states
     match step:
-        case RestartUnit(unit) if _file_changes(run.update, unit):
+        case RestartUnit(unit):
             state = await run.ports.units.state(unit)
-            if state.load == "not-found" and state.active not in NOT_RUNNING:
+            # What is mounted is loaded without a file.
+            if state.active not in DOWN and not state.file and _file_leaves(run.update, unit):
                 return StopUnit(unit)
         case ReloadUnit(unit):
             state = await run.ports.units.state(unit)
-            if state.active == "activating" and state.sub != "auto-restart":
+            if state.active == "activating" and not restarting(state):
                 # It has begun to start, maybe with the old files, and takes no reload yet.
                 return RestartUnit(unit)
-        case StopUnit(unit) if (
-            run.record.reverting and run.record.units_before.states.get(unit, "failed") not in NOT_RUNNING
-        ):
+        case StopUnit(unit) if run.record.reverting and before.get(unit, "failed") not in DOWN:
             return RestartUnit(unit)
         case _:
             pass
     return step
 
 
-def _file_changes(update: Update, unit: str) -> bool:
+def _file_leaves(update: Update, unit: str) -> bool:
+    """Return whether the update changes the file of ``unit``, or removes each file because of which it restarts."""
     path = f"{UNIT_DIR}/{unit}"
-    return any(isinstance(step, WritePath | RemovePath) and step.path == path for step in update.writes)
+    if any(isinstance(step, WritePath | RemovePath) and step.path == path for step in update.writes):
+        return True
+    # A generator made it of one of those files.
+    kinds = {planned.change.id: planned.change.kind for planned in update.plan.changes}
+    because = [change for action in update.plan.actions if action.unit == unit for change in action.because]
+    return bool(because) and all(kinds.get(change) is ChangeKind.REMOVED for change in because)
 
 
 async def _skip(run: Run, ident: str, note: str = "") -> None:
@@ -224,25 +239,21 @@ async def _skip(run: Run, ident: str, note: str = "") -> None:
 def _expected(record: Record, step: ActStep, error: AgentError) -> bool:
     """Whether the failure of this step counts. A unit that did not run before the update need not run after it; that
     systemd takes no job at all is another matter."""
-    return record.units_before.states.get(step_unit(step)) not in NOT_RUNNING or not error.reason.startswith("Job")
+    unit, before = step_unit(step), record.units_before
+    due = unit in before.due and not record.reverting
+    return must_run(before.states.get(unit, ""), due=due) or not error.reason.startswith("Job")
 
 
-async def states_before(ports: Ports, update: Update) -> dict[str, str]:
-    """Active states, before anything is written, of the units that the plan acts on. A unit that this update enables
-    is not among them, and after an update that ended half-way only what runs: all others have to come up."""
-    enabled = {step.unit for step in update.writes if isinstance(step, EnableUnit)}
-    states: dict[str, str] = {}
-    named = {step_unit(step) for step in update.acts} - {""}
-    for unit in sorted(named | await taken_along(ports, update.acts)):
-        state = await ports.units.state(unit)
-        if state.load == "not-found" or (unit not in named and state.active != "active"):
-            continue
-        # Between two attempts of Restart= a unit is activating, although its program has ended.
-        active = "failed" if state.sub == "auto-restart" else state.active
-        newly_enabled = unit in enabled and state.file not in ("enabled", "enabled-runtime")
-        if active not in NOT_RUNNING or not (update.record.repairs or newly_enabled):
-            states[unit] = active
-    return states
+async def _check_exists(run: Run, step: ActStep) -> None:
+    """Raise ``ActionFailed`` (``UnitNotFound``) for a unit that ran before and is gone although no file of it left: a
+    generator no longer makes it."""
+    unit = step_unit(step)
+    ran = run.record.units_before.states.get(unit, "failed") not in DOWN
+    if run.record.reverting or not ran or not isinstance(step, RestartUnit | ReloadUnit):
+        return
+    if (await run.ports.units.state(unit)).load == "not-found":
+        message = f"{describe(step)}: {unit} does not exist any more with the new files"
+        raise ActionFailed(message, reason=Reason.UNIT_NOT_FOUND, curable=False, unit=unit)
 
 
 async def _nothing_to_do(ports: Ports, step: ActStep) -> str | None:
@@ -252,10 +263,12 @@ async def _nothing_to_do(ports: Ports, step: ActStep) -> str | None:
     state = await ports.units.state(unit)
     match step:
         case StopUnit():
-            if state.file:
+            if UnitStep.STOP not in type_of(unit).leaves:
+                return f"{unit} needs no unit file"
+            if state.file and state.load != "masked":
                 return f"{unit} has a unit file of this host"
             # A template never runs itself, and its state says nothing about its instances.
-            if state.active in NOT_RUNNING and not is_template(unit):
+            if state.active in DOWN and not is_template(unit):
                 return f"{unit} does not run"
         case _ if state.load == "not-found":
             return f"{unit} is not on this host"
@@ -304,7 +317,8 @@ async def _do(run: Run, step: ActStep, since: str | None) -> str:
         case ReloadUnit(unit):
             work = units.reload(unit, limit)
         case RestartUnit(unit):
-            work = units.restart(unit, limit, since=since)
+            # With the stop and the start of the units that it starts on demand.
+            work, limit = restart(run, unit, limit, since), 3 * limit
         case RestartStaticPod():
             # Each of its waits has a deadline.
             await static_pods.restart(run, step)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from nodeagent.agent.update.boot_health import greenboot_rolled_back
+from nodeagent.agent.update.greenboot import greenboot_rolled_back
 from nodeagent.agent.update.os_deployments import ASK_AGAIN, BootedSide, HostDeployments, booted_side, discard_own
 from nodeagent.agent.update.run import Ports, Run, Transition, moment
 from nodeagent.agent.update.unit_links import follow_install

@@ -16,7 +16,8 @@ from nodeagent.agent.tasks import finished_before, running
 from nodeagent.agent.update.actions import keys_of
 from nodeagent.agent.update.admission import reboots
 from nodeagent.agent.update.run import Progress, Run
-from nodeagent.agent.update.verification import RestartedUnits, VerifyFailed
+from nodeagent.agent.update.unit_watch import RestartedUnits
+from nodeagent.agent.update.verification import VerifyFailed
 from nodeagent.core.plan.domain import NODE, UnitFailure
 from nodeagent.core.update.events import UpdateWaiting, Warned
 from nodeagent.core.update.lasting import USED_UP

@@ -16,13 +16,16 @@ from nodeagent.agent.update import (
     admin_checks,
     admission,
     after_boot,
-    boot_health,
     bootloader,
     contested,
     draining,
     ghosts,
+    greenboot,
+    restarts,
     staging,
     static_pods,
+    unit_watch,
+    units_before,
     verification,
     writing,
 )
@@ -117,13 +120,12 @@ async def _drain(run: Run) -> Transition:
 
 async def _begin_writing(run: Run, *, reboot_instead: str = "") -> Transition:
     # The states before the first write decide later whether a unit that does not run counts as a failure.
-    states = await actions.states_before(run.ports, run.update)
     readiness = run.ports.readiness
     # Files alone do not make a node unready, and a kubelet takes some seconds to report that it is.
     acts = any(not isinstance(step, DaemonReload) for step in run.update.acts)
     ready = acts and readiness is not None and await draining.was_ready(readiness)
-    before = replace(run.record.units_before, states=states, node_ready=ready)
-    run.update.record = replace(run.record, units_before=before)
+    before = await units_before.units_before(run.ports, run.update)
+    run.update.record = replace(run.record, units_before=replace(before, node_ready=ready))
     return Transition(
         Phase.WRITING, Apply(first_write_boot_id=run.ports.power.boot_id(), reboot_instead=reboot_instead)
     )
@@ -157,12 +159,12 @@ async def _act(run: Run) -> Transition:
         fallback = fallback_of(leg, leg.reboot_instead)
         return Transition(Phase.REBOOTING, fallback, Reason.DRAIN_TIMED_OUT, leg.reboot_instead)
     if admission.reboots(update):
-        await boot_health.note_units(run)
         await actions.act(run, update.static_pods)
         # A member of etcd that does not work with its new manifest shows before the node goes away.
         await static_pods.watch(run, progress_of(run.ports, update))
         return await begin_planned(run)
     await actions.act(run, actions.unit_steps(update))
+    await restarts.start_again(run)
     return Transition(Phase.VERIFYING)
 
 
@@ -264,6 +266,7 @@ async def _revert(run: Run) -> Transition:
         return Transition(Phase.REBOOTING, reason=Reason.REVERTING) if leg.reboots else Transition(Phase.VERIFYING)
     update.index = len(update.writes)
     await actions.act(run, actions.unit_steps(update))
+    await restarts.start_again(run)
     return Transition(Phase.VERIFYING)
 
 
@@ -275,6 +278,8 @@ async def _verify_reverted(run: Run) -> Transition:
         await after_boot.still_old(run, os)
     await actions.clear_after_reboot(run)
     await ghosts.forget_ghosts(run)
+    if leg.reboots:
+        await restarts.start_after_revert(run)
     await _watch_units(run, progress)
     await admin_checks.verify(run, progress)
     record = run.record
@@ -300,16 +305,13 @@ def _progress(run: Run) -> Progress:
 
 
 async def _watch_units(run: Run, progress: Progress) -> None:
-    await verification.watch_units(run, progress)
+    await unit_watch.watch_units(run, progress)
     run.update.progressed()
     await static_pods.watch(run, progress)
     run.update.progressed()
-    if admission.reboots(run.update) and run.record.written.reboots:
-        await boot_health.watch_boot(run, progress)
+    if admission.reboots(run.update) and run.record.written.reboots and not run.record.reverting:
+        await greenboot.watch_greenboot(run, progress)
         run.update.progressed()
-        if not run.record.reverting:
-            await boot_health.watch_greenboot(run, progress)
-            run.update.progressed()
     if run.ports.readiness is not None and run.record.units_before.node_ready:
         await draining.wait_until_ready(run, run.ports.readiness, progress)
         run.update.progressed()

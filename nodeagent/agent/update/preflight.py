@@ -15,6 +15,7 @@ from nodeagent.agent.update.os_fields import NO_OS, first_basis
 from nodeagent.agent.update.own_arguments import changed_families, own_arguments
 from nodeagent.agent.update.run import Basis, Ports, Update, UpdatePolicy
 from nodeagent.agent.update.unit_checks import UnitChecks
+from nodeagent.agent.update.units_before import has_other_file, notes_on_masks
 from nodeagent.agent.update.verification import in_force, mismatches, os_mismatches, with_os
 from nodeagent.agent.update.writing import managed_keys
 from nodeagent.core.config.file_tree import RegularFile, expand
@@ -50,6 +51,7 @@ from nodeagent.core.plan.steps import (
     step_to_pair,
     write_steps,
 )
+from nodeagent.core.plan.unit_changes import leaving_unit
 from nodeagent.core.plan.unit_entries import Judged
 from nodeagent.core.report.plan_values import with_values
 from nodeagent.core.update.drift import OnDrift, unchanged
@@ -109,7 +111,7 @@ class Preflight:
         # The pure checks come first, because those after them start programs of the host. For the largest config each
         # takes up to half a second, so they run in a thread.
         await asyncio.to_thread(check_update, old, desired.config, desired.config.name)
-        host = await self.view(old, desired.config)
+        host = await self._with_other_units(await self.view(old, desired.config), old, desired.config)
         current = known[0].config if known else NO_CONFIG
         target = await self._target(old, desired.config, current)
         judged = await UnitChecks(self.ports.units).judge(
@@ -157,7 +159,14 @@ class Preflight:
         await check_jump(self.ports, update)
         await self._check_units(update, old, judged)
         await self._check_paths(update)
+        update.add_notes(*await notes_on_masks(self.ports, update))
         return update
+
+    async def _with_other_units(self, host: HostView, old: MachineConfig, new: MachineConfig) -> HostView:
+        """Return the view with the leaving units of which the host has another file, which then applies again."""
+        leaving = {leaving_unit(change, old, new) for change in diff(old, new)} - {""}
+        found = {unit for unit in sorted(leaving) if await has_other_file(self.ports, unit)}
+        return replace(host, other_unit_files=frozenset(found))
 
     async def _check_units(self, update: Update, old: MachineConfig, judged: Judged) -> None:
         """Raise ``InvalidInput`` for what the programs of the host, or systemd, would reject later."""

@@ -1,28 +1,148 @@
-"""Restarts that belong together: systemd restarts a unit in one transaction with those that require it.
+"""Restarts that belong together: systemd restarts or stops other units in one transaction with a unit of the plan.
 
 No unit is restarted twice, also after a kill: the record has the invocations of the units from before the first
-restart, and a unit with another one has read the new files.
+restart, and a unit with another one has read the new files. What a stop has taken along is started again, as a boot
+would do, or reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from nodeagent.agent.update.run import Ports, Run
-from nodeagent.core.plan.steps import ActStep, RestartUnit, step_id, step_unit
+from nodeagent.agent.update.admission import check_still_held
+from nodeagent.agent.update.run import Ports, Run, Update
+from nodeagent.core.plan.steps import ActStep, ClearState, RestartUnit, StopUnit, step_id
+from nodeagent.core.plan.unit_relations import (
+    MAX_ALONG,
+    NO_RELATIONS,
+    Along,
+    Relations,
+    next_units,
+    order_after,
+    relations_in,
+    taken_along,
+    triggered,
+)
+from nodeagent.core.plan.unit_types import UnitStep, type_of
+from nodeagent.core.update.events import Warned
+from nodeagent.core.update.unit_verdict import DOWN, UP
+from nodeagent.errors import AgentError, ServiceUnavailable
+
+# What the links of a unit file say for a unit that a boot starts.
+STARTS_AT_BOOT = frozenset({"enabled", "enabled-runtime"})
 
 
-async def taken_along(ports: Ports, steps: Sequence[ActStep]) -> frozenset[str]:
-    """Return the services that are restarted along with those of ``steps``. Other units have no process."""
-    restarts = [step.unit for step in steps if isinstance(step, RestartUnit)]
-    along = [await ports.units.restarts_with(unit) for unit in restarts]
-    return frozenset(unit for units in along for unit in units if unit.endswith(".service")) - frozenset(restarts)
+async def units_along(ports: Ports, update: Update) -> Along:
+    """Return the units that the steps of an update take along, those of the relations that it brings included."""
+    steps = [step for step in update.acts if isinstance(step, RestartUnit | StopUnit | ClearState)]
+    brought = relations_in(update.new) if steps else {}
+    return taken_along(steps, await _known(ports, [step.unit for step in steps], brought))
+
+
+async def _known(ports: Ports, units: Collection[str], brought: Mapping[str, Relations]) -> dict[str, Relations]:
+    """Return the relations of ``units``, and of all units that these take along."""
+    known: dict[str, Relations] = {}
+    pending = sorted(set(units))
+    while pending and len(known) < MAX_ALONG:
+        unit = pending.pop()
+        known[unit] = await ports.units.relations(unit) | brought.get(unit, NO_RELATIONS)
+        pending += sorted(next_units(known[unit]) - known.keys() - set(pending))
+    return known
+
+
+async def notes_along(ports: Ports, along: Along) -> list[str]:
+    """Return what a plan says about the running units that it takes along."""
+    notes = []
+    for unit, cause in sorted(along.all.items()):
+        if (await ports.units.state(unit)).active not in UP:
+            continue
+        if unit in along.restarted:
+            notes.append(f"{unit} restarts as well: it requires a unit that restarts")
+        elif unit in along.held:
+            notes.append(f"{unit} restarts as well: {cause} cannot be restarted while it runs")
+        elif unit in along.stopped:
+            then = "started again afterwards if it can be" if _starts_again(unit) else "not started again"
+            notes.append(f"{unit} stops as well, with {cause}; it is {then}")
+        else:
+            notes.append(f"{unit} stops: it conflicts with {cause}, which is started")
+    return notes
+
+
+def _starts_again(unit: str) -> bool:
+    return UnitStep.START in type_of(unit).along
 
 
 def along_before(run: Run) -> tuple[str, ...]:
-    """Return the services that ran before the update, and that its restarts take along without naming them."""
-    named = {step_unit(step) for step in run.update.acts}
-    return tuple(unit for unit in run.record.units_before.states if unit not in named)
+    """Return the services that ran before the update, and that its actions take along without naming them."""
+    given_up = run.record.written.skipped
+    along = run.record.units_before.along
+    return tuple(
+        unit for unit in sorted(along) if unit.endswith(".service") and step_id(RestartUnit(unit)) not in given_up
+    )
+
+
+async def start_again(run: Run) -> None:
+    """Start the units that ran before the update and that its actions have stopped along. Report those that stay
+    down: they do not fail the update, whose plan named them."""
+    for unit, cause in sorted(run.record.units_before.along.items()):
+        state = await run.ports.units.state(unit)
+        if state.active not in DOWN or state.condition or state.triggered_by:
+            continue
+        if not (why := await _obstacle(run, unit, cause)):
+            await check_still_held(run, need=run.policy.action_timeout)
+            try:
+                await run.ports.units.start(unit, run.policy.action_timeout)
+            except ServiceUnavailable:
+                raise
+            except AgentError as error:
+                why = error.message
+            else:
+                run.update.add_notes(f"{unit} was stopped with {cause}, and started again")
+                continue
+        note = f"{unit} was stopped with {cause}, and is not started again: {why}"
+        run.narrate(Warned, note)
+        run.update.add_notes(note)
+        run.update.change_leg(skipped=run.record.written.skipped | {step_id(RestartUnit(unit))})
+    await run.ports.store.save(run.record)
+
+
+async def start_after_revert(run: Run) -> None:
+    """Start the units that ran before the update, and that no boot starts, after a revert that rebooted. Whether they
+    are well is judged afterwards."""
+    before = run.record.units_before.states
+    for unit in sorted(unit for unit, state in before.items() if state in UP):
+        state = await run.ports.units.state(unit)
+        starts = state.file in STARTS_AT_BOOT or state.condition or state.triggered_by or state.type == "oneshot"
+        if state.active not in DOWN or state.load != "loaded" or starts or not _starts_again(unit):
+            continue
+        try:
+            await run.ports.units.start(unit, run.policy.action_timeout)
+        except ServiceUnavailable:
+            raise
+        except AgentError as error:
+            run.narrate(Warned, f"{unit} does not start: {error}", error.reason)
+
+
+async def _obstacle(run: Run, unit: str, cause: str) -> str:
+    """Return why a unit that was stopped along is not started again, "" if it is."""
+    units = run.ports.units
+    state = await units.state(unit)
+    if not _starts_again(unit):
+        return "units of its type are not started"
+    if state.load != "loaded":
+        return f"it is {state.load}"
+    relations = await units.relations(unit)
+    if other := await _one_up(run.ports, relations.conflicts):
+        return f"it conflicts with {other}"
+    wanted = state.file in STARTS_AT_BOOT or await _one_up(run.ports, relations.wanted_by | {cause})
+    return "" if wanted else "no unit that runs starts it"
+
+
+async def _one_up(ports: Ports, units: Collection[str]) -> str:
+    for unit in sorted(units):
+        if (await ports.units.state(unit)).active in UP:
+            return unit
+    return ""
 
 
 async def in_transactions(ports: Ports, steps: Sequence[ActStep]) -> list[ActStep]:
@@ -30,17 +150,44 @@ async def in_transactions(ports: Ports, steps: Sequence[ActStep]) -> list[ActSte
     one transaction, and the later step finds its unit restarted."""
     # The dependencies of each unit are a call to systemd, and a single restart needs no order.
     left = [step for step in steps if isinstance(step, RestartUnit)]
-    along = {step.unit: await ports.units.restarts_with(step.unit) for step in left} if len(left) > 1 else {}
+    known = await _known(ports, [step.unit for step in left], {}) if len(left) > 1 else {}
+    along = {step.unit: order_after(step.unit, known) for step in left}
     ordered: list[ActStep] = []
     for step in steps:
         if not isinstance(step, RestartUnit):
             ordered.append(step)
             continue
-        first = (each for each in left if not any(each.unit in along.get(other.unit, ()) for other in left))
+        first = (each for each in left if not any(each.unit in along[other.unit] for other in left))
         # Units that require each other are all restarted by the first.
         ordered.append(found := next(first, left[0]))
         left.remove(found)
     return ordered
+
+
+async def restart(run: Run, unit: str, deadline: float, since: str | None) -> str:
+    """Restart a unit, and stop the units that it starts on demand in the meantime, if it cannot start beside them.
+
+    Returns the start condition that was not met. May be done again after a kill.
+    """
+    units = run.ports.units
+    held = triggered(unit, await units.relations(unit))
+    before = run.record.units_before.states
+    running = [each for each in sorted(held) if await _up(run.ports, each) or before.get(each) in UP]
+    state = await units.state(unit)
+    unmet = ""
+    if since is None or state.active != "active" or state.invocation_id == since:
+        for each in running:
+            await units.stop(each, deadline)
+        unmet = await units.restart(unit, deadline, since=since)
+    elif not held:
+        unmet = await units.restart(unit, deadline, since=since)
+    for each in running:
+        await units.start(each, deadline)
+    return unmet
+
+
+async def _up(ports: Ports, unit: str) -> bool:
+    return (await ports.units.state(unit)).active in (*UP, "activating")
 
 
 async def _runs(run: Run, steps: Sequence[ActStep]) -> dict[str, str]:

@@ -4,8 +4,8 @@ The rules, in order:
 
 1. Without a change there is nothing to do: ``()``.
 2. Each change requests the actions of the policy entry that matches it; an unlisted change requests Drain and Reboot. A
-   Reboot always includes a Drain, because a reboot ends all workloads of the node. A unit whose file leaves with the
-   config requests a Stop too, unless its entry acts on the unit: systemd would keep it running without a file.
+   Reboot always includes a Drain, because a reboot ends all workloads of the node. The actions on a unit fit its type:
+   one whose file leaves, or that is masked, is stopped if that makes sense (``unit_changes``).
 3. A Reboot replaces all other actions except the Drain, the removal of state and the static pods: after a boot each
    service has read its new files. A static pod is replaced before the reboot, because the kubelet reads a manifest as
    soon as it is written.
@@ -25,14 +25,13 @@ from types import MappingProxyType
 from typing import Final
 
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.config.paths import UNIT_DIR
-from nodeagent.core.config.unit_names import unit_name_problem
-from nodeagent.core.config.units import OWN_UNIT
-from nodeagent.core.plan.change import Action, ActionType, Change, ChangeKind, Plan, PlannedChange, PolicySource
+from nodeagent.core.plan.change import Action, ActionType, Change, Plan, PlannedChange, PolicySource
 from nodeagent.core.plan.diff import diff
 from nodeagent.core.plan.policy import DRAIN, NONE, REBOOT, UNLISTED, Policy, match, only_by_user
 from nodeagent.core.plan.sides import HostView, Sides
+from nodeagent.core.plan.unit_changes import fitting
 from nodeagent.core.plan.unit_origin import unit_of_dropin
+from nodeagent.core.plan.unit_types import order_of
 from nodeagent.errors import Problem, Refused
 from nodeagent.reasons import Reason
 
@@ -87,31 +86,10 @@ def _planned(change: Change, sides: Sides, policy: Policy, idle: Mapping[str, st
                 return PlannedChange(change, PolicySource.DEFAULT, verdict.actions, verdict.why, keys=verdict.keys)
         return PlannedChange(change, PolicySource.NONE, UNLISTED)
     verdict = found.entry.decide(change, sides)
-    actions = widen(verdict.actions)
-    if (
-        (unit := leaving_unit(change, sides.old, sides.new))
-        and REBOOT not in actions
-        and all(a.unit != unit for a in actions)
-    ):
-        actions = (*(action for action in actions if action != NONE), Action(ActionType.STOP, unit))
+    actions = fitting(change, widen(verdict.actions), sides)
     # The history counts reboots that an entry of the user has avoided.
     avoids = REBOOT not in actions and only_by_user(policy, change)
     return PlannedChange(change, found.entry.source, actions, verdict.why, avoids, verdict.keys)
-
-
-def leaving_unit(change: Change, old: MachineConfig, new: MachineConfig) -> str:
-    """Return the unit that loses its file with this change, "" if there is none.
-
-    nodeagent.service never counts, because it makes the update.
-    """
-    if change.domain == "file" and change.kind is ChangeKind.REMOVED:
-        directory, _, unit = change.key.rpartition("/")
-        return unit if directory == UNIT_DIR and unit_name_problem(unit) is None and unit != OWN_UNIT else ""
-    was, now = old.units.get(change.key), new.units.get(change.key)
-    # A mask, or a drop-in alone, is no file of the unit.
-    if change.domain != "unit" or was is None or was.mask or was.contents is None or change.key == OWN_UNIT:
-        return ""
-    return change.key if now is None or (now.contents is None and not now.mask) else ""
 
 
 def widen(actions: tuple[Action, ...]) -> tuple[Action, ...]:
@@ -139,7 +117,7 @@ def combine(requested: Sequence[tuple[str, tuple[Action, ...]]]) -> tuple[Action
         kept = [(ActionType.DRAIN, ""), *clears, *static_pods, (ActionType.REBOOT, "")]
     else:
         kept = [(ActionType.DRAIN, ""), (ActionType.DAEMON_RELOAD, ""), *clears]
-        kept += sorted(key for key in because if key[0] is ActionType.STOP)
+        kept += sorted((key for key in because if key[0] is ActionType.STOP), key=lambda key: order_of(key[1]))
         kept += _unit_actions({actions for _, actions in requested}, because)
         kept += static_pods
     done = tuple(
@@ -181,8 +159,9 @@ def merge_orders(sequences: Iterable[Sequence[str]]) -> tuple[str, ...]:
 
     Each policy entry lists its actions in a deliberate order: the trust store is rebuilt before the runtime that reads
     it restarts. The lists of all entries are partial orders, and the result keeps each of them. The first place of a
-    repeated name counts. Unrelated units are sorted by name, so that the same change always runs in the same order. If
-    lists contradict each other, the units of that cycle are sorted by name, and all other orders still hold.
+    repeated name counts. Unrelated units are sorted by type and name (a socket before its service), so that the same
+    change always runs in the same order. If lists contradict each other, the units of that cycle are sorted so, and all
+    other orders still hold.
     """
     after: dict[str, set[str]] = {}
     for sequence in sequences:
@@ -198,7 +177,7 @@ def merge_orders(sequences: Iterable[Sequence[str]]) -> tuple[str, ...]:
             if name not in later[other]:
                 earlier[other].add(name)
     ordered: list[str] = []
-    left = sorted(after)
+    left = sorted(after, key=order_of)
     while left:
         done = set(ordered)
         # There always is one: only a cycle could leave none, and the names of a cycle do not wait for each other.

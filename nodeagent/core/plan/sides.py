@@ -15,9 +15,13 @@ NO_CONFIG = MachineConfig("")
 
 @dataclass(frozen=True, slots=True)
 class HostView:
-    """Files of the host that programs read: path to content. Empty for a plan without a host."""
+    """Files of the host that programs read: path to content. Empty for a plan without a host.
+
+    ``other_unit_files`` are units whose file leaves with the config, and of which the host has another file.
+    """
 
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    other_unit_files: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -50,14 +50,15 @@ class FailedUnit:
 class UnitsBefore:
     """Units as they were before the first write, and whether the Node of a cluster was ready.
 
-    ``healthy`` passed their own health check, ``failed`` had failed, and ``running`` are enabled units that ran before
-    a planned reboot. ``states`` has the active states of the units that the plan acts on.
+    ``states`` has the states (``unit_verdict.state_before``) of the units that the plan names or changes, that the
+    config enables, and that actions take along; the latter are in ``along`` with the unit that does. ``due`` have to
+    come up although they did not run. ``healthy`` passed their own health check.
     """
 
     healthy: frozenset[str] = frozenset()
-    failed: frozenset[str] = frozenset()
-    running: frozenset[str] = frozenset()
+    due: frozenset[str] = frozenset()
     states: Mapping[str, str] = field(default_factory=dict)
+    along: Mapping[str, str] = field(default_factory=dict)
     node_ready: bool = False
 
 

@@ -20,6 +20,7 @@ from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Res
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import FailedUnit, Lasting, OsProgress, Record, UnitsBefore
 from nodeagent.core.update.trail import trail_from_dict, trail_to_dict
+from nodeagent.core.update.unit_verdict import UP
 
 RECORD_VERSION = 1
 
@@ -53,9 +54,12 @@ class _Stored(msgspec.Struct, frozen=True):
     invocation: str = ""
     runs: dict[str, str] = msgspec.field(default_factory=dict)
     well: frozenset[str] = frozenset()
+    # 0.1.0 keeps the states before a planned reboot apart.
     ran: frozenset[str] = frozenset()
     unwell: frozenset[str] = frozenset()
+    due: frozenset[str] = frozenset()
     before: dict[str, str] = msgspec.field(default_factory=dict)
+    along: dict[str, str] = msgspec.field(default_factory=dict)
     node_ready: bool = False
     arguments: tuple[str, ...] = ()
     repairs: bool = False
@@ -114,7 +118,7 @@ class _Stored(msgspec.Struct, frozen=True):
 _RENAMED: Mapping[type, Mapping[str, str]] = {
     Record: {"newly_managed": "fresh", "reboot_requests": "tries", "partial": "next_partial"},
     Written: {"first_write_boot_id": "wrote_boot"},
-    UnitsBefore: {"healthy": "well", "failed": "unwell", "running": "ran", "states": "before"},
+    UnitsBefore: {"healthy": "well", "states": "before"},
     OsProgress: {
         "target": "os_target",
         "origin": "os_from",
@@ -162,8 +166,11 @@ def record_to_dict(record: Record) -> dict[str, Any]:
         )
         for name, there in _names(kind).items()
     }
+    states = record.units_before.states
     stored = _Stored(
         **values,
+        ran=frozenset(unit for unit, state in states.items() if state in UP),
+        unwell=frozenset(unit for unit, state in states.items() if state == "failed"),
         phase=record.phase.value,
         trail=trail_to_dict(record.trail),
         unreleased=isinstance(record.leg, Unreleased),
@@ -171,7 +178,7 @@ def record_to_dict(record: Record) -> dict[str, Any]:
     )
     # Any mapping is written as an object.
     out: dict[str, Any] = msgspec.to_builtins(stored, enc_hook=dict)
-    for name in ("done", "skipped", "well", "ran", "unwell"):
+    for name in ("done", "skipped", "well", "ran", "unwell", "due"):
         # Equal records must have equal texts, because the store compares checksums of them.
         out[name] = sorted(out[name])
     return {"version": RECORD_VERSION, **out}
@@ -225,11 +232,16 @@ def record_from_dict(data: Mapping[str, Any]) -> Record:
         **_read(stored, Record),
         phase=phase,
         leg=_leg(stored, phase),
-        units_before=UnitsBefore(**_read(stored, UnitsBefore)),
+        units_before=_units_before(stored),
         os=OsProgress(**_read(stored, OsProgress)),
         trail=trail_from_dict(stored.trail),
         lasting=_lasting(stored),
     )
+
+
+def _units_before(stored: _Stored) -> UnitsBefore:
+    apart = {**dict.fromkeys(sorted(stored.ran), "active"), **dict.fromkeys(sorted(stored.unwell), "failed")}
+    return UnitsBefore(**{**_read(stored, UnitsBefore), "states": {**apart, **stored.before}})
 
 
 def _lasting(stored: _Stored) -> Lasting:

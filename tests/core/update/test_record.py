@@ -18,6 +18,7 @@ from nodeagent.core.update.record_codec import RECORD_VERSION, record_from_dict,
 
 text = st.text(max_size=8)
 texts = st.frozensets(text, max_size=3)
+words = st.dictionaries(text, text, max_size=3)
 counts = st.integers(0, 5)
 progress = {
     "first_write_boot_id": text,
@@ -47,7 +48,7 @@ OTHERS = {
     "newly_managed": st.lists(text, max_size=3).map(tuple),
     "arguments": st.lists(text, max_size=3).map(tuple),
     "reboot_requests": counts,
-    "units_before": st.builds(UnitsBefore, texts, texts, texts, st.dictionaries(text, text, max_size=3), st.booleans()),
+    "units_before": st.builds(UnitsBefore, texts, texts, words, words, st.booleans()),
     "repairs": st.booleans(),
     "notes": st.lists(text, max_size=3).map(tuple),
     "drifted": st.lists(text, max_size=3).map(tuple),

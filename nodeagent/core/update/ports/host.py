@@ -13,6 +13,7 @@ from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.enablement.unit_files import EnablementFacts
 from nodeagent.core.plan.unit_abilities import UnitAbilities
+from nodeagent.core.plan.unit_relations import Relations
 from nodeagent.core.update.events import Event
 from nodeagent.errors import Problem
 
@@ -107,6 +108,8 @@ class UnitState:
     condition: str = ""
     # Sockets, timers and paths that start it on demand.
     triggered_by: tuple[str, ...] = ()
+    # The name on the bus that starts a service on demand.
+    bus_name: str = ""
 
 
 class Units(Protocol):
@@ -141,8 +144,20 @@ class Units(Protocol):
 
     # ``Requires=`` passes a restart on: where the kubelet requires CRI-O, a restart of both would start the kubelet
     # twice.
-    async def restarts_with(self, unit: str) -> Collection[str]:
-        """Return the units that systemd restarts in one transaction with ``unit`` if they run, as they require it."""
+    async def relations(self, unit: str) -> Relations:
+        """Return what systemd does to other units with a job of this unit, as far as it is direct."""
+        ...
+
+    async def start_jobs(self) -> Mapping[str, Sequence[str]]:
+        """Return the units that are being started, each with those whose start waits for it."""
+        ...
+
+    async def start(self, unit: str, deadline: float) -> None:
+        """Start a unit. Returns at once if it is active."""
+        ...
+
+    async def instances(self, template: str) -> Collection[str]:
+        """Return the instances of a template that systemd has loaded."""
         ...
 
     async def stop(self, unit: str, deadline: float) -> None:

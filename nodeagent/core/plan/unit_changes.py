@@ -1,0 +1,87 @@
+"""Fit the actions of a change to the type of the unit that it concerns.
+
+A unit whose file leaves with the config, or that is masked while it runs, is stopped where its type can be stopped:
+systemd would keep it running until the next boot, which a plan with a reboot has. An entry of the policy that requests
+no action at all leaves a masked unit running.
+"""
+
+from __future__ import annotations
+
+from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
+from nodeagent.core.config.paths import UNIT_DIR
+from nodeagent.core.config.unit_names import unit_name_problem
+from nodeagent.core.config.units import OWN_UNIT
+from nodeagent.core.plan.change import Action, ActionType, Change, ChangeKind
+from nodeagent.core.plan.policy import DAEMON_RELOAD, NONE, REBOOT
+from nodeagent.core.plan.sides import Sides
+from nodeagent.core.plan.unit_types import UnitStep, type_of
+
+_OF_UNIT = (ActionType.RELOAD, ActionType.RESTART)
+
+
+def fitting(change: Change, actions: tuple[Action, ...], sides: Sides) -> tuple[Action, ...]:
+    """Return the actions of a change as they fit the types of the units."""
+    if REBOOT in actions:
+        return actions
+    actions = _by_type(actions)
+    if (unit := leaving_unit(change, sides.old, sides.new)) and unit not in sides.host.other_unit_files:
+        return _stopping(unit, actions, type_of(unit).leaves)
+    if (unit := masked_unit(change, sides.old, sides.new)) and NONE not in actions:
+        return _stopping(unit, actions, type_of(unit).masked)
+    return actions
+
+
+def _by_type(actions: tuple[Action, ...]) -> tuple[Action, ...]:
+    """Replace the restart of a unit that has no process by the daemon-reload with which its settings take effect."""
+    found = (
+        DAEMON_RELOAD
+        if action.type is ActionType.RESTART and type_of(action.unit).restart == (UnitStep.DAEMON_RELOAD,)
+        else action
+        for action in actions
+    )
+    return tuple(dict.fromkeys(found))
+
+
+def _stopping(unit: str, actions: tuple[Action, ...], steps: tuple[UnitStep, ...]) -> tuple[Action, ...]:
+    """Return the actions with those of ``steps`` in place of a reload or restart of the unit itself."""
+    rest = tuple(each for each in actions if each.unit != unit or each.type not in _OF_UNIT)
+    if UnitStep.STOP in steps:
+        return (*(each for each in rest if each != NONE), Action(ActionType.STOP, unit))
+    return rest or (DAEMON_RELOAD,)
+
+
+def leaving_unit(change: Change, old: MachineConfig, new: MachineConfig) -> str:
+    """Return the unit that loses its file with this change, "" if there is none.
+
+    nodeagent.service never counts, because it makes the update.
+    """
+    if change.domain == "file" and change.kind is ChangeKind.REMOVED:
+        directory, _, unit = change.key.rpartition("/")
+        return unit if directory == UNIT_DIR and unit_name_problem(unit) is None and unit != OWN_UNIT else ""
+    was, now = old.units.get(change.key), new.units.get(change.key)
+    # A mask, or a drop-in alone, is no file of the unit.
+    if change.domain != "unit" or was is None or was.mask or was.contents is None or change.key == OWN_UNIT:
+        return ""
+    return change.key if now is None or (now.contents is None and not now.mask) else ""
+
+
+def masked_unit(change: Change, old: MachineConfig, new: MachineConfig) -> str:
+    """Return the unit that this change masks, "" if there is none."""
+    if change.domain != "unit" or change.key == OWN_UNIT:
+        return ""
+    return change.key if _masked(new.units.get(change.key)) and not _masked(old.units.get(change.key)) else ""
+
+
+def _masked(unit: UnitEntry | None) -> bool:
+    return unit is not None and unit.mask
+
+
+def changed_unit(change: Change) -> str:
+    """Return the unit whose file or drop-in this change concerns, "" if there is none."""
+    if change.domain == "unit":
+        return change.key
+    if change.domain != "file" or not change.key.startswith(f"{UNIT_DIR}/"):
+        return ""
+    first, _, dropin = change.key.removeprefix(f"{UNIT_DIR}/").partition("/")
+    name = first.removesuffix(".d") if dropin else first
+    return name if unit_name_problem(name) is None else ""

@@ -1,0 +1,174 @@
+"""Which units systemd restarts or stops together with those of a plan: the relations between units, and their closure.
+
+Facts (systemd.unit(5), ``transaction_add_job_and_dependencies`` in its source):
+- A restart restarts all active units that require the unit, are bound to it or are a part of it, and so on.
+- A stop stops those units instead, and the units of ``PropagatesStopTo=``. A restart stops the latter as well, and does
+  not start them again.
+- A start stops the units that conflict with the unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from nodeagent.core.config.file_tree import RegularFile, expand
+from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.config.paths import UNIT_DIR
+from nodeagent.core.config.unit_names import template_of, unit_name_problem
+from nodeagent.core.plan.steps import ActStep, ClearState, RestartUnit, StopUnit
+from nodeagent.core.plan.unit_types import restarts_with_triggered
+from nodeagent.core.validate.unit_file import assignments
+
+# Units that one plan takes along. A host has a few of them; the bound is against a config that has none.
+MAX_ALONG: Final = 100
+
+Units = frozenset[str]
+_NO_UNITS: Final[Units] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Relations:
+    """Units by what systemd does to them with a job of this unit.
+
+    ``restarts`` are restarted with a restart and stopped with a stop, ``stops`` are stopped with both, ``conflicts``
+    are stopped by a start, and ``triggers`` are started by it on demand. It needs the units in ``needs``, and the ones
+    in ``wanted_by`` start it with themselves.
+    """
+
+    restarts: Units = _NO_UNITS
+    stops: Units = _NO_UNITS
+    conflicts: Units = _NO_UNITS
+    triggers: Units = _NO_UNITS
+    needs: Units = _NO_UNITS
+    wanted_by: Units = _NO_UNITS
+
+    def __or__(self, other: Relations) -> Relations:
+        return Relations(
+            self.restarts | other.restarts,
+            self.stops | other.stops,
+            self.conflicts | other.conflicts,
+            self.triggers | other.triggers,
+            self.needs | other.needs,
+            self.wanted_by | other.wanted_by,
+        )
+
+
+NO_RELATIONS: Final = Relations()
+
+
+@dataclass(frozen=True, slots=True)
+class Along:
+    """Units that no step names, each with the unit of the plan that takes it along. ``held``: it is stopped while its
+    socket is restarted, and started again."""
+
+    restarted: Mapping[str, str] = field(default_factory=dict)
+    stopped: Mapping[str, str] = field(default_factory=dict)
+    held: Mapping[str, str] = field(default_factory=dict)
+    conflicts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def all(self) -> dict[str, str]:
+        return {**self.conflicts, **self.stopped, **self.held, **self.restarted}
+
+
+def next_units(found: Relations) -> Units:
+    """Return the units whose relations count as well."""
+    return found.restarts | found.stops | found.triggers
+
+
+def triggered(unit: str, found: Relations) -> Units:
+    """Return the units that must not run while ``unit`` is restarted."""
+    if not restarts_with_triggered(unit):
+        return _NO_UNITS
+    # The instances of a socket with Accept=yes hold one connection each, and are not in its way.
+    return frozenset(each for each in found.triggers if not template_of(each) or template_of(unit))
+
+
+def taken_along(steps: Sequence[ActStep], known: Mapping[str, Relations]) -> Along:
+    """Return the units that the steps take along. ``known`` has the relations of each unit that matters."""
+    named = {each.unit for each in steps if isinstance(each, RestartUnit | StopUnit | ClearState)}
+    along = Along({}, {}, {}, {})
+    for step in steps:
+        if isinstance(step, RestartUnit):
+            restarted = _closure(step.unit, known, with_stops=False)
+            held = triggered(step.unit, known.get(step.unit, NO_RELATIONS))
+            stopped = {other for unit in restarted for other in known.get(unit, NO_RELATIONS).stops}
+            stopped = _all_closures(stopped | held, known) - restarted - held
+            conflicts = {other for unit in restarted for other in known.get(unit, NO_RELATIONS).conflicts}
+            _note(along.restarted, restarted - named, step.unit)
+            _note(along.held, held - named, step.unit)
+            _note(along.stopped, stopped - named, step.unit)
+            _note(along.conflicts, conflicts - named, step.unit)
+        elif isinstance(step, StopUnit | ClearState):
+            _note(along.stopped, _closure(step.unit, known, with_stops=True) - named, step.unit)
+    return along
+
+
+def _note(found: Mapping[str, str], units: set[str] | frozenset[str], cause: str) -> None:
+    assert isinstance(found, dict)
+    for unit in sorted(units):
+        found.setdefault(unit, cause)
+
+
+def order_after(unit: str, known: Mapping[str, Relations]) -> Units:
+    """Return the units whose restart must follow that of ``unit``, because it takes them along."""
+    found = known.get(unit, NO_RELATIONS)
+    return frozenset(_closure(unit, known, with_stops=False) - {unit}) | found.stops | triggered(unit, found)
+
+
+def _all_closures(units: set[str] | frozenset[str], known: Mapping[str, Relations]) -> set[str]:
+    return {other for unit in units for other in _closure(unit, known, with_stops=True)}
+
+
+def _closure(unit: str, known: Mapping[str, Relations], *, with_stops: bool) -> set[str]:
+    found, pending = {unit}, [unit]
+    while pending and len(found) < MAX_ALONG:
+        relations = known.get(pending.pop(), NO_RELATIONS)
+        new = (relations.restarts | (relations.stops if with_stops else _NO_UNITS)) - found
+        found |= new
+        pending += sorted(new)
+    return found
+
+
+# Settings of a unit by the attribute of its own relations, and by that of the units that it names.
+_OWN: Final = {"Conflicts": "conflicts", "PropagatesStopTo": "stops", "Requires": "needs", "BindsTo": "needs"}
+_OF_OTHERS: Final = {
+    **dict.fromkeys(("Requires", "Requisite", "BindsTo", "PartOf"), "restarts"),
+    "StopPropagatedFrom": "stops",
+    "Conflicts": "conflicts",
+}
+
+
+def relations_in(config: MachineConfig) -> dict[str, Relations]:
+    """Return the relations that the unit files and drop-ins of a config set: systemd does not know new ones yet."""
+    found: dict[str, Relations] = {}
+
+    def add(unit: str, attribute: str, others: Units) -> None:
+        found[unit] = found.get(unit, NO_RELATIONS) | replace(NO_RELATIONS, **{attribute: others})
+
+    for path, entry in expand(config).items():
+        if not isinstance(entry, RegularFile) or not path.startswith(f"{UNIT_DIR}/"):
+            continue
+        first, _, dropin = path.removeprefix(f"{UNIT_DIR}/").partition("/")
+        unit = first.removesuffix(".d") if dropin else first
+        if unit_name_problem(unit) is not None:
+            continue
+        stem, _, kind = unit.rpartition(".")
+        service, accepts = f"{stem}.service", False
+        for section, key, value in assignments(entry.content.decode(errors="replace")):
+            others = frozenset(name for name in value.split() if "%" not in name)
+            if section == "Unit" and key in _OWN:
+                add(unit, _OWN[key], others)
+            if section == "Unit" and key in _OF_OTHERS:
+                for other in others:
+                    add(other, _OF_OTHERS[key], frozenset({unit}))
+            if section == "Socket" and key == "Service" and value:
+                service = value
+            accepts |= section == "Socket" and key == "Accept" and value.lower() in ("yes", "true", "1", "on", "y", "t")
+        if kind == "socket" and not dropin and not accepts:
+            add(unit, "triggers", frozenset({service}))
+        elif kind == "automount" and not dropin:
+            add(unit, "triggers", frozenset({f"{stem}.mount"}))
+    return found
