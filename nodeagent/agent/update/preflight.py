@@ -164,7 +164,8 @@ class Preflight:
 
     async def _with_other_units(self, host: HostView, old: MachineConfig, new: MachineConfig) -> HostView:
         """Return the view with the leaving units of which the host has another file, which then applies again."""
-        leaving = {leaving_unit(change, old, new) for change in diff(old, new)} - {""}
+        changes = await asyncio.to_thread(diff, old, new)
+        leaving = {leaving_unit(change, old, new) for change in changes} - {""}
         found = {unit for unit in sorted(leaving) if await has_other_file(self.ports, unit)}
         return replace(host, other_unit_files=frozenset(found))
 

@@ -7,6 +7,7 @@ would do, or reported.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 
 from nodeagent.agent.update.admission import check_still_held
@@ -35,7 +36,8 @@ STARTS_AT_BOOT = frozenset({"enabled", "enabled-runtime"})
 async def units_along(ports: Ports, update: Update) -> Along:
     """Return the units that the steps of an update take along, those of the relations that it brings included."""
     steps = [step for step in update.acts if isinstance(step, RestartUnit | StopUnit | ClearState)]
-    brought = relations_in(update.new) if steps else {}
+    # A large config takes a moment to expand.
+    brought = await asyncio.to_thread(relations_in, update.new) if steps else {}
     return taken_along(steps, await _known(ports, [step.unit for step in steps], brought))
 
 

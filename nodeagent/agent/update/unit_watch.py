@@ -25,6 +25,8 @@ from nodeagent.reasons import Reason
 
 # Seconds between two checks of units that settle; only for the settle time of one update.
 PERIOD = 1.0
+# After a boot, each check reads the states of some dozens of units.
+BOOT_PERIOD = 2.0
 # Seconds within which systemd describes a unit. A longer delay does not count against the unit.
 PROMPT = 2.0
 # Units that a unit needs are followed this far for the one that failed.
@@ -169,6 +171,7 @@ async def watch_units(run: Run, progress: Progress) -> None:
         return
     policy, clock = run.policy, run.ports.clock.monotonic
     patient = reboots(run.update) and run.record.written.reboots > 0
+    period = BOOT_PERIOD if run.record.written.reboots else PERIOD
     deadline = clock() + policy.verify_timeout
     runs: Mapping[str, tuple[str, int]] | None = None
     since, died = clock(), ""
@@ -194,7 +197,7 @@ async def watch_units(run: Run, progress: Progress) -> None:
                 why = f"{died or 'a unit'} did not stay up"
                 raise _failed_unit(run, check, why, died, patient=patient)
             progress("the units run; they are watched", since + policy.settle)
-            await asyncio.sleep(min(PERIOD, max(policy.settle - (clock() - since), 0.05)))
+            await asyncio.sleep(min(period, max(policy.settle - (clock() - since), 0.05)))
             continue
         if runs is not None:
             died, runs = died or check.unit, None
@@ -204,7 +207,7 @@ async def watch_units(run: Run, progress: Progress) -> None:
             await _end(run, units, patient=patient)
             return
         progress(f"{check.verdict.why}; waiting for it", deadline)
-        await asyncio.sleep(PERIOD)
+        await asyncio.sleep(period)
 
 
 async def _end(run: Run, units: Sequence[str], *, patient: bool) -> None:

@@ -12,8 +12,8 @@ from nodeagent.agent.update.run import Ports, Run, Update
 from nodeagent.agent.update.writing import original_of
 from nodeagent.core.config.paths import unit_path
 from nodeagent.core.config.unit_names import is_template
-from nodeagent.core.plan.change import ActionType
-from nodeagent.core.plan.steps import RestartStaticPod, step_unit
+from nodeagent.core.plan.change import ActionType, ChangeKind
+from nodeagent.core.plan.steps import RemovePath, RestartStaticPod, RestoreUnit, step_unit
 from nodeagent.core.plan.unit_changes import changed_unit, masked_unit
 from nodeagent.core.update.record import UnitsBefore
 from nodeagent.core.update.unit_verdict import DOWN, UP, state_before
@@ -111,7 +111,10 @@ def not_expected(run: Run) -> set[str]:
     """Return the units that the update disables, masks or removes: they need not run after a boot."""
     if run.record.reverting:
         return set()
-    units = run.update.new.units
-    gone = {changed_unit(planned.change) for planned in run.update.plan.changes if planned.change.kind == "removed"}
+    units, writes = run.update.new.units, run.update.writes
     off = {unit.name for unit in units.values() if unit.mask or unit.enabled is False}
-    return off | {unit for unit in gone if unit not in units}
+    removed = {changed_unit(each.change) for each in run.update.plan.changes if each.change.kind is ChangeKind.REMOVED}
+    # A drop-in that leaves is no reason to be down.
+    gone = {unit for unit in removed if RemovePath(unit_path(unit)) in writes}
+    restored = {step.unit for step in writes if isinstance(step, RestoreUnit)}
+    return off | ((gone | (removed & restored)) - units.keys())
