@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from nodeagent.agent.update import actions
-from nodeagent.agent.update.verification import PERIOD
+from nodeagent.agent.update.unit_watch import PERIOD
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.plan.bootloader import BootloaderUpdate
 from nodeagent.core.update.events import Event, StagingAdvanced, StepDone
