@@ -71,7 +71,9 @@ async def test_what_groups_units_is_not_stopped_when_it_leaves(unit: str) -> Non
     assert host.world.units["crio.service"].active == host.world.units[unit].active == "active"
 
 
-SOCKET = UnitEntry("app.socket", contents="[Socket]\nListenStream=/run/a\n", enabled=True)
+SOCKET = UnitEntry(
+    "app.socket", contents="[Socket]\nListenStream=/run/a\n[Install]\nWantedBy=sockets.target\n", enabled=True
+)
 SERVICE = UnitEntry("app.service", contents=TEXT)
 
 
