@@ -178,14 +178,10 @@ async def test_a_unit_that_the_update_switches_off_need_not_run(entry: UnitEntry
 async def with_new(unit: FakeUnit, behind: tuple[str, ...], *, changed: bool = True) -> Any:
     """The end of an update with a reboot after which a unit is still starting."""
     name = "new.service" if changed else "other.service"
-    host = await at(
-        {"app.service": FakeUnit(), name: replace(unit, active="inactive", file="disabled", brought=changed)}
-    )
-    units = (
-        [UnitEntry("new.service", contents="[Service]\n[Install]\nWantedBy=multi-user.target\n", enabled=True)]
-        if changed
-        else [APP]
-    )
+    unit = replace(unit, active="inactive", file="disabled", brought=changed)
+    host = await at({"app.service": FakeUnit(), name: unit})
+    text = "[Service]\n[Install]\nWantedBy=multi-user.target\n"
+    units = [UnitEntry("new.service", contents=text, enabled=True)] if changed else [APP]
 
     def boot() -> None:
         there = "/etc/other" in host.world.disk
