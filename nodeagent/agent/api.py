@@ -19,6 +19,7 @@ from nodeagent.agent.update.admission import reboots
 from nodeagent.agent.update.os_fields import not_compared, os_drift
 from nodeagent.agent.update.preflight import Desired
 from nodeagent.agent.update.run import Ports
+from nodeagent.agent.update.unit_checks import UnitChecks
 from nodeagent.agent.update.unreadable import load_or_half_way
 from nodeagent.agent.update.verification import mismatches
 from nodeagent.core.config.file_tree import RegularFile
@@ -213,13 +214,16 @@ class Api:
         current = await self.load(in_effect(record, digest))
         wrong = await mismatches(self.ports, current.config, watched=True)
         wrong |= await os_drift(self.ports, current.config)
+        # An entry has nothing to be compared with while its unit exists nowhere.
+        missing = {each.path: each.message for each in await UnitChecks(self.ports.units).missing(current.config)}
+        open_entries = {**not_compared(current.config), **missing}
         answer: dict[str, Any] = {
             "schema": "nodeagent/verify/v1",
             "config": name,
             **({"waits": [entry for entry, _ in partial.waits]} if partial is not None else {}),
             "ok": not wrong,
             "drift": [{"entry": entry, "why": why} for entry, why in sorted(wrong.items())],
-            "not_compared": [{"entry": entry, "why": why} for entry, why in not_compared(current.config).items()],
+            "not_compared": [{"entry": entry, "why": why} for entry, why in open_entries.items()],
         }
         return json.dumps(answer)
 

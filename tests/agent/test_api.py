@@ -370,6 +370,10 @@ async def test_a_strict_apply_rejects_units_from_nowhere() -> None:
     assert [each["entry"] for each in plan["unit_warnings"]] == ["unit:ap.service"]
     assert plan["disruption"] == "none"
     assert await api(host).apply(digest) == digest
+    host.want(host.configs[digest])
+    await host.settle()
+    found = json.loads(await api(host).verify())
+    assert (found["ok"], [each["entry"] for each in found["not_compared"]]) == (True, ["unit:ap.service"])
 
 
 async def test_apply_refuses_more_disruption_than_allowed() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 
+import pytest
+
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.nodeagent_client import UnitSpec
 from integration.hosts.ostree import updates
@@ -14,6 +16,7 @@ from integration.hosts.snapshot import difference
 from integration.trees.tree import DEFAULTS, NEW_UNIT, A, B
 
 WAITING = "apply.service"
+LINK = f"/etc/systemd/system/multi-user.target.wants/{NEW_UNIT}"
 HEART = "heart.service"
 HEARTBEAT = """\
 [Service]
@@ -66,6 +69,22 @@ def test_from_a_to_b_and_back(node_at_a: OstreeHost, publish: Publish) -> None:
     assert node.reboots == 2
     assert agent.outcomes(node) == [("a", "done"), ("b", "done"), ("a", "done")]
     assert difference(before, agent.managed(node)) == []
+
+
+@pytest.mark.finding("units-23", "A unit of the next OS is enabled by the config that brings the OS, in one reboot.")
+def test_a_unit_of_the_next_os_is_enabled_for_its_first_boot(node_at_a: OstreeHost, publish: Publish) -> None:
+    node = node_at_a
+    units = {updates.MINE_UNIT: UnitSpec(updates.UNIT, enabled=True), NEW_UNIT: UnitSpec(enabled=True)}
+    units["release-c.service"] = UnitSpec(enabled=True)
+    files = {updates.MINE: "mine of b\n"}
+    agent.apply(node, agent.machine_config("b", files=files, units=units, osImageURL=publish(B).by_digest))
+    updates.wait_updated(node, "b", B)
+    assert node.reboots == 1
+    assert node.run(["systemctl", "is-enabled", NEW_UNIT]).stdout.strip() == "enabled"
+    assert node.run(["readlink", LINK]).stdout.strip() == f"/usr/lib/systemd/system/{NEW_UNIT}"
+    entry = agent.history(node)[0]
+    assert entry["outcome"] == "done"
+    assert "there is no unit release-c.service on this host, in the config or in the next OS" in entry["message"]
 
 
 def test_a_file_that_is_equal_to_the_old_default(node_at_a: OstreeHost, publish: Publish) -> None:
