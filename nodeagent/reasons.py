@@ -53,6 +53,7 @@ class Reason(StrEnum):
     UNRECONCILABLE = "Unreconcilable", Kind.UNRECONCILABLE, "remove this change from the config, or reinstall the host with it"
     IMAGE_INVALID = "ImageInvalid", Kind.INPUT, "correct osImageURL: NAME@sha256:DIGEST, or ostree://REMOTE/BRANCH@CHECKSUM"
     IMAGE_NOT_PINNED = "ImageNotPinned", Kind.INPUT, "put the digest into the reference (skopeo inspect shows it); the host is unchanged"
+    NAME_UNREAD = "NameUnread", Kind.INPUT, "rename the named entry below /etc/nodeagent, or move it away; then: systemctl reload nodeagent"
     UNSAFE_CONFIG = "UnsafeConfig", Kind.INPUT, "make the desired config a regular file that only root can write"
     CONFIG_UNREADABLE = "ConfigUnreadable", Kind.FAULT, "check the desired config with ls -l and its disk with dmesg"
     TOO_LARGE = "TooLarge", Kind.INPUT, "split the desired config, or check that it is the right file"

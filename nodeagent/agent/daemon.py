@@ -48,6 +48,7 @@ from nodeagent.host.checkers import HostValidator
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.culprits import HostCulprits
 from nodeagent.host.dbus.client import Bus
+from nodeagent.host.drop_in_names import unread_names
 from nodeagent.host.eventloop import DaemonLoop
 from nodeagent.host.notify import Notifier
 from nodeagent.host.path_watch import PathWatch
@@ -56,6 +57,8 @@ from nodeagent.host.static_pods.validator import StaticPodValidator
 from nodeagent.host.view import read_view
 from nodeagent.reasons import Reason
 from nodeagent.settings.schema import Settings
+
+NAMES_TOPIC = "drop-ins"
 
 # Seconds within which the system bus accepts a connection of a plan without the daemon.
 PATIENCE = 10.0
@@ -169,9 +172,18 @@ class Daemon:
         log.setup(settings.log.level)
         self.loop.reload(self.adapters.update_policy, self._preflight())
         self.report.solved("settings", "the settings are valid again")
+        await self.check_names()
         await self.policy.check()
         # Settings are kept last, because the next start must be able to use them.
         await keep(settings, self.store, self.report)
+
+    async def check_names(self) -> None:
+        """Report names in the drop-in trees of the admin that nothing reads."""
+        if found := await asyncio.to_thread(unread_names):
+            first = f"{found[0].path} {found[0].message}" + (f" (and {len(found) - 1} more)" if found[1:] else "")
+            self.report.problem(NAMES_TOPIC, InvalidInput(first, reason=Reason.NAME_UNREAD, problems=found))
+        else:
+            self.report.solved(NAMES_TOPIC, "all names in the drop-in directories are read")
 
     async def _renew(self, step: ActStep) -> None:
         """Reload or restart this agent for a plan, once the update is closed: a restart before that would be repeated.
@@ -289,6 +301,7 @@ async def _build(found: FoundSettings, bus: Bus, stack: AsyncExitStack, read: Ca
             # What it holds, such as the lease of an operator, stays held.
             report.problem(topic, error)
     await daemon.policy.check()
+    await daemon.check_names()
     # With an error, the settings in use are the kept ones.
     if found.error is None:
         await keep(daemon.settings, daemon.store, report)

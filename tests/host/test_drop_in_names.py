@@ -1,0 +1,42 @@
+"""Misspelt names in the drop-in trees of an admin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nodeagent.host.drop_in_names import unread_names
+
+
+def write(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+
+
+@pytest.mark.finding("mission-4", "A misspelt name in a drop-in tree is a problem in the status.")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("checks/after-aply.d/required.d/x", "did you mean after-apply.d?"),
+        ("checks/after-boot/required.d/x", "is no stage of the checks"),
+        ("checks/10-x", "is no stage of the checks"),
+        ("config.d/50-x.yml", "must end with .yaml"),
+        ("config.d/50-x", "must end with .yaml"),
+        ("policy.d/50-x.YAML", "must end with .yaml"),
+        ("policy.d/50-x.json", "must end with .yaml"),
+    ],
+)
+def test_a_name_that_nothing_reads_is_a_problem(tmp_path: Path, name: str, words: str) -> None:
+    write(tmp_path, name)
+    (problem,) = unread_names(tmp_path)
+    assert words in problem.message
+    assert problem.path == str(tmp_path / "/".join(name.split("/")[:2]))
+
+
+def test_names_that_are_read_and_those_of_no_interest_are_none(tmp_path: Path) -> None:
+    write(tmp_path, "checks/after-apply.d/required.d/x", "checks/before-drain.d/wanted.d/x", "checks/README")
+    write(tmp_path, "config.d/50-x.yaml", "config.d/.50-x.yaml.swp", "config.d/50-x.yml~", "config.d/50-x.yaml.rpmsave")
+    assert unread_names(tmp_path) == []
+    assert unread_names(tmp_path / "missing") == []
