@@ -80,7 +80,7 @@ async def test_a_slot_that_an_admin_frees_after_the_writing_stops_the_reboot() -
 
 
 @pytest.mark.finding(
-    "mission-DI1", "etcd is asked before the drain of a fallback: no pod leaves for a reboot that it does not allow."
+    "mission-DI1", "Etcd decides before the drain of a fallback: no pod leaves for a reboot that it does not allow."
 )
 async def test_no_pod_leaves_for_a_fallback_that_etcd_does_not_allow() -> None:
     host = await at_old()
