@@ -32,6 +32,9 @@ def test_paths_that_cannot_be_written_or_do_not_stay(node: Host) -> None:
     node.run(["mount", "--bind", "/srv/sealed", "/srv/sealed"])
     node.run(["mount", "-o", "remount,bind,ro", "/srv/sealed"])
     node.run(["mount", "-t", "tmpfs", "tmpfs", "/srv/memory"])
+    # A changed flag of a mount does not reach the mount namespace of a daemon that runs already.
+    node.run(["systemctl", "restart", "nodeagent"])
+    agent.wait_daemon(node)
     blocked = {
         "/srv/sealed/x": "mounted read-only",
         "/srv/sealed/new/x": "cannot be created",
