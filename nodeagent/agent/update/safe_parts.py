@@ -17,6 +17,7 @@ from typing import Final
 from nodeagent.agent.coordination import LOST
 from nodeagent.agent.update.preflight import Desired, Preflight, read_source
 from nodeagent.agent.update.run import Ports, Update, narrate
+from nodeagent.agent.update.unit_checks import UnitChecks
 from nodeagent.agent.update.verification import mismatches
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.partial_text import partial_text
@@ -176,7 +177,8 @@ class SafeUpdates:
     ) -> SafeParts:
         policy = await preflight.policy(current.config, desired.config)
         host = await preflight.view(current.config, desired.config)
-        plan = make_plan(current.config, desired.config, policy, host=host)
+        judged = await UnitChecks(self.ports.units).judge(current.config, desired.config)
+        plan = make_plan(current.config, desired.config, policy, host=host, idle=judged.idle)
         # An update may not overwrite these.
         left = await mismatches(self.ports, base.config) if preflight.on_drift == "refuse" else {}
         parts = divide(plan, group_of, left)
