@@ -30,7 +30,7 @@ from nodeagent.core.coordination.gates import (
 )
 from nodeagent.core.coordination.kube_objects import (
     CertificateRequest,
-    Lease,
+    LeaseObject,
     Machine,
     MachineConfigNode,
     MachineConfigPool,
@@ -124,7 +124,7 @@ def _pod(pod: Pod) -> None:
     remedy(remaining_pod(pod, Cause.BUDGET, "x"))
 
 
-def _lease(lease: Lease) -> None:
+def _lease(lease: LeaseObject) -> None:
     held, clock = read_lease(lease), ServerClock().updated(1e9, 0.0, 1.0)
     judge(held, None, CLAIM, clock, 5.0)
     renewal(held, 60.0, 1e9)
@@ -170,7 +170,7 @@ def _review(review: Review) -> None:
 READERS: Final[Mapping[type[Any], Callable[[Any], object]]] = {
     Node: _node,
     Pod: _pod,
-    Lease: _lease,
+    LeaseObject: _lease,
     Machine: _machine,
     NodeMaintenance: lambda found: maintenance_gates("n", [found]),
     MachineConfigPool: _pool,

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from nodeagent.core.coordination.kube_objects import Status
+from nodeagent.core.coordination.kube_objects import ApiStatus
 from nodeagent.kube.errors import ServerFault
 
 T = TypeVar("T")
@@ -25,10 +25,10 @@ def decoded(kind: type[T], answer: object, what: str) -> T:
         raise ServerFault(f"{what}: the answer is not an object of the API: {error}") from None
 
 
-def status_of(answer: Mapping[str, Any]) -> Status:
+def status_of(answer: Mapping[str, Any]) -> ApiStatus:
     """Return the details of a refusal. A gateway answers in a form of its own, of which the message counts at most."""
     try:
-        return msgspec.convert(answer, Status)
+        return msgspec.convert(answer, ApiStatus)
     except (msgspec.ValidationError, UnicodeError):
         message = answer.get("message")
         return {"message": message} if isinstance(message, str) else {}

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from nodeagent.core.coordination.kube_objects import Status
+from nodeagent.core.coordination.kube_objects import ApiStatus
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal, Unreachable
 from nodeagent.reasons import Reason
 
-NO_DETAIL: Final[Status] = {}
+NO_DETAIL: Final[ApiStatus] = {}
 
 
 class KubeFault(AgentError):
     """Base of the kinds below. ``status`` is 0 without an answer."""
 
     status: int = 0
-    detail: Status = NO_DETAIL
+    detail: ApiStatus = NO_DETAIL
     # Seconds, if the server sent them.
     retry_after: float | None = None
 
@@ -91,7 +91,7 @@ _KINDS: Mapping[int, type[KubeFault]] = {
 }
 
 
-def from_answer(status: int, detail: Status, what: str, retry_after: str = "") -> KubeFault:
+def from_answer(status: int, detail: ApiStatus, what: str, retry_after: str = "") -> KubeFault:
     """``what`` is the request, as ``PATCH /path``; ``detail`` is {} if the body was no ``Status``."""
     kind = _KINDS.get(status, ServerFault if status >= 500 else Rejected)
     # Both are a 409, and only the reason distinguishes a lost race from a taken name.

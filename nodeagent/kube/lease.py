@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from nodeagent.core.backoff import jittered
-from nodeagent.core.coordination.kube_objects import Lease
+from nodeagent.core.coordination.kube_objects import LeaseObject
 from nodeagent.core.coordination.kube_time import micro_time
 from nodeagent.core.coordination.lease import (
     Claim,
@@ -253,7 +253,7 @@ class KubeLease:
         # The time before the request is the safe side: the server writes the lease later than this.
         started = self._clock.monotonic()
         try:
-            lease = read_lease(decoded(Lease, await request, f"write of {self._name}"))
+            lease = read_lease(decoded(LeaseObject, await request, f"write of {self._name}"))
         except (NoAnswer, ServerFault, AlreadyExists) as fault:
             # The write may have been done, also by the first of two attempts. The written time identifies it.
             found = await self._read()
@@ -268,7 +268,7 @@ class KubeLease:
 
     async def _read(self) -> NodeLease | None:
         try:
-            lease = read_lease(await self._client.read(f"{self._leases}/{self._name}", Lease))
+            lease = read_lease(await self._client.read(f"{self._leases}/{self._name}", LeaseObject))
         except NotFound:
             lease = None
         self._last, self._looked = lease, self._clock.monotonic()

@@ -11,7 +11,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Final
 
-from nodeagent.core.coordination.kube_objects import Lease, MachineConfigNode
+from nodeagent.core.coordination.kube_objects import LeaseObject, MachineConfigNode
 from nodeagent.core.coordination.kube_time import seconds_time
 from nodeagent.core.coordination.readiness import unready
 from nodeagent.core.report.machine_config_node import UpdateProgress, changed_status
@@ -41,10 +41,10 @@ class KubeReadiness:
     ) -> str:
         """See ``ports.NodeReadiness``. Without the right to read the lease, the condition alone decides."""
         node = await self._client.node(self._node)
-        lease: Lease | None = None
+        lease: LeaseObject | None = None
         if since:
             with suppress(Forbidden, NotFound):
-                lease = await self._client.read(f"{LEASES}/{self._node}", Lease)
+                lease = await self._client.read(f"{LEASES}/{self._node}", LeaseObject)
         return unready(node, lease, since, self._clock.now(), outdated, kept_back)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
 from nodeagent.core.coordination.kube_objects import (
-    Lease,
+    LeaseObject,
     MachineConfigPool,
     MachineOSConfig,
     Node,
@@ -42,7 +42,7 @@ async def read_objects(client: KubeClient, clock: Clock, *, namespace: str) -> t
     nodes = await client.objects("/api/v1/nodes", Node)
     pools = await _list(client, POOLS, MachineConfigPool)
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-    leases = await _list_if_allowed(client, path, Lease, unknown)
+    leases = await _list_if_allowed(client, path, LeaseObject, unknown)
     maintenances = await _list_if_allowed(client, MAINTENANCES, NodeMaintenance, unknown)
     before = len(unknown)
     layered = await _list_if_allowed(client, OS_CONFIGS, MachineOSConfig, unknown) if pools else []

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from nodeagent.core.coordination.kube_objects import Lease
+from nodeagent.core.coordination.kube_objects import LeaseObject
 from nodeagent.core.coordination.kube_time import Uncertain
 from nodeagent.core.coordination.lease import Claim, HostIdentity
 from nodeagent.core.coordination.slots import (
@@ -128,7 +128,7 @@ class KubeSlots:
     async def read(self) -> Sequence[Slot]:
         """Return all slots of the pool, held or not."""
         pool = self._pool
-        return read_slots(pool, await self._client.objects(self._leases, Lease, labelSelector=pool.selector))
+        return read_slots(pool, await self._client.objects(self._leases, LeaseObject, labelSelector=pool.selector))
 
     def _check_pause(self, slots: Sequence[Slot]) -> None:
         """Raise ``Refused`` (``SlotPaused``) after a release.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nodeagent.core.coordination.drain_order import DrainOrder
 
 if TYPE_CHECKING:
-    from nodeagent.core.coordination.kube_objects import ObjectMeta, OwnerReference, Pod, Status
+    from nodeagent.core.coordination.kube_objects import ApiStatus, ObjectMeta, OwnerReference, Pod
 
 MIRROR = "kubernetes.io/config.mirror"
 FINISHED = ("Succeeded", "Failed")
@@ -142,7 +142,7 @@ def eviction(pod: Pod) -> dict[str, Any]:
     }
 
 
-def cause_of(status: int, detail: Status) -> tuple[Cause, str]:
+def cause_of(status: int, detail: ApiStatus) -> tuple[Cause, str]:
     """Return the cause of a failed eviction, and the server's message where it names the budget or the webhook.
 
     ``status`` is the HTTP status (0: no answer), ``detail`` what came with it.

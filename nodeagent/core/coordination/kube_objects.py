@@ -126,7 +126,7 @@ class LeaseSpec(TypedDict, total=False):
     strategy: str | None
 
 
-class Lease(TypedDict, total=False):
+class LeaseObject(TypedDict, total=False):
     metadata: Required[ObjectMeta]
     spec: LeaseSpec | None
 
@@ -277,7 +277,7 @@ class StatusDetails(TypedDict, total=False):
     causes: list[StatusCause] | None
 
 
-class Status(TypedDict, total=False):
+class ApiStatus(TypedDict, total=False):
     reason: str | None
     message: str | None
     details: StatusDetails | None

@@ -22,7 +22,7 @@ from nodeagent.core.coordination.kube_time import ServerClock, micro_time, parse
 from nodeagent.reasons import Reason
 
 if TYPE_CHECKING:
-    from nodeagent.core.coordination.kube_objects import Lease
+    from nodeagent.core.coordination.kube_objects import LeaseObject
 
 PREFIX = "nodeagent.org/"
 # The type of the integers in a Lease.
@@ -91,7 +91,7 @@ class NodeLease:
         return self.identity == claim.identity and self.notes.get("instance") == claim.instance
 
 
-def read_lease(data: Lease) -> NodeLease:
+def read_lease(data: LeaseObject) -> NodeLease:
     meta, spec = data["metadata"], data.get("spec") or {}
     duration, annotations = spec.get("leaseDurationSeconds"), meta.get("annotations") or {}
     return NodeLease(

@@ -18,7 +18,7 @@ from nodeagent.core.coordination.kube_time import parse_time
 from nodeagent.core.validate.quantity import parse_quantity
 
 if TYPE_CHECKING:
-    from nodeagent.core.coordination.kube_objects import Lease, Node
+    from nodeagent.core.coordination.kube_objects import LeaseObject, Node
 
 # Seconds after which a condition that an action changed was written: the two periods of the kubelet above.
 REPORTED: Final = 15.0
@@ -26,7 +26,7 @@ REPORTED: Final = 15.0
 
 def unready(
     node: Node,
-    lease: Lease | None,
+    lease: LeaseObject | None,
     since: str,
     now: str,
     outdated: Mapping[str, str] | None = None,

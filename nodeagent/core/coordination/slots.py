@@ -23,7 +23,7 @@ from nodeagent.core.coordination.kube_time import micro_time, parse_time, second
 from nodeagent.core.coordination.lease import PREFIX, Claim, NodeLease, notes_of, owner_of, read_lease
 
 if TYPE_CHECKING:
-    from nodeagent.core.coordination.kube_objects import Lease
+    from nodeagent.core.coordination.kube_objects import LeaseObject
 
 Object = dict[str, Any]
 # Annotations of a slot: those of its holder, and the time and the node of its last release (``pool_pause``).
@@ -82,7 +82,7 @@ class Slot:
         return bool(self.lease.identity)
 
 
-def read_slots(pool: SlotPool, items: Sequence[Lease]) -> Sequence[Slot]:
+def read_slots(pool: SlotPool, items: Sequence[LeaseObject]) -> Sequence[Slot]:
     """Return the slots of the pool by index. Other objects with its labels are ignored."""
     found = []
     for item in items:

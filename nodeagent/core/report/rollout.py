@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from nodeagent.core.coordination.gates import Gate, maintenance_gates, node_gates
 from nodeagent.core.coordination.kube_objects import (
-    Lease,
+    LeaseObject,
     MachineConfigPool,
     Node,
     NodeMaintenance,
@@ -55,7 +55,7 @@ class ClusterObjects:
 
     nodes: Sequence[Node]
     pools: Sequence[MachineConfigPool] = ()
-    leases: Mapping[str, Lease] = field(default_factory=dict)
+    leases: Mapping[str, LeaseObject] = field(default_factory=dict)
     maintenances: Sequence[NodeMaintenance] = ()
     images: Mapping[str, str] | None = None
     now: float | None = None
@@ -326,7 +326,7 @@ def _flags(node: Node, request: ControllerRequest, objects: ClusterObjects) -> S
     return sorted(set(found))
 
 
-def _held(data: Lease | None, now: float | None) -> Gate | None:
+def _held(data: LeaseObject | None, now: float | None) -> Gate | None:
     if data is None:
         return None
     lease = read_lease(data)
