@@ -327,14 +327,16 @@ DBUS: Mapping[str, tuple[str, str]] = {
         "Options: `max_disruption` `s` (none, reload, restart, drain, reboot; more is refused, and no reboot follows a "
         "failed action below `reboot`), `planned_disruption` `s` (that of a plan that was confirmed; more is refused), "
         "`not_before` `s` (RFC 3339), `window` `s` (as in `windows.open`), `no_reboot` `b`, `boot_staged` `b`, "
-        "`strict` `b` (reject entries of units that exist nowhere).",
+        "`strict` `b` (reject entries of units that exist nowhere), `remove` `t` (the number of entries that go, if "
+        "these are most), `allow_lockout` `b`.",
     ),
     "Plan": (
         "verify, diff for `diff`, and apply for `stage`",
         'Returns the JSON of `nodeagent plan FILE --json`; `""` is the desired config. '
         "Options: `diff` `b` adds the changed texts; `stage` `b` "
         "stages the OS of the config, locked, which takes minutes and ends with the connection of the caller. Without "
-        "`stage`, nothing is changed. With `problems` `b`, an error is in the answer, as `error` with `reason`, "
+        "`stage`, nothing is changed. `allow_lockout` `b` as for `Apply`. "
+        "With `problems` `b`, an error is in the answer, as `error` with `reason`, "
         "`message`, `hint` and all `problems`.",
     ),
     "Cancel": (

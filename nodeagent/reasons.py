@@ -89,6 +89,8 @@ class Reason(StrEnum):
     NO_REASON = "NoReason", Kind.INPUT, "give a reason: nodeagent maintenance start --reason TEXT"
     STILL_UNDER_WAY = "StillUnderWay", Kind.REFUSED, "nodeagent status --watch follows the update, also after the reboot"
     REFUSED = "Refused", Kind.REFUSED, "see the message; it may be allowed later"
+    REMOVES_MOST = "RemovesMost", Kind.REFUSED, "name the complete config; if that many entries are meant to go, nodeagent apply --remove NUMBER FILE"
+    LOCKOUT = "Lockout", Kind.UNRECONCILABLE, "give core an SSH key or a password hash; nodeagent apply --allow-lockout FILE applies the config anyway"
     CONFIG_REJECTED = "ConfigRejected", Kind.REFUSED, "correct the config, or run nodeagent apply FILE to try the same config again"
     ROLLED_BACK = "RolledBack", Kind.REFUSED, "run nodeagent apply FILE to retry it, or replace it with another config"
     UPDATE_UNDER_WAY = "UpdateUnderWay", Kind.REFUSED, "wait until the update has ended (nodeagent status --watch), then retry"

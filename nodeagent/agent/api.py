@@ -19,6 +19,7 @@ from nodeagent.agent.update.admission import reboots
 from nodeagent.agent.update.os_fields import not_compared, os_drift
 from nodeagent.agent.update.preflight import Desired
 from nodeagent.agent.update.run import Ports
+from nodeagent.agent.update.safeguards import check_removal
 from nodeagent.agent.update.unit_checks import UnitChecks
 from nodeagent.agent.update.unreadable import load_or_half_way
 from nodeagent.agent.update.verification import mismatches
@@ -31,6 +32,7 @@ from nodeagent.core.plan.plan import check_disruption
 from nodeagent.core.report.history import under_way, update_to_dict
 from nodeagent.core.report.shown_config import config_to_dict
 from nodeagent.core.report.status import status_to_dict
+from nodeagent.core.update.lasting import Confirmation
 from nodeagent.core.update.legs import Prepare
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.store import ApplyRequest
@@ -65,45 +67,58 @@ class Api:
     def status(self) -> str:
         return json.dumps(status_to_dict(self.report.status, daemon="running"))
 
-    async def plan(self, text: str, *, diff: bool = False, private: bool = False, stage: bool = False) -> str:
+    async def plan(
+        self, text: str, *, diff: bool = False, private: bool = False, stage: bool = False, lockout: bool = False
+    ) -> str:
         """Return the plan of an update of this host to a config, with the checks of ``apply``.
 
         ``text`` "" is the desired config; raises ``Refused`` (``NoCurrentConfig``) if there is none.
         ``diff`` adds the changed texts, ``private`` the numbers of lines of files that not all users can read. With
-        ``stage``, the OS of the config is staged, and stays locked; otherwise nothing is changed.
+        ``stage``, the OS of the config is staged, and stays locked; otherwise nothing is changed. With ``lockout``, a
+        config with which ``core`` cannot log in has a plan as well.
         """
         desired = await self.parse(text.encode()) if text else await self.desired()
         if desired is None:
             raise Refused("there is no desired config yet", reason=Reason.NO_CURRENT_CONFIG)
         self._refuse_during_update()
-        update = await (self.loop.stage(desired) if stage else self.loop.check(desired))
+        confirmed = Confirmation(desired.source.digest, lockout=True) if lockout else None
+        update = await (self.loop.stage(desired) if stage else self.loop.check(desired, confirmed))
         answer = await plan_answer(self.ports, self.loop.policy, update, diff=diff, private=private or diff)
         return json.dumps({**answer, "staged": update.target is not None} if stage else answer)
 
     async def apply(
-        self, text: str, limits: Collection[str] = (), hold: Hold | None = None, *, strict: bool = False
+        self,
+        text: str,
+        limits: Collection[str] = (),
+        hold: Hold | None = None,
+        *,
+        strict: bool = False,
+        removes: int = 0,
+        lockout: bool = False,
     ) -> str:
         """Check the config, make it the desired one, and return its digest. The update begins afterwards.
 
         A config that failed on this host before is tried once more, because an operator requested it. Raises
         ``Refused`` (``DisruptionExceeded``) for an update with more disruption than one of ``limits``, and with
         ``strict`` ``InvalidInput`` (``UnitMissing``) for an entry whose unit exists nowhere.
-        The digest of ``hold`` is not used.
+        The digest of ``hold`` is not used. ``removes`` and ``lockout`` are what the operator confirmed; raises
+        ``Refused`` (``RemovesMost``) and ``Unreconcilable`` (``Lockout``) for what was not.
         """
         self._refuse_in_cluster()
         desired = await self.parse(text.encode())
+        request = ApplyRequest(desired.source.digest, removes=removes, lockout=lockout).held(hold)
         # The limits are checked against a plan, which needs to know from what the update starts.
         if limits or strict:
             self._refuse_during_update()
         # During an update, the state from which the next one begins is not known yet. The config is checked at its
         # turn.
         if limits or strict or self.report.status.phase in (Phase.IDLE, Phase.DEGRADED):
-            update = await self.loop.check(desired)
+            update = await self.loop.check(desired, request.confirmed)
             for limit in limits:
                 check_disruption(update.plan, limit)
             if strict:
                 update.check_units()
-        request = ApplyRequest(desired.source.digest).held(hold)
+            check_removal(desired.config.name, update.removal)
         # The request is in the store before the file is written, so that a kill in between never turns the request of
         # an operator into an ordinary change of the file, which would not try a rejected config again.
         async with self.loop.recorded(request, desired):

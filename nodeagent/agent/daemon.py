@@ -103,6 +103,7 @@ class Daemon:
             adopted=self._adopted,
             random=random.random,
             renew=self._renew,
+            from_cluster=self.handshake is not None,
             at_rest=DriftRepair(self.ports, self.report, self.load, self.policy, lambda: self.settings.on_drift),
         )
         # The process replaces it by the event of its signals. A plan without a daemon never waits for it.

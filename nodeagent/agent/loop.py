@@ -32,6 +32,7 @@ from nodeagent.core.boot import kernel_boot
 from nodeagent.core.plan.steps import ActStep
 from nodeagent.core.report.history import entry_of_request
 from nodeagent.core.update.events import ConfigRefused, PhaseEntered, UpdateResumed, Warned
+from nodeagent.core.update.lasting import Confirmation
 from nodeagent.core.update.legs import INTERRUPTED, Unreleased
 from nodeagent.core.update.outcome import UpdateOutcome
 from nodeagent.core.update.phase import Phase
@@ -89,6 +90,7 @@ class Loop:
         renew: Callable[[ActStep], Awaitable[None]],
         at_rest: Callable[[], Awaitable[float | None]] | None = None,
         compose: Compose = composed,
+        from_cluster: bool = False,
     ) -> None:
         self.ports = ports
         self._renew = renew
@@ -97,7 +99,9 @@ class Loop:
         self._update_wake = asyncio.Event()
         self.desired = DesiredReader(ports, desired)
         self._safe = SafeUpdates(ports, load, compose)
-        self._next_update = NextUpdate(ports, preflight, self.desired, load=load, adopted=adopted, safe=self._safe)
+        self._next_update = NextUpdate(
+            ports, preflight, self.desired, load=load, adopted=adopted, safe=self._safe, from_cluster=from_cluster
+        )
         newer, safe_first = self.desired.superseded, self._next_update.safe_first
         self.executor = Executor(ports, policy, newer, self._update_wake, random, safe_first)
         self._plans = PlanStaging(ports, self.desired, self._next_update.check, lambda: self.policy, self._update_wake)
@@ -205,9 +209,9 @@ class Loop:
         self.look_again()
         return answer
 
-    async def check(self, desired: Desired) -> Update:
+    async def check(self, desired: Desired, confirmed: Confirmation | None = None) -> Update:
         """Return the update to this config, or raise why it would be refused. Changes nothing on the host."""
-        return await self._next_update.check(desired)
+        return await self._next_update.check(desired, confirmed)
 
     async def stage(self, desired: Desired) -> Update:
         """Stage the OS of the update to this config without beginning it, as ``PlanStaging.stage`` describes."""

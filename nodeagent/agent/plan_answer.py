@@ -64,6 +64,8 @@ async def plan_answer(
         answer["rejected"] = {"since": rejected.since, "why": rejected.why, "reason": rejected.reason or REJECTED}
         words = rejected.words(record.to_name)
         notes.insert(0, f"warning: {words}; nodeagent apply tries it again")
+    if update.removal.needs_confirmation:
+        notes.append(f"warning: nodeagent apply refuses it without --remove {update.removal.removed}")
     if update.plan.drain and ports.node is None:
         notes.append("drain: this host is in no cluster, so no pods are moved")
     if other := await _boots_of_other(ports, update):
@@ -144,14 +146,14 @@ async def _replaced(ports: Ports, basis: Basis, new: MachineConfig) -> dict[str,
 def _plan(
     update: Update, basis: Basis, disk: Mapping[str, FileTreeEntry], *, diff: bool, private: bool
 ) -> dict[str, Any]:
-    plan = with_values(update.plan, basis.config, update.new, disk, private=private)
+    plan = with_values(update.plan, basis.config, update.new, disk, basis.restored, private=private)
     answer = plan_to_dict(plan)
     answer |= parts_to_dict(divide(plan, group_of))
     if diff:
         # The daemon needs difflib for nothing else.
         from nodeagent.core.report.plan_diff import diffs
 
-        texts = diffs(plan, basis.config, update.new, disk)
+        texts = diffs(plan, basis.config, update.new, disk, basis.restored)
         for change in answer["changes"]:
             if text := texts.get(f"{change['domain']}:{change['key']}"):
                 change["diff"] = text

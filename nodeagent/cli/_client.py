@@ -85,15 +85,18 @@ class Client:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
-    async def plan(self, text: str, *, diff: bool = False, stage: bool = False) -> dict[str, Any]:
+    async def plan(
+        self, text: str, *, diff: bool = False, stage: bool = False, allow_lockout: bool = False
+    ) -> dict[str, Any]:
         """Return the plan of an update of this host to the config ``text``, with the changed texts if ``diff``.
 
         ``stage`` stages its OS as well, until this client disconnects.
         """
-        options = _options({name: True for name, wanted in (("diff", diff), ("stage", stage)) if wanted})
+        flags = {"diff": diff, "stage": stage, "allow_lockout": allow_lockout}
+        options = _options({name: True for name, wanted in flags.items() if wanted})
         return _object(await self._call("Plan", "sa{sv}", (text, options), STAGING if stage else THOROUGH))
 
-    async def apply(self, text: str, wanted: Mapping[str, str | bool] | None = None) -> str:
+    async def apply(self, text: str, wanted: Mapping[str, str | int | bool] | None = None) -> str:
         """Make ``text`` the desired config and return its digest. Does not wait for the update.
 
         ``wanted`` are the options of docs/reference/dbus.md; empty ones are left out.

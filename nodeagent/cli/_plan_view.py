@@ -9,7 +9,16 @@ from typing import Final
 from nodeagent.cli._io import printable
 from nodeagent.cli._render import BAD, DIM, GOOD, STRONG, WARN, change_name, paint, table
 from nodeagent.core.enumerated import enumerated
-from nodeagent.core.plan.change import Action, ActionType, Detail, KeyChange, Plan, PlannedChange, PolicySource
+from nodeagent.core.plan.change import (
+    Action,
+    ActionType,
+    ChangeKind,
+    Detail,
+    KeyChange,
+    Plan,
+    PlannedChange,
+    PolicySource,
+)
 
 # The list of changes names all of them.
 MAX_BECAUSE: Final = 3
@@ -77,6 +86,17 @@ def show_plan(
     _show_parts(plan)
     for note in notes:
         print(printable(note))
+    print(_counts(plan))
+
+
+def _counts(plan: Plan) -> str:
+    from nodeagent.core.plan.removal import Removal
+
+    added, changed, removed = (plan.count(kind) for kind in ChangeKind)
+    # A daemon of an older version does not count the entries.
+    total = f" of {plan.total}" if plan.total or not (changed or removed) else ""
+    text = f"entries: {added} added, {changed} changed, {removed} removed{total}"
+    return paint(text, BAD if Removal(removed, plan.total).needs_confirmation else "")
 
 
 def _show_avoidable(plan: Plan) -> None:

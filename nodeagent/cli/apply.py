@@ -15,7 +15,7 @@ from nodeagent.errors import InvalidInput, Refused
 from nodeagent.reasons import Reason, hint
 
 # Options of the D-Bus method Apply.
-Options = dict[str, str | bool]
+Options = dict[str, str | int | bool]
 
 DELAYS: Final = ("not_before", "window", "no_reboot")
 
@@ -42,8 +42,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--boot-staged", action="store_true", help="let the reboot boot the OS that another program has staged"
     )
+    parser.add_argument(
+        "--remove",
+        metavar="N",
+        type=_count,
+        default=0,
+        help="confirm that the config removes N entries, which are more than half of the current ones",
+    )
+    parser.add_argument("--allow-lockout", action="store_true", help="apply a config with which core cannot log in")
     parser.add_argument("--wait", action="store_true", help="show the progress, and return when the update has ended")
     parser.add_argument("--json", action="store_true", help="one JSON object (nodeagent/apply/v1)")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of entries")
+    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -61,6 +75,7 @@ def run(args: argparse.Namespace) -> int:
     # An older daemon refuses an option that it does not know.
     if args.boot_staged:
         options["boot_staged"] = True
+    options |= {"remove": args.remove, "allow_lockout": args.allow_lockout}
     # Standard input has the config, so it cannot have an answer.
     if not (args.yes or args.json or args.file == _io.STDIN) and _io.is_interactive():
         confirmed = _confirmed(args.file, name, options)
@@ -103,7 +118,8 @@ def _confirmed(path: str, name: str, options: Options) -> str | None:
 
     allowed = str(options["max_disruption"])
     try:
-        plan = plan_here(path, as_json=False, strict=bool(options["strict"]))
+        strict, lockout = bool(options["strict"]), bool(options["allow_lockout"])
+        plan = plan_here(path, as_json=False, strict=strict, allow_lockout=lockout)
     except Refused as error:
         if error.reason != Reason.UPDATE_UNDER_WAY:
             raise

@@ -78,7 +78,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def plan_here(
-    path: str | None, *, as_json: bool, diff: bool = False, stage: bool = False, strict: bool = False
+    path: str | None,
+    *,
+    as_json: bool,
+    diff: bool = False,
+    stage: bool = False,
+    strict: bool = False,
+    allow_lockout: bool = False,
 ) -> Plan:
     """Show the plan of an update of this host to the config at ``path``, and return it. ``stage`` stages its OS.
 
@@ -89,7 +95,7 @@ def plan_here(
     from nodeagent.core.plan.plan_json import plan_from_dict
 
     text = read_config(path)[1] if path is not None else ""
-    answer = ask_plan(text, diff=diff, stage=stage, as_json=as_json)
+    answer = ask_plan(text, diff=diff, stage=stage, as_json=as_json, allow_lockout=allow_lockout)
     try:
         # The daemon may be of another version. All of its answer is read before the first line is shown.
         plan = plan_from_dict(answer)
@@ -199,13 +205,13 @@ def _os_lines(answer: Mapping[str, Any], *, stage: bool) -> list[str]:
     return lines
 
 
-def ask_plan(text: str, *, diff: bool, stage: bool, as_json: bool) -> dict[str, Any]:
+def ask_plan(text: str, *, diff: bool, stage: bool, as_json: bool, allow_lockout: bool = False) -> dict[str, Any]:
     from nodeagent.cli._client import ask
 
     if stage and not as_json:
         print("staging the OS; nodeagent status --watch shows the progress, Ctrl-C ends it", file=sys.stderr)
     try:
-        return ask(lambda client: client.plan(text, diff=diff, stage=stage))
+        return ask(lambda client: client.plan(text, diff=diff, stage=stage, allow_lockout=allow_lockout))
     except Unreachable as error:
         from nodeagent.cli import _offline
 

@@ -22,7 +22,7 @@ from nodeagent.core.plan.diff import differing
 from nodeagent.core.plan.domain import ByContent, Checker, Domain, Health, ReloadProof, UnitFailure, owns
 from nodeagent.core.plan.policy import SSHKEY, USER_DOMAINS, Entry, Policy
 from nodeagent.core.plan.program import ProgramCheck
-from nodeagent.core.plan.reconcile import check_access, check_reconcilable, remedy
+from nodeagent.core.plan.reconcile import PATH, check_access, check_reconcilable, loses_login, remedy
 from nodeagent.core.plan.safe_parts import USER_GROUP
 from nodeagent.core.plan.sides import HostView, Sides
 from nodeagent.core.validate import started
@@ -219,14 +219,14 @@ def validate(old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
     )
 
 
-def check_update(old: MachineConfig, new: MachineConfig, name: str) -> None:
+def check_update(old: MachineConfig, new: MachineConfig, name: str, *, on_host: bool = False) -> None:
     """Check that ``new`` has valid content and can be applied to a running host. ``name`` is that of the new config.
 
-    Needs no host. Raises ``InvalidInput`` (``InvalidContent``), with the problems of both checks, or
-    ``Unreconcilable``.
+    Needs no host; ``on_host`` leaves out what is judged better there. Raises ``InvalidInput`` (``InvalidContent``) with
+    the problems of both checks, or ``Unreconcilable``.
     """
     # Both checks run before one of them raises, so that one attempt shows all problems.
-    invalid, fixed = validate(old, new), check_reconcilable(old, new)
+    invalid, fixed = validate(old, new), check_reconcilable(old, new, login=not on_host)
     if invalid:
         message = f"{name} has invalid content: {first_of(invalid, len(invalid))}"
         raise InvalidInput(message, reason=Reason.INVALID_CONTENT, problems=(*invalid, *fixed))
@@ -250,6 +250,8 @@ def warnings(old: MachineConfig, new: MachineConfig, host: HostView | None = Non
     ]
     if new.name != old.name and (why := odd(new.name)):
         found.append(Problem("metadata.name", why))
+    if host is None and loses_login(old, new):
+        found.append(Problem(PATH, "has no key and no password left: a host without a key of its own refuses that"))
     for path in differing(old.files, new.files):
         content = new.files[path].content
         if why := odd(path):

@@ -86,6 +86,7 @@ class Host:
     view: HostView = field(default_factory=HostView)
     policy: Policy = POLICY
     validators: Sequence[Validator] = ()
+    from_cluster: bool = False
     renewed: list[tuple[ActStep, Phase]] = field(default_factory=list)  # what was asked of our own unit, and when
 
     def want(self, config: MachineConfig, rendering: str = "") -> None:
@@ -167,6 +168,7 @@ class Host:
             random=lambda: 0.5,
             renew=self._renew,
             compose=self._compose,
+            from_cluster=self.from_cluster,
         )
         return self.loop
 

@@ -44,6 +44,9 @@ MANAGER = f"{NAME}.Manager"
 STATUS = f"{NAME}.Status"
 ACTIONS = "org.nodeagent.agent1"
 
+# Options of ``Apply`` with which an operator confirms what would be refused.
+CONFIRMED = ("remove", "allow_lockout")
+
 # Bytes of a call of ``Apply`` by a user other than root: more than an API server stores in one object (1.5 MiB).
 MAX_APPLY = 2 << 20
 
@@ -64,33 +67,28 @@ class _Manager:
     async def apply(self, message: Message) -> Sequence[Any]:
         await authorize(self.bus, message, f"{ACTIONS}.apply")
         text, options = message.body
-        _known(
-            options,
-            "max_disruption",
-            "planned_disruption",
-            "not_before",
-            "window",
-            "no_reboot",
-            "boot_staged",
-            "strict",
-        )
-        limits = [word for name in ("max_disruption", "planned_disruption") if (word := _word(options, name))]
+        words = ("max_disruption", "planned_disruption")
+        _known(options, *words, "not_before", "window", "no_reboot", "boot_staged", "strict", *CONFIRMED)
+        limits = [word for name in words if (word := _word(options, name))]
         hold = _hold(options, await caller_name(self.bus, message))
-        return (await self.api().apply(text, limits, hold, strict=_flag(options, "strict")),)
+        flags = {"strict": _flag(options, "strict"), "lockout": _flag(options, "allow_lockout")}
+        removes = _number(options, "remove")
+        return (await self.api().apply(text, limits, hold, removes=removes, **flags),)
 
     async def plan(self, message: Message) -> Sequence[Any]:
         text, options = message.body
-        _known(options, "diff", "stage", "problems")
-        problems = _flag(options, "problems")
+        _known(options, "diff", "stage", "problems", "allow_lockout")
+        problems, lockout = _flag(options, "problems"), _flag(options, "allow_lockout")
         try:
-            return (await self._plan(message, text, diff=_flag(options, "diff"), stage=_flag(options, "stage")),)
+            wanted = {name: _flag(options, name) for name in ("diff", "stage")}
+            return (await self._plan(message, text, lockout=lockout, **wanted),)
         except AgentError as error:
             if not problems:
                 raise
             # Some clients read no more of a D-Bus error than its name and message.
             return (json.dumps({"schema": PLAN_SCHEMA, "error": error_to_dict(error)}),)
 
-    async def _plan(self, message: Message, text: str, *, diff: bool, stage: bool) -> str:
+    async def _plan(self, message: Message, text: str, *, diff: bool, stage: bool, lockout: bool) -> str:
         await authorize(self.bus, message, f"{ACTIONS}.{'diff' if diff else 'verify'}")
         # The numbers of changed lines reveal something of a file that not every user may read.
         private = await is_root(self.bus, message)
@@ -100,7 +98,7 @@ class _Manager:
             work = partial(self.api().plan, text, diff=diff, private=private, stage=True)
             return await while_connected(self.bus, message.sender, work)
         async with self.turns.own("plan", await uid_of(self.bus, message)):
-            return await self.api().plan(text, diff=diff, private=private, stage=False)
+            return await self.api().plan(text, diff=diff, private=private, stage=False, lockout=lockout)
 
     async def rollback(self, message: Message) -> Sequence[Any]:
         await authorize(self.bus, message, f"{ACTIONS}.rollback")
@@ -272,6 +270,13 @@ def _flag(options: Mapping[str, Any], name: str) -> bool:
     found = options.get(name, False)
     if not isinstance(found, bool):
         raise InvalidInput(f"{name} must be true or false", reason=Reason.BAD_OPTION)
+    return found
+
+
+def _number(options: Mapping[str, Any], name: str) -> int:
+    found = options.get(name, 0)
+    if isinstance(found, bool) or not isinstance(found, int) or found < 0:
+        raise InvalidInput(f"{name} must be a number", reason=Reason.BAD_OPTION)
     return found
 
 

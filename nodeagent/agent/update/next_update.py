@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Final
 
 from nodeagent.agent.update import idle
 from nodeagent.agent.update.cancelling import carry_out
@@ -12,16 +13,20 @@ from nodeagent.agent.update.finishing import close_interrupted, takeover_by
 from nodeagent.agent.update.preflight import Desired, Preflight
 from nodeagent.agent.update.run import Ports, Update, context_of, narrate
 from nodeagent.agent.update.safe_parts import Blocked, SafeUpdates, is_block
+from nodeagent.agent.update.safeguards import check_removal
 from nodeagent.agent.update.unreadable import load_or_half_way
 from nodeagent.core.plan.change import ActionType
 from nodeagent.core.update.events import PhaseEntered, UpdateStarted, Warned
-from nodeagent.core.update.lasting import matching
+from nodeagent.core.update.lasting import Confirmation, matching
 from nodeagent.core.update.legs import Prepare
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.store import ApplyRequest
 from nodeagent.core.update.record import Lasting, Record, advance, at_rest, half_way, in_effect, interrupted
 from nodeagent.errors import AgentError, InvalidInput, Refused, Unreconcilable
 from nodeagent.reasons import Reason
+
+# How the names of the configs of a pool's controller begin.
+RENDERED: Final = "rendered-"
 
 
 @dataclass(eq=False)
@@ -36,6 +41,7 @@ class NextUpdate:
     load: Callable[[str], Awaitable[Desired]]
     adopted: Callable[[], Awaitable[Desired | None]]
     safe: SafeUpdates
+    from_cluster: bool = False
     wanted: Desired | None = field(default=None, init=False)
 
     async def begin(self, record: Record) -> Update | None:
@@ -138,11 +144,14 @@ class NextUpdate:
             return update
         lasting = lasting_of(record, desired, request)
         try:
-            update = await self._prepare(record, desired, current, dirty=unfinished)
+            update = await self._prepare(record, desired, current, dirty=unfinished, confirmed=lasting.confirmed)
         except (InvalidInput, Unreconcilable):
             # A repetition has the same result, so the request has ended.
             await self.ports.store.drop_request(desired.source.digest)
             raise
+        # An operator rolls back to a config that the host had, and what a pool's controller rendered is complete.
+        if not (request is not None and request.avoid) and not self.rendered(desired):
+            check_removal(desired.config.name, update.removal)
         # The record names the config by its digest, so the text is stored first.
         await self.ports.store.put_config(desired.source)
         await begin_update(self.ports, record, update, lasting)
@@ -151,12 +160,20 @@ class NextUpdate:
             narrate(self.ports, update.record, Warned, note)
         return update
 
-    async def check(self, desired: Desired) -> Update:
+    async def check(self, desired: Desired, confirmed: Confirmation | None = None) -> Update:
         """Return the update to this config, or raise why it would be refused. Changes nothing on the host."""
         record = await load_or_half_way(self.ports)
-        return await self._prepare(record, desired, await self.ports.store.current(), dirty=half_way(record))
+        current = await self.ports.store.current()
+        confirmed = confirmed or record.lasting.confirmed
+        return await self._prepare(record, desired, current, dirty=half_way(record), confirmed=confirmed)
 
-    async def _prepare(self, record: Record, desired: Desired, current: str, *, dirty: bool) -> Update:
+    def rendered(self, desired: Desired) -> bool:
+        """Return whether the controller of a pool made this config, so that it is complete."""
+        return self.from_cluster and desired.config.name.startswith(RENDERED)
+
+    async def _prepare(
+        self, record: Record, desired: Desired, current: str, *, dirty: bool, confirmed: Confirmation | None
+    ) -> Update:
         base = in_effect(record, current)
         # After an update that stopped half-way, the disk may hold entries of any of these configs.
         digests = (base, current, record.to_digest, *record.unfinished.split()) if dirty else (base,)
@@ -167,7 +184,9 @@ class NextUpdate:
             known, first = [adopted, *known], False
             await self.ports.store.put_config(adopted.source)
         from_name = (await self.load(current)).config.name if base != current else ""
-        return await self.preflight.prepare(desired, known, dirty=dirty, first=first, from_name=from_name)
+        return await self.preflight.prepare(
+            desired, known, dirty=dirty, first=first, from_name=from_name, confirmed=confirmed
+        )
 
 
 def lasting_of(record: Record, desired: Desired, request: ApplyRequest | None) -> Lasting:
@@ -177,7 +196,7 @@ def lasting_of(record: Record, desired: Desired, request: ApplyRequest | None) -
     if request is not None and request.avoid:
         kept = replace(kept, rolled_back_digest=request.avoid, rolled_back_meaning=request.avoid_meaning)
     if request is not None:
-        kept = replace(kept, hold=request.hold)
+        kept = replace(kept, hold=request.hold, confirmed=request.confirmed or kept.confirmed)
     # A config with another name and the same meaning would undo the rollback as well.
     if kept.rolled_back_digest == desired.source.digest or kept.rolled_back_meaning == desired.meaning:
         if request is None:

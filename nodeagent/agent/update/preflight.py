@@ -8,17 +8,20 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from nodeagent.agent.update import contested
 from nodeagent.agent.update.os_fields import NO_OS, first_basis
 from nodeagent.agent.update.own_arguments import changed_families, own_arguments
 from nodeagent.agent.update.run import Basis, Ports, Update, UpdatePolicy
+from nodeagent.agent.update.safeguards import check_login
 from nodeagent.agent.update.unit_checks import UnitChecks
 from nodeagent.agent.update.units_before import has_other_file, notes_on_masks
 from nodeagent.agent.update.verification import in_force, mismatches, os_mismatches, with_os
-from nodeagent.agent.update.writing import managed_keys
-from nodeagent.core.config.file_tree import RegularFile, expand
+from nodeagent.agent.update.writing import managed_keys, original_of
+from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, expand
 from nodeagent.core.config.image import content_id
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig, meaning
 from nodeagent.core.config.parse import parse
@@ -37,6 +40,7 @@ from nodeagent.core.plan.jumps.release import Jump, Release
 from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.plan.policy import Policy
+from nodeagent.core.plan.removal import removal_of
 from nodeagent.core.plan.safe_parts import with_os_of
 from nodeagent.core.plan.sides import NO_CONFIG, HostView
 from nodeagent.core.plan.static_pods import owned_manifests
@@ -55,10 +59,11 @@ from nodeagent.core.plan.unit_changes import leaving_unit
 from nodeagent.core.plan.unit_entries import Judged
 from nodeagent.core.report.plan_values import with_values
 from nodeagent.core.update.drift import OnDrift, unchanged
+from nodeagent.core.update.lasting import Confirmation
 from nodeagent.core.update.ports.host import MAX_KEPT, Validator
 from nodeagent.core.update.record import OsProgress, Record
 from nodeagent.domains import check_update, warnings
-from nodeagent.errors import InvalidInput, Problem, Refused, Unreconcilable
+from nodeagent.errors import AgentError, InvalidInput, Problem, Refused, Unreconcilable
 from nodeagent.reasons import Reason
 
 # Changes whose values are in the record, which is written at each step.
@@ -98,11 +103,19 @@ class Preflight:
     leaves_os: bool = False
 
     async def prepare(
-        self, desired: Desired, known: Sequence[Desired], *, dirty: bool, first: bool, from_name: str = ""
+        self,
+        desired: Desired,
+        known: Sequence[Desired],
+        *,
+        dirty: bool,
+        first: bool,
+        from_name: str = "",
+        confirmed: Confirmation | None = None,
     ) -> Update:
         """The update to run. ``known`` are the configs whose entries the disk may hold, the current one first;
         ``dirty``: an update ended half-way, so the disk holds a mixture of them. ``from_name`` is the name of the
-        current config, if the host has safe parts of another one beside it.
+        current config, if the host has safe parts of another one beside it. An operator ``confirmed`` what would be
+        refused.
 
         Raises ``InvalidInput``, ``Unreconcilable``, ``Refused``. Touches nothing.
         """
@@ -110,8 +123,11 @@ class Preflight:
         old = basis.config
         # The pure checks come first, because those after them start programs of the host. For the largest config each
         # takes up to half a second, so they run in a thread.
-        await asyncio.to_thread(check_update, old, desired.config, desired.config.name)
-        host = await self._with_other_units(await self.view(old, desired.config), old, desired.config)
+        await asyncio.to_thread(check_update, old, desired.config, desired.config.name, on_host=True)
+        restored = await self._restored(old, desired.config)
+        basis = replace(basis, restored=restored)
+        view = replace(await self.view(old, desired.config), restored=restored)
+        host = await self._with_other_units(view, old, desired.config)
         current = known[0].config if known else NO_CONFIG
         target = await self._target(old, desired.config, current)
         judged = await UnitChecks(self.ports.units).judge(
@@ -129,7 +145,8 @@ class Preflight:
         if plan.reboot and not self.policy_of_updates.may_reboot:
             why = next(", ".join(a.because) for a in plan.actions if a.type == "Reboot")
             raise Refused(f"a reboot is needed for {why}", reason=Reason.REBOOT_NOT_ALLOWED, hint="see reboot.allow")
-        plan = await asyncio.to_thread(with_values, plan, old, desired.config, most=MAX_DESCRIBED)
+        described = partial(with_values, restored=restored, most=MAX_DESCRIBED)
+        plan = await asyncio.to_thread(described, plan, old, desired.config)
         started = self.ports.clock.now()
 
         def planned() -> Update:
@@ -153,9 +170,15 @@ class Preflight:
                     for each in (*warnings(old, desired.config, host), *judged.warnings)
                 ),
             )
-            return Update(record, desired.config, plan, basis=basis, unit_warnings=judged.warnings)
+            current_config = known[0].config if known else None
+            removal = removal_of(current_config, desired.config, confirmed.removes if confirmed else 0)
+            return Update(record, desired.config, plan, basis=basis, unit_warnings=judged.warnings, removal=removal)
 
+        if confirmed is not None and confirmed.digest != desired.source.digest:
+            confirmed = None
         update = await asyncio.to_thread(planned)
+        if confirmed is None or not confirmed.lockout:
+            await check_login(self.ports, old, desired.config, update.writes)
         await check_jump(self.ports, update)
         await self._check_units(update, old, judged)
         await self._check_paths(update)
@@ -187,6 +210,16 @@ class Preflight:
         if problems:
             text = f"the policy does not fit {new.name}"
             raise InvalidInput(text, reason=Reason.POLICY_INVALID, hint=Reason.POLICY_INVALID.hint, problems=problems)
+
+    async def _restored(self, old: MachineConfig, new: MachineConfig) -> dict[str, FileTreeEntry]:
+        """Return what the host gets back at paths that leave the config."""
+        found = {}
+        for path in expand(old).keys() - expand(new).keys() - owned_manifests(old).keys():
+            # A path that cannot be read is judged with those that cannot be written.
+            with suppress(AgentError):
+                if (entry := (await original_of(self.ports, path)).node) is not None:
+                    found[path] = entry
+        return found
 
     async def _check_paths(self, update: Update) -> None:
         """Raise ``Refused`` for what would stop the writing, before lease, drain and revert are spent on it."""

@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec
 
 from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.update.os_deployments import HostDeployments
+from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.units import OWN_UNIT
 from nodeagent.core.coordination.maintenance import add_seconds
@@ -18,6 +19,7 @@ from nodeagent.core.once import Once
 from nodeagent.core.plan.bootloader import BootloaderUpdate
 from nodeagent.core.plan.change import Plan
 from nodeagent.core.plan.deployment import OsTarget, target_from_dict
+from nodeagent.core.plan.removal import Removal
 from nodeagent.core.plan.steps import (
     ActStep,
     Drain,
@@ -159,12 +161,14 @@ class Takeover:
 class Basis:
     """What an update begins from: the config in effect, and how the host differed from its current config, by entry.
 
-    ``wanted`` are the differences that the new config has, too.
+    ``wanted`` are the differences that the new config has, too. ``restored`` is what comes back at paths that leave the
+    config.
     """
 
     config: MachineConfig
     drift: Mapping[str, str] = field(default_factory=dict)
     wanted: frozenset[str] = frozenset()
+    restored: Mapping[str, FileTreeEntry] = field(default_factory=dict, repr=False)
 
 
 @dataclass(slots=True)
@@ -205,6 +209,8 @@ class Update:
     jump_notes: tuple[str, ...] = ()
     # Entries whose units systemd cannot enable, or that exist nowhere.
     unit_warnings: tuple[Problem, ...] = ()
+    # How much of the current config it removes.
+    removal: Removal = field(default_factory=Removal)
 
     def __post_init__(self) -> None:
         self.digest = self.record.to_digest

@@ -53,6 +53,8 @@ _NO_BLOCK: Final = LOST | {
     Reason.POOL_ORDER,
     Reason.DRAIN_CANCELED,
     Reason.CANCELLED,
+    # Nothing of it is applied before an operator confirms it.
+    Reason.REMOVES_MOST,
     Reason.SCHEDULED,
     Reason.ROLLED_BACK,
     Reason.CONFIG_REJECTED,

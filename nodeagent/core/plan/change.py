@@ -140,6 +140,11 @@ class Plan:
     to_name: str
     changes: tuple[PlannedChange, ...]
     actions: tuple[Action, ...]
+    # Entries of the old config.
+    total: int = 0
+
+    def count(self, kind: ChangeKind) -> int:
+        return sum(planned.change.kind is kind for planned in self.changes)
 
     @property
     def drain(self) -> bool:

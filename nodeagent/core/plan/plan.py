@@ -24,17 +24,19 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.plan.change import Action, ActionType, Change, Plan, PlannedChange, PolicySource
+from nodeagent.core.plan.change import Action, ActionType, Change, ChangeKind, Plan, PlannedChange, PolicySource
 from nodeagent.core.plan.diff import diff
 from nodeagent.core.plan.policy import DRAIN, NONE, REBOOT, UNLISTED, Policy, match, only_by_user
-from nodeagent.core.plan.sides import HostView, Sides
+from nodeagent.core.plan.sides import NO_CONFIG, HostView, Sides
 from nodeagent.core.plan.unit_changes import fitting
 from nodeagent.core.plan.unit_origin import unit_of_dropin
 from nodeagent.core.plan.unit_types import order_of
 from nodeagent.errors import Problem, Refused
 from nodeagent.reasons import Reason
 
+SAME: Final = "the host's own version is the same"
 UNIT_ACTIONS: Final = (ActionType.RELOAD, ActionType.RESTART)
 NO_HOST: Final = HostView()
 NO_UNITS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -71,7 +73,8 @@ def make_plan(
     # ``diff`` has an order of its own, so equal updates have equal plans.
     planned = tuple(_planned(change, sides, policy, idle) for change in diff(old, new))
     name = old.name if from_name is None else from_name
-    return Plan(name, new.name, planned, combine([(p.change.id, p.actions) for p in planned]))
+    actions = combine([(p.change.id, p.actions) for p in planned])
+    return Plan(name, new.name, planned, actions, len(diff(NO_CONFIG, old)))
 
 
 def _planned(change: Change, sides: Sides, policy: Policy, idle: Mapping[str, str]) -> PlannedChange:
@@ -79,17 +82,34 @@ def _planned(change: Change, sides: Sides, policy: Policy, idle: Mapping[str, st
     if (unit := change.key if change.domain == "unit" else unit_of_dropin(change.key)) in idle:
         source = found.entry.source if found is not None else PolicySource.DEFAULT
         return PlannedChange(change, source, (NONE,), idle[unit])
+    if found is None and _is_restored_unchanged(change, sides):
+        return PlannedChange(change, PolicySource.NONE, (NONE,), SAME)
     if found is None:
         # A file of the host may name the directory of this one, which no built-in path covers.
         for rule in policy.unlisted if change.domain == "file" else ():
             if (verdict := rule(change, sides)).actions != UNLISTED:
                 return PlannedChange(change, PolicySource.DEFAULT, verdict.actions, verdict.why, keys=verdict.keys)
         return PlannedChange(change, PolicySource.NONE, UNLISTED)
+    if _is_restored_unchanged(change, sides):
+        return PlannedChange(change, found.entry.source, (NONE,), SAME)
     verdict = found.entry.decide(change, sides)
     actions = fitting(change, widen(verdict.actions), sides)
     # The history counts reboots that an entry of the user has avoided.
     avoids = REBOOT not in actions and only_by_user(policy, change)
     return PlannedChange(change, found.entry.source, actions, verdict.why, avoids, verdict.keys)
+
+
+def _is_restored_unchanged(change: Change, sides: Sides) -> bool:
+    """Return whether a file that leaves the config is left as it is: the host's own version is the same."""
+    was, now = sides.old.files.get(change.key), sides.host.restored.get(change.key)
+    if change.domain != "file" or change.kind is not ChangeKind.REMOVED or was is None:
+        return False
+    return isinstance(now, RegularFile) and (now.content, now.mode, now.user, now.group) == (
+        was.content,
+        was.mode,
+        was.user,
+        was.group,
+    )
 
 
 def widen(actions: tuple[Action, ...]) -> tuple[Action, ...]:

@@ -26,6 +26,8 @@ from nodeagent.core.plan.change import (
 )
 from nodeagent.core.plan.plan import disruption
 
+# The words of a plan for a reader.
+COUNTED: Final = {ChangeKind.ADDED: "added", ChangeKind.MODIFIED: "changed", ChangeKind.REMOVED: "removed"}
 PLAN_SCHEMA: Final = "nodeagent/plan/v1"
 
 
@@ -52,6 +54,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
         # For readers. The agent itself computes both from the actions again.
         "drain": plan.drain,
         "disruption": disruption(plan),
+        "counts": {**{COUNTED[kind]: plan.count(kind) for kind in ChangeKind}, "total": plan.total},
     }
 
 
@@ -88,11 +91,16 @@ class _Planned(Struct):
     details: tuple[Detail, ...] = ()
 
 
+class _Counts(Struct):
+    total: int = 0
+
+
 class _Stored(Struct):
     changes: tuple[_Planned, ...]
     actions: tuple[Action, ...]
     from_name: str = msgspec.field(name="from")
     to_name: str = msgspec.field(name="to")
+    counts: _Counts = msgspec.field(default_factory=_Counts)
 
 
 def plan_from_dict(data: Mapping[str, Any]) -> Plan:
@@ -113,7 +121,7 @@ def plan_from_dict(data: Mapping[str, Any]) -> Plan:
         )
         _check(*each.actions, *(action for key in each.keys for action in key.actions))
     _check(*found.actions)
-    return Plan(found.from_name, found.to_name, tuple(changes), found.actions)
+    return Plan(found.from_name, found.to_name, tuple(changes), found.actions, found.counts.total)
 
 
 WITH_PATHS: Final = (ActionType.CLEAR_STATE, ActionType.RESTART_STATIC_POD)

@@ -39,8 +39,11 @@ _HASH: Final = re.compile("|".join(_METHODS))
 _LOCKED: Final = re.compile(r"!{0,2}\*?")
 
 
-def check_reconcilable(old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
-    """Return the problems that prevent a change from ``old`` to ``new``, sorted by path."""
+def check_reconcilable(old: MachineConfig, new: MachineConfig, *, login: bool = True) -> tuple[Problem, ...]:
+    """Return the problems that prevent a change from ``old`` to ``new``, sorted by path.
+
+    Without ``login``, the caller checks on the host whether ``core`` can log in.
+    """
     problems = [
         Problem(f"spec.config.{section}", f"{_verb(old, new, section)}: {unsupported.why(section)}")
         for section in old.unapplied.keys() | new.unapplied.keys()
@@ -51,10 +54,16 @@ def check_reconcilable(old: MachineConfig, new: MachineConfig) -> tuple[Problem,
         problems.append(Problem("spec.fips", f"changes from {was}: FIPS mode cannot change on an installed host"))
     # An unchanged user is as the host has it already, so it must not keep other changes away.
     core = new.users.get(CORE_USER)
-    if core is not None and core != old.users.get(CORE_USER) and not _has_access(core):
+    if login and core is not None and core != old.users.get(CORE_USER) and not _has_access(core):
         message = f"{CORE_USER} must have at least one SSH key or a password hash, or it is locked out"
         problems.append(Problem(PATH, message))
     return tuple(sorted(problems))
+
+
+def loses_login(old: MachineConfig, new: MachineConfig) -> bool:
+    """Return whether ``new`` lacks the last key and password of ``old``. The host may have keys of its own."""
+    was, now = old.users.get(CORE_USER), new.users.get(CORE_USER)
+    return was is not None and now is None and _has_access(was)
 
 
 def remedy(problems: Iterable[Problem]) -> str:

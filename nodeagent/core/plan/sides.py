@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from nodeagent.core.config.file_tree import DEV_NULL, RegularFile, expand
+from nodeagent.core.config.file_tree import DEV_NULL, FileTreeEntry, RegularFile, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 
 NO_CONFIG = MachineConfig("")
@@ -18,10 +18,13 @@ class HostView:
     """Files of the host that programs read: path to content. Empty for a plan without a host.
 
     ``other_unit_files`` are units whose file leaves with the config, and of which the host has another file.
+    ``restored`` has what comes back at paths that leave the config: the version from before they were managed, or that
+    of the OS.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     other_unit_files: frozenset[str] = frozenset()
+    restored: Mapping[str, FileTreeEntry] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,9 @@ class Sides:
 
     @cached_property
     def after(self) -> Mapping[str, bytes]:
-        """Path to content after the update. A path that leaves the config counts as removed."""
-        # A file that leaves the config is removed, or replaced by that of the OS, which is not known here.
+        """Path to content after the update. A path that leaves the config is removed, or restored."""
         kept = {path: content for path, content in self.host.files.items() if path not in self._managed_before}
-        return {**kept, **_contents(self.new)}
+        return {**kept, **_texts(self.host.restored), **_contents(self.new)}
 
     @cached_property
     def _managed_before(self) -> Mapping[str, bytes]:
@@ -56,8 +58,12 @@ class Sides:
 
 
 def _contents(config: MachineConfig) -> dict[str, bytes]:
+    return _texts(expand(config))
+
+
+def _texts(tree: Mapping[str, FileTreeEntry]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
-    for path, entry in expand(config).items():
+    for path, entry in tree.items():
         if isinstance(entry, RegularFile):
             found[path] = entry.content
         elif entry.target == DEV_NULL:

@@ -15,7 +15,7 @@ from typing import Final
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.change import Change, Plan
-from nodeagent.core.report.plan_values import Disk, binary
+from nodeagent.core.report.plan_values import NO_DISK, Disk, binary
 from nodeagent.core.report.redact import redact
 
 # Bytes and lines of one side; larger files have no diff.
@@ -29,14 +29,20 @@ MAX_TOTAL: Final = 1024 * 1024
 NOTHING: Final = "/dev/null"
 
 
-def diffs(plan: Plan, old: MachineConfig, new: MachineConfig, disk: Disk | None = None) -> dict[str, str]:
-    """Return the diffs by the ids of the changes; changes without a text to compare are left out."""
+def diffs(
+    plan: Plan, old: MachineConfig, new: MachineConfig, disk: Disk | None = None, restored: Disk = NO_DISK
+) -> dict[str, str]:
+    """Return the diffs by the ids of the changes; changes without a text to compare are left out.
+
+    ``restored`` as for ``with_values``.
+    """
     found: dict[str, str] = {}
     total = 0
     for change in (planned.change for planned in plan.changes):
         before, after = _part(old, change), _part(new, change)
         # The old side is what the host has: where it differs from the old config, that is what the update replaces.
         before = {**before, **{path: disk[path] for path in {*before, *after} if disk and path in disk}}
+        after = {**{path: restored[path] for path in before if path in restored}, **after}
         if total >= MAX_TOTAL and (before or after):
             found[change.id] = "the diff is not shown: those before it are too long\n"
             continue

@@ -22,6 +22,8 @@ from nodeagent.core.validate import ssh_key
 # Entries of the host at paths where it differs from the old config, or that the old config does not manage.
 Disk = Mapping[str, FileTreeEntry]
 
+NO_DISK: Final[Disk] = {}
+
 # Details of one change: a user can have many keys, a config many kernel arguments.
 MAX_DETAILS: Final = 50
 # Bytes of a file that decide whether it is text, as in git.
@@ -35,14 +37,18 @@ def with_values(
     old: MachineConfig,
     new: MachineConfig,
     disk: Disk | None = None,
+    restored: Disk = NO_DISK,
     *,
     private: bool = False,
     most: int | None = None,
 ) -> Plan:
-    """Return ``plan`` with the details of its changes, or of the first ``most``. Takes linear time."""
+    """Return ``plan`` with the details of its changes, or of the first ``most``. Takes linear time.
+
+    ``restored`` has the entries of the host that come back at paths which leave the config.
+    """
     known = disk or {}
     described = tuple(
-        replace(planned, details=_limited([*_details(planned.change, old, new, known, private=private)]))
+        replace(planned, details=_limited([*_details(planned.change, old, new, known, restored, private=private)]))
         for planned in plan.changes[:most]
     )
     return replace(plan, changes=(*described, *plan.changes[len(described) :]))
@@ -58,16 +64,24 @@ def _limited(details: Sequence[Detail]) -> tuple[Detail, ...]:
     return (*details[:MAX_DETAILS], Detail("more", after=f"{len(details) - MAX_DETAILS} more"))
 
 
-def _details(change: Change, old: MachineConfig, new: MachineConfig, disk: Disk, *, private: bool) -> Iterator[Detail]:
+def _details(
+    change: Change, old: MachineConfig, new: MachineConfig, disk: Disk, restored: Disk, *, private: bool
+) -> Iterator[Detail]:
     match change.domain:
         case "file":
-            yield from _file(_on_host(old.files, change.key, disk), new.files.get(change.key), private=private)
+            now = restored.get(change.key) if change.key not in new.files else _on_host(new.files, change.key, NO_DISK)
+            if isinstance(now, SymbolicLink):
+                yield Detail("type", "file", f"link to {now.target}")
+            else:
+                yield from _file(_on_host(old.files, change.key, disk), now, private=private)
             if change.key not in old.files and change.key in disk:
                 yield Detail("replaces", after="a file of the host")
+            if change.key not in new.files and change.key in restored:
+                yield Detail("restores", after="the host's own version")
         case "unit":
-            yield from _unit(old.units.get(change.key), new.units.get(change.key), change.key, disk)
+            yield from _unit(old.units.get(change.key), new.units.get(change.key), change.key, disk, restored)
         case "sshkey":
-            yield from _ssh_keys(old, new, disk)
+            yield from _ssh_keys(old, new, disk, restored)
         case "password":
             yield Detail("password", after=_password(old, new))
         case "kernelArguments":
@@ -97,8 +111,7 @@ def _on_host(files: Mapping[str, FileEntry], path: str, disk: Disk) -> RegularFi
     return RegularFile(entry.content, entry.mode, entry.user, entry.group)
 
 
-def _file(was: FileTreeEntry | None, entry: FileEntry | None, *, private: bool) -> Iterator[Detail]:
-    now = None if entry is None else RegularFile(entry.content, entry.mode, entry.user, entry.group)
+def _file(was: FileTreeEntry | None, now: RegularFile | None, *, private: bool) -> Iterator[Detail]:
     # A file takes the place of the link. Nothing is written through it.
     if isinstance(was, SymbolicLink):
         yield Detail("type", f"link to {was.target}", "file")
@@ -144,7 +157,7 @@ def _content(what: str, was: bytes | None, now: bytes | None, *, counted: bool =
     return Detail(what, added=added, removed=removed)
 
 
-def _unit(was: UnitEntry | None, now: UnitEntry | None, name: str, disk: Disk) -> Iterator[Detail]:
+def _unit(was: UnitEntry | None, now: UnitEntry | None, name: str, disk: Disk, restored: Disk) -> Iterator[Detail]:
     states = ["" if unit is None else _state(unit) for unit in (was, now)]
     if states[0] != states[1]:
         yield Detail("state", states[0], states[1])
@@ -152,17 +165,26 @@ def _unit(was: UnitEntry | None, now: UnitEntry | None, name: str, disk: Disk) -
     path = unit_path(name)
     if isinstance(there := disk.get(path), RegularFile):
         texts[0] = there.content
+    back = restored.get(path)
+    if texts[1] is None and isinstance(back, RegularFile):
+        texts[1] = back.content
     if texts[0] != texts[1]:
         yield _content("content", texts[0], texts[1])
     before, after = (unit.dropins if unit else {} for unit in (was, now))
     for dropin in sorted({*before, *after}):
         there = disk.get(dropin_path(name, dropin))
         first = there.content if isinstance(there, RegularFile) else _text(before.get(dropin))
-        if first != (second := _text(after.get(dropin))):
+        own = restored.get(dropin_path(name, dropin))
+        second = own.content if isinstance(own, RegularFile) else _text(after.get(dropin))
+        if first != second:
             yield _content(f"drop-in {dropin}", first, second)
     paths = [path] if was is None else []
     if any(each in disk for each in (*paths, *(dropin_path(name, dropin) for dropin in after if dropin not in before))):
         yield Detail("replaces", after="a file of the host")
+    if path in restored or any(dropin_path(name, dropin) in restored for dropin in before):
+        yield Detail("restores", after="the host's own version")
+    elif was is not None and was.contents is not None and now is None and not was.mask:
+        yield Detail("removed", after="its file is removed, and it is stopped unless the host reboots")
 
 
 def _text(text: str | None) -> bytes | None:
@@ -175,7 +197,7 @@ def _state(unit: UnitEntry) -> str:
     return {None: "as the preset says", True: "enabled", False: "disabled"}[unit.enabled]
 
 
-def _ssh_keys(old: MachineConfig, new: MachineConfig, disk: Disk) -> Iterator[Detail]:
+def _ssh_keys(old: MachineConfig, new: MachineConfig, disk: Disk, restored: Disk) -> Iterator[Detail]:
     sides = []
     path = ssh_keys_path(CORE_USER)
     for config in (old, new):
@@ -185,6 +207,9 @@ def _ssh_keys(old: MachineConfig, new: MachineConfig, disk: Disk) -> Iterator[De
         sides.append(entry.content if isinstance(entry, RegularFile) else b"")
     if isinstance(there := disk.get(path), RegularFile):
         sides[0] = there.content
+    if isinstance(back := restored.get(path), RegularFile):
+        sides[1] = back.content
+        yield Detail("restores", after="the host's own keys")
     lines = [[line for line in side.decode(errors="replace").splitlines() if line.strip()] for side in sides]
     names = [[ssh_key.fingerprint(line) or "a line without a key" for line in side] for side in lines]
     found = [*_listed("key", names[0], names[1])]

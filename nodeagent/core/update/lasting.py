@@ -47,6 +47,16 @@ class Budget:
         return replace(self, spent=(*self.spent, self.seen)[-REBOOTS:])
 
 
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """What an operator confirmed for the config with this digest: the number of entries that it removes, and that no
+    user can log in with it."""
+
+    digest: str
+    removes: int = 0
+    lockout: bool = False
+
+
 # Rejections that are kept, the newest last. A tool that alternates between more bad configs is stopped by the budget of
 # fallback reboots.
 LIMIT = 16

@@ -12,7 +12,7 @@ from typing import Any
 
 from nodeagent.core.boot import RebootKind, kernel_boot
 from nodeagent.core.coordination.windows import Hold
-from nodeagent.core.update.lasting import Budget, Partial, Rejection, added, matching, without
+from nodeagent.core.update.lasting import Budget, Confirmation, Partial, Rejection, added, matching, without
 from nodeagent.core.update.legs import (
     INTERRUPTED,
     Abort,
@@ -120,6 +120,8 @@ class Lasting:
     partial: Partial | None = None
     # A delay that an operator requested for one config.
     hold: Hold | None = None
+    # What an operator confirmed for one config.
+    confirmed: Confirmation | None = None
 
     def without(self, digest: str, meaning: str) -> Lasting:
         """Forget the rejection of a config that is applied now: it has failed only when it fails again."""
@@ -282,10 +284,12 @@ def _ended(record: Record, phase: Phase) -> Record:
 
 
 def _without_hold(record: Record) -> Lasting:
-    """Return what lasts after a good end: a delay of this update is over."""
-    hold = record.lasting.hold
-    return (
-        replace(record.lasting, hold=None) if hold is not None and hold.digest == record.to_digest else record.lasting
+    """Return what lasts after a good end: a delay of this update, and what was confirmed for it, is over."""
+    hold, confirmed = record.lasting.hold, record.lasting.confirmed
+    return replace(
+        record.lasting,
+        hold=None if hold is not None and hold.digest == record.to_digest else hold,
+        confirmed=None if confirmed is not None and confirmed.digest == record.to_digest else confirmed,
     )
 
 

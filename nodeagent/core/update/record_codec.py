@@ -15,7 +15,7 @@ import msgspec
 
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.coordination.windows import Hold
-from nodeagent.core.update.lasting import Budget, Partial, Rejection
+from nodeagent.core.update.lasting import Budget, Confirmation, Partial, Rejection
 from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Rest, Revert, Unreleased, Written
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import FailedUnit, Lasting, OsProgress, Record, UnitsBefore
@@ -105,6 +105,7 @@ class _Stored(msgspec.Struct, frozen=True):
     avoided: str = ""
     avoided_meaning: str = ""
     hold: Hold | None = None
+    confirmed: Confirmation | None = None
     budget: Budget = msgspec.field(default_factory=Budget)
     safe_for: str = ""
     next_partial: Partial | None = None

@@ -484,6 +484,7 @@ def test_contract_object() -> None:
         "actions": [{"type": "Reload", "unit": "crio.service", "because": [f"file:{POLICY_JSON}"]}],
         "drain": False,
         "disruption": "reload",
+        "counts": {"added": 0, "changed": 1, "removed": 0, "total": 1},
     }
 
 

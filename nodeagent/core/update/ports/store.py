@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.windows import Hold
+from nodeagent.core.update.lasting import Confirmation
 from nodeagent.core.update.record import Record
 
 
@@ -32,6 +33,15 @@ class ApplyRequest:
     window: str = ""
     no_reboot: bool = False
     boot_staged: bool = False
+    # See ``Confirmation``.
+    removes: int = 0
+    lockout: bool = False
+
+    @property
+    def confirmed(self) -> Confirmation | None:
+        if not (self.removes or self.lockout):
+            return None
+        return Confirmation(self.digest, self.removes, self.lockout)
 
     def held(self, hold: Hold | None) -> ApplyRequest:
         """Return the request with the delay of ``hold``."""

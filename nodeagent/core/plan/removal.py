@@ -1,0 +1,36 @@
+"""How much of a config the next one removes. A much smaller config is most often a mistake: a fragment that was meant
+to be merged, an empty list, the wrong file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.plan.change import ChangeKind
+from nodeagent.core.plan.diff import diff
+from nodeagent.core.plan.sides import NO_CONFIG
+
+# A config with fewer entries may lose any number of them.
+FEWEST: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """``removed`` of the ``total`` entries of a config, and those that an operator confirmed."""
+
+    removed: int = 0
+    total: int = 0
+    confirmed: int = 0
+
+    @property
+    def needs_confirmation(self) -> bool:
+        return self.total >= FEWEST and self.removed * 2 > self.total and self.removed != self.confirmed
+
+
+def removal_of(current: MachineConfig | None, new: MachineConfig, confirmed: int = 0) -> Removal:
+    """Compare two configs, whatever the host has of them."""
+    if current is None:
+        return Removal()
+    removed = sum(change.kind is ChangeKind.REMOVED for change in diff(current, new))
+    return Removal(removed, len(diff(NO_CONFIG, current)), confirmed)
