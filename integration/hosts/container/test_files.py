@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.container import events
 from integration.hosts.container.configs import (
@@ -88,6 +90,7 @@ def test_several_files_that_ask_for_a_unit_get_it_once(node: Host) -> None:
     assert node.reboots == 0
 
 
+@pytest.mark.finding("user-U3", "No config takes away the last way to log in as core, from whatever source.")
 def test_an_ssh_key_disrupts_nothing(node: Host) -> None:
     before = node.events()
     agent.apply(node, machine_config("keys", keys=[SSH_KEY]))
@@ -102,7 +105,9 @@ def test_an_ssh_key_disrupts_nothing(node: Host) -> None:
     assert (node.events(), node.reboots) == (before, 0)
     assert agent.history(node)[0]["disruption"] == "none"
 
-    agent.apply(node, machine_config("no-keys"))
+    refused = agent.apply_command(node, machine_config("no-keys"), check=False)
+    assert (refused.returncode, "Lockout" in refused.stderr) == (3, True), refused
+    agent.apply_command(node, machine_config("no-keys"), "--allow-lockout")
     wait_done(node, "no-keys")
     assert not node.exists(keys)
     assert node.events() == before
@@ -141,6 +146,6 @@ def test_what_leaves_the_config_is_as_it_was_before(make_node: HostMaker) -> Non
 def test_a_config_that_is_put_in_place_by_hand_is_seen(node: Host) -> None:
     agent.write_desired(node, machine_config("first", keys=[SSH_KEY]))
     wait_done(node, "first")
-    agent.write_desired(node, machine_config("second"))
+    agent.write_desired(node, machine_config("second", keys=[SSH_KEY, SSH_KEY.replace("GKBG", "GKBH")]))
     wait_done(node, "second")
     assert outcomes(node) == [("first", "done"), ("second", "done")]

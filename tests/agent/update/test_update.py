@@ -22,6 +22,7 @@ from nodeagent.core.update.events import (
 )
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.coordination import Holder
+from nodeagent.core.update.ports.store import ApplyRequest
 from nodeagent.core.update.ports.system import Inhibitor
 from nodeagent.core.update.record import Record
 from nodeagent.errors import ServiceUnavailable, Terminal
@@ -383,8 +384,12 @@ async def test_a_user_that_leaves_is_locked_and_keeps_no_keys() -> None:
     await it.settle()
     assert it.world.passwords["core"] == sha512("hash")
     assert it.actions() == []
-    it.want(config("c"))
-    await it.settle()
+    # Only an operator takes away the last way to log in.
+    it.wanted = it.add(config("c"))
+    loop = it.build()
+    async with loop.recorded(ApplyRequest(it.wanted, lockout=True)):
+        pass
+    await it.turn_and_settle(loop)
     assert it.world.passwords["core"] == "!" + sha512("hash")
     assert not it.world.disk
 
