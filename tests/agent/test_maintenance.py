@@ -29,6 +29,7 @@ from tests.world import (
     FakePower,
     FakeReporter,
     FakeStore,
+    FakeUnitFiles,
     FakeUnits,
     FakeUsers,
     Fault,
@@ -183,6 +184,7 @@ class Scene:
             self.node if cluster else None,
             clock,
             FakeReporter(world),
+            FakeUnitFiles(world),
         )
 
         def freed() -> None:
