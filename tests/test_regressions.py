@@ -42,7 +42,10 @@ SECOND = (
     *(f"ostree-N{number}" for number in range(1, 8)),
     *(f"fleet-F{number}" for number in range(1, 11)),
     *(f"mission-{number}" for number in range(1, 8)),
-    *(f"mission-{mutant}" for mutant in "O1 X2 A2 K3 DI1 W4 W1 V2 X3 X4 P5 F2 F3 F4 K5".split()),
+    *(
+        f"mission-{mutant}"
+        for mutant in ["O1", "X2", "A2", "K3", "DI1", "W4", "W1", "V2", "X3", "X4", "P5", "F2", "F3", "F4", "K5"]
+    ),
 )
 """Rows of the second testing from outside; what only held has none."""
 

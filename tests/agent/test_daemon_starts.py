@@ -23,6 +23,7 @@ from nodeagent.agent.report.dbus import MANAGER, NAME, PATH
 from nodeagent.agent.update.preflight import Desired
 from nodeagent.cli._client import Client
 from nodeagent.cli.status import view
+from nodeagent.core.config import paths
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.update.legs import Apply
@@ -51,6 +52,7 @@ def host(tmp_path: Path, private_bus: PrivateBus, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", private_bus.address)
     assert boot.identify.__kwdefaults__ is not None
     monkeypatch.setitem(boot.identify.__kwdefaults__, "pause", 0)  # No systemd answers here.
+    monkeypatch.delitem(paths._TREES, "/tmp")  # Managed files of these tests are there.
     return WholeDaemon(tmp_path, private_bus.address)
 
 

@@ -43,7 +43,8 @@ from nodeagent.core.plan.unit_types import UnitStep, type_of
 from nodeagent.core.update.events import StepDone, StepFailed, StepSkipped, StepStarted, Warned
 from nodeagent.core.update.legs import Revert
 from nodeagent.core.update.record import Record
-from nodeagent.core.update.unit_verdict import DOWN, must_run, restarting
+from nodeagent.core.update.unit_states import DOWN
+from nodeagent.core.update.unit_verdict import must_run, restarting
 from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
 from nodeagent.reasons import Reason
 

@@ -26,7 +26,7 @@ from nodeagent.core.plan.unit_relations import (
 )
 from nodeagent.core.plan.unit_types import UnitStep, type_of
 from nodeagent.core.update.events import Warned
-from nodeagent.core.update.unit_verdict import DOWN, UP
+from nodeagent.core.update.unit_states import DOWN, UP
 from nodeagent.errors import AgentError, ServiceUnavailable
 
 # What the links of a unit file say for a unit that a boot starts.

@@ -20,7 +20,8 @@ from nodeagent.core.enumerated import enumerated
 from nodeagent.core.plan.steps import ReloadUnit, RestartUnit, step_id
 from nodeagent.core.update.events import Warned
 from nodeagent.core.update.ports.host import UnitState
-from nodeagent.core.update.unit_verdict import GOOD, UP, Health, JudgedUnit, UnitVerdict, judge, restarting
+from nodeagent.core.update.unit_states import UP
+from nodeagent.core.update.unit_verdict import GOOD, Health, JudgedUnit, UnitVerdict, judge, restarting
 from nodeagent.reasons import Reason
 
 # Seconds between two checks of units that settle; only for the settle time of one update.

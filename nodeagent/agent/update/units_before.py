@@ -16,7 +16,8 @@ from nodeagent.core.plan.change import ActionType, ChangeKind
 from nodeagent.core.plan.steps import RemovePath, RestartStaticPod, RestoreUnit, step_unit
 from nodeagent.core.plan.unit_changes import changed_unit, masked_unit
 from nodeagent.core.update.record import UnitsBefore
-from nodeagent.core.update.unit_verdict import DOWN, UP, state_before
+from nodeagent.core.update.unit_states import DOWN, UP
+from nodeagent.core.update.unit_verdict import state_before
 from nodeagent.errors import AgentError
 
 # Directories of unit files besides that of the admin: systemd.unit(5).

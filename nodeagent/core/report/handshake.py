@@ -44,7 +44,14 @@ MAX_REASON: Final = 1000
 
 # Reasons of a refused update to a valid config that no running host can apply.
 UNRECONCILABLE: Final = frozenset(
-    {Reason.UNRECONCILABLE, Reason.NO_DEPLOYMENTS, Reason.BOOTC_HOST, Reason.IMAGE_LAYERED, Reason.STATIC_POD_OWNED}
+    {
+        Reason.UNRECONCILABLE,
+        Reason.NO_DEPLOYMENTS,
+        Reason.BOOTC_HOST,
+        Reason.IMAGE_LAYERED,
+        Reason.STATIC_POD_OWNED,
+        Reason.LOCKOUT,
+    }
 )
 
 # The name of an object: RFC 1123, as a path of the API has it.

@@ -20,7 +20,7 @@ from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Res
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import FailedUnit, Lasting, OsProgress, Record, UnitsBefore
 from nodeagent.core.update.trail import trail_from_dict, trail_to_dict
-from nodeagent.core.update.unit_verdict import UP
+from nodeagent.core.update.unit_states import UP
 
 RECORD_VERSION = 1
 

@@ -13,9 +13,8 @@ from typing import Final
 
 from nodeagent.core.enumerated import enumerated
 from nodeagent.core.update.ports.host import UnitState
+from nodeagent.core.update.unit_states import DOWN, UP
 
-UP: Final = frozenset({"active", "reloading", "refreshing"})
-DOWN: Final = frozenset({"inactive", "failed"})
 # The state before the update of a oneshot that has ended with success, or was not started yet.
 FINISHED: Final = "finished"
 

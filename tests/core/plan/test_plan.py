@@ -185,7 +185,7 @@ TABLE: dict[str, tuple[dict[str, Any], Policy, list[str]]] = {
     ),
     "unit names are exact": (
         {"units": ["foo@1.service"]},
-        user_policy(units={"foo@.service": (NONE,), "foo": (NONE,)}),
+        user_policy(units={"foo@2.service": (NONE,), "foo.service": (NONE,), "foo": (NONE,)}),
         BOTH,
     ),
     "a file entry is not about units": (

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.core.update.ports.host import UnitState
-from nodeagent.core.update.unit_verdict import DOWN, FINISHED, UP, Health, JudgedUnit, judge, must_run, state_before
+from nodeagent.core.update.unit_states import DOWN, UP
+from nodeagent.core.update.unit_verdict import FINISHED, Health, JudgedUnit, judge, must_run, state_before
 
 RUNNING = UnitState("a.service", "loaded", "active", "running", "simple", "success", "1", 0, "enabled")
 DOWN_NOW = replace(RUNNING, active="inactive", sub="dead")
