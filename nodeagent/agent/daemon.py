@@ -7,9 +7,7 @@ import hashlib
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import asdict
 from functools import partial
-from typing import Any
 
 from nodeagent import __version__, log
 from nodeagent.agent import tidying
@@ -37,7 +35,6 @@ from nodeagent.agent.update.outcomes import bug
 from nodeagent.agent.update.preflight import Desired, Preflight, read_source
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.parse import parse, parse_stored
-from nodeagent.core.config.text import plain_json
 from nodeagent.core.plan.policy import drop_in_directory, is_drop_in
 from nodeagent.core.plan.steps import ActStep, ReloadUnit, describe
 from nodeagent.core.update.events import DaemonStarted, DaemonStopped
@@ -59,9 +56,6 @@ from nodeagent.reasons import Reason
 from nodeagent.settings.schema import Settings
 
 NAMES_TOPIC = "drop-ins"
-
-# Seconds within which the system bus accepts a connection of a plan without the daemon.
-PATIENCE = 10.0
 
 
 async def parse_desired(text: bytes) -> Desired:
@@ -374,22 +368,6 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
         # The loop has ended by now, so nothing overwrites the mark of an orderly shutdown.
         await daemon.loop.stopping()
         report.emit(DaemonStopped())
-
-
-async def plan_offline(text: str, *, diff: bool, read: Callable[[], FoundSettings] = read_settings) -> dict[str, Any]:
-    """Plan an update of this host while the daemon is down: the same pre-flight, on a copy of its store.
-
-    Returns the answer of ``Plan``, with ``problems``: what the daemon would show in its status. Needs root.
-    Raises ``AgentError``. Writes nothing and starts nothing but services of the bus.
-    """
-    async with Bus(connect_for=0.0, patience=PATIENCE) as bus, AsyncExitStack() as stack:
-        found = await asyncio.to_thread(read)
-        daemon = Daemon(await open_adapters(found, bus, stack, only_plan=True), read)
-        # ``Api.plan`` refuses a plan during an update, and reads the phase of the record from this status.
-        await first_status(daemon.ports, daemon.report, clustered=False)
-        answer = plain_json.loads(await daemon.api.plan(text, diff=diff, private=True))
-        problems = [asdict(problem) for problem in daemon.report.status.problems]
-        return {**answer, "daemon": "stopped", **({"problems": problems} if problems else {})}
 
 
 def main() -> int:

@@ -139,7 +139,7 @@ def plan(why: Unreachable, text: str, *, diff: bool) -> dict[str, Any]:
         raise Unreachable(message, reason=why.reason, hint=hint)
     import asyncio
 
-    from nodeagent.agent.daemon import plan_offline
+    from nodeagent.agent.offline import plan_offline
 
     try:
         return asyncio.run(plan_offline(text, diff=diff))

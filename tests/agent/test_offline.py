@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.agent.daemon import plan_offline
+from nodeagent.agent.offline import plan_offline
 from nodeagent.core.update.legs import Apply
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import InvalidInput, Refused

@@ -25,16 +25,16 @@ from nodeagent.host.dbus.errors import BusUnreachable
 from nodeagent.host.rpmostree.changes import compare
 from nodeagent.host.rpmostree.client import SERVICE, BusyWait, Local, Session, SysrootState, start_transaction
 from nodeagent.host.rpmostree.credentials import Credentials
-from nodeagent.host.rpmostree.deployments import BootEntries, has_superusers
+from nodeagent.host.rpmostree.deployments import BootEntries
 from nodeagent.host.rpmostree.extensions import ExtensionsRepository
 from nodeagent.host.rpmostree.failures import SAME_REFS, absent_package, failure, incomplete, one_line, unknown_packages
 from nodeagent.host.rpmostree.finalization import Finalization
 from nodeagent.host.rpmostree.guards import Guards, Services, native_bootc
-from nodeagent.host.rpmostree.request import CLEANUP, ROLLBACK, Request, next_request, redeploy_command
+from nodeagent.host.rpmostree.redeployment import Redeployment
+from nodeagent.host.rpmostree.request import CLEANUP, ROLLBACK, Request, next_request
 from nodeagent.host.rpmostree.soft_reboot import SoftReboot
 from nodeagent.host.rpmostree.staging import OwnDeployments, Ownership, StagedState
 from nodeagent.host.rpmostree.transaction import End, Timing, TransactionResult, follow
-from nodeagent.host.systemd_jobs import run_unit
 from nodeagent.reasons import Reason
 
 # Bytes that must be free in /sysroot before staging. A new RHCOS image with shared layers adds about this much.
@@ -82,6 +82,7 @@ class RpmOstree:
         self._guards = Guards(services, root, min_free)
         self._soft_reboot = SoftReboot(self._staged, make_bus, root, self._timing)
         self._finalization = Finalization(services, self._staged, make_bus, root, self._timing)
+        self._redeployment = Redeployment(make_bus, root, self._timing)
 
     async def sweep(self) -> None:
         """Remove leftovers. One that cannot be removed fails again, with its reason, when credentials are provided."""
@@ -160,8 +161,8 @@ class RpmOstree:
         state.refuse_staged()
         # The order may be swapped already, by an attempt before a restart.
         chosen = state.previous if state.first.booted else state.first
-        if chosen is not None and await self._asks_password(state, chosen):
-            return await self._redeploy(chosen)
+        if chosen is not None and await self._redeployment.needed(state, chosen):
+            return await self._redeployment.deploy(chosen, self._state)
         done = await self._until(ROLLBACK, SysrootState.rolled_back)
         if done.first.booted:
             raise Terminal("cannot roll back: the same deployment would boot again", reason=Reason.NO_ROLLBACK)
@@ -209,31 +210,6 @@ class RpmOstree:
 
     async def finalize_failure(self) -> str:
         return await self._finalization.failure()
-
-    # -- rollback without a prompt --------------------------------------------------------------------------------
-
-    async def _asks_password(self, state: SysrootState, deployment: Deployment) -> bool:
-        entry = state.entries.get(deployment.id)
-        return entry is not None and entry.restricted and await asyncio.to_thread(has_superusers, self._root)
-
-    async def _redeploy(self, old: Deployment) -> str:
-        """Deploy the tree of ``old`` again, with its origin and kernel arguments, and return the new id.
-
-        The boot menu entry of a new deployment has no list of users. Raises ``Terminal`` (``RollbackAsksPassword``).
-        """
-        why = ""
-        try:
-            async with self._make_bus() as bus:
-                await run_unit(bus, redeploy_command(old), "Deploy the old tree for nodeagent", self._timing.redeploy)
-        except AgentError as error:
-            why = f": {error.message}"
-        state = await self._state()
-        first = state.first
-        # A redeploy that reports success may still have made another deployment, so the result is checked.
-        if first.checksum != old.checksum or first.booted or await self._asks_password(state, first):
-            message = f"GRUB asks for a password before it boots {old.id}, and it cannot be deployed again{why}"
-            raise Terminal(message, reason=Reason.ROLLBACK_ASKS_PASSWORD)
-        return first.id
 
     # -- parts ----------------------------------------------------------------------------------------------------
 

@@ -138,15 +138,3 @@ def _kernel_arguments(existing: Sequence[str], wanted: Sequence[str]) -> Request
 
 def _name(image: OsImage | None) -> str:
     return content_id(image) if image else "packages"
-
-
-def redeploy_command(old: Deployment) -> tuple[str, ...]:
-    """Return the command that deploys the tree of ``old`` again, first in boot order.
-
-    libostree merges /etc of the booted deployment into it.
-    """
-    # systemd expands variables in the arguments of a command.
-    tokens = [token.replace("$", "$$") for token in line_of(old.kernel_arguments)]
-    origin = f"/ostree/deploy/{old.osname}/deploy/{old.id.removeprefix(f'{old.osname}-')}.origin"
-    command = ("/usr/bin/ostree", "admin", "deploy", f"--os={old.osname}", f"--origin-file={origin}", "--karg-none")
-    return (*command, *(f"--karg-append={token}" for token in tokens), old.checksum)
