@@ -1,10 +1,12 @@
 """Compare the units that a config and the policy name with this host, before the lease.
 
-``core.plan.unit_entries`` and ``core.plan.unit_abilities`` judge; here are the facts about the host.
+``core.plan.unit_entries`` and ``core.plan.unit_abilities`` judge; here are the facts about the host. What goes through
+all files of a config runs in a thread.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -35,23 +37,26 @@ class UnitChecks:
     ) -> Judged:
         """Judge the entries of both configs, with warnings that name the closest unit. Arguments as in
         ``unit_entries.judge``."""
-        facts = {unit: await self._facts(unit) for unit in sorted(mentioned(old, new))}
-        found = judge(old, new, facts, other_os=other_os, current=current)
+        found = await self._judge(old, new, other_os=other_os, current=current)
         missing = await self._missing(found, new)
         return replace(found, warnings=(*found.warnings, *missing))
 
     async def missing(self, config: MachineConfig) -> tuple[Problem, ...]:
         """Return the entries of a config for units that exist nowhere."""
-        facts = {unit: await self._facts(unit) for unit in sorted(mentioned(config))}
-        return await self._missing(judge(config, config, facts, current=config), config)
+        return await self._missing(await self._judge(config, config, current=config), config)
+
+    async def _judge(
+        self, old: MachineConfig, new: MachineConfig, *, other_os: bool = False, current: MachineConfig
+    ) -> Judged:
+        units = await asyncio.to_thread(mentioned, old, new)
+        facts = {unit: await self._facts(unit) for unit in sorted(units)}
+        return await asyncio.to_thread(judge, old, new, facts, other_os=other_os, current=current)
 
     async def policy_problems(self, plan: Plan, old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
         """Return the units that the policy of the admin names, and that are neither on this host nor in the config, or
         reject the action. Built-in entries may name what a host lacks."""
-        brought = Brought(new)
-        found = {
-            (unit, action): await self._problem(unit, action, Brought(old), brought) for unit, action in _named(plan)
-        }
+        before, brought = await asyncio.to_thread(_brought, old), await asyncio.to_thread(_brought, new)
+        found = {(unit, action): await self._problem(unit, action, before, brought) for unit, action in _named(plan)}
         # systemd reads all unit files for the list, so it is requested only for the hint of an error.
         known = {*brought.files, *(await self.units.files() if _NO_SUCH_UNIT in found.values() else ())}
         hints = {unit: did_you_mean(unit, known) for (unit, _), why in found.items() if why == _NO_SUCH_UNIT}
@@ -80,9 +85,16 @@ class UnitChecks:
         if not judged.missing:
             return ()
         # systemd reads all unit files for the list, so it is requested only for the hint of a warning.
-        known = {*Brought(new).files, *await self.units.files()}
+        known = {*(await asyncio.to_thread(_brought, new)).files, *await self.units.files()}
         hints = {unit: did_you_mean(unit, known) for unit in set(judged.missing.values())}
         return tuple(_warnings(judged.missing, hints))
+
+
+def _brought(config: MachineConfig) -> Brought:
+    """Return what a config brings. The first use of its files computes them, so it comes here, for a thread."""
+    brought = Brought(config)
+    _ = brought.files
+    return brought
 
 
 def _named(plan: Plan) -> Iterator[tuple[str, ActionType]]:

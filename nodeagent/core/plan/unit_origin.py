@@ -21,6 +21,7 @@ from nodeagent.core.validate.unit_file import assignments
 
 # Directories of unit files into which a config may write: systemd.unit(5).
 UNIT_DIRS: Final = (UNIT_DIR, "/usr/local/lib/systemd/system")
+_BELOW: Final = tuple(f"{directory}/" for directory in UNIT_DIRS)
 # Generators read these files and make units of them at the next daemon-reload.
 GENERATED: Final = (
     "/etc/containers/systemd/",
@@ -65,7 +66,7 @@ class Brought:
         return {
             path: node.content.decode(errors="replace")
             for path, node in expand(self.config).items()
-            if path.startswith(tuple(f"{directory}/" for directory in UNIT_DIRS)) and isinstance(node, RegularFile)
+            if path.startswith(_BELOW) and isinstance(node, RegularFile)
         }
 
     @cached_property
@@ -148,6 +149,9 @@ def origin_of(unit: str, old: Brought, new: Brought, *, load: str, file: str, ot
 
 def unit_of_dropin(path: str) -> str:
     """Return the unit of a drop-in, "" for another path. Of one for a type or a prefix, it is no single unit."""
+    # Most files of a config are elsewhere, and this is asked for each of them.
+    if not path.startswith(_BELOW):
+        return ""
     directory = _directory(path)
     unit = directory.rpartition("/")[2].removesuffix(".d")
     is_dropin = directory.endswith(".d") and _directory(directory) in UNIT_DIRS and path.endswith(".conf")

@@ -608,11 +608,11 @@ async def test_verifying_says_for_what_it_waits_and_until_when(monkeypatch: pyte
     host.want(B)
     task = asyncio.create_task(host.settle())
     await asyncio.sleep(1)
-    assert status(host).message.startswith("app.service is activating; waiting for it until 2026-01-01T00:01:")
+    assert status(host).message.startswith("app.service is still starting; waiting for it until 2026-01-01T00:01:")
     assert status(host).phase is Phase.VERIFYING
     host.world.units["app.service"].active = "active"
     await asyncio.sleep(2)
-    assert status(host).message.startswith("the restarted units run; they are watched until 2026-01-01T00:00:")
+    assert status(host).message.startswith("the units run; they are watched until 2026-01-01T00:00:")
     await task
     assert len(said(host, Phase.VERIFYING)) == 2 + 1, "each change once; one more of the first update"
     assert status(host).message == ""
@@ -630,7 +630,7 @@ async def test_verifying_after_a_boot_says_it_too() -> None:
     )
     await host.settle()
     (message,) = said(host, Phase.VERIFYING)[1:]
-    assert message.startswith("the boot is complete; units are watched until ")
+    assert message.startswith("the units run; they are watched until ")
 
 
 @pytest.mark.finding("A6", "RebootBlocked says until when, and what happens then.")

@@ -464,4 +464,4 @@ async def test_going_back_may_take_long_too(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(FakeFiles, "remove", slow)
     host = await writing(monkeypatch, 100 * SLOW, from_file=20)
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "Reverted")
-    assert {Phase.WRITING, Phase.REVERTING} == BY_PROGRESS
+    assert {Phase.WRITING, Phase.REVERTING, Phase.VERIFYING} == BY_PROGRESS
