@@ -64,8 +64,8 @@ def test_files_and_units(enforcing_node: Vm, enforcing_shelf: RegistryDisk) -> N
     checks = json.loads(vm.run(["nodeagent", "selfcheck", "--json"], check=False, timeout=300).stdout)["checks"]
     domain = next(each for each in checks if each["id"] == "selinux.domain")
     assert (domain["result"], domain["message"]) == ("ok", "the daemon runs in nodeagent_t")
-    # What a config no longer has goes away again.
-    agent.apply(vm, updates.config("a", image))
+    # What a config no longer has goes away again. These are most of its entries: the site's files and the check.
+    agent.apply_command(vm, updates.config("a", image), "--remove", f"{len(FILES) + 1}", timeout=120)
     agent.wait_done(vm, "a", nodes.WAIT)
     assert difference(before, agent.managed(vm)) == []
     confined(vm)
