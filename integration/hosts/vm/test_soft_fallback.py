@@ -150,7 +150,8 @@ def test_a_system_that_another_program_prepared(node: Vm, composefs_shelf: Regis
     config = flaky(composefs_shelf, "fail until-soft-reboot")
     planned = json.loads(node.run(["nodeagent", "plan", "--json", "-"], stdin=config, timeout=nodes.WAIT).stdout)
     assert (planned["fallback"]["kind"], planned["fallback"]["reason"]) == ("full", "NextRootPrepared")
-    agent.apply(node, config)
+    # A reboot boots what is staged and unlocked, and waits for an operator who wants that.
+    agent.apply_command(node, config, *([] if lock == "locked" else ["--boot-staged"]), timeout=nodes.WAIT)
     assert ended(node) == ("done-after-fallback", 1, 0)
     assert (node.reboots, node.soft_reboots) == (1, 0)
     assert node.boot_id != first
