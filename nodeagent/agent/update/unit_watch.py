@@ -89,7 +89,9 @@ async def _check(run: Run, units: Sequence[str], *, over: bool = False) -> _Chec
             verdict = UnitVerdict(verdict.at_end, verdict.why)
         if _worse(verdict.health, found.verdict.health):
             ended = state.active == "failed" or restarting(state)
-            found.verdict, found.unit, found.late = verdict, unit, late
+            # One that ends again and again is not slow.
+            looping = restarting(state) or (state.active == "activating" and state.restarts > 0)
+            found.verdict, found.unit, found.late = verdict, unit, late and not looping
             found.curable = curable(run.update, unit, state.result if ended else "")
     if over:
         found.notes += _still_starting(jobs, units)

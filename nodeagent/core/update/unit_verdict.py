@@ -137,6 +137,9 @@ def _activating(facts: JudgedUnit) -> UnitVerdict:
     state, behind = facts.state, facts.behind
     waiting = f", and the start of {enumerated(behind, _SHOWN)} waits for it" if behind else ""
     why = f"{state.name} is still starting{waiting}"
+    if facts.expected and state.restarts:
+        # The end of the time may fall between two restarts of a unit that never stays up.
+        return UnitVerdict(Health.NOT_YET, f"{why}, and systemd restarted it {state.restarts} times")
     if state.type == "oneshot":
         bad = facts.touched and bool(behind)
     else:

@@ -108,6 +108,30 @@ async def test_a_crash_loop_is_no_success() -> None:
     assert "app.service did not stay up" in entry.message
 
 
+@pytest.mark.finding("units-06", "A service that Restart= starts without end does not stay up.")
+@pytest.mark.parametrize(
+    ("sub", "restarts", "reason"),
+    [
+        ("auto-restart", 9, "UnitUnhealthy"),
+        ("start", 9, "UnitUnhealthy"),
+        ("start", 0, "VerifyLate"),
+    ],
+)
+async def test_a_service_that_ends_before_it_is_up_is_not_late(sub: str, restarts: int, reason: str) -> None:
+    app = FakeUnit(type="notify")
+    host = await at({"app.service": app})
+    host.limits = replace(host.limits, may_reboot=False)
+    host.want(RESTARTS)
+    task = asyncio.create_task(host.settle())
+    while host.phase is not Phase.VERIFYING:
+        await asyncio.sleep(0.1)
+    app.active, app.sub, app.restarts = "activating", sub, restarts
+    await task
+    entry = host.world.history[-1]
+    assert entry.reason == reason
+    assert "app.service" in entry.message
+
+
 @pytest.mark.finding("units-07", "A oneshot that succeeded before and fails now is a failure in every plan.")
 @pytest.mark.parametrize("new", [RESTARTS, REBOOTS], ids=["restart", "reboot"])
 async def test_a_oneshot_that_fails(new: MachineConfig) -> None:

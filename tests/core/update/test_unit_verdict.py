@@ -73,6 +73,8 @@ STATIC = replace(DOWN_NOW, file="static")
         (STARTING, {"touched": True, "rebooted": True}, NOT_YET, GOOD),
         (STARTING, {"touched": True, "rebooted": True, "behind": BEHIND}, NOT_YET, BAD),
         (replace(RUNNING, active="deactivating"), {}, NOT_YET, BAD),
+        (replace(STARTING, restarts=2), {}, NOT_YET, BAD),
+        (replace(STARTING, restarts=2), {"before": "failed"}, NOT_YET, GOOD),
     ],
 )
 @pytest.mark.finding("units-06", "An automatic restart is waited for.")
@@ -158,5 +160,5 @@ def test_what_holds_for_all_facts(one: JudgedUnit) -> None:
 
 @given(facts)
 def test_a_unit_that_the_update_does_not_touch_is_never_bad_because_it_is_slow(one: JudgedUnit) -> None:
-    slow = replace(one, state=replace(one.state, active="activating", sub="start"), touched=False)
+    slow = replace(one, state=replace(one.state, active="activating", sub="start", restarts=0), touched=False)
     assert (judge(slow).health, judge(slow).at_end) == (NOT_YET, GOOD)
