@@ -76,20 +76,27 @@ async def test_an_update_passes_the_schema_in_each_phase(cluster: Cluster, node:
     assert status["configVersion"] == {"current": "rendered-b", "desired": "rendered-b"}
 
 
-async def test_a_cluster_without_the_object_gets_one_request(
+async def test_a_cluster_without_the_kind_gets_one_request(
     cluster: Cluster, node: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(kube_node, "MACHINE_CONFIG_NODES", f"{MACHINE_CONFIG_NODES}-of-another-version")
     async with client_of(cluster) as client:
         writer = ControlledNodeConditions(client, node, SystemClock())
-        await writer.publish(state(Phase.STAGING))
+        assert await writer.publish(state(Phase.STAGING)) is None
         asked = client.requests
         for phase in PHASES:
-            await writer.publish(state(phase))
+            assert await writer.publish(state(phase)) is None
         assert client.requests == asked
-        make_machine_config_node(cluster, node)
-        monkeypatch.setattr(kube_node, "ABSENT_FOR", 0.0)
+
+
+@pytest.mark.finding("fleet-F3", "A MachineConfigNode that appears later gets the state of the update.")
+async def test_an_object_that_the_controller_makes_later(cluster: Cluster, node: str) -> None:
+    async with client_of(cluster) as client:
         writer = ControlledNodeConditions(client, node, SystemClock())
-        await writer.publish(state(Phase.IDLE, "rendered-b"))
+        for _ in range(2):
+            assert await writer.publish(state(Phase.IDLE, "rendered-b")) == kube_node.LATER
+        make_machine_config_node(cluster, node)
+        assert await writer.publish(state(Phase.IDLE, "rendered-b")) is None
     assert there(cluster, node)["Updated"] == "True"
 
 

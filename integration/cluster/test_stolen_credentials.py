@@ -123,8 +123,10 @@ async def test_hidden_slots(installed: Cluster, node: str, make_node: Any, conne
         ]
         for change in changes:
             await refused(client.patch(f"{SLOTS}/{name}", {"metadata": change}), "labels, owners, finalizers")
+        # In a pool of which it has no slot: a second one is refused for another reason.
         about = {key: made["metadata"][key] for key in ("labels", "ownerReferences", "annotations")}
-        free = next(f"slot-disrupt-{pool}-{index}" for index in range(4) if not name.endswith(f"-{index}"))
+        about["labels"] = {**about["labels"], "nodeagent.org/pool": f"{pool}-2"}
+        free = f"slot-disrupt-{pool}-2-0"
         fresh: list[dict[str, Any]] = [
             {**about, "name": free, "labels": {}},
             {**about, "name": free, "labels": {**about["labels"], "nodeagent.org/pool": node}},

@@ -13,7 +13,7 @@ import pytest
 from integration.hosts.node.node_programs import NodePrograms
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
 from nodeagent.errors import Problem
-from nodeagent.host.checkers import HostValidator
+from nodeagent.host.checkers import HostValidator, job
 
 CONF: Final = "/etc/kubernetes/kubelet.conf"
 DROPIN: Final = "/etc/kubernetes/kubelet.conf.d/10.conf"
@@ -28,8 +28,12 @@ def document(*, typed: bool = True, **keys: Any) -> bytes:
 
 
 @pytest.fixture
-def check(programs: NodePrograms, tmp_path: Path) -> Check:
+def check(programs: NodePrograms, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Check:
     """Returns the problems of the new files on a host with the kubelet and its unit."""
+    # Others use /run at the same time.
+    private = tmp_path / "private"
+    private.mkdir()
+    monkeypatch.setattr(job, "TMPFS", (private,))
     unit = tmp_path / UNIT.lstrip("/")
     unit.parent.mkdir(parents=True)
     flags = "--node-ip=10.77.0.10 --hostname-override=worker --kubeconfig=/etc/kubernetes/kubeconfig --v=2"
@@ -48,7 +52,7 @@ def check(programs: NodePrograms, tmp_path: Path) -> Check:
         began = time.monotonic()
         found = await HostValidator(root=tmp_path).check(*sides)
         print(f"{time.monotonic() - began:.2f} s: {found}")
-        assert not list(Path("/run").glob("nodeagent-check-*"))
+        assert not list(private.iterdir())
         return found
 
     return run
