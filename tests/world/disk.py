@@ -60,8 +60,10 @@ class FakeFiles:
         self.world.tick()
         self._fault(path)
         self.world.meet("install")
-        assert not any(other.startswith(f"{path}/") for other in self.world.disk), f"{path} is a directory"
-        assert not any(path.startswith(f"{other}/") for other in self.world.disk), f"a parent of {path} is a file"
+        parents = (path.rsplit("/", depth)[0] for depth in range(1, path.count("/")))
+        assert not any(parent in self.world.disk for parent in parents), f"a parent of {path} is a file"
+        below = (other for other in self.world.disk if other.startswith(f"{path}/"))
+        assert path not in self.world.dirs or not any(below), f"{path} is a directory"
         made = await self.missing_dirs([path])
         self.world.dirs.update(made)
         if is_link(path, node):
