@@ -142,6 +142,7 @@ def test_a_manually_staged_deployment_stays(sandbox: Sandbox, agent: Agent) -> N
 
 
 def test_waits_for_an_operator(sandbox: Sandbox, agent: Agent) -> None:
+    agent.list()  # it is up, so that it finds the transaction while that lasts
     sandbox.inject_faults({"at": "layer:2", "do": "sleep", "seconds": 4, "times": 1})
     client = sandbox.client()
     peer = client.peer(
