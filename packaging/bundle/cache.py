@@ -40,12 +40,15 @@ def directory(kind: str, key: str, make: Callable[[Path], None]) -> Path:
     fresh = Path(tempfile.mkdtemp(prefix=f".{kind}-", dir=root()))
     _prune(fresh.stat().st_mtime)
     try:
-        make(fresh)
-        fresh.chmod(0o755)
-        # What unpacks an archive gives the directory the time of the archive, and another build would prune it.
-        os.utime(fresh)
+        # What unpacks an archive gives the directory the time of the archive, and another build would prune it: this
+        # one keeps its own time, and the finished one gets the present time.
+        made = fresh / "made"
+        made.mkdir()
+        make(made)
+        made.chmod(0o755)
+        os.utime(made)
         try:
-            fresh.rename(target)
+            made.rename(target)
         except OSError:
             # Another build may have been faster, with the same content.
             if not target.is_dir():

@@ -176,3 +176,12 @@ def test_the_cache_keeps_what_has_the_time_of_an_archive(bundle: Any) -> None:
     made = bundle.cache.directory("old", "1", lambda to: os.utime(to, (1, 1)))
     bundle.cache.directory("new", "1", lambda _to: None)
     assert made.exists()
+
+
+def test_a_build_with_the_time_of_an_archive_is_not_pruned_by_another(bundle: Any) -> None:
+    def make(to: Path) -> None:
+        os.utime(to, (1, 1))
+        bundle.cache.directory("new", "1", lambda _to: None)
+        (to / "file").touch()
+
+    assert (bundle.cache.directory("old", "1", make) / "file").exists()

@@ -225,6 +225,7 @@ class FakeUnits:
         self.world.tick()
         u = self._unit(unit)
         if u.load == "not-found" or u.fail_restarts:
+            u.fail_restarts = max(0, u.fail_restarts - 1)
             raise JobFailed(f"{unit}: job failed")
         if u.active != "active":
             u.active, u.read, u.invocation = "active", dict(self.world.disk), u.invocation + 1

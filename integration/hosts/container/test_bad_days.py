@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from integration.hosts import nodeagent_client as agent
+from integration.hosts.container.configs import KILLABLE, KILLPOINTS
 from integration.hosts.container.conftest import HostMaker
 from integration.hosts.container.container_host import Host
+from integration.hosts.errors import CommandFailed
 from integration.hosts.snapshot import difference
 
 SMALL = "/etc/small"
@@ -65,25 +67,48 @@ def assert_done_without_reboot(host: Host, name: str, *, starts: int) -> None:
 
 # Disks
 
+# What can be known before is refused before the lease, so these faults come between the plan and the first write.
+FIRST_WRITE = "step-started write /etc/first.conf"
 
-def test_no_space_where_a_file_should_go(node: Host) -> None:
-    agent.apply(node, _small("good", "old"))
-    agent.wait_done(node, "good")
-    node.run(["cp", "-a", SMALL, "/root/kept"])
-    node.mount_tmpfs(SMALL, "64k")
-    node.run(["cp", "-a", "/root/kept/.", SMALL])
-    node.fill_disk(f"{SMALL}/ballast")
-    before, noted = node.snapshot("/etc"), len(node.events())
-    agent.apply(node, _small("big", "x" * 100_000))
-    entry = agent.wait_outcome(node, "big")
-    assert (entry["outcome"], entry["reason"], entry["reboots"]) == ("reverted", "NoSpace", 0)
-    changed = [line for line in difference(before, node.snapshot("/etc")) if agent.DESIRED not in line]
+
+@pytest.fixture
+def killable_node(make_node: HostMaker) -> Host:
+    return make_node(settings=QUICK, files={agent.POLICY: POLICY, **KILLABLE})
+
+
+def assert_fails_late(host: Host, config: str, break_it: Callable[[Host], None], reason: str) -> None:
+    """Start the update to `bad`, break the host right before the first write, and check that all is taken back."""
+    host.write(f"{KILLPOINTS}/at", f"stop {FIRST_WRITE}")
+    agent.write_desired(host, config)
+    host.wait_for(lambda: host.exists(f"{KILLPOINTS}/reached"), f"{FIRST_WRITE} is reached")
+    break_it(host)
+    before, noted = host.snapshot("/etc"), len(host.events())
+    host.kill(agent.UNIT)
+    entry = agent.wait_outcome(host, "bad")
+    assert (entry["outcome"], entry["reason"], entry["reboots"]) == ("reverted", reason, 0)
+    changed = [line for line in difference(before, host.snapshot("/etc")) if agent.DESIRED not in line]
     assert changed == [], "the old state is whole"
-    assert agent.unit_events(node, since=noted) == [], "nothing was restarted for files that never came"
-    assert agent.status(node)["reason"] == "Reverted"
-    node.run(["rm", f"{SMALL}/ballast"])
-    agent.apply(node, _small("fits", "new"))
-    agent.wait_done(node, "fits")
+    assert agent.unit_events(host, since=noted) == [], "nothing was restarted for files that never came"
+    assert agent.status(host)["reason"] == "Reverted"
+    with pytest.raises(CommandFailed, match="PathBlocked"):
+        agent.apply(host, config)
+
+
+def full_disk(host: Host) -> None:
+    host.run(["cp", "-a", SMALL, "/root/kept"])
+    host.mount_tmpfs(SMALL, "64k")
+    host.run(["cp", "-a", "/root/kept/.", SMALL])
+    host.fill_disk(f"{SMALL}/ballast")
+
+
+def test_no_space_where_a_file_should_go(killable_node: Host) -> None:
+    host = killable_node
+    agent.apply(host, _small("good", "old"))
+    agent.wait_done(host, "good")
+    assert_fails_late(host, _small("bad", "x" * 100_000), full_disk, "NoSpace")
+    host.run(["umount", SMALL])
+    agent.apply(host, _small("fits", "new"))
+    agent.wait_done(host, "fits")
 
 
 def _small(name: str, text: str) -> str:
@@ -107,17 +132,12 @@ def read_only_disk(host: Host) -> None:
     ],
     ids=["a read-only directory", "an immutable file", "an immutable directory"],
 )
-def test_a_file_that_cannot_be_written(node: Host, break_it: Callable[[Host], None], reason: str) -> None:
-    agent.apply(node, agent.machine_config("good", files={"/etc/first.conf": "old", "/etc/quiet/file": "old"}))
-    agent.wait_done(node, "good")
-    break_it(node)
-    before, noted = node.snapshot("/etc"), len(node.events())
-    agent.apply(node, agent.machine_config("bad", files={"/etc/first.conf": "new", "/etc/quiet/file": "new"}))
-    entry = agent.wait_outcome(node, "bad")
-    assert (entry["outcome"], entry["reason"], entry["reboots"]) == ("reverted", reason, 0)
-    changed = [line for line in difference(before, node.snapshot("/etc")) if agent.DESIRED not in line]
-    assert changed == []
-    assert agent.unit_events(node, since=noted) == []
+def test_a_file_that_cannot_be_written(killable_node: Host, break_it: Callable[[Host], None], reason: str) -> None:
+    host = killable_node
+    agent.apply(host, agent.machine_config("good", files={"/etc/first.conf": "old", "/etc/quiet/file": "old"}))
+    agent.wait_done(host, "good")
+    bad = agent.machine_config("bad", files={"/etc/first.conf": "new", "/etc/quiet/file": "new"})
+    assert_fails_late(host, bad, break_it, reason)
 
 
 def small_state(host: Host) -> None:

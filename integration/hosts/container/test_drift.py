@@ -50,6 +50,7 @@ def test_drift_is_found_and_an_update_is_refused(make_node: HostMaker) -> None:
         "config": "good",
         "ok": True,
         "drift": [],
+        "not_compared": [],
     }
     drift(host)
     verified = host.run(["nodeagent", "verify", "--json"], check=False)
@@ -121,7 +122,7 @@ def test_drift_is_reported_when_it_happens(make_node: HostMaker) -> None:
 def test_an_update_of_many_files_is_no_drift_and_an_idle_host_does_nothing(make_node: HostMaker) -> None:
     host = configured(make_node)
     files = {f"/etc/app/{number}": "x" for number in range(200)}
-    agent.apply(host, machine_config("many", files=dict(files)))
+    agent.apply(host, machine_config("many", files=dict(files), keys=[SSH_KEY]))
     wait_done(host, "many")
     until_drift(host, set())
     assert not host.journal(match={"MESSAGE_ID": MESSAGES[DriftChanged].id})
@@ -178,9 +179,10 @@ def test_more_than_a_revert_can_keep_is_refused_before_anything_is_written(make_
     for path in large:
         host.run(["truncate", "-s", "60M", path])
     host.write("/etc/app/directory/entry", "")
-    refused = agent.apply_command(host, machine_config("large", files=dict(large)), "--json", check=False)
+    new = machine_config("large", files=dict(large), keys=[SSH_KEY])
+    refused = agent.apply_command(host, new, "--json", check=False)
     assert (refused.returncode, json.loads(refused.stderr)["reason"]) == (4, "RevertTooLarge")
-    blocked = machine_config("blocked", files={"/etc/app/directory": ""})
+    blocked = machine_config("blocked", files={"/etc/app/directory": ""}, keys=[SSH_KEY])
     refused = agent.apply_command(host, blocked, "--json", check=False)
     assert (refused.returncode, json.loads(refused.stderr)["reason"]) == (4, "PathBlocked")
     assert outcomes(host) == [("good", "done")]

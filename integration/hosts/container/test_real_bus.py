@@ -20,6 +20,7 @@ UNITS = {
     "slow": "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/sleep 3\n",
     "needs": "[Unit]\nRequires=fails.service\nAfter=fails.service\n[Service]\nExecStart=/bin/sleep infinity\n",
     "idle": "[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/true\n",
+    "refuses": "[Unit]\nRefuseManualStart=yes\n[Service]\nExecStart=/bin/sleep infinity\n",
     "bad": "[Service]\nType=oneshot\n",
     "inst@": "[Service]\nType=exec\nExecStart=/bin/sleep infinity\n",
 }
@@ -28,8 +29,9 @@ REASONS = [
     ("restart", "good", ""),
     ("reload", "good", ""),
     ("restart", "inst@a-b", ""),
-    ("reload", "plain", "JobNotApplicable"),
+    ("reload", "plain", "JobInvalid"),
     ("reload", "idle", "JobInvalid"),
+    ("restart", "refuses", "JobNotApplicable"),
     ("restart", "fails", "JobFailed"),
     ("restart", "needs", "JobDependency"),
     ("restart", "hangs", "JobTimeout"),

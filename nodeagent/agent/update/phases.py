@@ -34,6 +34,7 @@ from nodeagent.agent.update.os_deployments import HostDeployments, discard_own
 from nodeagent.agent.update.outcomes import OUTCOMES, abandon, at_end, degraded, safe_parts_first
 from nodeagent.agent.update.reboot import request_reboot
 from nodeagent.agent.update.run import Progress, Run, Takeover, Transition, progress_of
+from nodeagent.agent.update.units_before import not_expected
 from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.core.plan.steps import DaemonReload
 from nodeagent.core.report.history import entry_of
@@ -200,6 +201,8 @@ async def _verify(run: Run) -> Transition:
         # The action that failed, or the reboot in its place, came before them.
         await actions.act(run, update.static_pods)
     await ghosts.forget_ghosts(run)
+    if run.record.written.reboots:
+        await restarts.start_after_boot(run, not_expected(run))
     await _watch_units(run, progress)
     found = await verification.mismatches(run.ports, update.new)
     # Drift that the update left alone is no fault of the update.
@@ -279,7 +282,7 @@ async def _verify_reverted(run: Run) -> Transition:
     await actions.clear_after_reboot(run)
     await ghosts.forget_ghosts(run)
     if leg.reboots:
-        await restarts.start_after_revert(run)
+        await restarts.start_after_boot(run, not_expected(run))
     await _watch_units(run, progress)
     await admin_checks.verify(run, progress)
     record = run.record

@@ -108,14 +108,12 @@ async def start_again(run: Run) -> None:
     await run.ports.store.save(run.record)
 
 
-async def start_after_revert(run: Run) -> None:
-    """Start the units that ran before the update, and that no boot starts, after a revert that rebooted. Whether they
-    are well is judged afterwards."""
-    before = run.record.units_before.states
-    for unit in sorted(unit for unit, state in before.items() if state in UP):
-        state = await run.ports.units.state(unit)
-        starts = state.file in STARTS_AT_BOOT or state.condition or state.triggered_by or state.type == "oneshot"
-        if state.active not in DOWN or state.load != "loaded" or starts or not _starts_again(unit):
+async def start_after_boot(run: Run, not_expected: Collection[str]) -> None:
+    """Start the units that ran before the update, and that no boot starts, after a reboot for the update or its revert.
+    Whether they are well is judged afterwards."""
+    before, reverting = run.record.units_before.states, run.record.reverting
+    for unit in sorted(unit for unit, state in before.items() if state in UP and unit not in not_expected):
+        if not _starts_again(unit) or not await _waits_for_a_start(run, unit, reverting=reverting):
             continue
         try:
             await run.ports.units.start(unit, run.policy.action_timeout)
@@ -123,6 +121,19 @@ async def start_after_revert(run: Run) -> None:
             raise
         except AgentError as error:
             run.narrate(Warned, f"{unit} does not start: {error}", error.reason)
+
+
+async def _waits_for_a_start(run: Run, unit: str, *, reverting: bool) -> bool:
+    """Return whether nothing has started the unit in this boot, and nothing will. A revert gives a unit that failed one
+    more start; after an update its failure is the verdict."""
+    state = await run.ports.units.state(unit)
+    if state.load != "loaded" or state.file in STARTS_AT_BOOT or state.condition or state.triggered_by:
+        return False
+    if reverting:
+        return state.active in DOWN
+    if state.active != "inactive" or state.invocation_id or state.bus_name:
+        return False
+    return not (await run.ports.units.relations(unit)).wanted_by
 
 
 async def _obstacle(run: Run, unit: str, cause: str) -> str:

@@ -172,6 +172,40 @@ async def test_a_unit_whose_requirement_fails_after_the_reboot(new: MachineConfi
     assert app.active == "active"
 
 
+@pytest.mark.finding("mission-1", "What ran before and no boot starts is started after the reboot, then judged.")
+@pytest.mark.parametrize("cured", [True, False])
+@pytest.mark.parametrize("kind", ["simple", "oneshot"])
+@pytest.mark.parametrize("new", [RESTARTS, REBOOTS], ids=["fallback", "planned reboot"])
+async def test_a_unit_that_no_boot_starts(new: MachineConfig, kind: str, *, cured: bool) -> None:
+    app = FakeUnit(type=kind, file="disabled")
+    host = await at({"app.service": app})
+    app.fail_restarts = 1
+
+    def boot() -> None:
+        broken = host.world.disk["/etc/app/x"] == BROKEN
+        app.active, app.invocation, app.fail_restarts = "inactive", 0, int(broken and not cured)
+
+    after_boot(host, boot)
+    entry = await to(host, new)
+    good = "done-after-fallback" if new is RESTARTS else "done"
+    assert (entry.outcome, app.active) == (good if cured else "reverted", "active"), entry.message
+
+
+@pytest.mark.parametrize("ended", ["by itself", "by Wants="])
+async def test_a_unit_that_a_boot_starts_is_not_started_again(ended: str) -> None:
+    app = FakeUnit(file="static", wanted_by=("multi-user.target",) if ended == "by Wants=" else ())
+    host = await at({"app.service": app, "multi-user.target": FakeUnit()})
+
+    def boot() -> None:
+        broken = host.world.disk["/etc/app/x"] == BROKEN
+        app.active, app.invocation = ("inactive" if broken else "active"), 0 if app.wanted_by else 7
+
+    after_boot(host, boot)
+    entry = await to(host, REBOOTS)
+    assert (entry.outcome, app.active) == ("reverted", "active"), entry.message
+    assert "app.service ran before the reboot and is inactive" in entry.message
+
+
 @pytest.mark.finding("mission-1", "What need not run after a reboot does not fail the update.")
 @pytest.mark.parametrize(
     "app",

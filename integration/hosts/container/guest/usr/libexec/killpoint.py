@@ -36,7 +36,7 @@ EVENTS = {
 }
 CALLS = {
     "nodeagent.host.fs.files:HostFiles": ("install", "remove"),
-    "nodeagent.host.systemd:Systemd": ("daemon_reload", "reload", "restart", "enable", "disable", "preset"),
+    "nodeagent.host.systemd:Systemd": ("daemon_reload", "reload", "restart", "start", "stop", "reset_failed"),
     "nodeagent.host.users:HostUsers": ("set_password_hash", "lock"),
     "nodeagent.host.store.store:SqliteStore": (
         *("save", "remember", "keep_originals", "forget_originals", "add_made_dirs", "promote"),
