@@ -191,9 +191,9 @@ async def test_a_unit_that_no_boot_starts(new: MachineConfig, kind: str, *, cure
     assert (entry.outcome, app.active) == (good if cured else "reverted", "active"), entry.message
 
 
-@pytest.mark.parametrize("ended", ["by itself", "by Wants="])
-async def test_a_unit_that_a_boot_starts_is_not_started_again(ended: str) -> None:
-    app = FakeUnit(file="static", wanted_by=("multi-user.target",) if ended == "by Wants=" else ())
+@pytest.mark.parametrize("why", ["it has ended", "a target wants it"])
+async def test_a_unit_that_a_boot_starts_is_not_started_again(why: str) -> None:
+    app = FakeUnit(file="static", wanted_by=("multi-user.target",) if why == "a target wants it" else ())
     host = await at({"app.service": app, "multi-user.target": FakeUnit()})
 
     def boot() -> None:
