@@ -80,7 +80,7 @@ async def test_a_daemon_set_is_read_once(tmp_path: Path) -> None:
 
     pods = [pod(f"a{number}", "DaemonSet", "there") for number in range(3)]
     api = Api([*pods, pod("b", "DaemonSet", "gone")], sets=("there",))
-    assert await drain(tmp_path, api, check_lease, deadline=1.0) == "DrainTimedOut"
+    assert await drain(tmp_path, api, check_lease, deadline=3.0) == "DrainTimedOut"
     assert (sorted(api.asked), api.evicted) == (["gone", "there"], ["b"])
 
 
@@ -113,7 +113,7 @@ async def test_a_lead_time_that_is_not_known_is_waited_for(tmp_path: Path, note:
 
     api = Leading([pod("a")], {DRAIN_BEGINS: note} if note else {})
     policy = DrainPolicy(lead_time=3600)
-    assert await drain(tmp_path, api, check_lease, deadline=1.0, policy=policy) == "DrainTimedOut"
+    assert await drain(tmp_path, api, check_lease, deadline=3.0, policy=policy) == "DrainTimedOut"
     assert api.evicted == []
     (patch,) = api.patches
     assert list(patch["metadata"]["annotations"]) == [DRAIN_BEGINS], "the cordon is that of another actor"
@@ -125,7 +125,7 @@ async def test_a_lead_time_that_is_over_is_not_begun_again(tmp_path: Path) -> No
 
     api = Leading([pod("a")], {DRAIN_BEGINS: "2026-01-01T00:00:00Z op"})
     policy = DrainPolicy(lead_time=3600)
-    assert await drain(tmp_path, api, check_lease, deadline=1.0, policy=policy) == "DrainTimedOut"
+    assert await drain(tmp_path, api, check_lease, deadline=3.0, policy=policy) == "DrainTimedOut"
     assert (api.evicted, api.patches) == (["a"], [])
 
 
@@ -137,7 +137,7 @@ async def test_the_steps_of_a_drain(tmp_path: Path) -> None:
     api = Api(pods)
     policy = DrainPolicy(order=DrainOrder(("first",), ("last",)))
     seen: list[Any] = []
-    assert await drain(tmp_path, api, check_lease, deadline=1.0, policy=policy, report=seen.append) == "DrainTimedOut"
+    assert await drain(tmp_path, api, check_lease, deadline=3.0, policy=policy, report=seen.append) == "DrainTimedOut"
     assert api.evicted == ["c"]
     why = {one.name: one.why for one in seen[-1]}
     assert why == dict.fromkeys("ab", "evicted after the pods of an earlier step: ns/c") | {"c": "eviction requested"}
