@@ -285,9 +285,10 @@ async def _verify_reverted(run: Run) -> Transition:
         await restarts.start_after_boot(run, not_expected(run))
     await _watch_units(run, progress)
     await admin_checks.verify(run, progress)
+    why = "; ".join((_why(run, leg), *await writing.compare_links(run)))
     record = run.record
     outcome = OUTCOMES.get(leg.reason, UpdateOutcome.REVERTED)
-    entry = entry_of(record, run.update.plan, run.ports.clock.now(), outcome, leg.reason, _why(run, leg))
+    entry = entry_of(record, run.update.plan, run.ports.clock.now(), outcome, leg.reason, why)
     return Transition(Phase.RELEASING, entry=entry)
 
 

@@ -39,7 +39,7 @@ from nodeagent.core.plan.steps import (
     WriteStep,
     decides_enablement,
 )
-from nodeagent.core.update.events import StepDone, StepStarted
+from nodeagent.core.update.events import StepDone, StepStarted, Warned
 from nodeagent.core.update.legs import Apply
 from nodeagent.core.update.ports.host import MAX_KEPT
 from nodeagent.core.update.ports.store import Snapshot
@@ -268,6 +268,32 @@ async def restore(ports: Ports, update: Update) -> None:
         update.progressed()
     if failed:
         raise Terminal("; ".join(str(error) for error in failed), reason=Reason.REVERT_FAILED) from failed[0]
+
+
+async def compare_links(run: Run) -> list[str]:
+    """Compare the links with those from before this update, at the end of its revert. Return those that differ.
+
+    A program that runs during a revert may change a link that is already restored, so each is corrected once.
+    """
+    ports, update = run.ports, run.update
+    snapshots = await ports.store.remembered(update.record.update_id)
+    plan = plan_of(snapshots)
+    keys = {f"path:{path}" for path in link_paths(plan)} if plan is not None else set()
+    made = await ports.store.made_dirs()
+    found = []
+    for snapshot in [each for each in snapshots if each.key in keys]:
+        path = snapshot.key.partition(":")[2]
+        try:
+            if not await ports.files.differs(path, snapshot.node):
+                continue
+            await _put_back(ports, snapshot, made)
+            why = await ports.files.differs(path, snapshot.node)
+        except AgentError as error:
+            why = error.message
+        if why:
+            found.append(f"{path} is not as before the update: {why}")
+            run.narrate(Warned, found[-1])
+    return found
 
 
 async def _put_back(ports: Ports, snapshot: Snapshot, made_dirs: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ from nodeagent.agent.update.verification import mismatches
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.plan.deployment import booted
 from nodeagent.core.plan.policy import DAEMON_RELOAD, Entry
+from nodeagent.core.update.events import Warned
 from nodeagent.core.update.phase import Phase
 from tests.world import FakeUnit, World, kill_points
 from tests.world.os_host import B_DIGEST, NEW_FILES, at_old
@@ -124,6 +125,22 @@ async def test_a_revert_gives_all_links_back() -> None:
     assert await mismatches(host.ports(), host.configs[host.world.current]) == {}
 
 
+@pytest.mark.finding("units-05", "A link that another program changes during a revert is corrected once, or reported.")
+@pytest.mark.parametrize("stuck", [False, True], ids=["corrected", "changed again"])
+async def test_links_are_compared_at_the_end_of_a_revert(stuck: bool) -> None:
+    host = await started(UnitEntry("echo@.service", text()), on("echo@foo.service"))
+    before = all_links(host.world)
+    host.world.links = _Changed(host.world.links, stuck=stuck)
+    host.world.units["app.service"] = _Meddler(host.world)
+    host.want(named("bad", *BUSY, app="2"))
+    await host.settle()
+    entry = host.world.history[-1]
+    note = f"{ETC}/bus.service is not as before the update: differs"
+    warned = [event.message for event in host.world.events if isinstance(event, Warned)]
+    assert (entry.outcome, note in entry.message, note in warned) == ("reverted", stuck, stuck)
+    assert all_links(host.world) == before | ({"bus.service": "mine.service"} if stuck else {})
+
+
 @pytest.mark.finding("units-05", "Links from before come back when the entry leaves that replaced them.")
 async def test_replaced_links_come_back_when_the_entry_leaves() -> None:
     host = await started()
@@ -208,6 +225,35 @@ class _Picky(FakeUnit):
 
     @bad_until_boot.setter
     def bad_until_boot(self, value: int) -> None: ...
+
+
+class _Meddler(_Picky):
+    """Changes a link whenever it starts, which it does in a revert only."""
+
+    @property
+    def invocation(self) -> int:
+        return 1
+
+    @invocation.setter
+    def invocation(self, value: int) -> None:
+        if isinstance(getattr(self, "world", None), World) and isinstance(self.world.links, _Changed):
+            self.world.links.meddled()
+
+
+class _Changed(dict[str, str]):
+    """Links of which another program changes one, for good if it is ``stuck``."""
+
+    def __init__(self, links: dict[str, str], *, stuck: bool) -> None:
+        super().__init__(links)
+        self.stuck, self.held = stuck, False
+
+    def meddled(self) -> None:
+        self["bus.service"] = "mine.service"
+        self.held = self.stuck
+
+    def __setitem__(self, link: str, target: str) -> None:
+        if not (self.held and link == "bus.service"):
+            super().__setitem__(link, target)
 
 
 class _OfTheOs(dict[str, bytes]):
