@@ -71,8 +71,8 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
     return {
         "files": {path: draw(file_specs) for path in sorted(paths)},
         "units": {name: draw(unit_specs(name)) for name in sorted(names)},
-        # None: the config says nothing about core. One without any key is refused, as it would lock core out.
-        "keys": draw(st.none() | st.lists(st.sampled_from(KEYS), min_size=1, max_size=2, unique=True)),
+        # A config without a key would lock core out, and is refused.
+        "keys": draw(st.lists(st.sampled_from(KEYS), min_size=1, max_size=2, unique=True)),
     }
 
 
@@ -94,7 +94,7 @@ def test_there_and_back_again(make_node: HostMaker) -> None:
         host.write(path, f"of the OS: {path}\n", mode=mode, owner="core" if mode == 0o600 else "root")
     host.run(["ln", "--symbolic", "shipped", "/etc/ring/link"])
     host.run(["mkdir", "--parents", "--mode=711", "/var/lib/ring/there"])
-    nothing = update(host, "nothing", {})
+    nothing = update(host, "nothing", {"keys": KEYS[:1]})
     count = 0
 
     @seed(20_000)
@@ -106,8 +106,8 @@ def test_there_and_back_again(make_node: HostMaker) -> None:
         suppress_health_check=list(HealthCheck),
     )
     @example(
-        {"files": {"/etc/ring/a": FileSpec("a file")}, "units": {}, "keys": None},
-        {"files": {"/etc/ring/a/b/c": FileSpec("a directory")}, "units": {}, "keys": None},
+        {"files": {"/etc/ring/a": FileSpec("a file")}, "units": {}, "keys": KEYS[:1]},
+        {"files": {"/etc/ring/a/b/c": FileSpec("a directory")}, "units": {}, "keys": KEYS[:1]},
     )
     @given(configs(), configs())
     def there_and_back(a: dict[str, Any], b: dict[str, Any]) -> None:
@@ -118,5 +118,5 @@ def test_there_and_back_again(make_node: HostMaker) -> None:
         assert difference(first, update(host, f"a{count}", a)) == [], (a, b)
 
     there_and_back()
-    assert difference(nothing, update(host, "nothing-again", {})) == []
+    assert difference(nothing, update(host, "nothing-again", {"keys": KEYS[:1]})) == []
     assert host.reboots == 0

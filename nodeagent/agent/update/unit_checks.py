@@ -69,8 +69,8 @@ class UnitChecks:
             return job_problem(of_texts(unit, texts), action)
         match (await self.units.state(unit)).load:
             case "not-found":
-                # Which units a generator makes is known only after the daemon-reload.
-                return "" if new.has_generated else _NO_SUCH_UNIT
+                # Which units a generator makes is known only after the daemon-reload. What is not there needs no stop.
+                return "" if new.has_generated or action is ActionType.STOP else _NO_SUCH_UNIT
             # What leaves with this update is still in the answer of systemd, and nothing shows what is left then.
             case "loaded" if set(old.texts_of(unit)) <= set(texts):
                 return job_problem(with_texts(await self.units.abilities(unit), texts), action)

@@ -238,6 +238,15 @@ async def test_a_policy_may_name_the_service_of_a_quadlet() -> None:
     at_rest_with(host, "b")
 
 
+async def test_a_policy_for_a_unit_accepts_the_mask_of_one_that_is_nowhere() -> None:
+    host = new_host()
+    entry = Entry("gone.service", (DAEMON_RELOAD,), PolicySource.USER)
+    host.policy = replace(POLICY, units={**POLICY.units, entry.key: entry})
+    await at(config("a"), host=host)
+    await at(config("b", units=[UnitEntry("gone.service", mask=True)]), host=host)
+    at_rest_with(host, "b")
+
+
 async def test_a_unit_from_nowhere_in_the_policy_is_an_error_of_the_policy() -> None:
     host = with_policy("restart", "chronnyd.service")
     message = await refused(host, config("b", {"/etc/x": "1"}))
