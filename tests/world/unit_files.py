@@ -82,7 +82,7 @@ class FakeUnitFiles:
     ) -> EnablementFacts:
         self.world.tick()
         world = self.world
-        files = {path: node for path, node in world.disk.items() if path.startswith(f"{UNIT_DIR}/")}
+        files = {path: node for path, node in world.disk.items() if path.startswith((f"{UNIT_DIR}/", f"{OS_UNITS}/"))}
         for name in _of_the_os(world).values():
             # A static or generated unit has no [Install] section.
             if world.units[name].load == "loaded" and world.units[name].file in ("enabled", "disabled"):

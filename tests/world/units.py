@@ -12,7 +12,7 @@ from nodeagent.core.config.file_tree import DEV_NULL, FileTreeEntry, RegularFile
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import template_of
 from nodeagent.core.plan.change import KeyChange
-from nodeagent.core.plan.unit_abilities import UnitAbilities
+from nodeagent.core.plan.unit_abilities import UnitAbilities, with_texts
 from nodeagent.core.plan.unit_relations import Relations
 from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError
@@ -168,6 +168,10 @@ class FakeUnits:
     async def reload(self, unit: str, deadline: float) -> None:
         self.world.tick()
         u = self._unit(unit)
+        dropins = [node for path, node in self.world.disk.items() if f"/{unit}.d/" in path]
+        texts = [node.content.decode() for node in dropins if isinstance(node, RegularFile)]
+        if not with_texts(await self.abilities(unit), texts).can_reload:
+            raise JobFailed(f"{unit} cannot be reloaded", reason=Reason.JOB_INVALID)
         u.read = dict(self.world.disk)
         self.world.done.append(f"{self.world.boot}:reload {unit}")
         self.world.tick()

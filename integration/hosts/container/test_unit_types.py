@@ -71,6 +71,27 @@ def test_units_that_leave(make_node: HostMaker) -> None:
     assert host.run(["findmnt", "/var/m1"], check=False).returncode != 0
 
 
+@pytest.mark.finding("units-09", "A unit with RefuseManualStop= is stopped when its file leaves, without a fallback.")
+def test_units_that_refuse_to_stop_and_leave(make_node: HostMaker) -> None:
+    text = f"[Unit]\nRefuseManualStop=yes\n{SLEEP}"
+    # Entries without a DaemonReload, after which systemd still has the line of the file that is gone.
+    policy = agent.policy(units={name: [f"Reload {name}"] for name in ("gone.service", "masked.service")})
+    host = make_node(files={agent.POLICY: policy, f"{UNITS}/masked.service": text})
+    host.write(f"{UNITS}/gone.service", text)
+    host.run(["systemctl", "daemon-reload"])
+    host.run(["systemctl", "start", "gone.service", "masked.service"])
+    units = {"gone.service": UnitSpec(text), "masked.service": UnitSpec(text)}
+    agent.apply(host, machine_config("with", units=units))
+    agent.wait_done(host, "with")
+    gone = machine_config("without", units={"masked.service": UnitSpec(mask=True)})
+    assert plan(host, gone) == ["DaemonReload", "Stop gone.service", "Stop masked.service"]
+    agent.apply(host, gone)
+    agent.wait_done(host, "without")
+    assert newest(host)[:2] == ("done", 0)
+    assert not host.is_active("gone.service")
+    assert not host.is_active("masked.service")
+
+
 @pytest.mark.finding("units-11", "A socket and its service change without a fallback.")
 def test_a_socket_and_its_service(make_node: HostMaker) -> None:
     names = ("echo.socket", "echo.service")

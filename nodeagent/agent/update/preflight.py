@@ -17,7 +17,7 @@ from nodeagent.agent.update.os_fields import NO_OS, first_basis
 from nodeagent.agent.update.own_arguments import changed_families, own_arguments
 from nodeagent.agent.update.run import Basis, Ports, Update, UpdatePolicy
 from nodeagent.agent.update.safeguards import check_login
-from nodeagent.agent.update.unit_checks import UnitChecks
+from nodeagent.agent.update.unit_checks import Files, UnitChecks
 from nodeagent.agent.update.units_before import has_other_file, notes_on_masks
 from nodeagent.agent.update.verification import in_force, mismatches, os_mismatches, with_os
 from nodeagent.agent.update.writing import managed_keys, original_of
@@ -25,6 +25,7 @@ from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, expand
 from nodeagent.core.config.image import content_id
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig, meaning
 from nodeagent.core.config.parse import parse
+from nodeagent.core.plan.change import Action, Plan
 from nodeagent.core.plan.deployment import (
     OS_DOMAINS,
     OsTarget,
@@ -133,15 +134,18 @@ class Preflight:
         judged = await UnitChecks(self.ports.units).judge(
             old, desired.config, other_os=target is not None, current=current
         )
-        plan = await asyncio.to_thread(
+        make = partial(
             make_plan,
             old,
             desired.config,
             await self.policy(old, desired.config),
             from_name=from_name or (known[0].config.name if known else ""),
-            host=host,
             idle=judged.idle,
         )
+        plan = await asyncio.to_thread(make, host=host)
+        # With another OS, the units of the booted one say nothing.
+        if target is None and (rejected := await self._rejected(plan, old, desired.config, restored)):
+            plan = await asyncio.to_thread(make, host=replace(host, rejected=rejected))
         if plan.reboot and not self.policy_of_updates.may_reboot:
             why = next(", ".join(a.because) for a in plan.actions if a.type == "Reboot")
             raise Refused(f"a reboot is needed for {why}", reason=Reason.REBOOT_NOT_ALLOWED, hint="see reboot.allow")
@@ -185,6 +189,9 @@ class Preflight:
         update.add_notes(*await notes_on_masks(self.ports, update))
         return update
 
+    async def _rejected(self, plan: Plan, old: MachineConfig, new: MachineConfig, restored: Files) -> frozenset[Action]:
+        return await UnitChecks(self.ports.units).rejected(plan, old, new, self.ports.unit_files, restored)
+
     async def _with_other_units(self, host: HostView, old: MachineConfig, new: MachineConfig) -> HostView:
         """Return the view with the leaving units of which the host has another file, which then applies again."""
         changes = await asyncio.to_thread(diff, old, new)
@@ -206,7 +213,9 @@ class Preflight:
             update.check_units()
         # With another OS, the units of the booted one say nothing.
         if update.target is None:
-            problems += await UnitChecks(self.ports.units).policy_problems(update.plan, old, new)
+            problems += await UnitChecks(self.ports.units).policy_problems(
+                update.plan, old, new, self.ports.unit_files, update.basis.restored if update.basis is not None else {}
+            )
         if problems:
             text = f"the policy does not fit {new.name}"
             raise InvalidInput(text, reason=Reason.POLICY_INVALID, hint=Reason.POLICY_INVALID.hint, problems=problems)

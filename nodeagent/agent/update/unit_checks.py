@@ -7,23 +7,28 @@ all files of a config runs in a thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.unit_names import did_you_mean
-from nodeagent.core.plan.change import ActionType, Plan, PolicySource
+from nodeagent.core.plan.change import Action, ActionType, Plan, PolicySource
+from nodeagent.core.plan.enablement.unit_files import overlaid, source_of
 from nodeagent.core.plan.sides import NO_CONFIG
 from nodeagent.core.plan.unit_abilities import job_problem, of_texts, with_texts
 from nodeagent.core.plan.unit_entries import Judged, UnitOnHost, judge, mentioned
 from nodeagent.core.plan.unit_origin import Brought
-from nodeagent.core.update.ports.host import Units
+from nodeagent.core.update.ports.host import UnitFiles, Units
+from nodeagent.core.update.unit_states import UP
 from nodeagent.errors import Problem
 
 # Warnings about units in one update. Operators may render more entries than an admin reads.
 MAX_WARNINGS: Final = 20
 
+Files = Mapping[str, FileTreeEntry]
+_JOBS: Final = (ActionType.RELOAD, ActionType.RESTART)
 
 _NO_SUCH_UNIT: Final = "no such unit on this host or in the config"
 
@@ -52,28 +57,68 @@ class UnitChecks:
         facts = {unit: await self._facts(unit) for unit in sorted(units)}
         return await asyncio.to_thread(judge, old, new, facts, other_os=other_os, current=current)
 
-    async def policy_problems(self, plan: Plan, old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
+    async def policy_problems(
+        self, plan: Plan, old: MachineConfig, new: MachineConfig, unit_files: UnitFiles, restored: Files
+    ) -> tuple[Problem, ...]:
         """Return the units that the policy of the admin names, and that are neither on this host nor in the config, or
-        reject the action. Built-in entries may name what a host lacks."""
-        before, brought = await asyncio.to_thread(_brought, old), await asyncio.to_thread(_brought, new)
-        found = {(unit, action): await self._problem(unit, action, before, brought) for unit, action in _named(plan)}
+        reject the action. Built-in entries may name what a host lacks. ``restored`` is what comes back at paths that
+        leave."""
+        named = {*_named(plan, PolicySource.USER)}
+        found = await self._problems(named, old, new, unit_files, restored)
         # systemd reads all unit files for the list, so it is requested only for the hint of an error.
-        known = {*brought.files, *(await self.units.files() if _NO_SUCH_UNIT in found.values() else ())}
+        some = _NO_SUCH_UNIT in found.values()
+        known = {*(await asyncio.to_thread(_brought, new)).files, *await self.units.files()} if some else set()
         hints = {unit: did_you_mean(unit, known) for (unit, _), why in found.items() if why == _NO_SUCH_UNIT}
         problems = [(unit, why + hints.get(unit, "")) for (unit, _), why in sorted(found.items()) if why]
         return tuple(Problem(f"nodeDisruptionPolicy: {unit}", why) for unit, why in dict.fromkeys(problems))
 
-    async def _problem(self, unit: str, action: ActionType, old: Brought, new: Brought) -> str:
-        texts = new.texts_of(unit)
+    async def rejected(
+        self, plan: Plan, old: MachineConfig, new: MachineConfig, unit_files: UnitFiles, restored: Files
+    ) -> frozenset[Action]:
+        """Return the reloads and restarts of built-in entries that systemd would reject. Arguments as in
+        ``policy_problems``."""
+        units = {unit for unit, action in _named(plan, PolicySource.DEFAULT) if action in _JOBS}
+        # What does not run is not reloaded, and need not start.
+        up = [unit for unit in sorted(units) if (await self.units.state(unit)).active in UP]
+        jobs = {(unit, action) for unit in up for action in _JOBS}
+        found = await self._problems(jobs, old, new, unit_files, restored)
+        return frozenset(
+            Action(action, unit) for (unit, action), why in found.items() if why not in ("", _NO_SUCH_UNIT)
+        )
+
+    async def _problems(
+        self,
+        named: Collection[tuple[str, ActionType]],
+        old: MachineConfig,
+        new: MachineConfig,
+        unit_files: UnitFiles,
+        restored: Files,
+    ) -> dict[tuple[str, ActionType], str]:
+        """Return why systemd would reject these actions, "" for those that it accepts."""
+        if not named:
+            return {}
+        before, brought = await asyncio.to_thread(_brought, old), await asyncio.to_thread(_brought, new)
+        changes: dict[str, FileTreeEntry | None] = {path: restored.get(path) for path in before.texts}
+        changes |= {path: RegularFile(text.encode()) for path, text in brought.texts.items()}
+        files = (await unit_files.facts({unit for unit, _ in named}, changes)).files
+        after = overlaid(files, changes)
+        return {
+            (unit, action): await self._problem(unit, action, before, brought, after) for unit, action in sorted(named)
+        }
+
+    async def _problem(self, unit: str, action: ActionType, old: Brought, new: Brought, after: Files) -> str:
+        texts, source = new.texts_of(unit), source_of(unit, after)
         if new.has(unit):
-            return job_problem(of_texts(unit, texts), action)
+            return job_problem(of_texts(unit, texts if source is None else source.texts), action)
         match (await self.units.state(unit)).load:
             case "not-found":
                 # Which units a generator makes is known only after the daemon-reload. What is not there needs no stop.
                 return "" if new.has_generated or action is ActionType.STOP else _NO_SUCH_UNIT
-            # What leaves with this update is still in the answer of systemd, and nothing shows what is left then.
             case "loaded" if set(old.texts_of(unit)) <= set(texts):
                 return job_problem(with_texts(await self.units.abilities(unit), texts), action)
+            # What leaves with this update is still in the answer of systemd.
+            case "loaded" if source is not None:
+                return job_problem(of_texts(unit, source.texts), action)
             case _:
                 return ""
 
@@ -97,9 +142,9 @@ def _brought(config: MachineConfig) -> Brought:
     return brought
 
 
-def _named(plan: Plan) -> Iterator[tuple[str, ActionType]]:
+def _named(plan: Plan, source: PolicySource) -> Iterator[tuple[str, ActionType]]:
     for planned in plan.changes:
-        if planned.policy is PolicySource.USER:
+        if planned.policy is source:
             yield from ((each.unit, each.type) for each in planned.actions if each.unit)
 
 

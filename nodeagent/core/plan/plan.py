@@ -30,7 +30,7 @@ from nodeagent.core.plan.change import Action, ActionType, Change, ChangeKind, P
 from nodeagent.core.plan.diff import diff
 from nodeagent.core.plan.policy import DRAIN, NONE, REBOOT, UNLISTED, Policy, match, only_by_user
 from nodeagent.core.plan.sides import NO_CONFIG, HostView, Sides
-from nodeagent.core.plan.unit_changes import fitting
+from nodeagent.core.plan.unit_changes import fitting, possible
 from nodeagent.core.plan.unit_origin import unit_of_dropin
 from nodeagent.core.plan.unit_types import order_of
 from nodeagent.errors import Problem, Refused
@@ -93,10 +93,14 @@ def _planned(change: Change, sides: Sides, policy: Policy, idle: Mapping[str, st
     if _is_restored_unchanged(change, sides):
         return PlannedChange(change, found.entry.source, (NONE,), SAME)
     verdict = found.entry.decide(change, sides)
-    actions = fitting(change, widen(verdict.actions), sides)
+    actions, why = fitting(change, widen(verdict.actions), sides), ""
+    if found.entry.source is not PolicySource.USER:
+        # An entry of the admin is refused instead.
+        actions, why = possible(actions, sides.host.rejected)
     # The history counts reboots that an entry of the user has avoided.
     avoids = REBOOT not in actions and only_by_user(policy, change)
-    return PlannedChange(change, found.entry.source, actions, verdict.why, avoids, verdict.keys)
+    why = "; ".join(each for each in (verdict.why, why) if each)
+    return PlannedChange(change, found.entry.source, actions, why, avoids, verdict.keys)
 
 
 def _is_restored_unchanged(change: Change, sides: Sides) -> bool:

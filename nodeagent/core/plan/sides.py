@@ -9,6 +9,7 @@ from typing import Any
 
 from nodeagent.core.config.file_tree import DEV_NULL, FileTreeEntry, RegularFile, expand
 from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.plan.change import Action
 
 NO_CONFIG = MachineConfig("")
 
@@ -19,12 +20,13 @@ class HostView:
 
     ``other_unit_files`` are units whose file leaves with the config, and of which the host has another file.
     ``restored`` has what comes back at paths that leave the config: the version from before they were managed, or that
-    of the OS.
+    of the OS. ``rejected`` are actions of built-in entries that systemd would reject.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     other_unit_files: frozenset[str] = frozenset()
     restored: Mapping[str, FileTreeEntry] = field(default_factory=dict, repr=False)
+    rejected: frozenset[Action] = frozenset()
 
 
 @dataclass(frozen=True)

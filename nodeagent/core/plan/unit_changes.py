@@ -3,26 +3,58 @@
 A unit whose file leaves with the config, or that is masked while it runs, is stopped where its type can be stopped:
 systemd would keep it running until the next boot, which a plan with a reboot has. An entry of the policy that requests
 no action at all leaves a masked unit running.
+
+systemd reads a changed file of a unit with a daemon-reload only, and starts its generators then. Without one, a restart
+would start the previous version again, and a stop would obey a ``RefuseManualStop=`` of the file that is gone.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
 
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import unit_name_problem
 from nodeagent.core.config.units import OWN_UNIT
 from nodeagent.core.plan.change import Action, ActionType, Change, ChangeKind
-from nodeagent.core.plan.policy import DAEMON_RELOAD, NONE, REBOOT
+from nodeagent.core.plan.policy import DAEMON_RELOAD, DRAIN, NONE, REBOOT, UNLISTED, restart
 from nodeagent.core.plan.sides import Sides
+from nodeagent.core.plan.unit_origin import read_at_daemon_reload
 from nodeagent.core.plan.unit_types import UnitStep, type_of
 
-_OF_UNIT = (ActionType.RELOAD, ActionType.RESTART)
+_OF_UNIT: Final = (ActionType.RELOAD, ActionType.RESTART)
+_JOBS: Final = (*_OF_UNIT, ActionType.STOP)
 
 
 def fitting(change: Change, actions: tuple[Action, ...], sides: Sides) -> tuple[Action, ...]:
     """Return the actions of a change as they fit the types of the units."""
     if REBOOT in actions:
         return actions
+    found = _fitting(change, actions, sides)
+    reads = change.domain == "unit" or (change.domain == "file" and read_at_daemon_reload(change.key))
+    if DAEMON_RELOAD in found or not reads or not any(each.type in _JOBS for each in found):
+        return found
+    drain = (DRAIN,) if DRAIN in found else ()
+    return (*drain, DAEMON_RELOAD, *(each for each in found if each != DRAIN))
+
+
+def possible(actions: tuple[Action, ...], rejected: Collection[Action]) -> tuple[tuple[Action, ...], str]:
+    """Return the actions with the next stronger one in place of each that systemd rejects, and why: a restart for a
+    reload, and a reboot for a restart."""
+    found, why = list(actions), ""
+    for index, action in enumerate(actions):
+        if action not in rejected:
+            continue
+        verb = "reloaded" if action.type is ActionType.RELOAD else "restarted"
+        why = f"{action.unit} cannot be {verb}"
+        if action.type is not ActionType.RELOAD or restart(action.unit) in rejected:
+            return UNLISTED, why
+        found[index] = restart(action.unit)
+    return tuple(dict.fromkeys(found)), why
+
+
+def _fitting(change: Change, actions: tuple[Action, ...], sides: Sides) -> tuple[Action, ...]:
     actions = _by_type(actions)
     if (unit := leaving_unit(change, sides.old, sides.new)) and unit not in sides.host.other_unit_files:
         return _stopping(unit, actions, type_of(unit).leaves)

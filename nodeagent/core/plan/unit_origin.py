@@ -7,7 +7,7 @@ from nowhere is no error: operators render the same entries for every node, what
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -17,6 +17,7 @@ from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import is_template, template_of, unit_name_problem
+from nodeagent.core.plan.enablement.unit_files import dropin_dirs
 from nodeagent.core.validate.unit_file import assignments
 
 # Directories of unit files into which a config may write: systemd.unit(5).
@@ -61,7 +62,7 @@ class Brought:
     config: MachineConfig
 
     @cached_property
-    def _texts(self) -> dict[str, str]:
+    def texts(self) -> Mapping[str, str]:
         """The files below the directories of units: path to text."""
         return {
             path: node.content.decode(errors="replace")
@@ -70,10 +71,34 @@ class Brought:
         }
 
     @cached_property
-    def files(self) -> dict[str, str]:
+    def files(self) -> Mapping[str, str]:
         """The unit files: name to text."""
-        found = {path.rpartition("/")[2]: text for path, text in self._texts.items() if _directory(path) in UNIT_DIRS}
-        return {name: text for name, text in found.items() if unit_name_problem(name) is None}
+        found: dict[str, str] = {}
+        # The first directory wins.
+        for path, text in sorted(self.texts.items()):
+            name = path.rpartition("/")[2]
+            if _directory(path) in UNIT_DIRS and unit_name_problem(name) is None:
+                found.setdefault(name, text)
+        return found
+
+    @cached_property
+    def _dropins(self) -> Mapping[str, Mapping[str, str]]:
+        """The drop-ins: directory to name to text."""
+        found: dict[str, dict[str, str]] = {}
+        for path, text in self.texts.items():
+            directory, _, name = path.rpartition("/")
+            if name.endswith(".conf") and _directory(directory) in UNIT_DIRS:
+                found.setdefault(directory, {})[name] = text
+        return found
+
+    @cached_property
+    def _aliases(self) -> Mapping[str, str]:
+        """The aliases that [Install] of a unit file has, with the first unit that has each."""
+        found: dict[str, str] = {}
+        for unit in self.files:
+            for alias in _words(self.texts_of(unit), "Alias"):
+                found.setdefault(alias, unit)
+        return found
 
     def has(self, unit: str) -> bool:
         """Return whether the config has the file of this unit, or the template of this instance."""
@@ -83,15 +108,16 @@ class Brought:
         """Return the texts of a unit in the order in which systemd reads them: its file, or that of its template, then
         the drop-ins by name."""
         own = [self.files[name] for name in (unit, template_of(unit)) if name in self.files][:1]
-        directories = [f"{directory}/{name}.d" for directory in UNIT_DIRS for name in (unit, template_of(unit)) if name]
-        found = {path.rpartition("/")[2]: text for path, text in self._texts.items() if _directory(path) in directories}
+        found: dict[str, str] = {}
+        # A drop-in replaces one of the same name in a later directory.
+        for name in dropin_dirs(unit):
+            for directory in UNIT_DIRS:
+                found = {**self._dropins.get(f"{directory}/{name}", {}), **found}
         return [*own, *(found[name] for name in sorted(found))]
 
     def alias_of(self, name: str) -> str:
         """Return the unit of this config whose [Install] has ``name`` as an alias, "" if there is none."""
-        if self.has(name):
-            return ""
-        return next((unit for unit in self.files if name in _words(self.texts_of(unit), "Alias")), "")
+        return "" if self.has(name) else self._aliases.get(name, "")
 
     def generator_of(self, unit: str) -> str:
         """Return the path of a file from which a generator makes this unit, "" if there is none."""
@@ -125,6 +151,11 @@ class Brought:
         text = self.config.files[path].content.decode(errors="replace")
         names = {made + _QUADLETS[quadlet], *(value for _, key, value in assignments(text) if key == "ServiceName")}
         return bool({stem, template_of(unit).rpartition(".")[0]} & names)
+
+
+def read_at_daemon_reload(path: str) -> bool:
+    """Return whether systemd or one of its generators reads this file with a daemon-reload only."""
+    return path.startswith((*_BELOW, *GENERATED))
 
 
 def names_no_instance(template: str, texts: Sequence[str]) -> bool:

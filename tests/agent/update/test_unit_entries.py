@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.plan.change import PolicySource
 from nodeagent.core.plan.policy import DAEMON_RELOAD, Entry, reload, restart
@@ -282,6 +283,45 @@ async def test_an_action_that_the_same_config_makes_possible_is_accepted(text: s
     host.policy = replace(host.policy, units={"auditd.service": Entry("auditd.service", (DAEMON_RELOAD,))})
     await at(config("b", {"/etc/x": "1"}, [unit]), host=host)
     at_rest_with(host, "b")
+
+
+@pytest.mark.finding("units-09", "The plan has the next stronger action for one of a built-in entry that is rejected.")
+@pytest.mark.parametrize(
+    ("unit", "dropin", "actions"),
+    [
+        (FakeUnit(), "", ["reload web.service"]),
+        (FakeUnit(can_reload=False), "", ["restart web.service"]),
+        (FakeUnit(can_reload=False, can_stop=False), "", ["reboot"]),
+        (FakeUnit(active="inactive", can_reload=False, can_stop=False), "", []),
+        (FakeUnit(can_reload=False), "[Service]\nExecReload=/bin/true\n", ["reload web.service"]),
+        (FakeUnit(), "[Service]\nExecReload=\n", ["restart web.service"]),
+    ],
+)
+async def test_a_built_in_action_that_systemd_rejects(unit: FakeUnit, dropin: str, actions: list[str]) -> None:
+    host = await at(BASE, host=new_host(web=replace(unit)))
+    host.policy = replace(host.policy, units={"web.service": Entry("web.service", (DAEMON_RELOAD,))})
+    dropins = {"10-x.conf": dropin} if dropin else {}
+    new = config("b", {"/etc/quiet/q": "1", "/etc/web/x": "1"}, [UnitEntry("web.service", dropins=dropins)])
+    host.want(new)
+    update = await host.build().check(await host._load(host.wanted))
+    verbs = [f"{each.type} {each.unit}".strip().lower() for each in update.plan.actions]
+    assert [each for each in verbs if each not in ("daemonreload", "drain")] == (actions or ["reload web.service"])
+    await at(new, host=host)
+    assert [each for each in host.actions() if each != "daemon-reload"] == actions
+    assert (host.phase, host.world.history[-1].outcome) == (Phase.IDLE, "done")
+
+
+@pytest.mark.finding("units-09", "The unit file of the OS, which applies again when one leaves, is judged.")
+async def test_the_file_that_applies_again_is_judged() -> None:
+    host = with_policy("restart", "auditd.service")
+    own = UnitEntry("auditd.service", SERVICE)
+    await at(config("a", {"/etc/x": "1"}, [own]), host=host)
+    text = f"[Unit]\nRefuseManualStop=yes\n{SERVICE}"
+    host.world.disk["/usr/lib/systemd/system/auditd.service"] = RegularFile(text.encode())
+    host.world.done.clear()
+    await at(config("b", {"/etc/x": "2"}), host=host)
+    assert (host.phase, host.record.reason, host.world.done) == (Phase.DEGRADED, "PolicyInvalid", [])
+    assert "auditd.service: it cannot be restarted, because RefuseManualStop=" in host.record.message
 
 
 async def test_a_unit_of_the_config_is_judged_by_its_text() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry
+from nodeagent.core.plan import unit_origin
 from nodeagent.core.plan.unit_abilities import UnitAbilities
 from nodeagent.core.plan.unit_entries import UnitOnHost, judge, mentioned
 from nodeagent.core.plan.unit_origin import Brought, Origin, names_no_instance, origin_of, unit_of_dropin
@@ -171,3 +172,19 @@ def test_a_unit_that_this_config_unmasks_is_not_refused() -> None:
     facts = {"x.service": on_host("masked", "masked")}
     assert not judge(old, new, facts).problems
     assert judge(EMPTY, new, facts).problems
+
+
+def test_all_aliases_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(unit_origin, "assignments", lambda text: read.append(text) or [])
+    units = {f"/etc/systemd/system/u{number}.service": SERVICE for number in range(50)}
+    brought = Brought(config(units))
+    assert {brought.alias_of(f"a{number}.service") for number in range(50)} == {""}
+    assert len(read) == 50
+
+
+def test_the_first_directory_of_a_unit_or_a_drop_in_wins() -> None:
+    etc, local = "/etc/systemd/system", "/usr/local/lib/systemd/system"
+    files = {f"{local}/w.service": "2", f"{etc}/w.service": "1", f"{local}/w.service.d/a.conf": "4"}
+    files |= {f"{etc}/w.service.d/a.conf": "3", f"{etc}/service.d/b.conf": "5"}
+    assert Brought(config(files)).texts_of("w.service") == ["1", "3", "5"]

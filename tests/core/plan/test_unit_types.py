@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from nodeagent.core.config.machineconfig import UnitEntry
 from nodeagent.core.config.unit_names import UNIT_TYPES
 from nodeagent.core.plan.change import Action, ActionType
 from nodeagent.core.plan.plan import make_plan
-from nodeagent.core.plan.policy import DAEMON_RELOAD, NONE, Entry, Policy, reload, restart
+from nodeagent.core.plan.policy import DAEMON_RELOAD, DRAIN, NONE, Entry, Policy, reload, restart
 from nodeagent.core.plan.sides import HostView
 from nodeagent.core.plan.unit_types import TYPES, UnitStep, order_of
 from tests.world.run import config
@@ -42,7 +44,7 @@ def test_every_type_is_in_the_table() -> None:
 def test_a_unit_whose_file_leaves(kind: str, entry: str) -> None:
     unit = f"x.{kind}"
     stops = UnitStep.STOP in TYPES[kind].leaves
-    expected = ["DaemonReload"] if entry != "none" else [] if stops else ["None"]
+    expected = ["DaemonReload"] if entry != "none" or stops else ["None"]
     found = planned(unit, UnitEntry(unit, contents="[Unit]\n"), None, entry)
     assert found == [*expected, *[f"Stop {unit}"] * stops]
     assert stops is (kind not in ("slice", "scope", "target", "device"))
@@ -76,6 +78,26 @@ def test_a_restart_of_a_unit_whose_file_stays(kind: str) -> None:
     found = planned(unit, UnitEntry(unit, contents="[Unit]\n"), UnitEntry(unit, contents="[Unit]\n#\n"), "restart")
     restarts = UnitStep.RESTART in TYPES[kind].restart
     assert found == ["DaemonReload", *[f"Restart {unit}"] * restarts]
+
+
+@pytest.mark.finding("units-09", "A job for a changed unit comes after a daemon-reload, whatever its entry lists.")
+@pytest.mark.parametrize(
+    ("path", "read"),
+    [
+        ("/etc/systemd/system/x.service.d/10.conf", True),
+        ("/etc/containers/systemd/x.container", True),
+        ("/etc/fstab", True),
+        ("/etc/x", False),
+    ],
+)
+def test_a_daemon_reload_comes_before_the_job(path: str, *, read: bool) -> None:
+    for action in (restart("x.service"), reload("x.service")):
+        policy = Policy(files={path: Entry(path, (DRAIN, action))}, units={"x.service": Entry("x.service", (action,))})
+        for old, new in itertools.permutations((config("a"), config("b", {path: "1"}))):
+            found = [str(each.type) for each in make_plan(old, new, policy).actions]
+            assert found == ["Drain", *["DaemonReload"] * read, action.type]
+    stopped = make_plan(config("a", units=[UnitEntry("x.service", contents="[Unit]\n")]), config("b"), policy)
+    assert [str(each.type) for each in stopped.actions] == ["DaemonReload", "Stop"]
 
 
 @pytest.mark.finding("units-11", "A socket restarts before its service.")
