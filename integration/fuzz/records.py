@@ -10,7 +10,7 @@ from integration.fuzz.target import Target, choices, document
 from nodeagent.core.coordination.lease import LeaseToken
 from nodeagent.core.report.course.page import page
 from nodeagent.core.update.ports.coordination import Holder
-from nodeagent.core.update.ports.store import ApplyRequest, HistoryEntry
+from nodeagent.core.update.ports.store import ApplyRequest
 from nodeagent.host.store import rows
 
 # The errors that the store makes ``StoreCorrupt``.
@@ -86,6 +86,7 @@ ENTRY: Final[dict[str, Any]] = {
     "outcome": "done",
     "disruption": "restart",
     "reboots": 0,
+    "boots": 0,
     "reboot_avoided": False,
     "seconds": 60.0,
     "reason": "",
@@ -104,9 +105,11 @@ def stored(data: bytes) -> None:
     row = data.decode(errors="replace") if found is None else json.dumps(found)
     with suppress(*DAMAGE):
         rows.record_from_row(row, rows.checksum(row))
-    for kind in (Holder, ApplyRequest, HistoryEntry):
+    for kind in (Holder, ApplyRequest):
         with suppress(*DAMAGE):
             rows.from_json(kind, row)
+    with suppress(*DAMAGE):
+        rows.entry_from_json(row)
     with suppress(*DAMAGE):
         rows.maintenance_from_row(row)
     with suppress(*DAMAGE):

@@ -62,6 +62,7 @@ class Ending:
     reboot_avoided: bool = False
     successor: str = ""
     failed_unit: str = ""
+    boots: int = 0
     code: int | None = None
 
     @property

@@ -185,6 +185,6 @@ def _answer(name: str, digest: str, result: Ending, before: dict[str, Any]) -> d
         "schema": "nodeagent/apply/v1",
         "config": name,
         "digest": digest,
-        **result.chosen("outcome", "reason", "message", "seconds", "reboots", "reboot_avoided", "successor"),
+        **result.chosen("outcome", "reason", "message", "seconds", "reboots", "boots", "reboot_avoided", "successor"),
         "maintenance": before.get("maintenance"),
     }

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     # An update that was done before the request arrived ends with 0. The request to cancel it was refused.
     code = 0 if result.outcome in GONE else result.exit_code or 4
     if args.json:
-        emit({**answer, **result.chosen("outcome", "reason", "message", "seconds", "reboots")})
+        emit({**answer, **result.chosen("outcome", "reason", "message", "seconds", "reboots", "boots")})
     elif answer["effect"] == Cancellation.STAGING:
         name = printable(answer["config"])
         print(paint(f"cancelled: the staging of {name} for a plan has ended; nothing was changed", GOOD))

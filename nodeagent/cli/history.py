@@ -29,6 +29,7 @@ from nodeagent.cli._render import (
     table,
 )
 from nodeagent.core.plan.change import ActionType, Detail
+from nodeagent.core.report.display import other_boots
 from nodeagent.reasons import hint
 
 if TYPE_CHECKING:
@@ -129,12 +130,13 @@ def _show(updates: list[dict[str, Any]], totals: dict[str, int]) -> None:
 
 
 def _row(update: dict[str, Any], now: datetime) -> list[str]:
-    soft = update.get("soft_reboots", 0)
-    how = "soft" if soft == update["reboots"] else f"{soft} soft"
-    reboots = f"{update['reboots']} ({how})" if soft else str(update["reboots"])
-    # A reboot is avoided only by an update that made none, so the count is replaced.
+    soft, other = update.get("soft_reboots", 0), other_boots(update)
+    notes = [f"{other} not requested"] if other else []
+    if soft:
+        notes.insert(0, "soft" if soft == update["reboots"] else f"{soft} soft")
     if update["reboot_avoided"]:
-        reboots = "0 (1 avoided)"
+        notes.insert(0, "1 avoided")
+    reboots = str(update["reboots"]) + (f" ({', '.join(notes)})" if notes else "")
     return [
         update["update_id"][:ID],
         clock(update["started"], now),
@@ -206,13 +208,15 @@ def _facts(update: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
 
 
 def _reboots(update: dict[str, Any]) -> str:
+    other = other_boots(update)
+    others = f", {counted(other, 'boot')} that the agent did not request" if other else ""
     if update["reboot_avoided"]:
-        return ", a reboot was avoided"
+        return f", a reboot was avoided{others}"
     notes = ["a fallback"] if update.get("fallback") else []
     if soft := update.get("soft_reboots"):
         notes.append(f"{soft} of them soft" if update["reboots"] > 1 else "a soft one")
     how = f" ({', '.join(notes)})" if notes else ""
-    return f", {counted(update['reboots'], 'reboot')}{how}" if update["reboots"] else ""
+    return (f", {counted(update['reboots'], 'reboot')}{how}" if update["reboots"] else "") + others
 
 
 def _actions(plan: dict[str, Any]) -> str:
@@ -321,6 +325,7 @@ def _comparable(update: dict[str, Any]) -> dict[str, str]:
         "planned": update["disruption"],
         "actions": ", ".join(update["plan"].get("actions", ())) or "-",
         "reboots": str(update["reboots"]) + (" (1 avoided)" if update["reboot_avoided"] else ""),
+        "boots not requested": str(other_boots(update)),
         "files written": str(trail.writes),
     }
     for change in update["plan"].get("changes", ()):

@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         name, result = ask(Client.rollback), Ending("accepted")
     if args.json:
-        answer = result.chosen("outcome", "reason", "message", "seconds", "reboots", "successor")
+        answer = result.chosen("outcome", "reason", "message", "seconds", "reboots", "boots", "successor")
         emit({"schema": "nodeagent/rollback/v1", "config": name, **answer})
     elif args.wait:
         print_ending(name, result)

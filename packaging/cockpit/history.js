@@ -76,7 +76,9 @@ export class HistorySection {
     }
 
     #entry(update, open) {
-        const reboots = update.reboot_avoided ? "reboot avoided" : `${update.reboots} reboots`;
+        const others = (update.boots ?? update.reboots) - update.reboots;
+        const reboots = (update.reboot_avoided ? "reboot avoided" : `${update.reboots} reboots`)
+            + (others > 0 ? `, ${others} boots not requested` : "");
         const details = element("details", { "data-id": update.update_id },
             element("summary", {},
                 element("span", { class: "what" }, `${update.from_name || "nothing"} → ${update.to_name}`),

@@ -78,7 +78,7 @@ async def verify(run: Run, progress: Progress) -> None:
     clock = run.ports.clock.monotonic
     deadline = clock() + run.policy.verify_timeout
     stages = (CheckStage.AFTER_BOOT, CheckStage.AFTER_APPLY)
-    for stage in stages if run.record.written.reboots else stages[1:]:
+    for stage in stages if run.record.written.boots else stages[1:]:
         try:
             found = await checks.found(stage)
         except AgentError as error:

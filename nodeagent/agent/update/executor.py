@@ -298,14 +298,15 @@ class Executor:
         if (partial := record.partial) is not None:
             update.narrate(self.ports, SafePartsApplied, partial)
             return
-        softly = record.written.soft_reboots == record.written.reboots
+        # A power cut may have taken the place of a soft reboot.
+        softly = 0 < record.written.soft_reboots == record.written.requested_reboots
         after = (f"after a {'soft ' * softly}fallback reboot, because {record.fallback}",) if record.fallback else ()
         update.narrate(
             self.ports,
             UpdateDone,
             "; ".join((*after, *record.notes)),
             seconds=seconds_between(record.started, self.ports.clock.now()) if seconds is None else seconds,
-            reboots=record.written.reboots,
+            reboots=record.written.requested_reboots,
             digest=record.to_digest,
         )
 

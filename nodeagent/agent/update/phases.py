@@ -201,7 +201,7 @@ async def _verify(run: Run) -> Transition:
         # The action that failed, or the reboot in its place, came before them.
         await actions.act(run, update.static_pods)
     await ghosts.forget_ghosts(run)
-    if run.record.written.reboots:
+    if run.record.written.boots:
         await restarts.start_after_boot(run, not_expected(run))
     await _watch_units(run, progress)
     found = await verification.mismatches(run.ports, update.new)
@@ -266,7 +266,7 @@ async def _revert(run: Run) -> Transition:
         return Transition(Phase.VERIFYING)
     if admission.reboots(update):
         # If the new config took effect by a reboot, the old one needs a reboot to take effect again.
-        return Transition(Phase.REBOOTING, reason=Reason.REVERTING) if leg.reboots else Transition(Phase.VERIFYING)
+        return Transition(Phase.REBOOTING, reason=Reason.REVERTING) if leg.boots else Transition(Phase.VERIFYING)
     update.index = len(update.writes)
     await actions.act(run, actions.unit_steps(update))
     await restarts.start_again(run)
@@ -281,7 +281,7 @@ async def _verify_reverted(run: Run) -> Transition:
         await after_boot.still_old(run, os)
     await actions.clear_after_reboot(run)
     await ghosts.forget_ghosts(run)
-    if leg.reboots:
+    if leg.boots:
         await restarts.start_after_boot(run, not_expected(run))
     await _watch_units(run, progress)
     await admin_checks.verify(run, progress)
@@ -313,7 +313,7 @@ async def _watch_units(run: Run, progress: Progress) -> None:
     run.update.progressed()
     await static_pods.watch(run, progress)
     run.update.progressed()
-    if admission.reboots(run.update) and run.record.written.reboots and not run.record.reverting:
+    if admission.reboots(run.update) and run.record.written.boots and not run.record.reverting:
         await greenboot.watch_greenboot(run, progress)
         run.update.progressed()
     if run.ports.readiness is not None and run.record.units_before.node_ready:

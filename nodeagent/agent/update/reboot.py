@@ -118,9 +118,10 @@ async def request_reboot(run: Run) -> Transition | None:
         # It was accepted once, and the services still run.
         await make_full(run, "it was accepted, and did not take place", Reason.SOFT_REBOOT_FAILED)
     run.update.reboot_accepted = run.update.committed = False
-    # The mark belongs to an earlier reboot. It must not describe the boot that ends now.
-    if run.record.os.clean_shutdown_boot_id:
+    # The marks belong to an earlier request. They must not describe the boot that ends now.
+    if run.record.os.clean_shutdown_boot_id or run.record.reboot_called:
         run.update.change_os(clean_shutdown_boot_id="")
+        run.update.record = replace(run.record, reboot_called=False)
         await run.ports.store.save(run.record)
     try:
         await _reboot_of_its_kind(run)
@@ -217,6 +218,10 @@ async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
         if soft:
             # A preparation that fails leads to a full reboot, which may wait for inhibitors again.
             await clear_before_reboot(run)
+        # Saved before the call, whose answer may be lost. For the history only, so a reboot does not depend on it.
+        update.record = replace(run.record, reboot_called=True)
+        with suppress(AgentError):
+            await ports.store.save(run.record)
         prepared = True
 
     operation, why = run.record.operation, run.record.fallback or f"applying {run.record.to_name}"

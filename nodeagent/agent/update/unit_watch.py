@@ -57,7 +57,7 @@ async def _check(run: Run, units: Sequence[str], *, over: bool = False) -> _Chec
     """Judge the units. ``over``: the time is over, so what is not decided is decided now."""
     found = _Check()
     ports, before = run.ports, run.record.units_before
-    rebooted = run.record.written.reboots > 0
+    rebooted = run.record.written.boots > 0
     booted = not rebooted or await ports.units.boot_finished()
     jobs = await ports.units.start_jobs() if over and rebooted else {}
     new = touched(run.update) if not run.record.reverting else set()
@@ -142,7 +142,7 @@ def _still_starting(jobs: Mapping[str, Sequence[str]], units: Collection[str]) -
 def _watched(run: Run) -> list[str]:
     """Return the units to watch."""
     named = _acted_on(run)
-    if not run.record.written.reboots:
+    if not run.record.written.boots:
         return named
     states = run.record.units_before.states
     if run.record.reverting:
@@ -173,8 +173,8 @@ async def watch_units(run: Run, progress: Progress) -> None:
     if not (units := _watched(run)):
         return
     policy, clock = run.policy, run.ports.clock.monotonic
-    patient = reboots(run.update) and run.record.written.reboots > 0
-    period = BOOT_PERIOD if run.record.written.reboots else PERIOD
+    patient = reboots(run.update) and run.record.written.boots > 0
+    period = BOOT_PERIOD if run.record.written.boots else PERIOD
     deadline = clock() + policy.verify_timeout
     runs: Mapping[str, tuple[str, int]] | None = None
     since, died = clock(), ""

@@ -30,6 +30,12 @@ def text(value: str, limit: int = MAX_TEXT) -> str:
     return "".join(c if c.isprintable() else " " if c in _BREAKS else ascii(c)[1:-1] for c in value)[:limit]
 
 
+def other_boots(update: Mapping[str, Any]) -> int:
+    """Return how many boots of an entry of ``nodeagent/history/v1`` the agent did not request: after a power cut."""
+    # Older daemons report no boots.
+    return max(0, int(update.get("boots", update["reboots"])) - int(update["reboots"]))
+
+
 def displayable(value: T) -> T:
     """Return the value with ``text`` applied to each string in dataclasses, mappings and sequences.
 

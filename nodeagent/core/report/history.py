@@ -12,7 +12,7 @@ from nodeagent.core.plan.plan import disruption
 from nodeagent.core.report.display import text
 from nodeagent.core.update.ports.store import HistoryEntry
 from nodeagent.core.update.record import Record
-from nodeagent.core.update.trail import Trail, elapsed, trail_to_dict
+from nodeagent.core.update.trail import Trail, boots_during, elapsed, trail_to_dict
 from nodeagent.errors import InvalidInput
 from nodeagent.reasons import Reason
 
@@ -39,7 +39,7 @@ def entry_of(
     A reboot was avoided if an entry of the user policy replaced a reboot, and the update was verified without one.
     """
     # After a fallback reboot nothing was avoided.
-    avoided = outcome == "done" and record.written.reboots == 0 and plan.avoids_reboot
+    avoided = outcome == "done" and record.written.boots == 0 and plan.avoids_reboot
     return HistoryEntry(
         update_id=record.update_id,
         from_name=record.from_name,
@@ -48,13 +48,15 @@ def entry_of(
         finished=now,
         outcome=outcome,
         disruption=disruption(plan),
-        reboots=record.written.reboots,
+        reboots=record.written.requested_reboots,
         reboot_avoided=avoided,
         seconds=seconds_between(record.started, now),
         reason=reason,
         message=message,
         fallback=bool(record.fallback),
         soft_reboots=record.written.soft_reboots,
+        # A trail that was not readable after a boot has begun again.
+        boots=max(record.written.boots, boots_during(record.trail)),
         to_digest=record.to_digest,
         failed_unit=record.failed_unit.name if record.failed_unit is not None else "",
         successor=record.aborted.successor if record.aborted else successor,

@@ -157,7 +157,7 @@ DURATION = Family(
     kind=MetricKind.HISTOGRAM,
 )
 ENDED = Family("nodeagent_last_update_end_timestamp_seconds", "End of the last update.")
-REBOOTS = Family("nodeagent_reboots_total", "Boots during an update.", kind=MetricKind.COUNTER)
+REBOOTS = Family("nodeagent_reboots_total", "Reboots that the agent requested for an update.", kind=MetricKind.COUNTER)
 AVOIDED = Family(
     "nodeagent_reboots_avoided_total",
     "Updates in which an entry of the admin's policy replaced a reboot of the built-in policy.",
@@ -168,7 +168,7 @@ FALLBACKS = Family(
 )
 SOFT_REBOOTS = Family(
     "nodeagent_soft_reboots_total",
-    "Boots during an update that started all services and no kernel; they are among nodeagent_reboots_total.",
+    "Reboots for an update that started all services and no kernel; they are among nodeagent_reboots_total.",
     kind=MetricKind.COUNTER,
 )
 # Reasons are a closed list, so the number of series is bounded.

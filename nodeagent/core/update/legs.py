@@ -45,21 +45,22 @@ class Abort:
 class Written:
     """The data that all legs after the first write have.
 
-    Services of boots later than ``first_write_boot_id`` may have read the new files. ``reboots`` counts the boots since
-    the first write, planned or not; ``soft_reboots`` of them started the services and no kernel. ``done`` and
-    ``skipped`` are ids of action steps. ``restarting`` is the id of a restart that was begun and is not done, and
-    ``invocation`` the invocation of its unit from before: another one means that the unit was restarted. ``runs`` has
-    the invocations of the units that run and are to be restarted, from before the first restart: systemd restarts a
-    unit along with one that it requires.
+    Services of boots later than ``first_write_boot_id`` may have read the new files. ``boots`` counts the boots since
+    the first write, whatever their cause. ``requested_reboots`` of them followed an accepted request of the agent, and
+    ``soft_reboots`` of those started the services and no kernel. ``done`` and ``skipped`` are ids of action steps.
+    ``restarting`` is the id of a restart that was begun and is not done, and ``invocation`` the invocation of its unit
+    from before: another one means that the unit was restarted. ``runs`` has the invocations of the units that run and
+    are to be restarted, from before the first restart: systemd restarts a unit along with one that it requires.
     """
 
     first_write_boot_id: str = ""
-    reboots: int = 0
+    boots: int = 0
     done: frozenset[str] = frozenset()
     skipped: frozenset[str] = frozenset()
     restarting: str = ""
     invocation: str = ""
     runs: Mapping[str, str] = field(default_factory=dict)
+    requested_reboots: int = 0
     soft_reboots: int = 0
 
 

@@ -154,6 +154,8 @@ class Record:
     message: str = ""
     # Number of reboot requests that logind accepted in this phase.
     reboot_requests: int = 0
+    # Logind is called for a reboot in this phase; its answer may be lost.
+    reboot_called: bool = False
 
     update_id: str = ""
     started: str = ""
@@ -259,9 +261,8 @@ def advance(
     # A record at rest keeps only the data that outlives the update.
     if isinstance(leg, Rest):
         record = _ended(record, phase)
-    return replace(
-        record, phase=phase, leg=leg, since=now, boot_id=boot_id, reason=reason, message=message, reboot_requests=0
-    )
+    record = replace(record, reboot_requests=0, reboot_called=False)
+    return replace(record, phase=phase, leg=leg, since=now, boot_id=boot_id, reason=reason, message=message)
 
 
 def _ended(record: Record, phase: Phase) -> Record:
@@ -293,11 +294,22 @@ def _without_hold(record: Record) -> Lasting:
     )
 
 
+def reboot_requested(record: Record) -> bool:
+    """Return whether the agent had requested the reboot, as far as it could record that."""
+    return record.phase is Phase.REBOOTING and (record.reboot_called or record.reboot_requests > 0)
+
+
 def after_boot(record: Record, phase: Phase, *, now: str, boot_id: str) -> Record:
     """Return the record of an update that continues in another boot."""
     assert isinstance(record.leg, Written)
     softly = kernel_boot(record.boot_id) == kernel_boot(boot_id)
-    leg: Leg = replace(record.leg, reboots=record.leg.reboots + 1, soft_reboots=record.leg.soft_reboots + int(softly))
+    requested = reboot_requested(record)
+    leg: Leg = replace(
+        record.leg,
+        boots=record.leg.boots + 1,
+        requested_reboots=record.leg.requested_reboots + int(requested),
+        soft_reboots=record.leg.soft_reboots + int(requested and softly),
+    )
     if isinstance(leg, Fallback):
         # The boot that took place counts, whichever was requested. One of the kernel is not undone by a soft one.
         starting = record.phase is not Phase.VERIFYING or leg.kind is RebootKind.SOFT

@@ -68,6 +68,7 @@ class _Stored(msgspec.Struct, frozen=True):
     failed_unit: FailedUnit | None = None
     boot_id: str = ""
     reboots: int = 0
+    requested_reboots: int = 0
     fallback: str = ""
     # A newer field: the fallback of older agents was a full reboot.
     fallback_kind: str = RebootKind.FULL.value
@@ -76,6 +77,7 @@ class _Stored(msgspec.Struct, frozen=True):
     reverting: bool = False
     revert_reason: str = ""
     tries: int = 0
+    reboot_called: bool = False
     os_target: dict[str, Any] | None = None
     os_from: str = ""
     staged: str = ""
@@ -118,7 +120,7 @@ class _Stored(msgspec.Struct, frozen=True):
 # The parts of a record with the fields whose names in the store are others, those of 0.1.0.
 _RENAMED: Mapping[type, Mapping[str, str]] = {
     Record: {"newly_managed": "fresh", "reboot_requests": "tries", "partial": "next_partial"},
-    Written: {"first_write_boot_id": "wrote_boot"},
+    Written: {"first_write_boot_id": "wrote_boot", "boots": "reboots"},
     UnitsBefore: {"healthy": "well", "states": "before"},
     OsProgress: {
         "target": "os_target",
@@ -225,7 +227,8 @@ def record_from_dict(data: Mapping[str, Any]) -> Record:
         raise NewerRecord(f"it has version {version}, this nodeagent knows {RECORD_VERSION}")
     if version != RECORD_VERSION:
         raise ValueError(f"record version {version!r}, expected {RECORD_VERSION}")
-    stored = msgspec.convert(data, _Stored)
+    # Older agents do not know which of the boots were requested.
+    stored = msgspec.convert({"requested_reboots": data.get("reboots", 0), **data}, _Stored)
     if stored.phase not in set(Phase):
         raise NewerRecord(f"it is in the phase {stored.phase!r}, which this nodeagent does not know")
     phase = Phase(stored.phase)

@@ -121,7 +121,7 @@ def after_failure(
     """
     otherwise = FailureResponse.REVERT if revert else FailureResponse.DEGRADE
     match record.leg, record.phase:
-        case Apply(reboots=0, reboot_instead=""), Phase.ACTING | Phase.VERIFYING if (
+        case Apply(boots=0, reboot_instead=""), Phase.ACTING | Phase.VERIFYING if (
             curable and may_reboot and not planned_reboot
         ):
             # Before these phases there is nothing yet that a reboot would start.
@@ -171,7 +171,7 @@ def cancellation(record: Record, *, committed: bool) -> Cancellation:
     if committed:
         raise Refused(f"the reboot into {name} is requested already", reason=Reason.CANCEL_TOO_LATE)
     # The services of this boot have read the new files, and the previous ones fit another kernel or deployment.
-    if record.written.reboots and needs_kernel_boot(record):
+    if record.written.boots and needs_kernel_boot(record):
         why = f"this host has rebooted into {name}, and the way back is another reboot"
         raise Refused(why, reason=Reason.CANCEL_TOO_LATE)
     return Cancellation.REVERT

@@ -90,6 +90,13 @@ class Trail:
     fence: FenceTrail | None = None
     # Items that were left out because there were too many.
     omitted: int = 0
+    # Of these, the boots.
+    omitted_boots: int = 0
+
+
+def boots_during(trail: Trail) -> int:
+    """Return how many boots there were during the update, as far as the agent ran in them."""
+    return max(0, len(trail.boots) - 1 + trail.omitted_boots)
 
 
 def trail_to_dict(trail: Trail) -> dict[str, Any]:

@@ -109,8 +109,16 @@ def _rebooted(trail: Trail, boot: Boot) -> Trail:
     if fence is not None:
         fence = None if fence.boot == gone else replace(fence, boot=fence.boot - (fence.boot > gone))
     boots = (*trail.boots[:gone], *trail.boots[gone + 1 :], boot)
-    omitted = trail.omitted + 1
-    return replace(trail, boots=boots, phases=phases, steps=steps, waits=waits, fence=fence, omitted=omitted)
+    return replace(
+        trail,
+        boots=boots,
+        phases=phases,
+        steps=steps,
+        waits=waits,
+        fence=fence,
+        omitted=trail.omitted + 1,
+        omitted_boots=trail.omitted_boots + 1,
+    )
 
 
 def _entered(trail: Trail, phase: Phase, reason: str, message: str, now: Moment) -> Trail:

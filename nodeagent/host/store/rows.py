@@ -51,8 +51,15 @@ def record_from_row(text: str, expected: str) -> Record:
 
 
 def from_json(make: Callable[..., _T], text: str) -> _T:
-    """Return the object that ``to_json`` wrote: a history entry, the holder of the lease, or a request."""
+    """Return the object that ``to_json`` wrote: the holder of the lease, or a request."""
     return _known_fields(make, _object(text))
+
+
+def entry_from_json(text: str) -> HistoryEntry:
+    """Return the entry of the history that ``to_json`` wrote."""
+    data = _object(text)
+    # Older agents counted every boot as a reboot.
+    return _known_fields(HistoryEntry, {"boots": data.get("reboots", 0), **data})
 
 
 def maintenance_from_row(text: str) -> Maintenance:

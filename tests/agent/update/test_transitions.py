@@ -104,7 +104,7 @@ async def hosts() -> list[tuple[Host, Update]]:
 
 def legs(kind: type[Leg], phase: Phase, boot_id: str) -> Iterator[Leg]:
     """The product of the data that leads to different decisions."""
-    booted = [{"first_write_boot_id": boot_id, "reboots": reboots} for reboots in (0, 1)]
+    booted = [{"first_write_boot_id": boot_id, "boots": boots} for boots in (0, 1)]
     if kind is Abort:
         yield from (Abort(reason, "why") for reason in ("Superseded", INTERRUPTED, "NoSpace"))
     elif kind is Apply:

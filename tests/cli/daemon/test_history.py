@@ -110,8 +110,30 @@ def test_an_update_with_a_soft_reboot(cli: Cli, daemon: FakeDaemon, reboots: int
 def test_the_list_has_the_kinds_of_the_reboots(
     cli: Cli, daemon: FakeDaemon, reboots: int, soft: int, shown: str
 ) -> None:
-    daemon.history = [entry(outcome="reverted", reboots=reboots, soft_reboots=soft)]
+    daemon.history = [entry(outcome="reverted", reboots=reboots, soft_reboots=soft, boots=reboots)]
     assert cli("history").out.splitlines()[1].endswith(f" {shown}")
+
+
+@pytest.mark.finding("adversary-10-boots", "The list and one update show boots that the agent did not request.")
+@pytest.mark.parametrize(
+    ("reboots", "soft", "boots", "avoided", "shown"),
+    [
+        (0, 0, 1, False, "0 (1 not requested)"),
+        (1, 1, 3, False, "1 (soft, 2 not requested)"),
+        (0, 0, 1, True, "0 (1 avoided, 1 not requested)"),
+    ],
+)
+def test_boots_that_were_not_requested(
+    cli: Cli, daemon: FakeDaemon, golden: Golden, reboots: int, soft: int, boots: int, avoided: bool, shown: str
+) -> None:
+    counts = {"reboots": reboots, "soft_reboots": soft, "boots": boots, "reboot_avoided": avoided}
+    daemon.history = [entry(outcome="done", **counts)]
+    assert cli("history").out.splitlines()[1].endswith(f" {shown}")
+    daemon.answers["Update"] = json.dumps(update(fallback=False, **counts))
+    golden("history", f"one update, with {shown}", cli("history", "show").out.splitlines()[1])
+    daemon.answers["Update"] = lambda which: json.dumps(update(which, **counts | ({"boots": reboots} if which else {})))
+    found = cli("history", "diff", "", "x", "--json").json["differences"]
+    assert {"what": "boots not requested", "a": str(boots - reboots), "b": "0"} in found
 
 
 def test_the_policy_that_avoids_the_last_reboot(cli: Cli, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:

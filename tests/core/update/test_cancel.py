@@ -70,14 +70,14 @@ def test_a_requested_reboot_is_too_late(state: tuple[type[Leg], Phase]) -> None:
 
 
 def test_after_a_planned_reboot_it_is_too_late() -> None:
-    record = Record(Phase.VERIFYING, Apply("boot-1", reboots=1), to_name="b")
+    record = Record(Phase.VERIFYING, Apply("boot-1", boots=1), to_name="b")
     assert effect(replace(record, plan={"actions": [{"type": "Reboot"}]})) == "CancelTooLate"
     restarts = {"actions": [{"type": "Restart", "unit": "app.service"}]}
     assert effect(replace(record, plan=restarts)) == "revert", "the host rebooted, but the plan does not need that"
 
 
 def test_in_another_deployment_it_is_too_late() -> None:
-    record = Record(Phase.VERIFYING, Apply("boot-1", reboots=1), to_name="b", os=OsProgress(target={}))
+    record = Record(Phase.VERIFYING, Apply("boot-1", boots=1), to_name="b", os=OsProgress(target={}))
     assert effect(record) == "CancelTooLate"
 
 

@@ -20,7 +20,7 @@ def test_never_a_second_reboot(
     """The legs of ``LEGS`` have full reboots."""
     record = at(state)  # type: ignore[arg-type]
     if isinstance(record.leg, Apply):
-        record = Record(record.phase, Apply(reboots=reboots, reboot_instead=instead))
+        record = Record(record.phase, Apply(boots=reboots, reboot_instead=instead))
     response = after_failure(record, curable=curable, planned_reboot=planned, may_reboot=may, revert=revert)
     here = type(record.leg), record.phase
     match response:
@@ -56,7 +56,7 @@ def test_a_full_reboot_follows_a_soft_one_once(
     record = at(state)  # type: ignore[arg-type]
     if not isinstance(record.leg, Fallback):
         return
-    record = Record(record.phase, Fallback(reboots=1, kind=kind, soft_failed=failed))
+    record = Record(record.phase, Fallback(boots=1, kind=kind, soft_failed=failed))
     response = after_failure(record, curable=curable, planned_reboot=False, may_reboot=may, revert=revert)
     due = record.phase is Phase.VERIFYING and kind is RebootKind.SOFT and not failed and curable and may
     assert (response is FailureResponse.REBOOT) == due
@@ -71,7 +71,7 @@ def test_a_full_reboot_follows_a_planned_soft_one_once(
     record = at(state)  # type: ignore[arg-type]
     if not isinstance(record.leg, Apply):
         return
-    record = Record(record.phase, Apply(reboots=1, kind=kind, soft_failed=failed))
+    record = Record(record.phase, Apply(boots=1, kind=kind, soft_failed=failed))
     response = after_failure(record, curable=curable, planned_reboot=True, may_reboot=may, revert=revert)
     due = record.phase is Phase.VERIFYING and kind is RebootKind.SOFT and not failed and curable and may
     assert (response is FailureResponse.REBOOT) == due

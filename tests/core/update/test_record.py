@@ -22,7 +22,8 @@ words = st.dictionaries(text, text, max_size=3)
 counts = st.integers(0, 5)
 progress = {
     "first_write_boot_id": text,
-    "reboots": counts,
+    "boots": counts,
+    "requested_reboots": counts,
     "done": texts,
     "skipped": texts,
     "restarting": text,
@@ -48,6 +49,7 @@ OTHERS = {
     "newly_managed": st.lists(text, max_size=3).map(tuple),
     "arguments": st.lists(text, max_size=3).map(tuple),
     "reboot_requests": counts,
+    "reboot_called": st.booleans(),
     "units_before": st.builds(UnitsBefore, texts, texts, words, words, st.booleans()),
     "repairs": st.booleans(),
     "notes": st.lists(text, max_size=3).map(tuple),
@@ -197,6 +199,14 @@ def test_a_record_that_0_1_0_wrote_is_read_whole() -> None:
     # How an update went that has ended is in the history.
     gone = {"acted", "done", "reboots", "fallback", "reverting", "revert_reason", "restored", "wrote_boot"}
     assert {key: again[key] for key in old if key not in gone} == {key: old[key] for key in old if key not in gone}
+
+
+@pytest.mark.finding("adversary-10-boots", "The reboots in the record of an older agent are all of its boots.")
+def test_an_older_agent_counts_each_boot_as_a_reboot() -> None:
+    data = record_to_dict(Record(Phase.VERIFYING, Apply(boots=2, requested_reboots=1)))
+    assert (data["reboots"], data["requested_reboots"]) == (2, 1), "0.1.0 decides by the boots"
+    del data["requested_reboots"]
+    assert record_from_dict(data).leg == Apply(boots=2, requested_reboots=2)
 
 
 @pytest.mark.parametrize(

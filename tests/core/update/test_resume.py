@@ -137,11 +137,12 @@ def test_what_a_soft_reboot_is_worth_in_a_fallback(phase: Phase, kind: RebootKin
 def test_the_kind_is_that_of_the_boot_that_took_place(
     phase: Phase, kind: RebootKind, boot_id: str, found: RebootKind
 ) -> None:
-    record = Record(phase, Fallback(kind=kind, reboots=1), boot_id="one")
+    record = Record(phase, Fallback(kind=kind, boots=1), boot_id="one", reboot_called=True)
     after = after_boot(record, Phase.VERIFYING, now="now", boot_id=boot_id)
     assert isinstance(after.leg, Fallback)
-    assert (after.leg.kind, after.leg.reboots) == (found, 2)
-    assert after.leg.soft_reboots == (boot_id == "one+1")
+    assert (after.leg.kind, after.leg.boots) == (found, 2)
+    requested = phase is Phase.REBOOTING
+    assert (after.leg.requested_reboots, after.leg.soft_reboots) == (requested, requested and boot_id == "one+1")
 
 
 # -- a planned soft reboot ---------------------------------------------------------------------------------------------
@@ -176,4 +177,4 @@ def test_a_planned_soft_reboot_is_one_that_took_place(
     record = Record(phase, Apply(kind=kind), boot_id="one")
     after = after_boot(record, Phase.VERIFYING, now="now", boot_id=boot_id)
     assert isinstance(after.leg, Apply)
-    assert (after.leg.kind, after.leg.reboots) == (found, 1)
+    assert (after.leg.kind, after.leg.boots) == (found, 1)

@@ -135,11 +135,11 @@ def test_an_update_that_is_degraded_is_half_way() -> None:
 
 
 def test_a_boot_counts_and_may_be_the_one_that_was_to_come() -> None:
-    acting = Record(Phase.ACTING, Apply(reboots=1, reboot_instead="late", first_write_boot_id="one"))
+    acting = Record(Phase.ACTING, Apply(boots=1, reboot_instead="late", first_write_boot_id="one"))
     after = after_boot(acting, Phase.VERIFYING, now="t", boot_id="two")
-    assert after.leg == Fallback(reboots=2, because="late", first_write_boot_id="one")
+    assert after.leg == Fallback(boots=2, because="late", first_write_boot_id="one")
     again = after_boot(after, Phase.VERIFYING, now="t", boot_id="three")
-    assert (again.phase, again.boot_id, again.written.reboots) == (Phase.VERIFYING, "three", 3)
+    assert (again.phase, again.boot_id, again.written.boots) == (Phase.VERIFYING, "three", 3)
 
 
 def phase_writers() -> Iterator[str]:

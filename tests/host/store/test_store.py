@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import os
 import random
 import shutil
@@ -31,6 +32,7 @@ from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.host.store import opening
 from nodeagent.host.store.database import DETAILED_LIMIT, HISTORY_LIMIT, Database
 from nodeagent.host.store.opening import open_database, read_only_open
+from nodeagent.host.store.rows import entry_from_json, to_json
 from nodeagent.host.store.schema import MIGRATIONS, migrate
 from nodeagent.host.store.store import SqliteStore
 from tests.host.store.store_data import config, entry, record, snapshots
@@ -202,6 +204,13 @@ class TestContents:
         assert [bool(one.trail) for one in found] == [True] * DETAILED_LIMIT + [False] * 5
         assert [bool(one.plan) for one in found] == [True] * DETAILED_LIMIT + [False] * 5
         assert found[-1] == entry(0)
+
+    @pytest.mark.finding("adversary-10-boots", "The reboots of an entry of an older agent are all of its boots.")
+    def test_an_entry_of_an_older_agent(self) -> None:
+        old = replace(entry(1), reboots=2)
+        data = json.loads(to_json(old))
+        del data["boots"]
+        assert entry_from_json(json.dumps(data)) == replace(old, boots=2)
 
     def test_a_trail_is_completed_in_the_entry_of_its_update_only(self, path: Path) -> None:
         with open_database(path) as database:

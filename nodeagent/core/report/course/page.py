@@ -19,6 +19,7 @@ from nodeagent.core.report.course.timeline import (
     comparison_of,
     timeline_of,
 )
+from nodeagent.core.report.display import other_boots
 from nodeagent.core.report.history import UPDATE_UNDER_WAY
 
 # The enlarged part is drawn if it is less than this part of the whole.
@@ -112,6 +113,8 @@ def _tiles(update: Mapping[str, Any], timeline: Timeline | None, took: str) -> s
     reboots = f"{update['reboots']}" + (" (not planned)" if update["fallback"] else "")
     if soft := update.get("soft_reboots"):
         reboots += f", {soft} soft"
+    if other := other_boots(update):
+        reboots += f", {other} not requested"
     tiles = [("Took", took), (label, length(outage.seconds) if outage else "never"), ("Reboots", reboots)]
     tiles.append(("Strongest action", str(update["disruption"])))
     points = timeline.fence if timeline else ()

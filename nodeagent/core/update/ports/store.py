@@ -79,6 +79,7 @@ class HistoryEntry:
     outcome: str
     # None, reload, restart, drain, reboot: as planned.
     disruption: str = "none"
+    # Reboots that the agent requested.
     reboots: int = 0
     reboot_avoided: bool = False
     seconds: float = 0.0
@@ -88,6 +89,8 @@ class HistoryEntry:
     fallback: bool = False
     # Of the reboots, those that started the services and no kernel; 0 in entries of older agents.
     soft_reboots: int = 0
+    # Boots during the update, whatever their cause: also those of a power cut.
+    boots: int = 0
     # Digest of the new config; empty in entries of older agents.
     to_digest: str = ""
     # The unit that failed last.
