@@ -12,7 +12,7 @@ from integration.browser.cockpit_page import CockpitPage
 from tests.agent.whole_daemon import WholeDaemon, source
 
 # They need a browser and Cockpit, which are fetched once.
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
 # Seconds for all steps with one daemon, on a machine that may be busy.
 LIMIT = 200.0

@@ -31,7 +31,7 @@ from integration.hosts.requirements import Say
 __all__ = ["image", "make_host", "package", "pytest_runtest_makereport", "say"]
 
 # They need a browser and Cockpit, which are fetched once.
-pytestmark = [pytest.mark.host, pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.host, pytest.mark.long, pytest.mark.timeout(1200)]
 
 # A path without an entry of the policy: the default is a reboot.
 UNLISTED = "/etc/unlisted"

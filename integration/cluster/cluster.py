@@ -22,7 +22,7 @@ from integration.cluster.programs import Binaries
 from integration.cluster.server import Server, free_port
 
 HERE: Final = Path(__file__).parent
-READY_TIMEOUT: Final = 90.0
+READY_TIMEOUT: Final = 240.0
 ADMINS: Final = "system:masters"
 LEASES: Final = "medik8s-leases"
 LEASE_PATH: Final = f"/apis/coordination.k8s.io/v1/namespaces/{LEASES}/leases"

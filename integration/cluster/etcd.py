@@ -19,7 +19,7 @@ from integration.cluster import pki
 from integration.cluster.programs import Binaries
 from integration.cluster.server import Server, free_port
 
-READY_TIMEOUT: Final = 20.0
+READY_TIMEOUT: Final = 90.0
 PKI: Final = "/etc/kubernetes/pki/etcd"  # where the container has it mounted
 
 

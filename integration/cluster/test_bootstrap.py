@@ -46,7 +46,7 @@ MANIFESTS: Final = Path(__file__).parents[2] / "packaging" / "kubernetes"
 REQUESTS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 SECRETS: Final = "/api/v1/namespaces/kube-system/secrets"
 # Seconds for a run that waits for nothing: generous, because the machine may be busy.
-DEADLINE: Final = 120.0
+DEADLINE: Final = 300.0
 SECRET: Final = "0123456789abcdef"
 IN_AN_HOUR: Final = 3600
 

@@ -53,7 +53,7 @@ def reachable(signing: Cluster, tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_a_host_joins(signing: Cluster, reachable: Path, make_node: HostMaker, tmp_path: Path) -> None:
     node = "joined"
     joining = Joining(signing, node, tmp_path, Settings())

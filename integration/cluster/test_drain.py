@@ -152,7 +152,7 @@ async def refused(what: Any, reason: str) -> str:
 
 
 def ending(task: asyncio.Task[None]) -> Any:
-    return asyncio.wait_for(task, 30)
+    return asyncio.wait_for(task, 180)
 
 
 @pytest.mark.finding("kubectl", "A pod whose DaemonSet does not exist any more is evicted.")
@@ -394,7 +394,7 @@ async def test_the_lead_time_is_between_cordon_and_eviction_and_a_kill_does_not_
     with suppress(asyncio.CancelledError):
         await first
     again = scene.port()
-    await asyncio.wait_for(again.drain(OP, 60), 60)
+    await asyncio.wait_for(again.drain(OP, 60), 180)
     writes = [
         (seconds(event["stageTimestamp"]), notes[DRAIN_BEGINS])
         for event in scene.cluster.audit()

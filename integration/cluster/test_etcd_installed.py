@@ -60,7 +60,7 @@ SETTINGS = f"""config: /etc/etcd/etcd.conf.yaml
 endpoints: [{", ".join(f"http://{address}:2379" for address in OTHERS.values())}]
 program: {PROGRAMS}/etcd
 """
-LATE = 60.0
+LATE = 180.0
 
 
 def files() -> Mapping[str, str]:
@@ -95,7 +95,7 @@ def change(host: Host, *words: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_a_member_of_the_installed_daemon(binaries: Binaries, make_node: HostMaker) -> None:
     host: Host = make_node(files=files(), read_only={PROGRAMS: binaries.etcd.parent})
     host.run(["systemctl", "enable", "etcd.service", *(f"other-{name}.service" for name in OTHERS)])

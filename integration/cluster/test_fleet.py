@@ -120,7 +120,7 @@ def test_the_checker_sees_what_it_should() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 async def test_a_fleet_and_its_doubles(cluster: Cluster, make_node: MakeNode) -> None:
     nodes = [await asyncio.to_thread(make_node) for _ in range(NODES)]
     chance = random.Random(7)
@@ -204,7 +204,7 @@ async def test_an_update_of_a_whole_pool(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 async def test_at_rest_a_node_asks_less_than_once_in_ten_seconds(cluster: Cluster, make_node: MakeNode) -> None:
     """All that the daemon has running of a cluster while nothing happens, with the periods as they are; every second
     one is under maintenance, so its lease is renewed."""

@@ -104,7 +104,7 @@ async def test_a_fresh_node_waits_for_its_first_config(host: Driven, node: str, 
     first = f"rendered-{node}-first"
     controller.make(first, quiet="1")
     async with host.running(), controller.running():
-        await asyncio.wait_for(host.shake.desired(), 60)
+        await asyncio.wait_for(host.shake.desired(), 180)
         assert host.world.current == ""
         assert "currentConfig" not in controller.notes()
         controller.desire(first)

@@ -297,7 +297,7 @@ async def test_it_catches_up_after_the_api_server_was_away(
         try:
             host.report.status = replace(host.report.status, phase=Phase.DEGRADED, reason="Drifted")
             host.shake.report(host.report.status)
-            await asyncio.wait_for(_seen(host, "KubeUnreachable"), 60)
+            await asyncio.wait_for(_seen(host, "KubeUnreachable"), 180)
             assert host.memory.source is not None
             assert host.memory.source.name == first
         finally:

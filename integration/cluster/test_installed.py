@@ -31,7 +31,7 @@ from integration.hosts.container.container_host import Host
 
 __all__ = ["agent_image", "image", "installed", "make_host", "make_node", "package", "pytest_runtest_makereport", "say"]
 
-LATE = 180.0  # seconds: a Node is read every half a minute, a drain looked at every ten seconds, and a host boots
+LATE = 400.0  # seconds: a Node is read every half a minute, a drain looked at every ten seconds, and a host boots
 KUBECONFIG = "/etc/nodeagent/kubeconfig"
 
 
@@ -61,7 +61,7 @@ def until(true: Callable[[], bool], host: Host, controller: Controller) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_a_controller_drives_the_installed_daemon_through_a_reboot(
     installed: Cluster, reachable: Path, make_node: HostMaker
 ) -> None:

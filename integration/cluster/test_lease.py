@@ -347,7 +347,7 @@ async def test_a_server_that_hangs_while_we_take_the_lease(cluster: Cluster, nod
     await agent.lease.holder()  # connected, so that the request itself is what hangs
     cluster.etcd.pause()
     with pytest.raises((Unreachable, Refused, Terminal)) as caught:
-        await asyncio.wait_for(agent.lease.acquire("nodeagent", OP, WHY), 60)
+        await asyncio.wait_for(agent.lease.acquire("nodeagent", OP, WHY), 180)
     assert isinstance(caught.value, Unreachable)
     cluster.etcd.resume()
     cluster.apiserver.wait_ready(60)

@@ -112,7 +112,7 @@ async def test_never_more_nodes_than_slots(
         await slots.release(OP)
         done.append(node)
 
-    await asyncio.wait_for(asyncio.gather(*map(update, nodes)), 60)
+    await asyncio.wait_for(asyncio.gather(*map(update, nodes)), 180)
     assert sorted(done) == sorted(nodes)
     assert 1 < most_held(cluster, f"slot-disrupt-{pool}-") <= 3
 
@@ -223,7 +223,7 @@ async def test_the_pool_pauses_between_two_nodes(
         await slots_of(node, count, pause=PAUSE).release(OP)
 
     # With two slots, nodes that begin together do not wait for each other.
-    await asyncio.wait_for(asyncio.gather(*map(update, nodes[:count])), 60)
+    await asyncio.wait_for(asyncio.gather(*map(update, nodes[:count])), 180)
     await asyncio.wait_for(asyncio.gather(*map(update, nodes[count:])), 120)
     assert 1 <= most_held(cluster, f"slot-disrupt-{pool}-") <= count
     early = begun_too_early(cluster, f"slot-disrupt-{pool}-", PAUSE)

@@ -86,7 +86,7 @@ async def throttled(scene: Scene) -> Throttled:
                 await asyncio.sleep(0.2)
 
 
-@pytest.mark.timeout(360)
+@pytest.mark.timeout(1200)
 async def test_a_busy_server_is_no_budget_and_is_asked_again(scene: Scene) -> None:
     scene.pod("web")
     scene.budget("web-budget", "web", allowed=1)

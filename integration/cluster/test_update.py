@@ -65,7 +65,7 @@ class Node(Scene):
 
     async def rests(self) -> None:
         assert self.life is not None
-        await asyncio.wait_for(asyncio.shield(self.life), 90)
+        await asyncio.wait_for(asyncio.shield(self.life), 180)
 
     async def until(self, so: Callable[[], bool]) -> None:
         async with asyncio.timeout(60):

@@ -58,7 +58,7 @@ class Story(Scene):
     async def ends(self) -> bool:
         """Run one life. Return True if it came to rest, False if the host went down."""
         assert self.life is not None
-        return await asyncio.wait_for(asyncio.shield(self.life), 90)
+        return await asyncio.wait_for(asyncio.shield(self.life), 180)
 
     async def kill(self) -> None:
         assert self.life is not None
@@ -107,7 +107,7 @@ async def make_story(cluster: Cluster, node: str, client: Any) -> AsyncIterator[
         story.member = SimNode(cluster, node, on_remaining=story.seen.append, **more)
         made.append((story, asyncio.create_task(story.kubelet())))
         story.member.want(first)
-        await asyncio.wait_for(story.member.settle(), 60)
+        await asyncio.wait_for(story.member.settle(), 180)
         assert story.member.phase is Phase.IDLE
         story.member.world.done.clear()
         story.member.world.events.clear()

@@ -24,7 +24,7 @@ from nodeagent.host.dbus.codec import decode, encode
 from nodeagent.host.dbus.header import HEADER_SIZE, Message, MessageKind, frame_size
 
 SOCKET = "run/dbus/system_bus_socket"
-TIMEOUT = 10.0  # seconds for an answer, unless the caller sets another limit
+TIMEOUT = 30.0  # seconds for an answer, unless the caller sets another limit
 BUS = "org.freedesktop.DBus"
 PROPERTIES = "org.freedesktop.DBus.Properties"
 

@@ -38,8 +38,8 @@ FAST: Mapping[str, Any] = {
 """Settings with which nothing takes longer than a test wants to wait; everything else is as shipped."""
 
 DEGRADED_LASTS = 3.0  # seconds after which a Degraded is about the config that is waited for
-DONE_TIMEOUT = 40.0  # seconds for an update without a reboot, on a busy machine
-REBOOT_TIMEOUT = 60.0
+DONE_TIMEOUT = 120.0  # seconds for an update without a reboot, on a busy machine
+REBOOT_TIMEOUT = 180.0
 RECENT = 1000  # entries of the history: all
 
 
@@ -288,7 +288,7 @@ def wait_outcome(host: TestHost, name: str, timeout: float = REBOOT_TIMEOUT) -> 
     return host.wait_for(ended, f"the update to {name} ends", timeout, every=0.2)
 
 
-def wait_daemon(host: TestHost, timeout: float = 20.0) -> None:
+def wait_daemon(host: TestHost, timeout: float = 60.0) -> None:
     """Wait until it answers on the bus, e.g. after a restart. Fails at once if systemd does not start it again."""
 
     def up() -> bool:

@@ -19,7 +19,7 @@ from integration.hosts.errors import CommandFailed, HostGone, HostTimeout
 
 T = TypeVar("T")
 
-COMMAND_TIMEOUT = 30.0
+COMMAND_TIMEOUT = 90.0  # seconds, as all waits here on a machine that others keep busy
 JOURNAL_TAIL = 40  # lines in an error
 GUEST_ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin", "LANG": "C.UTF-8", "HOME": "/root"}
 
@@ -173,7 +173,7 @@ class TestHost(abc.ABC):
 
     # Waiting
 
-    def wait_for(self, predicate: Callable[[], T | None], what: str, timeout: float = 30.0, every: float = 0.1) -> T:
+    def wait_for(self, predicate: Callable[[], T | None], what: str, timeout: float = 90.0, every: float = 0.1) -> T:
         """Ask `predicate` until it says something true and return that. Failed commands and reboots count as no."""
         deadline = time.monotonic() + timeout
         last: Exception | None = None

@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 SOURCE = HERE.parent.parent
 INPUTS = ("nodeagent", "systemd", "packaging", "LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "uv.lock")
 EPOCH = 1_700_000_000
-BUILD_TIMEOUT = 600.0  # seconds; the first build on a machine fetches 150 MB
+BUILD_TIMEOUT = 1200.0  # seconds; the first build on a machine fetches 150 MB
 
 
 class Package(NamedTuple):

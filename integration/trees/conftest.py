@@ -15,7 +15,7 @@ from integration.trees.ostree_repo import OstreeRepo
 __all__ = ["say"]
 
 HERE = Path(__file__).parent
-FIRST_TIMEOUT = 600  # seconds: the first test makes images and trees
+FIRST_TIMEOUT = 1200  # seconds: the first test makes images and trees
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

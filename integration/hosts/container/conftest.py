@@ -31,7 +31,7 @@ T = TypeVar("T")
 FAILED = pytest.StashKey[bool]()
 HostMaker = Callable[..., Host]
 BUILD = HERE.parents[2] / "packaging" / "build.py"
-BUILD_TIMEOUT = 600.0  # seconds; the first build on a machine fetches 150 MB
+BUILD_TIMEOUT = 1200.0  # seconds; the first build on a machine fetches 150 MB
 EPOCH = "1700000000"  # a new commit alone makes no new package
 
 

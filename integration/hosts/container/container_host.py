@@ -34,7 +34,7 @@ from integration.hosts.errors import CommandFailed, HostGone, HostTimeout
 from integration.hosts.locks import claim, leftovers
 from integration.hosts.testhost import COMMAND_TIMEOUT, GUEST_ENV, TestHost
 
-BOOT_TIMEOUT = 30.0
+BOOT_TIMEOUT = 90.0
 # What logind asks of systemd for one, which no inhibitor stops.
 SOFT_REBOOT = ("systemctl", "start", "--no-block", "--job-mode=replace-irreversibly", "soft-reboot.target")
 MANAGER_PROPERTY = (

@@ -139,7 +139,7 @@ def test_units_in_the_tree_of_another_os(host: Host) -> None:
     host.run([*COMMAND, "--unit=next.service", *PYTHON, "update"])
     host.wait_for(lambda: host.is_active("next.service"), "the next one begins")
     host.run(["rm", "/boot/slow"])
-    host.wait_for(lambda: not host.is_active("next.service"), "it ends", 60)
+    host.wait_for(lambda: not host.is_active("next.service"), "it ends", 180)
     assert host.read_text("/boot/log").split() == ["begin", "end", "begin", "end"], "/usr was not writable"
     assert host.read_text("/boot/seen").split() == ["EFI", "EFI.json", "vendor"], "no payload of BIOS"
     assert host.read_text("/boot/state") == NEW

@@ -48,8 +48,8 @@ def test_a_check_holds_a_reboot_runs_again_after_a_kill_and_leaves_no_process(ma
     # The pause after a failure grows; a restart of the agent ends it.
     host.run(["systemctl", "restart", agent.UNIT])
     failed = "the check before-reboot/10-gate failed with exit status 1: disk is ill, password=[redacted]"
-    host.wait_for(lambda: failed in agent.status(host)["message"], "the status has the output", 60)
-    host.wait_for(lambda: sleepers(host) == 0, "nothing is left", 30)
+    host.wait_for(lambda: failed in agent.status(host)["message"], "the status has the output", 180)
+    host.wait_for(lambda: sleepers(host) == 0, "nothing is left", 180)
     assert host.reboots == 0
     assert agent.occurrences(host, ["hunter2"]) == []
     with host.rebooting(120):

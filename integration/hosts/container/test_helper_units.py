@@ -123,7 +123,7 @@ def test_the_unit_that_requests_a_certificate_gets_to_the_api_server(make_node: 
     )
     host.run(["systemctl", "start", "--no-block", "nodeagent-bootstrap.service"])
     request = "/var/lib/nodeagent/client/request.pem"
-    host.wait_for(lambda: host.exists(request), "the request", 60)
+    host.wait_for(lambda: host.exists(request), "the request", 180)
     assert host.run(["stat", "--format=%a %U", request]).stdout.split() == ["600", "root"]
     host.run(["systemctl", "stop", "nodeagent-bootstrap.service"])
     assert not host.exists(KUBECONFIG)

@@ -290,7 +290,7 @@ def parts(count: int) -> list[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("part", parts(PARTS))
 def test_killed_before_and_after_every_step(killpoint_node: Host, part: int) -> None:
     updates = Updates(killpoint_node)
@@ -303,7 +303,7 @@ def test_killed_before_and_after_every_step(killpoint_node: Host, part: int) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("part", parts(RANDOM_PARTS))
 def test_killed_at_random_times(make_node: HostMaker, part: int) -> None:
     updates = Updates(make_node(settings=SETTINGS, files={agent.POLICY: POLICY, DROPIN: AT_ONCE, **NO_LIMIT}))
@@ -315,7 +315,7 @@ def test_killed_at_random_times(make_node: HostMaker, part: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 def test_the_power_is_cut(killpoint_node: Host) -> None:
     updates = Updates(killpoint_node)
     for there, back in zip(sample(updates.points["b"], 0), sample(updates.points["a"], 1), strict=True):

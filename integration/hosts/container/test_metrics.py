@@ -28,7 +28,7 @@ def wait_updates(host: Host, **outcomes: float) -> dict[tuple[str, ...], float]:
         expected = {name.replace("_", "-"): count for name, count in outcomes.items()}
         return found if all(found["nodeagent_updates_total", name] == expected[name] for name in expected) else None
 
-    return host.wait_for(known, f"metrics with {outcomes}", 20)
+    return host.wait_for(known, f"metrics with {outcomes}", 180)
 
 
 def test_metrics_of_a_real_daemon(make_node: HostMaker) -> None:

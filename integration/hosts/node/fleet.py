@@ -37,7 +37,7 @@ APP: Final = "shop"
 REPLICAS: Final = 3
 LEAST: Final = 2
 POOL: Final = "control-plane"
-UP_TIMEOUT: Final = 90.0
+UP_TIMEOUT: Final = 240.0
 
 
 class Fleet:

@@ -25,7 +25,7 @@ from integration.hosts.container.image import Image
 from integration.hosts.container.nspawn import NAMESPACE, Container
 from integration.hosts.node.node_programs import NodePrograms
 
-READY_TIMEOUT: Final = 60.0
+READY_TIMEOUT: Final = 180.0
 STATE: Final = ("containerd", "kubelet")
 """Directories of /var/lib on the machine's own filesystem: one overlay cannot be the upper layer of another."""
 

@@ -97,7 +97,7 @@ def test_keys_of_containerd(make_agent_node: NodeMaker, control_plane: Cluster) 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_a_runtime_without_a_network_is_reverted_and_not_booted(
     make_agent_node: NodeMaker, control_plane: Cluster
 ) -> None:

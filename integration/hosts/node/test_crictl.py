@@ -39,7 +39,7 @@ def running(host: NodeHost, *filters: str) -> set[str]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 def test_the_same_containers_run_after_updates(
     make_agent_node: NodeMaker, control_plane: Cluster, crictl: Path
 ) -> None:
@@ -58,7 +58,7 @@ def test_the_same_containers_run_after_updates(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_nodeagent_replaces_a_static_pod_with_it(node: NodeHost, crictl: Path) -> None:
     install(node, crictl)
     (old,) = uids(node)

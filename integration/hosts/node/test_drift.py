@@ -26,7 +26,7 @@ def events(node: NodeHost) -> set[str]:
     return {event["reason"] for event in found if event["regarding"]["name"] == node.node}
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(1200)
 def test_the_condition_appears_and_goes(make_agent_node: NodeMaker) -> None:
     node = make_agent_node("drifting")
     agent.apply(node, machine_config("one", files={PATH: WANTED}))

@@ -86,7 +86,7 @@ def node(make_agent_node: NodeMaker) -> NodeHost:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_a_changed_unit_waits_for_the_quorum_and_a_bad_one_is_reverted(node: NodeHost) -> None:
     saved = json.loads(node.run(["nodeagent", "etcd", "snapshot", "/root/keys.db", "--json"]).stdout)
     assert node.run(["stat", "-c", "%a %s", "/root/keys.db"]).stdout.split() == ["600", str(saved["size"])]
@@ -142,7 +142,7 @@ def test_a_changed_unit_waits_for_the_quorum_and_a_bad_one_is_reverted(node: Nod
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_a_unit_that_does_not_start_is_repaired_by_a_config(make_agent_node: NodeMaker) -> None:
     """The only member of its cluster: nothing can allow the repair but the fact that it does not run."""
     node = make_agent_node("repaired-etcd", {"actions": {"timeout": READY}})

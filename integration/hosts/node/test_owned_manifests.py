@@ -26,7 +26,7 @@ def revision(number: int) -> str:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_the_revisions_of_an_operator_are_watched_and_never_written(make_agent_node: NodeMaker) -> None:
     node = make_agent_node("owned-manifest")
     node.run(["mkdir", "-p", MANIFESTS])
@@ -42,7 +42,7 @@ def test_the_revisions_of_an_operator_are_watched_and_never_written(make_agent_n
     # The operator writes its next revision: drift, which blocks no update and is not overwritten.
     put(node, revision(2))
     node.wait_for(lambda: PATH in str(agent.status(node)["drift"]), "the revision is reported", agent.REBOOT_TIMEOUT)
-    node.wait_for(lambda: len(uids(node)) == 1 and uids(node) != first, "the pod of the operator runs", 90)
+    node.wait_for(lambda: len(uids(node)) == 1 and uids(node) != first, "the pod of the operator runs", 180)
     wait_ready(node)
     second = uids(node)
     agent.apply(node, machine_config("more", files={PATH: revision(1), OTHER: ANY_IMAGE}))

@@ -65,7 +65,7 @@ def test_pods_outlive_updates_of_the_kubelet_and_of_containerd(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_a_config_without_a_pod_network_is_reverted_although_every_unit_runs(
     make_agent_node: NodeMaker, control_plane: Cluster
 ) -> None:

@@ -69,7 +69,7 @@ def works(node: NodeHost) -> bool:
 
 @pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_a_static_pod_is_a_member_by_permission(node: NodeHost) -> None:
     assert change(node, "join")["ended"] == "done"
     assert works(node)
@@ -81,7 +81,7 @@ def test_a_static_pod_is_a_member_by_permission(node: NodeHost) -> None:
     with node.rebooting():
         node.run(["systemctl", "reboot"])
     agent.wait_daemon(node)
-    node.wait_for(lambda: works(node), "the member is up after the boot", 60)
+    node.wait_for(lambda: works(node), "the member is up after the boot", 180)
 
     # The disk is lost. The kubelet starts the container again, and etcd does not take its old id.
     node.run(["rm", "-r", f"{DATA}/member"])
@@ -103,7 +103,7 @@ def test_a_static_pod_is_a_member_by_permission(node: NodeHost) -> None:
         f"nodeagent etcd leave --no-wait; until [ -e {hidden} ]; do :; done; systemctl kill -s KILL nodeagent.service"
     )
     node.run(["timeout", "60", "bash", "-c", script])
-    node.wait_for(lambda: (agent.status(node)["etcd_member"] or {}).get("ended") == "done", "it has left", 90)
+    node.wait_for(lambda: (agent.status(node)["etcd_member"] or {}).get("ended") == "done", "it has left", 180)
     assert roles(node) == {"a": "", "b": ""}
     assert node.run(["ls", "-A", MANIFESTS]).stdout == ""
     assert node.run(["ls", DATA]).stdout.startswith("member-archive-")

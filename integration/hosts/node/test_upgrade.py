@@ -160,4 +160,4 @@ def test_under_the_lease_of_its_node(
     assert not host.exists("/etc/one")
     host.run(["nodeagent", "maintenance", "stop"])
     wait_done(host, "waits")
-    host.wait_for(lambda: installed.admin.find(lease) is None or None, "the lease is released", 60.0)
+    host.wait_for(lambda: installed.admin.find(lease) is None or None, "the lease is released", 180)

@@ -160,7 +160,7 @@ def release(cluster: Cluster, scene: Scene, *names: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_the_same_pods_go_and_stay_as_with_kubectl(pair: Pair, control_plane: Cluster) -> None:
     def pods(scene: Scene) -> None:
         scene.pod("quick", workload())
@@ -195,7 +195,7 @@ def test_the_same_pods_go_and_stay_as_with_kubectl(pair: Pair, control_plane: Cl
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_a_budget_keeps_the_same_pods_as_with_kubectl_until_it_allows_more(pair: Pair) -> None:
     def pods(scene: Scene) -> None:
         scene.pod("free", workload())

@@ -132,9 +132,9 @@ def test_another_program_prepares_a_soft_reboot_into_it(node_at_a: OstreeHost, p
     assert not reported()
     node.write(f"{note}.new", "")
     node.run(["mv", f"{note}.new", note])
-    node.wait_for(reported, "it is reported at once", 5)
+    node.wait_for(reported, "it is reported at once", 20)
     node.run(["rm", note])
-    node.wait_for(lambda: not reported(), "it is over", 5)
+    node.wait_for(lambda: not reported(), "it is over", 20)
     node.write(note, "")
     updates.unblock_reboot(node)
     ended = agent.wait_outcome(node, "b")
@@ -167,7 +167,7 @@ def test_an_operator_cancels_the_transaction(node_at_a: OstreeHost, publish: Pub
     untouched(node)
     # It would be tried again. Who cancelled because he wants something else need not wait for that.
     agent.apply(node, updates.config("a", publish(A)))
-    agent.wait_done(node, "a", timeout=10)
+    agent.wait_done(node, "a")
     untouched(node, ("b", "withdrawn"))
 
 

@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.timeout(TEST_TIMEOUT))
 
 
-TEST_TIMEOUT = 900  # seconds: the first test of a run makes the disk and boots it, without KVM, and beside others
+TEST_TIMEOUT = 2400  # seconds: the first test of a run makes the disk and boots it, without KVM, and beside others
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ from integration.trees.image_registry import Published
 from integration.trees.tree import B, Part, Tree
 
 LONG = 60  # seconds
-WAIT = 600.0  # seconds for an update with a reboot, without KVM and beside other work
+WAIT = 1500.0  # seconds for an update with a reboot, without KVM and beside other work
 
 # Without KVM everything takes ten times as long as on a host in a container.
 SLOW: Mapping[str, Any] = {

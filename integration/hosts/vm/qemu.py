@@ -29,8 +29,8 @@ from integration.hosts.errors import HostGone, HostRingError
 from integration.hosts.vm.channel import Channel
 from integration.hosts.vm.qmp import Qmp
 
-SOCKETS_TIMEOUT = 20.0  # seconds until QEMU listens; it first reads a kernel of 40 MB, on a machine that may be busy
-STATE_TIMEOUT = 120.0
+SOCKETS_TIMEOUT = 60.0  # seconds until QEMU listens; it first reads a kernel of 40 MB, on a machine that may be busy
+STATE_TIMEOUT = 300.0
 PANIC = b"Kernel panic - not syncing"
 
 

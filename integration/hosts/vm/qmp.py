@@ -11,7 +11,7 @@ from typing import Any
 
 from integration.hosts.errors import HostGone, HostRingError
 
-TIMEOUT = 60.0  # seconds for one command
+TIMEOUT = 180.0  # seconds for one command
 
 
 class Qmp:

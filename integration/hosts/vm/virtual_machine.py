@@ -48,10 +48,10 @@ from integration.hosts.vm import disk
 from integration.hosts.vm.image import DiskImage
 from integration.hosts.vm.qemu import End, Hardware, Kernel, Qemu
 
-AGENT_TIMEOUT = 240.0  # seconds until the agent answers; without KVM on a machine with other work
-BOOT_TIMEOUT = 300.0
-STOP_TIMEOUT = 20.0
-BUS_TIMEOUT = 15.0
+AGENT_TIMEOUT = 600.0  # seconds until the agent answers; without KVM on a machine with other work
+BOOT_TIMEOUT = 900.0
+STOP_TIMEOUT = 60.0
+BUS_TIMEOUT = 60.0
 DISK_ID = "/machine/peripheral/vda/virtio-backend"
 
 _open: weakref.WeakSet[Vm] = weakref.WeakSet()
