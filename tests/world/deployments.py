@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.image import ContainerImage, OstreeCommit
-from nodeagent.core.plan.deployment import Deployment, OsTarget, StagedLock, StageProgress, booted, staged, unmet
+from nodeagent.core.plan.deployment import (
+    Deployment,
+    OsTarget,
+    StagedLock,
+    StageProgress,
+    booted,
+    merged_arguments,
+    staged,
+    unmet,
+)
 from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.errors import Refused, ServiceUnavailable, Terminal
 from nodeagent.reasons import Reason
@@ -131,9 +140,9 @@ class FakeDeployments:
                 checksum = target.image.checksum
             case None:
                 pass
-        kept = [k for k in base.kernel_arguments if k not in target.without_kernel_arguments]
-        wrong = world.fault("kernel arguments")
-        added = [] if wrong else [k for k in target.kernel_arguments if k not in kept]
+        arguments = merged_arguments(base.kernel_arguments, target)
+        if world.fault("kernel arguments"):
+            arguments = tuple(token for token in arguments if token not in target.kernel_arguments)
         return Deployment(
             f"os-{checksum[-4:]}.{world.serial}",
             checksum,
@@ -142,7 +151,7 @@ class FakeDeployments:
             digest=digest,
             packages=(base.packages - target.without_packages) | target.packages,
             removed=(base.removed - target.without_removed) | target.removed,
-            kernel_arguments=(*kept, *added),
+            kernel_arguments=arguments,
             staged=True,
             locked=True,
         )

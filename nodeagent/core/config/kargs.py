@@ -17,14 +17,21 @@ from nodeagent.core.config.paths import has_control
 # The most that the kernel of any architecture reads. It silently cuts off the rest.
 MAX_LENGTH: Final = 4096
 
+_OSTREE: Final = "ostree"
 _TOKEN = re.compile(r'(?:[^\s"]|"[^"]*")+')
 
 # Keys that are read together, in their order. Each other key is a family of its own.
 _HUGE_PAGES: Final = "hugepages"
-_FAMILIES: Final = dict.fromkeys(("default_hugepagesz", "hugepagesz", "hugepages"), _HUGE_PAGES)
-# Keys of which each value counts: dracut.cmdline(7), systemd(1), modprobe(8). A value more takes no other away.
+_DEFAULT: Final = "default_hugepagesz"
+_FAMILIES: Final = dict.fromkeys((_DEFAULT, "hugepagesz", _HUGE_PAGES), _HUGE_PAGES)
+# Keys of which each value counts, so that one more takes no other away: dracut.cmdline(7), systemd(1), modprobe(8),
+# kernel-command-line(7). Of all others the last value counts, also of module_blacklist= and most of dracut and systemd.
 _EACH_COUNTS: Final = re.compile(
-    r"rd\..*|systemd\..*|ip|ifname|nameserver|bond|bridge|team|vlan|(?:.*[._])?blacklist|earlycon|memmap"
+    r"ip|ifname|nameserver|netroot|bond|bridge|team|vlan|earlycon|memmap|(?:modprobe\.|initcall_)blacklist"
+    r"|(?:rd\.)?luks\.(?:data|key|name|options|uuid)"
+    r"|(?:rd\.)?systemd\.(?:mask|mount_extra|pull|set_credential|set_credential_binary|setenv|swap_extra|wants)"
+    r"|rd\.(?:break|dasd|driver\..*|iscsi\.param|luks\.(?:partuuid|serial)|lvm\.(?:lv|vg)|md\.uuid|nvmf\.discover)"
+    r"|rd\.(?:route|zfcp|znet|znet_ifname)"
 )
 
 
@@ -41,6 +48,8 @@ def entry_problem(entry: str) -> str | None:
         return "must not hold a line break: each argument is an entry of its own"
     if has_control(entry.rstrip("\n").replace("\t", " ")):
         return "must not hold control characters"
+    if any(_key(token) == _OSTREE for token in split(entry)):
+        return "must not hold ostree=, which names the deployment and is written by libostree"
     return None
 
 
@@ -51,7 +60,7 @@ def split(entry: str) -> list[str]:
 
 def line_of(tokens: Iterable[str]) -> tuple[str, ...]:
     """Return the tokens of a host without ``ostree=``, which libostree writes."""
-    return tuple(token for token in tokens if _key(token) != "ostree")
+    return tuple(token for token in tokens if _key(token) != _OSTREE)
 
 
 def families_of(tokens: Iterable[str]) -> tuple[str, ...]:
@@ -91,15 +100,17 @@ def merged(
             rest.pop(0)
         kept.append(token)
     # A family of which own tokens are missing, or in another order, is written again as a whole.
-    again = [plan for plan in plans if left[plan.family]]
+    again = [plan for plan in plans if left[plan.family] or plan.leads]
     kept = [token for token in kept if known.get(token) not in again]
+    before, after = ([token for plan in again if plan.leads is leads for token in plan.own] for leads in (False, True))
     block = {plan.family for plan in plans if plan.block}
-    return (*kept, *(token for plan in again for token in plan.own), *(t for t in wanted if _family(t) in block))
+    return (*kept, *before, *(token for token in wanted if _family(token) in block), *after)
 
 
 @dataclass(frozen=True, slots=True)
 class _FamilyPlan:
-    """The tokens of one family as they must be: ``own`` of the host, then ``block`` of the config."""
+    """The tokens of one family as they must be: ``own`` of the host, then ``block`` of the config, which ``leads`` if
+    it begins with a count of huge pages of the default size: the kernel takes that only before all sizes."""
 
     family: str
     own: tuple[str, ...]
@@ -107,10 +118,15 @@ class _FamilyPlan:
     # Those that are the host's own or that a config names. Others were added later, and stay.
     known: frozenset[str]
 
+    @property
+    def leads(self) -> bool:
+        return _is_bare(self.block)
+
     def is_met(self, line: Sequence[str]) -> bool:
         found = members(line, self.family)
         listed = tuple(token for token in found if token in self.known)
-        return listed == (*self.own, *self.block) and _in_effect(found, self.block, self.family)
+        parts = (self.block, self.own) if self.leads else (self.own, self.block)
+        return listed == (*parts[0], *parts[1]) and _in_effect(found, self.block, self.family)
 
 
 def _plan(
@@ -127,28 +143,50 @@ def _plan(
 
 
 def _other_sizes(owned: Sequence[str], wanted: Sequence[str]) -> Iterator[str]:
-    """Yield the huge pages of the host of which the config does not name the size: the kernel takes the first count."""
-    named = {size for size, _ in _sized(wanted)}
-    return (token for size, token in _sized(owned) if size not in named)
+    """Yield the huge pages of the host of which the config does not name the size: the kernel takes the first count.
+
+    A config that names the default size has its count, too: that of the host would be of another size.
+    """
+    named = frozenset().union(*(sizes for sizes, _ in _sized(wanted)))
+    if "" in named and _DEFAULT not in named:
+        named |= _default_of(owned)
+    for sizes, token in _sized(owned):
+        if not sizes & named and not ("" in sizes and _DEFAULT in named):
+            yield token
 
 
-def _sized(tokens: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each token with the one that has its size, "" for a count of the default size."""
-    size = ""
+def _sized(tokens: Sequence[str]) -> Iterator[tuple[frozenset[str], str]]:
+    """Yield each token with the sizes that it names: ``hugepagesz=`` with its value, "" for the default size."""
+    default = sizes = _default_of(tokens) | {""}
     for token in tokens:
-        if _key(token) == "default_hugepagesz":
-            yield _key(token), token
+        if _key(token) == _DEFAULT:
+            sizes = default
+            yield frozenset({_DEFAULT}), token
             continue
-        size = size if _key(token) == "hugepages" else token
-        yield size, token
+        sizes = sizes if _key(token) == _HUGE_PAGES else frozenset({_size(token)})
+        yield sizes, token
+
+
+def _default_of(tokens: Iterable[str]) -> frozenset[str]:
+    return frozenset(_size(token) for token in tokens if _key(token) == _DEFAULT)
+
+
+def _size(token: str) -> str:
+    return f"hugepagesz={token.partition('=')[2]}"
+
+
+def _is_bare(tokens: Sequence[str]) -> bool:
+    """Return whether a count of huge pages follows no size."""
+    return bool(tokens) and _key(tokens[0]) == _HUGE_PAGES
 
 
 def _in_effect(line: Sequence[str], wanted: Sequence[str], family: str) -> bool:
     """Return whether the kernel takes ``wanted`` from ``line``; both are of one family."""
     size = len(wanted)
     if family == _HUGE_PAGES:
-        # The pairs of other sizes before and after them change nothing.
-        return any(tuple(line[at : at + size]) == tuple(wanted) for at in range(len(line) - size + 1))
+        # The pairs of other sizes before and after them change nothing. After one, a count alone would be of its size.
+        places = range(1 if _is_bare(wanted) else len(line) - size + 1)
+        return any(tuple(line[at : at + size]) == tuple(wanted) for at in places)
     if _EACH_COUNTS.fullmatch(family):
         rest = iter(line)
         return all(token in rest for token in wanted)
@@ -162,5 +200,5 @@ def _family(token: str) -> str:
 
 
 def _key(token: str) -> str:
-    # To the kernel, dashes in the name of a parameter are underscores.
-    return token.partition("=")[0].replace("-", "_")
+    # To the kernel, dashes in the name of a parameter are underscores, and quotes may begin before the name.
+    return token.removeprefix('"').partition("=")[0].replace("-", "_")

@@ -176,7 +176,13 @@ def _kernel_arguments(
         wants = tuple(token for token in deployment.kernel_arguments if token in known)
     # What the host has on its own remains when the config no longer names it.
     left = Counter(own) - Counter(new.kernel_arguments)
-    return tuple(token for token in wants if not left[token])
+    managed: list[str] = []
+    for token in wants:
+        if left[token]:
+            left[token] -= 1
+        else:
+            managed.append(token)
+    return tuple(managed)
 
 
 def _of_all(new: MachineConfig, candidates: Sequence[MachineConfig]) -> Iterator[tuple[str, ...]]:

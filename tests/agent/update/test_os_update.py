@@ -88,6 +88,18 @@ async def test_an_own_argument_stays_when_no_config_names_it() -> None:
 
 
 @pytest.mark.finding("configs-14", "An argument that the host has on its own comes back as it was.")
+async def test_an_own_argument_that_a_config_repeats() -> None:
+    host = await at_old()
+    before = host.world.deployments[0].kernel_arguments
+    host.want(on("a", "twice", kernel_arguments=("quiet", "quiet")))
+    await host.settle()
+    assert (host.phase, host.world.deployments[0].kernel_arguments) == (Phase.IDLE, (*before, "quiet"))
+    host.want(OLD)
+    await host.settle()
+    assert (host.phase, host.world.deployments[0].kernel_arguments) == (Phase.IDLE, before)
+
+
+@pytest.mark.finding("configs-14", "An argument that the host has on its own comes back as it was.")
 async def test_own_arguments_come_back_beside_those_of_the_config() -> None:
     host = await at_old()
     before = host.world.deployments[0].kernel_arguments

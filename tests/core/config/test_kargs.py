@@ -90,6 +90,46 @@ TOGETHER = pytest.mark.finding(
         ("rd.lvm.lv=a rd.lvm.lv=b root=x", "rd.lvm.lv=a", "", "", "rd.lvm.lv=a rd.lvm.lv=b root=x"),
         # The last console is /dev/console.
         ("console=ttyS0 console=tty0 quiet", "console=ttyS0", "", "", "console=tty0 quiet console=ttyS0"),
+        # Of these keys the last value counts, whatever other keys of the same program do.
+        (
+            "systemd.log_level=a systemd.log_level=b",
+            "systemd.log_level=a",
+            "",
+            "",
+            "systemd.log_level=b systemd.log_level=a",
+        ),
+        ("rd.timeout=5 rd.timeout=0 x", "rd.timeout=5", "", "", "rd.timeout=0 x rd.timeout=5"),
+        (
+            "module_blacklist=a module_blacklist=b",
+            "module_blacklist=a",
+            "",
+            "",
+            "module_blacklist=b module_blacklist=a",
+        ),
+        (
+            "modprobe.blacklist=a modprobe.blacklist=b",
+            "modprobe.blacklist=a",
+            "",
+            "",
+            "modprobe.blacklist=a modprobe.blacklist=b",
+        ),
+        ("systemd.mask=a systemd.mask=b", "systemd.mask=a", "", "", "systemd.mask=a systemd.mask=b"),
+        (
+            "systemd.mount-extra=a systemd.mount-extra=b",
+            "systemd.mount-extra=a",
+            "",
+            "",
+            "systemd.mount-extra=a systemd.mount-extra=b",
+        ),
+        # A quote may begin before the name.
+        ('"a=1 2" x', 'a="3 4"', '"a=1 2"', "", 'x a="3 4"'),
+        ('a=1 "a=2 3"', "a=1", "", "", '"a=2 3" a=1'),
+        # A count without a size is of the default size, and only before all sizes.
+        ("2M 5 root=x", "10", "", "", "root=x 10 2M 5"),
+        ("1G 4 root=x", "4", "", "", "root=x 4 1G 4"),
+        ("7 root=x", "1G 4", "", "", "7 root=x 1G 4"),
+        ("default_hugepagesz=1G 4", "1G 8", "", "", "default_hugepagesz=1G 1G 8"),
+        ("7 root=x", "default_hugepagesz=1G 1G 4", "", "", "root=x default_hugepagesz=1G 1G 4"),
         # All of the config is one block, in its order.
         ("root=x a=1 b=1 c=1", "a=2 b=1 c=1", "a=1 b=1 c=1", "", "root=x a=2 b=1 c=1"),
     ],
@@ -168,6 +208,72 @@ def sizes(line: list[str] | tuple[str, ...]) -> dict[str, str] | None:
                 return None
             found[size], size = value, None
     return found if size is None and sum(token.startswith("default_hugepagesz=") for token in line) < 2 else None
+
+
+SIZES = st.sampled_from(
+    [
+        *([f"hugepages={count}"] for count in (4, 100)),
+        *([f"default_hugepagesz={size}"] for size in ("1G", "2M")),
+        *(
+            [f"hugepagesz={size}", f"hugepages={count}"]
+            for size, count in (("1G", 4), ("1G", 8), ("2M", 9), ("16G", 1))
+        ),
+    ]
+)
+BUILT_IN = "built in"
+
+
+def pools(line: list[str] | tuple[str, ...]) -> dict[str, int] | None:
+    """Read a line as mm/hugetlb.c does, counts of the default size included: size to count. None if it would ignore an
+    argument, or has two counts of one size."""
+    found: dict[str, int] = {}
+    default, size, first, counts = "", "", 0, 0
+    target: str | None = None
+    for key, _, value in (token.partition("=") for token in line):
+        if key == "hugepages":
+            counts += 1
+            if target == size:
+                return None
+            target = size
+            if size:
+                found[size] = int(value)
+            else:
+                first = int(value)
+        elif key == "hugepagesz":
+            if value in found and (value != default or found[value]):
+                return None
+            found.setdefault(value, 0)
+            size = value
+        elif default:
+            return None
+        else:
+            default, size = value, size if value in found else value
+            found[value], first = first or found.get(value, 0), 0
+    if first:
+        found[BUILT_IN] = first
+    given = {each: count for each, count in found.items() if count}
+    return given if len(given) == counts else None
+
+
+PAGES = (
+    st.lists(SIZES, max_size=4)
+    .map(lambda parts: [*chain.from_iterable(parts)])
+    .filter(lambda tokens: pools(tokens) is not None)
+)
+
+
+@TOGETHER
+@given(PAGES, PAGES)
+def test_counts_of_the_default_size(host: list[str], config: list[str]) -> None:
+    line = merged(host, config, ())
+    assert merged(line, config, (), host) == line
+    found = pools(line)
+    assert found is not None, "nothing is ignored"
+    # What the config counts is the same with the default size of the host.
+    default = [token for token in line if token.startswith("default_hugepagesz=") and token not in config]
+    wanted = pools([*config, *default])
+    assert wanted is None or wanted.items() <= found.items()
+    assert not config or list(merged(line, (), config, host)) == host
 
 
 def last(line: list[str] | tuple[str, ...], key: str) -> str:

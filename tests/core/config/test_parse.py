@@ -145,6 +145,7 @@ def test_ignition_version_is_refused(version: Any) -> None:
         ({"kernelArguments": "a"}, "kernelArguments", "must be a list"),
         ({"kernelArguments": ["a", 1]}, "kernelArguments[1]", "must be a string"),
         ({"kernelArguments": ['a="b']}, "kernelArguments[0]", "unpaired double quote"),
+        ({"kernelArguments": ["quiet ostree=/ostree/boot.0"]}, "kernelArguments[0]", "written by libostree"),
         ({"kernelArguments": ["a" * 4097]}, "kernelArguments[0]", "longer than 4096 characters"),
         ({"kernelArguments": ["a" * 2048] * 2}, "kernelArguments", "longer than 4096 characters together"),
         ({"extensions": ["a b"]}, "extensions[0]", "not the name of an extension"),
