@@ -132,7 +132,7 @@ class UnitChecks:
         # systemd reads all unit files for the list, so it is requested only for the hint of a warning.
         known = {*(await asyncio.to_thread(_brought, new)).files, *await self.units.files()}
         hints = {unit: did_you_mean(unit, known) for unit in set(judged.missing.values())}
-        return tuple(_warnings(judged.missing, hints))
+        return tuple(missing_warnings(judged.missing, hints))
 
 
 def _brought(config: MachineConfig) -> Brought:
@@ -148,9 +148,12 @@ def _named(plan: Plan, source: PolicySource) -> Iterator[tuple[str, ActionType]]
             yield from ((each.unit, each.type) for each in planned.actions if each.unit)
 
 
-def _warnings(missing: Mapping[str, str], hints: Mapping[str, str]) -> Iterator[Problem]:
+def missing_warnings(
+    missing: Mapping[str, str], hints: Mapping[str, str], places: str = "on this host or in the config"
+) -> Iterator[Problem]:
+    """Yield a warning for each entry or path whose unit is missing in all these places."""
     for number, (entry, unit) in enumerate(sorted(missing.items())):
         if number == MAX_WARNINGS:
             yield Problem("", f"{len(missing) - number} more entries are for units that exist nowhere")
             return
-        yield Problem(entry, f"there is no unit {unit} on this host or in the config{hints[unit]}")
+        yield Problem(entry, f"there is no unit {unit} {places}{hints.get(unit, '')}")

@@ -80,7 +80,7 @@ def judge(
     nowhere = frozenset(unit for unit, origin in origins.items() if origin is Origin.NOWHERE)
     enabled = [entry for entry in new.units.values() if entry.enabled and not entry.mask and entry.contents is None]
     missing = {f"unit:{entry.name}": entry.name for entry in enabled if entry.name in nowhere}
-    missing |= {path: unit for path, unit in _dropins(new).items() if unit in nowhere}
+    missing |= {path: unit for path, unit in dropins_of(new).items() if unit in nowhere}
     switched = {unit for unit in made if _only_enablement(old, new, unit)}
     return Judged(
         nowhere | made,
@@ -106,7 +106,7 @@ def _masks(config: MachineConfig, unit: str) -> bool:
     return entry is not None and entry.mask
 
 
-def _dropins(config: MachineConfig) -> dict[str, str]:
+def dropins_of(config: MachineConfig) -> dict[str, str]:
     """Return the drop-ins that set anything, each with its unit."""
     found: dict[str, str] = {}
     for path, node in expand(config).items():

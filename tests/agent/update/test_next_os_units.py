@@ -46,6 +46,19 @@ async def test_a_unit_that_the_next_os_lacks_as_well() -> None:
     assert "there is no unit release-b.service on this host, in the config or in the next OS" in message
 
 
+@pytest.mark.finding("units-23", "A drop-in of a unit that the next OS lacks as well is a warning before the reboot.")
+@pytest.mark.parametrize("shipped", [True, False])
+async def test_a_drop_in_of_a_unit_that_the_next_os_lacks_as_well(*, shipped: bool) -> None:
+    host = await (with_unit() if shipped else at_old(WITHOUT))
+    path = "/etc/systemd/system/release-b.service.d/10.conf"
+    entry = UnitEntry("release-b.service", dropins={"10.conf": "[Service]\nNice=1\n"})
+    host.want(on("b", "new", units=[entry]))
+    await host.settle()
+    assert (host.phase, booted_digest(host.world), host.world.boot) == (Phase.IDLE, B_DIGEST, 2)
+    warning = f"warning: {path} there is no unit release-b.service on this host, in the config or in the next OS"
+    assert host.world.history[-1].message == ("" if shipped else warning)
+
+
 @pytest.mark.finding("units-23", "A revert takes the links of units of the next OS back.")
 async def test_a_revert_takes_its_links_back() -> None:
     host = await with_unit()
