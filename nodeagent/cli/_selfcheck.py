@@ -27,6 +27,7 @@ from nodeagent.core.selfcheck.files import (
     file_checks,
     label_check,
 )
+from nodeagent.core.selfcheck.os_fields import OsFacts, os_check
 from nodeagent.core.selfcheck.reach import REACH_CHECKS, ReachFacts, denied, reach_check, registry_of
 from nodeagent.core.selfcheck.result import NotRead, SelfCheck, failed, ok, skipped
 from nodeagent.core.selfcheck.versions import RunningFacts, boot_check, version_checks
@@ -36,6 +37,7 @@ from nodeagent.host.dbus.client import Bus
 from nodeagent.host.jumps import read_update_path
 from nodeagent.host.selfcheck import bus as bus_facts
 from nodeagent.host.selfcheck import files, servers, unit, versions
+from nodeagent.host.selfcheck.os_fields import read_os_fields
 from nodeagent.log.messages import MESSAGES
 from nodeagent.reasons import hint
 from nodeagent.settings.schema import Settings
@@ -66,13 +68,15 @@ async def survey() -> Sequence[SelfCheck]:
     # A missing bus is a finding, so the command does not wait for one.
     async with Bus(connect_for=0.0, patience=PATIENCE) as bus:
         owner: Awaitable[NameFacts | NotRead] = bus_facts.read_name(bus) if booted else _known(NO_SYSTEMD)
-        own_unit, name, polkit, systemd, counting = await asyncio.gather(
+        serves: Awaitable[OsFacts | NotRead] = read_os_fields(bus) if booted else _known(NO_SYSTEMD)
+        own_unit, name, polkit, systemd, counting, os_fields = await asyncio.gather(
             # Without systemd, as in the build of an image, only the unit files can be checked.
             _bounded(unit.read_unit(bus) if booted else asyncio.to_thread(unit.read_unit_files)),
             _bounded(owner),
             _bounded(bus_facts.read_polkit(bus) if booted else _known(NO_SYSTEMD)),
             _bounded(unit.read_systemd_version(bus) if booted else _known("")),
             _bounded(_counting(settings)),
+            _bounded(serves),
         )
         version = systemd if isinstance(systemd, str) else ""
         # The second round needs the version of systemd and the owner of the bus name from the first one.
@@ -98,6 +102,7 @@ async def survey() -> Sequence[SelfCheck]:
         label_check(labels),
         domain_check(domain, labels),
         catalog_check(catalog, MESSAGE_IDS),
+        os_check(os_fields),
         boot_check(counting),
         *version_checks(nodeagent.__version__, found, running),
         *(reach_check(each, reached[each]) for each in REACH_CHECKS),

@@ -44,6 +44,7 @@ def test_an_installation_passes_and_each_breakage_is_found(make_node: HostMaker)
     skipped = {name for name, result in found.items() if result == "skipped"}
     assert set(found.values()) == {"ok", "skipped"}, found
     not_here = {
+        "os.fields",
         "boot.count",
         "selinux.labels",
         "selinux.domain",

@@ -13,7 +13,7 @@ from nodeagent.core.config.machineconfig import CORE_USER
 from nodeagent.core.config.text.document import load
 
 _CORE_KEYS: Final = ("sshAuthorizedKeys", "passwordHash")
-_OS_KEYS: Final = ("baseOSExtensionsContainerImage", "extensions", "kernelArguments", "kernelType", "osImageURL")
+OS_KEYS: Final = ("baseOSExtensionsContainerImage", "extensions", "kernelArguments", "kernelType", "osImageURL")
 
 
 def partial_text(old: bytes, new: bytes, waiting: Collection[str]) -> bytes:
@@ -40,7 +40,7 @@ def partial_text(old: bytes, new: bytes, waiting: Collection[str]) -> bytes:
     # version of the specification, or the composed text would be invalid.
     if config and not config.get("ignition"):
         config["ignition"] = was_config.get("ignition")
-    for key in _OS_KEYS:
+    for key in OS_KEYS:
         spec[key] = was_spec.get(key)
     # Labels and annotations mean nothing to a host, and those of the controller change often.
     metadata = {"name": _object(document.get("metadata")).get("name")}

@@ -90,6 +90,13 @@ def bootc_host() -> Unreconcilable:
     return Unreconcilable("this host is updated by bootc only and has no rpm-ostree", reason=Reason.BOOTC_HOST)
 
 
+def without_daemon(root: Path) -> Unreconcilable:
+    """Return the error of a host with deployments of ostree and without rpm-ostree. Blocks."""
+    if (root / "usr/bin/bootc").exists():
+        return bootc_host()
+    return Unreconcilable("this host has deployments, but no rpm-ostree", reason=Reason.NO_DEPLOYMENTS)
+
+
 class Guards:
     """Checks before staging. ``min_free`` is in bytes."""
 
@@ -114,9 +121,7 @@ class Guards:
         """Return why the host has no daemon, or None if it has one that does not work."""
         if (await self._services.state(SERVICE)).load != "not-found":
             return None
-        if await asyncio.to_thread((self._root / "usr/bin/bootc").exists):
-            return bootc_host()
-        return Unreconcilable("this host has deployments, but no rpm-ostree", reason=Reason.NO_DEPLOYMENTS)
+        return await asyncio.to_thread(without_daemon, self._root)
 
     # -- drivers --------------------------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from nodeagent.core.selfcheck.files import (
     file_checks,
     label_check,
 )
+from nodeagent.core.selfcheck.os_fields import OsFacts, os_check
 from nodeagent.core.selfcheck.reach import ReachFacts, denied, is_redirected, reach_check, registry_of
 from nodeagent.core.selfcheck.result import NotRead, SelfCheck
 from nodeagent.core.selfcheck.versions import RunningFacts, VersionFacts, boot_check, version_checks
@@ -314,3 +315,20 @@ def test_boots(found: BootCounting | NotRead, result: str, words: str) -> None:
     check = boot_check(found)
     assert judged([check]) == {"boot.count": result}
     assert words in check.message
+
+
+@pytest.mark.finding("ostree-N7", "selfcheck names the OS fields that the host serves, or why it refuses them.")
+@pytest.mark.parametrize(
+    ("found", "result", "words"),
+    [
+        (OsFacts(fips=True), "ok", ("rpm-ostree serves", "has it on")),
+        (OsFacts("this host has none (NoDeployments)", "remove it"), "skipped", ("are refused: this host", "it off")),
+        (NOT_HERE, "skipped", ("not here",)),
+        (BROKEN, "failed", ("no answer",)),
+    ],
+)
+def test_os_fields(found: OsFacts | NotRead, result: str, words: tuple[str, ...]) -> None:
+    check = os_check(found)
+    assert judged([check]) == {"os.fields": result}
+    fields = ("osImageURL", "kernelArguments", "kernelType", "extensions", "baseOSExtensionsContainerImage", "fips")
+    assert all(word in check.message for word in (*words, *(fields if isinstance(found, OsFacts) else ())))

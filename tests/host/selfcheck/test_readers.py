@@ -14,12 +14,15 @@ from dbus_next import Message, Variant
 import nodeagent
 from nodeagent.core.selfcheck.bus import ACTIONS, BUS_NAME, UNIT_FILE, NameFacts, PolkitDecision, PolkitFacts, UnitFacts
 from nodeagent.core.selfcheck.files import FileKind, PathFacts
+from nodeagent.core.selfcheck.os_fields import OsFacts
 from nodeagent.core.selfcheck.reach import ReachFacts
 from nodeagent.core.selfcheck.result import NotRead
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.fs import selinux
 from nodeagent.host.selfcheck import files, servers, unit, versions
 from nodeagent.host.selfcheck.bus import is_bus_policy, read_name, read_polkit
+from nodeagent.host.selfcheck.os_fields import read_os_fields
+from nodeagent.reasons import hint
 from tests.host.fake_systemd import FakeSystemd
 from tests.kube.server import CUT, HANG, Answer, serving
 from tests.support.fake_peer import DBusFault, FakePeer
@@ -81,6 +84,30 @@ async def test_the_unit_of_systemd(bus: Bus, private_bus: PrivateBus, tmp_path: 
         assert await unit.read_unit(bus) == UnitFacts("", "")
         systemd.properties["LoadState"] = Variant("s", "masked")
         assert (await unit.read_unit(bus)).masked
+
+
+@pytest.mark.finding("ostree-N7", "selfcheck and an update refuse OS fields for the same reason.")
+async def test_the_back_end_of_the_os(bus: Bus, private_bus: PrivateBus, tmp_path: Path) -> None:
+    systemd = FakeSystemd()
+    async with await systemd.start(private_bus.address):
+        found = await read_os_fields(bus, tmp_path)
+        assert ("NoDeployments" in found.why, found.remedy, found.fips) == (True, hint("NoDeployments"), False)
+        for name, text in {"proc/cmdline": "composefs=1\n", "proc/sys/crypto/fips_enabled": "1\n"}.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+        found = await read_os_fields(bus, tmp_path)
+        assert ("(BootcHost)" in found.why, found.remedy, found.fips) == (True, hint("BootcHost"), True)
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run/ostree-booted").touch()
+        assert await read_os_fields(bus, tmp_path) == OsFacts(fips=True)
+        systemd.properties["LoadState"] = Variant("s", "masked")
+        found = await read_os_fields(bus, tmp_path)
+        assert ("is masked" in found.why, "unmask" in found.remedy) == (True, True)
+        systemd.properties["LoadState"] = Variant("s", "not-found")
+        assert "(NoDeployments)" in (await read_os_fields(bus, tmp_path)).why
+        (tmp_path / "usr/bin").mkdir(parents=True)
+        (tmp_path / "usr/bin/bootc").touch()
+        assert "(BootcHost)" in (await read_os_fields(bus, tmp_path)).why
 
 
 def test_policy_of_the_bus(root: Path) -> None:
