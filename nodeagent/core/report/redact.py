@@ -16,8 +16,9 @@ from collections.abc import Iterable, Mapping
 HIDDEN = "[redacted]"
 
 NAMES = (
-    "auth|auths|authorization|identitytoken|registrytoken|access_?token|refresh_?token|bearer|token|secret"
-    "|client_?secret|secret_?key|private_?key|api_?key|pass|passwd|password|password_?hash|passphrase|credentials?"
+    "auth|auths|authorization|identitytoken|registrytoken|access[_-]?token|refresh[_-]?token|bearer|token|secret"
+    "|client[_-]?secret|secret[_-]?key|secret[_-]?access[_-]?key|private[_-]?key|pre[_-]?shared[_-]?key|api[_-]?key"
+    "|pass|passwd|password|password_?hash|passphrase|credentials?|pgpassword|mysql_pwd|sshpass"
 )
 
 # A begin line is enough: a quoted line or a cut-off log has no end.
@@ -25,9 +26,16 @@ PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z0-9 ]*-----.*?(?:-----END [A-Z0-9 ]*-----|\Z)", re.DOTALL
 )
 
-# crypt(5): $id$[params$]salt$hash.
+# crypt(5): $id$[params]$salt$hash; then those of directories and of GRUB.
 CRYPT_HASH = re.compile(
     r"\$(?:y|gy|7|sm3|sm3_yescrypt|6|5|2[abxy]|1|md5|sha1|argon2[a-z]*|pbkdf2[-a-z0-9]*)\$[^\s:\"'\\]+"
+    r"|\{(?:S?SHA\d*|S?MD5|CRYPT|PBKDF2[-A-Z0-9]*)\}[^\s:\"'\\]+|grub\.pbkdf2\.[\w.]+"
+)
+
+# A JSON Web Token, as of a service account, and tokens that their servers mark with a prefix.
+TOKEN = re.compile(
+    r"(?<![\w.-])(?:eyJ[\w-]{10,}\.[\w-]{10,}(?:\.[\w-]*)?"
+    r"|(?:gh[opsur]_|github_pat_|glpat-|xox[abeprs]-|hvs\.|dckr_pat_|sha256~)[\w-]{10,})"
 )
 
 # "auth": "...", also escaped inside another JSON text: the value ends at a quote that is escaped as often as its first.
@@ -36,10 +44,25 @@ JSON_PAIR = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 
+# "DB_PASSWORD=two words", as in Environment= of a unit.
+QUOTED = re.compile(rf"""(?P<head>["'](?:\w{{0,60}}_)?(?:{NAMES})=)(?P<value>[^"'\n]+)""", re.IGNORECASE)
+
+# The option of a command, with its value in the next word.
+OPTION = re.compile(
+    rf"(?P<head>(?<![\w-])--(?:[a-z]{{1,20}}-){{0,4}}(?:{NAMES})[ \t]+)(?P<value>[^\s\[-]\S*)", re.IGNORECASE
+)
+
+# A signed URL of an object store.
+QUERY = re.compile(
+    r"(?P<head>[?&](?:sig|signature|x-amz-signature|x-amz-security-token)=)(?P<value>[^\s&]+)", re.IGNORECASE
+)
+
 # password=..., and "Authorization: Basic ..." or "token: ..." where it begins a line, as in YAML and HTTP.
 ASSIGNMENT = re.compile(rf"(?P<head>(?:\b|_)(?:{NAMES})=)(?P<value>[^\s&;,]+)", re.IGNORECASE)
 HEADER = re.compile(
-    rf"(?P<head>^[ \t\-]*(?:\w{{0,60}}_)?(?:{NAMES})[ \t]*:[ \t]+)(?P<value>[^\n]+)", re.IGNORECASE | re.MULTILINE
+    r"(?P<head>^[ \t\-]*(?:\w{0,60}_|(?:x|proxy)-(?:[a-z]{1,20}-){0,3})?"
+    rf"(?:{NAMES}|(?:set-)?cookie)[ \t]*:[ \t]+)(?P<value>[^\n]+)",
+    re.IGNORECASE | re.MULTILINE,
 )
 
 # db_password = "..." in a line of its own, as in INI and TOML. A pre-shared key has that form in NetworkManager.
@@ -50,7 +73,8 @@ INI = re.compile(
 )
 SCHEME = re.compile(r"(?P<head>\b(?:basic|bearer)\s+)(?P<value>[A-Za-z0-9+/=._~-]{8,})", re.IGNORECASE)
 
-USERINFO = re.compile(r"(?P<head>\b[a-zA-Z][a-zA-Z0-9+.-]{0,30}://)(?P<value>[^/\s@:]*:[^/\s@]+)(?=@)")
+# A password may have an unescaped @. A token in place of a name is longer than one.
+USERINFO = re.compile(r"(?P<head>\b[a-zA-Z][a-zA-Z0-9+.-]{0,30}://)(?P<value>[^/\s@:]*:[^/\s]+|[^/\s@:\[]{16,})(?=@)")
 
 # A long word of the characters of base64 is taken for a key or a credential. Paths of the host and names of units are
 # read first, as a whole: they are names, however long their parts are.
@@ -86,8 +110,8 @@ def redact(text: str, names: Iterable[str] = ()) -> str:
     ``names`` are known to be no secrets, whatever they look like: of files, of configs, from the command line.
     """
     text = PRIVATE_KEY.sub(HIDDEN, text)
-    text = CRYPT_HASH.sub(HIDDEN, text)
-    for pattern in (JSON_PAIR, INI, ASSIGNMENT, HEADER, SCHEME, USERINFO):
+    text = TOKEN.sub(HIDDEN, CRYPT_HASH.sub(HIDDEN, text))
+    for pattern in (JSON_PAIR, INI, QUOTED, OPTION, QUERY, ASSIGNMENT, HEADER, SCHEME, USERINFO):
         text = pattern.sub(_value, text)
     known = sorted({name for name in names if len(name) >= MIN_NAME and name in text}, key=len, reverse=True)
     if not known:
