@@ -167,6 +167,7 @@ class Api:
             "digest": found.digest,
             "update_id": found.update_id,
             "effect": str(found.effect),
+            "applied": found.applied,
             "current": self.report.status.current,
             "desired_by": "file" if self.desired_path else "cluster",
         }

@@ -65,9 +65,14 @@ async def _cancel(client: Client, *, silent: bool) -> tuple[dict[str, Any], Endi
 def _print(answer: dict[str, Any], result: Ending) -> None:
     name, current = printable(answer["config"]), printable(answer["current"])
     took = f" after {duration(result.seconds)}" if result.seconds is not None else ""
-    what = (
-        "the previous files are restored, without a reboot" if answer["effect"] == "revert" else "nothing was changed"
-    )
+    # Older daemons do not count them.
+    applied = answer.get("applied", 0)
+    what = "nothing was changed"
+    if answer["effect"] == Cancellation.REVERT:
+        what = "the previous files are restored, without a reboot"
+    elif applied:
+        then = "stay" if answer["desired_by"] == "cluster" else "are taken back"
+        what = f"its changes that were applied before ({applied}) {then}"
     print(paint(f"cancelled: the update to {name} has ended{took}; {what}", GOOD))
     if answer["desired_by"] == "cluster":
         print(f"the cluster still desires {name}: this node is degraded (Cancelled) until it desires another config")

@@ -135,8 +135,9 @@ export class UpdateSection {
         if (!await confirm(`Cancel the update to ${name}?`, parts, "Cancel the update"))
             return null;
         const [answer] = await this.#caller.call("Cancel", {});
-        const { config, effect } = JSON.parse(answer);
-        return notice("good", `The update to ${config} is cancelled`, EFFECTS[effect] ?? effect);
+        const { config, effect, applied } = JSON.parse(answer);
+        const what = effect === "end" && applied ? "It ends at once; some of its changes were applied before." : EFFECTS[effect];
+        return notice("good", `The update to ${config} is cancelled`, what ?? effect);
     }
 
     async #rollback() {

@@ -15,7 +15,7 @@ from nodeagent.agent.update.outcomes import take_back
 from nodeagent.agent.update.run import Ports, Run, Takeover, Transition, Update, narrate
 from nodeagent.core.report.history import entry_of_request
 from nodeagent.core.update.events import UpdateCancelled, Warned
-from nodeagent.core.update.lasting import matching
+from nodeagent.core.update.lasting import applied_of, left_by, matching
 from nodeagent.core.update.outcome import UpdateOutcome
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.store import ApplyRequest
@@ -27,12 +27,14 @@ from nodeagent.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """The accepted cancellation of the update to ``name``."""
+    """The accepted cancellation of the update to ``name``. ``applied`` counts changes of that config that the host has,
+    because its safe parts came first."""
 
     name: str
     digest: str
     update_id: str
     effect: Cancellation
+    applied: int = 0
 
 
 async def request_cancellation(
@@ -58,7 +60,7 @@ async def request_cancellation(
         # A config that was put off or refused for a reason that may pass.
         name, effect = wanted.config.name, Cancellation.END
         digest = ended = wanted.source.digest
-    answer = Cancelled(name, ended, record.update_id, effect)
+    answer = Cancelled(name, ended, record.update_id, effect, applied_of(record.lasting.partial, digest))
     if effect is Cancellation.REVERTING:
         return answer
     if update is not None:
@@ -116,14 +118,15 @@ async def carry_out(ports: Ports, record: Record, request: ApplyRequest, meaning
     ours = request.digest in (record.to_digest, record.safe_for)
     if ours and interrupted(record):
         record = reject(record, why.message, ports.clock.now(), reason=why.reason)
-        record = await close_interrupted(ports, record, replace(why, message=f"{why.message}; nothing was changed"))
+        record = await close_interrupted(ports, record, why)
     elif request.digest not in (await ports.store.current(), record.lasting.failed_digest):
         named = replace(record, to_digest=request.digest, to_name=request.name, to_meaning=meaning)
         rejected = reject(named, why.message, ports.clock.now(), reason=why.reason)
         record = replace(record, lasting=rejected.lasting)
         await ports.store.save(record)
+        message = f"{why.message}; {left_by(record.lasting.partial, request.digest)}"
         entry = entry_of_request(
-            request.name, request.digest, ports.clock.now(), UpdateOutcome.CANCELLED, why.reason, why.message
+            request.name, request.digest, ports.clock.now(), UpdateOutcome.CANCELLED, why.reason, message
         )
         finish(ports.reporter, entry)
     await ports.store.drop_request(request.digest)

@@ -85,10 +85,10 @@ class DesiredReader:
         except (Retryable, Unreachable):
             raise
         except AgentError as error:
-            self.requests.replaced(number, "", unusable(error))
+            await self.requests.replaced(number, "", unusable(error))
             raise
         digest = desired.source.digest if desired else ""
-        self.requests.replaced(number, digest, await takeover_by(self._ports, desired))
+        await self.requests.replaced(number, digest, await takeover_by(self._ports, desired))
         return desired
 
     async def superseded(self, update: Update) -> bool:

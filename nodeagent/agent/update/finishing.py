@@ -5,6 +5,7 @@ A config that is replaced before an update to it began ends as well, and the cli
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from nodeagent.agent.update.outcomes import OUTCOMES
@@ -14,6 +15,7 @@ from nodeagent.agent.update.unreadable import known_plan
 from nodeagent.core.plan.change import Plan
 from nodeagent.core.report.history import entry_of, entry_of_request
 from nodeagent.core.update.events import PhaseEntered, UpdateFinished
+from nodeagent.core.update.lasting import left_by
 from nodeagent.core.update.outcome import UpdateOutcome, exit_code
 from nodeagent.core.update.ports.host import Reporter
 from nodeagent.core.update.ports.store import HistoryEntry
@@ -46,11 +48,11 @@ async def finish_update(ports: Ports, ended: Record, plan: Plan, to: Transition)
 
 async def takeover_by(ports: Ports, desired: Desired | None) -> Takeover:
     if desired is None:
-        return Takeover(Reason.WITHDRAWN, "no config is desired any more; nothing was changed")
+        return Takeover(Reason.WITHDRAWN, "no config is desired any more")
     name = desired.config.name
     if desired.source.digest == await ports.store.current():
-        return Takeover(Reason.WITHDRAWN, f"the current config {name} is desired again; nothing was changed")
-    return Takeover(Reason.SUPERSEDED, f"{name} is desired instead; nothing was changed", name)
+        return Takeover(Reason.WITHDRAWN, f"the current config {name} is desired again")
+    return Takeover(Reason.SUPERSEDED, f"{name} is desired instead", name)
 
 
 def cancelled_by(requester: str) -> Takeover:
@@ -66,8 +68,7 @@ async def note_cancellation(ports: Ports, update: Update) -> None:
 
 
 def unusable(error: AgentError) -> Takeover:
-    message = f"the desired config cannot be used: {error}; nothing was changed"
-    return Takeover(Reason.SUPERSEDED, message, usable=False)
+    return Takeover(Reason.SUPERSEDED, f"the desired config cannot be used: {error}", usable=False)
 
 
 async def close_interrupted(ports: Ports, record: Record, takeover: Takeover) -> Record:
@@ -75,7 +76,8 @@ async def close_interrupted(ports: Ports, record: Record, takeover: Takeover) ->
     now = ports.clock.now()
     outcome, successor = OUTCOMES[takeover.reason], takeover.successor
     plan = known_plan(record)
-    entry = entry_of(record, plan, now, outcome, takeover.reason, takeover.message, successor=successor)
+    message = f"{takeover.message}; {left_by(record.lasting.partial, record.to_digest)}"
+    entry = entry_of(record, plan, now, outcome, takeover.reason, message, successor=successor)
     rest = replace(at_rest(record), since=now, boot_id=ports.power.boot_id())
     # The store comes first: after a kill a client may miss the event, but the history never lacks the update.
     await ports.store.close_update(rest, entry)
@@ -112,12 +114,20 @@ class Requests:
         if desired.source.digest in self._open:
             self._end(desired.source.digest, UpdateOutcome.UNCHANGED, Takeover("", ""))
 
-    def replaced(self, number: int, digest: str, by: Takeover) -> None:
+    async def replaced(self, number: int, digest: str, by: Takeover) -> None:
         """``digest`` is desired, as read after ``number`` requests."""
         # A request that came after the file was read is not replaced by it: its own config may be read a moment later.
-        for other, (at, _) in list(self._open.items()):
-            if at <= number and other not in (digest, self.running):
-                self._end(other, OUTCOMES[by.reason], by)
+        if not (gone := self._replaced(number, digest)):
+            return
+        partial = None
+        with suppress(AgentError):
+            partial = (await self.ports.store.load()).lasting.partial
+        # An update to one of them may have begun in the meantime.
+        for other in set(gone).intersection(self._replaced(number, digest)):
+            self._end(other, OUTCOMES[by.reason], replace(by, message=f"{by.message}; {left_by(partial, other)}"))
+
+    def _replaced(self, number: int, digest: str) -> list[str]:
+        return [other for other, (at, _) in self._open.items() if at <= number and other not in (digest, self.running)]
 
     def _end(self, digest: str, outcome: UpdateOutcome, by: Takeover) -> None:
         _, name = self._open.pop(digest)

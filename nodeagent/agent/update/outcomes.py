@@ -15,7 +15,7 @@ from nodeagent.agent.update.admission import reboots
 from nodeagent.agent.update.fallback import begin_fallback
 from nodeagent.agent.update.run import Run, Takeover, Transition
 from nodeagent.core.report.history import entry_of
-from nodeagent.core.update.lasting import USED_UP
+from nodeagent.core.update.lasting import USED_UP, left_by
 from nodeagent.core.update.legs import (
     INTERRUPTED,
     SAFE_PARTS_FIRST,
@@ -81,7 +81,7 @@ async def failed(run: Run, message: str, reason: str, *, curable: bool) -> Trans
 async def _failed_before_writing(run: Run, message: str, reason: str) -> Transition:
     if reason in REFUSALS:
         run.update.record = reject(run.record, message, run.ports.clock.now())
-        return abort(reason, f"{message}; nothing was changed")
+        return abort(reason, f"{message}; {_left(run.record)}")
     if run.record.phase is Phase.STAGING:
         # The slot may still be held: the staging was cancelled, or the API server is away. Releasing waits for it.
         return abort(reason, message)
@@ -122,8 +122,11 @@ def abandon(run: Run, takeover: Takeover) -> Transition:
     """Return the transition for an update whose config is not desired any more, or that an operator cancelled."""
     if takeover.reason == Reason.CANCELLED:
         run.update.record = reject(run.record, takeover.message, run.ports.clock.now(), reason=takeover.reason)
-        return abort(takeover.reason, f"{takeover.message}; nothing was changed")
-    return abort(takeover.reason, takeover.message, takeover.successor)
+    return abort(takeover.reason, f"{takeover.message}; {_left(run.record)}", takeover.successor)
+
+
+def _left(record: Record) -> str:
+    return left_by(record.lasting.partial, record.to_digest, record.safe_for)
 
 
 def take_back(run: Run, takeover: Takeover) -> Transition:

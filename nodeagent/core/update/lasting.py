@@ -119,6 +119,19 @@ class Partial:
         return f"{count}; waiting: {waits} ({self.why})"
 
 
+def applied_of(partial: Partial | None, *digests: str) -> int:
+    """Return how many changes of the config with one of these digests the host has, beside the current config."""
+    return len(partial.applied) if partial is not None and partial.desired in digests else 0
+
+
+def left_by(partial: Partial | None, *digests: str) -> str:
+    """Return what an update to that config leaves that ends before its first write, as the end of its message."""
+    count = applied_of(partial, *digests)
+    if not count:
+        return "nothing was changed"
+    return f"{count} of its changes {'was' if count == 1 else 'were'} applied before"
+
+
 def matching(known: Sequence[Rejection], digest: str, meaning: str) -> Rejection | None:
     """The newest rejection of this config, or of one with the same meaning."""
     return next((one for one in reversed(known) if _same(one, digest, meaning)), None)

@@ -432,6 +432,50 @@ async def test_without_logind_the_update_begins_as_without_the_setting() -> None
     assert [entry.outcome for entry in host.world.history[1:]] == ["done"]
 
 
+@pytest.mark.finding("mission-6", "The end of an update counts the changes of its config that were applied before.")
+@pytest.mark.parametrize("path", [DESIRED, ""], ids=["file", "cluster"])
+async def test_a_cancellation_after_the_safe_parts(path: str) -> None:
+    """On a host with a file of the desired config they are taken back; the cluster desires the config as before."""
+    host = await at_old()
+    host.want(MIXED)
+    build, answers = host.build, list[dict[str, object]]()
+
+    def hooked(*_: object) -> object:
+        loop = build()
+        work = loop.executor.phases[Prepare, Phase.LEASING]
+
+        async def first(run: Run) -> Transition | None:
+            if run.record.lasting.partial is not None and not answers:
+                answers.append(json.loads(await api(host, host.phase, path=path, loop=loop).cancel("root")))
+                if path:
+                    # The daemon reads the file that the cancellation has written.
+                    host.want(OLD)
+            return await work(run)
+
+        loop.executor.phases[Prepare, Phase.LEASING] = first
+        return loop
+
+    host.build = hooked  # type: ignore[method-assign,assignment]
+    await live(host)
+    assert [(answer["effect"], answer["applied"]) for answer in answers] == [("end", 3)]
+    ended = next(entry for entry in host.world.history if entry.outcome == "cancelled")
+    assert ended.message == "cancelled by root; 3 of its changes were applied before"
+    host.world.disk.pop(DESIRED, None)
+    assert (host.record.lasting.partial is None) == bool(path)
+    assert disk(host) == expand(OLD if path else PARTLY)
+
+
+async def test_a_cancellation_without_safe_parts_changed_nothing() -> None:
+    host = await at_old(LIMITS, windows=CLOSED.windows)
+    host.limits = replace(LIMITS, windows=CLOSED.windows)
+    host.want(MIXED)
+    await live(host)
+    loop = host.build()
+    await api(host, host.phase, loop=loop).cancel("root")
+    await live(host)
+    assert host.world.history[-1].message.endswith("; nothing was changed")
+
+
 SAFE_STATES: list[tuple[type[Leg], Phase]] = [
     (Prepare, Phase.LEASING),
     (Apply, Phase.WRITING),

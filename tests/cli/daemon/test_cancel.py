@@ -30,7 +30,7 @@ ANSWER = {
 }
 
 
-def cancelled(cli: Cli, daemon: FakeDaemon, *words: str, outcome: str = "cancelled", **answer: str) -> Any:
+def cancelled(cli: Cli, daemon: FakeDaemon, *words: str, outcome: str = "cancelled", **answer: str | int) -> Any:
     def method(*_: object) -> str:
         reason = "Cancelled" if outcome == "cancelled" else "Reverted"
         ended = entry(outcome=outcome, reason=reason, message="cancelled by root", to_digest="d" * 64)
@@ -43,11 +43,18 @@ def cancelled(cli: Cli, daemon: FakeDaemon, *words: str, outcome: str = "cancell
 
 @pytest.mark.parametrize(
     "answer",
-    [{}, {"effect": "revert"}, {"desired_by": "cluster"}, {"current": ""}],
-    ids=["nothing written", "taken back", "in a cluster", "the first config"],
+    [
+        {},
+        {"effect": "revert"},
+        {"desired_by": "cluster"},
+        {"current": ""},
+        {"applied": 2},
+        {"applied": 2, "desired_by": "cluster"},
+    ],
+    ids=["nothing written", "taken back", "in a cluster", "the first config", "safe parts", "safe parts in a cluster"],
 )
 def test_what_it_prints(
-    cli: Cli, daemon: FakeDaemon, golden: Golden, answer: dict[str, str], request: pytest.FixtureRequest
+    cli: Cli, daemon: FakeDaemon, golden: Golden, answer: dict[str, str | int], request: pytest.FixtureRequest
 ) -> None:
     given = cancelled(cli, daemon, **answer)
     assert (given.code, given.err) == (0, "")
