@@ -112,6 +112,59 @@ ALIKE = {
         {f"{UNITS}/my.target": "[Install]\nAlias=default.target\n", f"{UNITS}/default.target": "-> x.target"},
         "my.target",
     ),
+    "an alias that is a unit of the OS": (
+        {f"{UNITS}/a.service": f"{WANTED}Alias=b.service\n", "usr/lib/systemd/system/b.service": WANTED},
+        "a.service",
+    ),
+    "an alias that is a unit file": (
+        {f"{UNITS}/a.service": f"{WANTED}Alias=b.service\n", f"{UNITS}/b.service": WANTED},
+        "a.service",
+    ),
+    "a template as the alias of an instance": (
+        {f"{UNITS}/a@.service": f"{RUN}[Install]\nAlias=b@.service\n"},
+        "a@x.service",
+    ),
+    "a template that a template wants": (
+        {f"{UNITS}/a@.service": f"{RUN}[Install]\nWantedBy=x@.target y.target\n"},
+        "a@.service",
+    ),
+    "an instance that is a link to its template": (
+        {f"{UNITS}/a@.service": WANTED, f"{UNITS}/a@1.service": "-> a@.service"},
+        "a@1.service",
+    ),
+    "a chain of also": (
+        {
+            f"{UNITS}/a.service": f"{WANTED}Also=b.service\n",
+            f"{UNITS}/b.service": f"{WANTED}Also=c.service\n",
+            f"{UNITS}/c.service": f"{WANTED}Also=a.service\n",
+        },
+        "a.service",
+    ),
+    "also a masked unit": (
+        {
+            f"{UNITS}/a.service": f"{WANTED}Also=b.service\n",
+            "usr/lib/systemd/system/b.service": WANTED,
+            f"{UNITS}/b.service": "-> /dev/null",
+        },
+        "a.service",
+    ),
+    "drop-ins of a type and of a prefix": (
+        {
+            f"{UNITS}/a-b.service": RUN,
+            f"{UNITS}/service.d/10.conf": "[Install]\nWantedBy=t.target\n",
+            f"{UNITS}/a-.service.d/10.conf": "[Install]\nWantedBy=p.target\n",
+        },
+        "a-b.service",
+    ),
+    "quotes": ({f"{UNITS}/a.service": f"{RUN}[Install]\nWantedBy=\"b.target\" 'c.target' d.target\n"}, "a.service"),
+    "a name with escapes": (
+        {f"{UNITS}/var-my\\x2dd.mount": "[Mount]\nWhat=a\n[Install]\nWantedBy=local-fs.target\n"},
+        "var-my\\x2dd.mount",
+    ),
+    "a continued line": (
+        {f"{UNITS}/a.service": f"{RUN}[Install]\nWantedBy=b.target \\\n# x\n c.target\n"},
+        "a.service",
+    ),
     "nothing to install": ({f"{UNITS}/a.service": RUN}, "a.service"),
 }  # fmt: skip
 
@@ -153,6 +206,19 @@ OFF = {
             f"{UNITS}/multi-user.target.wants/real.service": "-> /etc/systemd/system/real.service",
         },
         "nick.service",
+    ),
+    "a link of another name": (
+        {f"{UNITS}/a.service": WANTED, f"{UNITS}/x.target.wants/o.service": "-> ../a.service"},
+        "a.service",
+    ),
+    "without a file": ({f"{UNITS}/x.target.requires/a.service": "-> ../a.service"}, "a.service"),
+    "a default instance": (
+        {
+            f"{UNITS}/a@.service": f"{WANTED}DefaultInstance=1\n",
+            f"{UNITS}/multi-user.target.wants/a@1.service": "-> ../a@.service",
+            f"{UNITS}/multi-user.target.wants/a@2.service": "-> ../a@.service",
+        },
+        "a@.service",
     ),
     "also": (
         {

@@ -6,22 +6,24 @@ beside the snapshots: after a kill it is carried out again, and never computed f
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from nodeagent.agent.update.run import Ports
-from nodeagent.core.config.file_tree import FileTreeEntry, SymbolicLink
+from nodeagent.agent.update.run import Ports, Update
+from nodeagent.core.config.file_tree import FileTreeEntry, SymbolicLink, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.text import plain_json
-from nodeagent.core.plan.enablement.install import installs
+from nodeagent.core.plan.enablement.install import installs, taken_aliases
 from nodeagent.core.plan.enablement.link_plan import LinkClaims, LinkPlan, UnitSteps, link_plan
 from nodeagent.core.plan.enablement.links import fulfils
 from nodeagent.core.plan.enablement.stored import claims_from_text, claims_to_text
-from nodeagent.core.plan.steps import PresetUnit, UnitStep, WriteStep
+from nodeagent.core.plan.enablement.unit_files import overlaid
+from nodeagent.core.plan.steps import EnableUnit, PresetUnit, RemovePath, UnitStep, WriteStep
 from nodeagent.core.update.ports.store import Snapshot
 
 # The snapshot of the plan, and the claims in the store.
@@ -102,6 +104,16 @@ async def put_links(ports: Ports, plan: LinkPlan, made_dirs: Sequence[str]) -> N
             await ports.files.install(f"{UNIT_DIR}/{path}", SymbolicLink(target))
 
 
+async def links_before(ports: Ports, snapshots: Sequence[Snapshot]) -> Mapping[str, SymbolicLink | None]:
+    """Return what was in the place of each link that a config had made before the update, by path."""
+    kept = _kept(snapshots)
+    claims = await _claims(ports) if kept is None else claims_from_text(kept["before"])
+    return {
+        f"{UNIT_DIR}/{path}": SymbolicLink(claim.before) if claim.before is not None else None
+        for path, claim in claims.items()
+    }
+
+
 async def restore_claims(ports: Ports, snapshots: Sequence[Snapshot]) -> None:
     if (kept := _kept(snapshots)) is not None:
         await ports.store.keep_note(NOTE, kept["before"])
@@ -122,6 +134,23 @@ async def follow_install(ports: Ports, config: MachineConfig, left: Collection[s
     steps = UnitSteps(left=others | {entry.partition(":")[2] for entry in left})
     plan = link_plan(config, steps, facts, {}, await _claims(ports))
     await put_links(ports, plan, ())
+
+
+async def notes_on_aliases(ports: Ports, update: Update) -> list[str]:
+    """Return a warning for each alias of a unit that the update enables, and that cannot be made."""
+    units = sorted({step.unit for step in update.writes if isinstance(step, EnableUnit)})
+    if not units:
+        return []
+    leaving = {step.path: None for step in update.writes if isinstance(step, RemovePath)}
+    tree = await asyncio.to_thread(expand, update.new)
+    changes = leaving | {path: node for path, node in tree.items() if path.startswith(f"{UNIT_DIR}/")}
+    facts = await ports.unit_files.facts(units, changes)
+    facts = replace(facts, files=overlaid(facts.files, changes))
+    return [
+        f"warning: unit:{unit} Alias={alias} has no effect: {UNIT_DIR}/{alias} is {why}"
+        for unit in units
+        for alias, why in sorted(taken_aliases(unit, facts).items())
+    ]
 
 
 async def missing_links(ports: Ports, config: MachineConfig) -> Mapping[str, Sequence[str] | None]:

@@ -6,7 +6,8 @@ at any point, all of it is done again.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import assert_never
 
 from nodeagent.agent.update.admission import check_still_held
@@ -17,13 +18,14 @@ from nodeagent.agent.update.run import Ports, Run, Update
 from nodeagent.agent.update.unit_links import (
     KEY,
     link_paths,
+    links_before,
     plan_links,
     plan_of,
     put_links,
     restore_claims,
     snapshot_of,
 )
-from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, expand
+from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, SymbolicLink, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.plan.enablement.link_plan import LinkPlan
@@ -85,7 +87,8 @@ async def _save_snapshots(ports: Ports, update: Update) -> Sequence[Snapshot]:
         return known
     links = await _plan_links(ports, update)
     keys = [key for key in dict.fromkeys(_key(step) for step in update.writes) if key != KEY]
-    keys += [f"path:{path}" for path in link_paths(links)]
+    # An alias may take the place of a unit file that leaves.
+    keys += [key for path in link_paths(links) if (key := f"path:{path}") not in keys]
     leaving = [step.path for step in update.writes if isinstance(step, RemovePath)]
     snapshots: list[Snapshot] = []
     kept = 0
@@ -163,7 +166,8 @@ async def write(run: Run) -> None:
     if not repaired:
         newly_managed = frozenset(update.record.newly_managed)
         originals = []
-        for snapshot in [s for s in snapshots if s.key in newly_managed]:
+        own = await links_before(ports, snapshots)
+        for snapshot in [_original(s, own) for s in snapshots if s.key in newly_managed]:
             if not await _shipped(ports, snapshot):
                 originals.append(snapshot)
             update.progressed()
@@ -212,6 +216,13 @@ async def write(run: Run) -> None:
             update.progressed()
             seconds = ports.clock.monotonic() - started
             run.narrate(StepDone, update.progress(step), seconds)
+
+
+def _original(snapshot: Snapshot, own: Mapping[str, SymbolicLink | None]) -> Snapshot:
+    """Return what a path gets back when it leaves the config. A link of a unit of the config (``own``) is no original:
+    the unit file takes its place."""
+    path = snapshot.key.partition(":")[2]
+    return replace(snapshot, node=own[path]) if path in own and isinstance(snapshot.node, SymbolicLink) else snapshot
 
 
 def _written_later(ports: Ports, update: Update) -> Collection[str]:

@@ -18,7 +18,7 @@ from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import is_template, template_of, unit_name_problem
 from nodeagent.core.plan.enablement.unit_files import dropin_dirs
-from nodeagent.core.validate.unit_file import assignments
+from nodeagent.core.validate.unit_file import assignments, words
 
 # Directories of unit files into which a config may write: systemd.unit(5).
 UNIT_DIRS: Final = (UNIT_DIR, "/usr/local/lib/systemd/system")
@@ -200,5 +200,5 @@ def _words(texts: Sequence[str], key: str) -> Iterator[str]:
     for text in texts:
         for section, name, value in assignments(text):
             if (section, name) == ("Install", key):
-                found = [*found, *value.split()] if value else []
+                found = [*found, *words(value)] if value else []
     yield from found

@@ -7,6 +7,7 @@ that in the journal only.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -16,6 +17,7 @@ COMMENTS: Final = ("#", ";")
 BLANKS: Final = " \t\n\r"
 # Python 3.11 allows no backslash in an f-string.
 NEWLINE: Final = b"\n"
+_WORD: Final = re.compile(r"""(?:"[^"]*"|'[^']*')(?=\s|$)|\S+""")
 
 
 def check(content: bytes) -> Iterator[str]:
@@ -53,6 +55,11 @@ def assignments(text: str) -> Iterator[tuple[str, str, str]]:
         elif "=" in line:
             key, _, value = line.partition("=")
             yield section, key.strip(BLANKS), value.strip(BLANKS)
+
+
+def words(value: str) -> list[str]:
+    """Return the words of a value, without the quotes around them. Escapes stay as they are."""
+    return [word[1:-1] if word[0] in "\"'" and word[-1] == word[0] else word for word in _WORD.findall(value)]
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:

@@ -164,6 +164,34 @@ async def test_links_follow_an_install_section_elsewhere() -> None:
     assert await applied(host, named("none")) == FOREIGN | of_app()
 
 
+@pytest.mark.finding("units-05", "An alias that cannot be made is a warning, and no difference.")
+async def test_an_alias_that_is_taken_is_a_warning() -> None:
+    host = await started()
+    taken = UnitEntry("b2.service", text(), enabled=False), UnitEntry("b3.service", mask=True)
+    links = await applied(host, named("new", on("b.service", text("Alias=b2.service b3.service")), *taken))
+    assert not {"b2.service", "b3.service"} & links.keys()
+    message = host.world.history[-1].message
+    for name, what in (("b2.service", "a unit file"), ("b3.service", "a mask")):
+        assert f"warning: unit:b.service Alias={name} has no effect: {ETC}/{name} is {what}" in message
+
+
+@pytest.mark.finding("units-05", "A unit may leave for another one that has its name as an alias, and come back.")
+@pytest.mark.parametrize("bad", [False, True])
+async def test_a_unit_becomes_an_alias_of_another_one(bad: bool) -> None:
+    host = await started(on("b.service", text()))
+    before = all_links(host.world)
+    host.world.units["app.service"] = _Picky(host.world)
+    host.want(named("new", on("f.service", text("Alias=b.service")), app="2" if bad else "1"))
+    await host.settle()
+    mine = {"b.service": f"{ETC}/f.service", f"{M}/f.service": f"{ETC}/f.service"}
+    assert host.record.reason == ("Reverted" if bad else ""), host.record
+    assert all_links(host.world) == (before if bad else FOREIGN | of_app() | mine)
+    assert (f"{ETC}/b.service" in host.world.disk) is bad
+    if not bad:
+        assert await applied(host, named("back", on("b.service", text()))) == before
+        assert await applied(host, named("none")) == FOREIGN | of_app()
+
+
 @pytest.mark.finding("units-16", "A link that an entry demands and that is missing is drift.")
 async def test_a_missing_link_is_drift_although_the_unit_counts_as_enabled() -> None:
     unit = on("b.service", text("Alias=b2.service"))

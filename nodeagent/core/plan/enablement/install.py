@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from nodeagent.core.config.file_tree import FileTreeEntry
+from nodeagent.core.config.file_tree import DEV_NULL, FileTreeEntry, RegularFile, SymbolicLink
+from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import is_template, unit_name_problem
 from nodeagent.core.plan.enablement.unit_files import EnablementFacts, UnitSource, names_of, source_of
-from nodeagent.core.validate.unit_file import assignments
+from nodeagent.core.validate.unit_file import assignments, words
 
 _DIRECTORIES: Final = {"WantedBy": ".wants", "RequiredBy": ".requires", "UpheldBy": ".upholds"}
 # Units that are enabled together with one; a unit names a few of them.
@@ -29,14 +30,14 @@ def install_of(source: UnitSource, specifiers: Mapping[str, str]) -> Install:
     """Return what the [Install] section of a unit and of its drop-ins names. systemd ignores what is invalid."""
     lists: dict[str, list[str]] = {}
     default = ""
-    for text in source.texts:
+    for text in source.install_texts:
         for section, key, value in assignments(text):
             if section != "Install":
                 continue
             if key == "DefaultInstance":
                 default = value
             elif value or key == "Also":
-                lists.setdefault(key, []).extend(value.split())
+                lists.setdefault(key, []).extend(words(value))
             else:
                 # An empty value empties the list.
                 lists[key] = []
@@ -47,26 +48,30 @@ def install_of(source: UnitSource, specifiers: Mapping[str, str]) -> Install:
         return (name for name in found if name is not None and unit_name_problem(name) is None)
 
     name = source.name
-    if is_template(name):
-        name = name.replace("@.", f"@{default}.") if default else ""
+    if is_template(name) and default:
+        name = name.replace("@.", f"@{default}.")
+    # A template without an instance can be wanted by another template only.
     links = {
         f"{wanting}{suffix}/{name}": source.path
         for key, suffix in _DIRECTORIES.items()
         for wanting in expanded(key)
-        if name
+        if not is_template(name) or is_template(wanting)
     }
-    aliases = {alias: source.path for alias in expanded("Alias") if _may_be_alias(alias, source.name, default)}
+    aliases = {alias: source.path for each in expanded("Alias") if (alias := _alias(each, source.name, default))}
     also = tuple(dict.fromkeys(each for each in expanded("Also") if each != source.name))
     return Install(source.name, links | aliases, also)
 
 
-def _may_be_alias(alias: str, unit: str, default: str) -> bool:
-    """Return whether systemd accepts an alias: of the same type, and an instance only of the same instance."""
+def _alias(alias: str, unit: str, default: str) -> str:
+    """Return the name under which systemd accepts an alias, "" if it does not: of the same type, and an instance only
+    of the same instance. A template is an alias of the template, and its instance one of the instance."""
     instance, of = (name.partition("@")[2].rpartition(".")[0] for name in (alias, unit))
     same = "@" in alias, alias.rpartition(".")[2]
     if alias == unit or same != ("@" in unit, unit.rpartition(".")[2]):
-        return False
-    return instance == of or (is_template(unit) and instance == default)
+        return ""
+    if of and not instance:
+        return alias.replace("@.", f"@{of}.")
+    return alias if instance == of or (is_template(unit) and instance == default) else ""
 
 
 def _own_specifiers(unit: str, default: str) -> dict[str, str]:
@@ -99,8 +104,31 @@ def _expand(word: str, specifiers: Mapping[str, str]) -> str | None:
 
 
 def installs(unit: str, facts: EnablementFacts) -> list[Install]:
-    """Return what enables ``unit`` and the units that it names in Also=; empty for a unit that cannot be enabled."""
-    return list(_walk(unit, facts.files, facts.specifiers))
+    """Return what enables ``unit`` and the units that it names in Also=; empty for a unit that cannot be enabled.
+
+    An alias is left out where its name is that of another unit file, or is masked.
+    """
+    return [
+        replace(found, links={path: to for path, to in found.links.items() if not taken(path, facts.files)})
+        for found in _walk(unit, facts.files, facts.specifiers)
+    ]
+
+
+def taken(path: str, files: Mapping[str, FileTreeEntry]) -> str:
+    """Return what is in the place of an alias and is none, as a phrase; "" if the alias can be made."""
+    match files.get(f"{UNIT_DIR}/{path}"):
+        case RegularFile():
+            return "a unit file"
+        case SymbolicLink(target) if target == DEV_NULL:
+            return "a mask"
+        case _:
+            return ""
+
+
+def taken_aliases(unit: str, facts: EnablementFacts) -> dict[str, str]:
+    """Return the aliases of a unit that cannot be made, with what is in their place."""
+    found = next(_walk(unit, facts.files, facts.specifiers), Install(unit, {}))
+    return {path: why for path in found.links if (why := taken(path, facts.files))}
 
 
 def _walk(unit: str, files: Mapping[str, FileTreeEntry], specifiers: Mapping[str, str]) -> Iterator[Install]:
@@ -115,10 +143,11 @@ def _walk(unit: str, files: Mapping[str, FileTreeEntry], specifiers: Mapping[str
 
 
 def named(units: Iterable[str], facts: EnablementFacts) -> set[str]:
-    """Return these units, and all that they name in Also= or are an alias of, as far as their files are known."""
+    """Return these units, and all that they name in Also= or Alias=, or are an alias of, as far as their files are
+    known."""
     found = set(units)
     for unit in tuple(found):
         found.update(names_of(unit, facts.files))
         for each in _walk(unit, facts.files, facts.specifiers):
-            found |= {each.unit, *each.also}
+            found |= {each.unit, *each.also, *(path for path in each.links if "/" not in path)}
     return found

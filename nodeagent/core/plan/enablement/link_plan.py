@@ -13,7 +13,7 @@ from nodeagent.core.config.file_tree import FileTreeEntry, expand
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import is_template
-from nodeagent.core.plan.enablement.install import Install, installs
+from nodeagent.core.plan.enablement.install import Install, installs, taken
 from nodeagent.core.plan.enablement.links import LinkChanges, Links, belongs, fulfils
 from nodeagent.core.plan.enablement.presets import Preset, preset_of
 from nodeagent.core.plan.enablement.unit_files import EnablementFacts, overlaid
@@ -73,9 +73,11 @@ def link_plan(
 
     ``facts`` are those of the host before the paths ``writes`` get their new content (None: the path is removed).
     """
-    # Unit files and masks of the config are paths of their own.
-    ours = {path.removeprefix(f"{UNIT_DIR}/") for path in (*expand(config), *writes)}
-    before = replace(facts, links={path: target for path, target in facts.links.items() if path not in ours})
+    # Unit files and masks of the config are paths of their own. An alias may take the place of one that leaves.
+    paths = (*expand(config), *(path for path, node in writes.items() if node is not None))
+    ours = {path.removeprefix(f"{UNIT_DIR}/") for path in paths}
+    others = ours | {path.removeprefix(f"{UNIT_DIR}/") for path in writes}
+    before = replace(facts, links={path: target for path, target in facts.links.items() if path not in others})
     after = replace(before, files=overlaid(facts.files, writes))
     decided = _Decisions(config, steps, after)
     put, removed = decided.put(), decided.removed(claims)
@@ -104,7 +106,11 @@ def link_plan(
         if path not in kept and (path in changes or path in claims or demand.entry in steps.new):
             kept[path] = _claim(demand.entry, path, before.links, claims, stale)
     return LinkPlan(
-        {path: to for path, to in changes.items() if path not in ours and before.links.get(path) != to},
+        {
+            path: to
+            for path, to in changes.items()
+            if path not in ours and before.links.get(path) != to and not taken(path, after.files)
+        },
         {path: claim for path, claim in kept.items() if path not in ours},
     )
 

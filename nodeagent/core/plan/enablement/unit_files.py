@@ -47,11 +47,13 @@ class EnablementFacts:
 @dataclass(frozen=True, slots=True)
 class UnitSource:
     """A unit as it is found: ``name`` differs from the requested one for an alias. ``texts`` are its file and its
-    drop-ins in the order in which systemd reads them."""
+    drop-ins in the order in which systemd reads them. For [Install], ``install_texts`` count: without the drop-ins of
+    a type or of a prefix."""
 
     name: str
     path: str
     texts: tuple[str, ...]
+    install_texts: tuple[str, ...]
 
 
 def dropin_dirs(unit: str) -> list[str]:
@@ -92,7 +94,9 @@ def source_of(unit: str, files: Mapping[str, FileTreeEntry]) -> UnitSource | Non
     match _find(names[-1], files):
         # An empty file masks a unit.
         case (str(path), RegularFile(content) as node) if content and not path.startswith(_NOT_ENABLED):
-            return UnitSource(names[-1], path, tuple(_texts(node, names, files)))
+            every = [each for name in names for each in dropin_dirs(name)]
+            own = [f"{each}.d" for name in names for each in (name, template_of(name)) if each]
+            return UnitSource(names[-1], path, tuple(_texts(node, every, files)), tuple(_texts(node, own, files)))
         case _:
             return None
 
@@ -100,16 +104,18 @@ def source_of(unit: str, files: Mapping[str, FileTreeEntry]) -> UnitSource | Non
 def _find(unit: str, files: Mapping[str, FileTreeEntry]) -> tuple[str, FileTreeEntry] | None:
     for name in (unit, template_of(unit)):
         for directory in SEARCH_PATH:
-            if name and (node := files.get(f"{directory}/{name}")) is not None:
-                return f"{directory}/{name}", node
+            node = files.get(f"{directory}/{name}") if name else None
+            # An instance may be a link to its template.
+            if node is None or (isinstance(node, SymbolicLink) and last_part(node.target) == template_of(name) != ""):
+                continue
+            return f"{directory}/{name}", node
     return None
 
 
-def _texts(main: RegularFile, names: Sequence[str], files: Mapping[str, FileTreeEntry]) -> Iterator[str]:
+def _texts(main: RegularFile, dirs: Sequence[str], files: Mapping[str, FileTreeEntry]) -> Iterator[str]:
     yield main.content.decode(errors="replace")
     # A drop-in replaces one of the same name in a later directory, and they are read in the order of their names.
     found: dict[str, FileTreeEntry] = {}
-    dirs = [each for name in names for each in dropin_dirs(name)]
     for place in [f"{directory}/{each}/" for each in dirs for directory in SEARCH_PATH]:
         for path in [path for path in files if path.startswith(place)]:
             found.setdefault(last_part(path), files[path])

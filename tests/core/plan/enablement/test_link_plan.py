@@ -198,3 +198,30 @@ def test_an_entry_that_drifted_and_is_left_alone_gets_no_link() -> None:
 def test_damaged_claims_are_refused(damaged: str) -> None:
     with pytest.raises(ValueError):
         claims_from_text(damaged)
+
+
+@pytest.mark.finding("units-05", "An alias replaces neither a unit file nor a mask.")
+def test_an_alias_takes_no_place_of_a_unit_file_or_a_mask() -> None:
+    host = Host({f"{ETC}/b.service": text()}, {"c.service": "/dev/null"})
+    host.files[f"{ETC}/c.service"] = SymbolicLink("/dev/null")
+    links = host.apply(
+        on("a.service", text("Alias=b.service c.service d.service e.service")), UnitEntry("d.service", mask=True)
+    )
+    assert links == {
+        "c.service": "/dev/null",
+        "e.service": f"{ETC}/a.service",
+        f"{M}/a.service": f"{ETC}/a.service",
+    }
+    # An admin masks an alias of ours.
+    host.links["e.service"], host.files[f"{ETC}/e.service"] = "/dev/null", SymbolicLink("/dev/null")
+    assert host.apply() == {"c.service": "/dev/null", "e.service": "/dev/null"}
+
+
+@pytest.mark.finding("units-05", "A unit may leave for another one that has its name as an alias, and come back.")
+def test_an_alias_takes_the_place_of_a_unit_that_leaves() -> None:
+    host = Host({})
+    old, new = on("old.service", text()), on("new.service", text("Alias=old.service"))
+    mine = {"old.service": f"{ETC}/new.service", f"{M}/new.service": f"{ETC}/new.service"}
+    assert host.apply(old) == {f"{M}/old.service": f"{ETC}/old.service"}
+    assert host.apply(new) == mine
+    assert host.apply() == {}
