@@ -33,6 +33,14 @@ MAX_ENTRIES: Final = 20_000
 MAX_BYTES: Final = 1 << 20
 # Also= of a unit names another one, which names another one.
 ROUNDS: Final = 8
+_OS_RELEASE: Final = {
+    "A": "IMAGE_VERSION",
+    "B": "BUILD_ID",
+    "M": "IMAGE_ID",
+    "o": "ID",
+    "w": "VERSION_ID",
+    "W": "VARIANT_ID",
+}
 _PRESETS: Final = tuple(f"{top}/systemd/system-preset" for top in ("/etc", "/run", "/usr/local/lib", "/usr/lib"))
 
 
@@ -153,5 +161,12 @@ def _system_specifiers(root: str) -> Iterator[tuple[str, str]]:
     yield "H", host
     yield "l", host.partition(".")[0]
     yield "v", platform.release()
+    # systemd runs as root.
+    yield from (("u", "root"), ("U", "0"), ("g", "root"), ("G", "0"))
+    for path in ("/usr/lib/os-release", "/etc/os-release"):
+        with suppress(OSError, ValueError, AgentError):
+            lines = read_inside(Path(root), path, MAX_BYTES).decode(errors="replace").splitlines()
+            values = {key: value.strip("\"'") for key, _, value in (line.partition("=") for line in lines)}
+            yield from ((letter, values.get(key, "")) for letter, key in _OS_RELEASE.items())
     with suppress(OSError, ValueError, AgentError):
         yield "m", read_inside(Path(root), "/etc/machine-id", MAX_BYTES).decode().strip()

@@ -75,6 +75,14 @@ ALIKE = {
         {f"{UNITS}/a-b@.service": f"{RUN}[Install]\nWantedBy=%p.target x-%i.target %j.target %N.target\n"},
         "a-b@c.service",
     ),
+    "specifiers of the OS and of root": (
+        {
+            "usr/lib/os-release": 'ID=anos\nVERSION_ID="1.2"\n',
+            "etc/os-release": "-> ../usr/lib/os-release",
+            f"{UNITS}/a.service": f"{RUN}[Install]\nWantedBy=%o.target %w.target %u-%U.target\n",
+        },
+        "a.service",
+    ),
     "also an instance": (
         {f"{UNITS}/a@.service": f"{WANTED}Also=b@%i.service\n", f"{UNITS}/b@.service": WANTED},
         "a@c.service",

@@ -65,7 +65,10 @@ def file_state(world: World, unit: str) -> str:
     if is_enabled(world, unit):
         return "enabled"
     file = world.disk.get(f"{UNIT_DIR}/{unit}") or world.disk.get(f"{UNIT_DIR}/{template_of(unit)}")
-    return "disabled" if isinstance(file, RegularFile) and b"[Install]" in file.content else "static"
+    content = file.content if isinstance(file, RegularFile) else b""
+    if any(key in content for key in (b"WantedBy=", b"RequiredBy=", b"Alias=")):
+        return "disabled"
+    return "indirect" if b"Also=" in content else "static"
 
 
 class FakeUnitFiles:

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from nodeagent.agent.update import contested
+from nodeagent.agent.update.install_notes import notes_on_install
 from nodeagent.agent.update.os_fields import NO_OS, first_basis
 from nodeagent.agent.update.own_arguments import changed_families, own_arguments
 from nodeagent.agent.update.run import Basis, Ports, Update, UpdatePolicy
 from nodeagent.agent.update.safeguards import check_login
 from nodeagent.agent.update.unit_checks import Files, UnitChecks
-from nodeagent.agent.update.unit_links import notes_on_aliases
 from nodeagent.agent.update.units_before import has_other_file, notes_on_masks
 from nodeagent.agent.update.verification import in_force, mismatches, os_mismatches, with_os
 from nodeagent.agent.update.writing import managed_keys, original_of
@@ -187,7 +187,7 @@ class Preflight:
         await check_jump(self.ports, update)
         await self._check_units(update, old, judged)
         await self._check_paths(update)
-        update.add_notes(*await notes_on_masks(self.ports, update), *await notes_on_aliases(self.ports, update))
+        update.add_notes(*await notes_on_masks(self.ports, update), *await notes_on_install(self.ports, update))
         return update
 
     async def _rejected(self, plan: Plan, old: MachineConfig, new: MachineConfig, restored: Files) -> frozenset[Action]:

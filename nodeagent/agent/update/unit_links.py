@@ -6,15 +6,14 @@ beside the snapshots: after a kill it is carried out again, and never computed f
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from nodeagent.agent.update.run import Ports, Update
-from nodeagent.core.config.file_tree import FileTreeEntry, SymbolicLink, expand
+from nodeagent.agent.update.run import Ports
+from nodeagent.core.config.file_tree import FileTreeEntry, SymbolicLink
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.text import plain_json
@@ -22,8 +21,7 @@ from nodeagent.core.plan.enablement.install import installs, taken_aliases
 from nodeagent.core.plan.enablement.link_plan import LinkClaims, LinkPlan, UnitSteps, link_plan
 from nodeagent.core.plan.enablement.links import fulfils
 from nodeagent.core.plan.enablement.stored import claims_from_text, claims_to_text
-from nodeagent.core.plan.enablement.unit_files import overlaid
-from nodeagent.core.plan.steps import EnableUnit, PresetUnit, RemovePath, UnitStep, WriteStep
+from nodeagent.core.plan.steps import PresetUnit, UnitStep, WriteStep
 from nodeagent.core.update.ports.store import Snapshot
 
 # The snapshot of the plan, and the claims in the store.
@@ -136,23 +134,6 @@ async def follow_install(ports: Ports, config: MachineConfig, left: Collection[s
     await put_links(ports, plan, ())
 
 
-async def notes_on_aliases(ports: Ports, update: Update) -> list[str]:
-    """Return a warning for each alias of a unit that the update enables, and that cannot be made."""
-    units = sorted({step.unit for step in update.writes if isinstance(step, EnableUnit)})
-    if not units:
-        return []
-    leaving = {step.path: None for step in update.writes if isinstance(step, RemovePath)}
-    tree = await asyncio.to_thread(expand, update.new)
-    changes = leaving | {path: node for path, node in tree.items() if path.startswith(f"{UNIT_DIR}/")}
-    facts = await ports.unit_files.facts(units, changes)
-    facts = replace(facts, files=overlaid(facts.files, changes))
-    return [
-        f"warning: unit:{unit} Alias={alias} has no effect: {UNIT_DIR}/{alias} is {why}"
-        for unit in units
-        for alias, why in sorted(taken_aliases(unit, facts).items())
-    ]
-
-
 async def missing_links(ports: Ports, config: MachineConfig) -> Mapping[str, Sequence[str] | None]:
     """Return for each unit that ``config`` enables the links that it lacks; None where [Install] names none."""
     enabled = [name for name, unit in config.units.items() if unit.enabled is True and not unit.mask]
@@ -163,5 +144,6 @@ async def missing_links(ports: Ports, config: MachineConfig) -> Mapping[str, Seq
     for name in enabled:
         wanted = next((install.links for install in installs(name, facts)), {})
         lacking = [path for path, target in wanted.items() if not fulfils(path, facts.links.get(path), target)]
-        found[name] = lacking if wanted else None
+        # Where the only link is an alias that cannot be made, systemd calls the unit disabled.
+        found[name] = lacking if wanted or taken_aliases(name, facts) else None
     return found

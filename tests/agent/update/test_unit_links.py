@@ -175,6 +175,37 @@ async def test_an_alias_that_is_taken_is_a_warning() -> None:
         assert f"warning: unit:b.service Alias={name} has no effect: {ETC}/{name} is {what}" in message
 
 
+@pytest.mark.finding("units-14", "A unit that is enabled without effect is a warning.")
+@pytest.mark.parametrize(
+    ("contents", "warning"),
+    [
+        ("[Service]\nExecStart=/bin/true\n", "has nothing in [Install], so it is not enabled: it starts if another"),
+        (
+            text(wanted="mutli-user.target"),
+            "is started by mutli-user.target, which exists neither on this host nor in the config",
+        ),
+        (text(), ""),
+        (text(wanted="b.service"), ""),
+        ("[Service]\nExecStart=/bin/true\n[Install]\nAlso=z.socket\n", ""),
+    ],
+)
+async def test_an_install_section_without_effect_is_a_warning(contents: str, warning: str) -> None:
+    host = await started()
+    await applied(host, named("new", on("f.service", contents), on("b.service", text())))
+    message = host.world.history[-1].message
+    assert warning in message
+    assert ("warning: unit:f.service" in message) is bool(warning)
+    await applied(host, named("newer", on("f.service", contents), on("b.service", text()), app="2"))
+    assert "warning" not in host.world.history[-1].message, "an entry that does not change is no news"
+
+
+async def test_a_unit_whose_only_link_is_an_alias_that_is_taken_does_not_differ() -> None:
+    host = await started()
+    only = on("f.service", "[Service]\nExecStart=/bin/true\n[Install]\nAlias=b.service\n")
+    await applied(host, named("new", only, UnitEntry("b.service", text(), enabled=False)))
+    assert "Alias=b.service has no effect" in host.world.history[-1].message
+
+
 @pytest.mark.finding("units-05", "A unit may leave for another one that has its name as an alias, and come back.")
 @pytest.mark.parametrize("bad", [False, True])
 async def test_a_unit_becomes_an_alias_of_another_one(bad: bool) -> None:
