@@ -48,6 +48,7 @@ from nodeagent.host.systemd_jobs import (
     all_wait_for,
     check_started,
     daemon_reload,
+    end_of,
     job_result,
     now,
     relations_of,
@@ -91,11 +92,12 @@ class Systemd:
         load, active, sub, invocation, triggered_by = await asyncio.gather(
             *(self._bus.get(NAME, path, UNIT, p) for p in wanted)
         )
-        kind, result, restarts, bus_name = "", "", 0, ""
+        kind, result, restarts, bus_name, end = "", "", 0, "", ""
         if unit.endswith(".service"):
             kind, result, restarts, bus_name = await asyncio.gather(
                 *(self._bus.get(NAME, path, SERVICE, p) for p in ("Type", "Result", "NRestarts", "BusName"))
             )
+            end = await end_of(self._bus, path, result, again="auto-restart" in sub)
         # Conditions count only for an inactive unit. A running unit keeps the result of its last start.
         condition = await self._unmet(path) if active == "inactive" and load == "loaded" else ""
         # ExecCondition= is the command of a service, not a condition of the unit, so its result is that of the service.
@@ -103,7 +105,7 @@ class Systemd:
             condition = "ExecCondition"
         return UnitState(
             unit, load, active, sub, kind, result, invocation.hex(), restarts, file, condition,
-            tuple(triggered_by), bus_name,
+            tuple(triggered_by), bus_name, end,
         )  # fmt: skip
 
     async def abilities(self, unit: str) -> UnitAbilities:

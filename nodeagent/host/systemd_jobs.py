@@ -92,6 +92,9 @@ _RELOAD_GRACE: Final = 15.0
 # CLD_KILLED and CLD_DUMPED, as ``ExecMainCode`` has them: the status is the number of a signal.
 _KILLED = (2, 3)
 
+# Results of a service that its program has caused, with the value of ``ExecMainCode``.
+_ENDS: Final = {"exit-code": 1, "signal": 2, "core-dump": 3}
+
 
 class UnitJobFailed(AgentError):
     """A job failed, or systemd rejected it.
@@ -244,8 +247,7 @@ async def _failure(removed: Signals, name: str, command: Sequence[str], result: 
 
         # systemd ends a late command with a signal, whose number would look like an exit status.
         late = late or await get("Result") == "timeout"
-        status = await get("ExecMainStatus")
-        how += f", ended by {_signal(status)}" if await get("ExecMainCode") in _KILLED else f", exit status {status}"
+        how += f", {_end(await get('ExecMainCode'), await get('ExecMainStatus'))}"
         await removed.call(NAME, PATH, MANAGER, "ResetFailedUnit", "s", (name,))
     except ServiceUnavailable:
         # systemd is unavailable, so the result is unknown.
@@ -257,6 +259,24 @@ async def _failure(removed: Signals, name: str, command: Sequence[str], result: 
         how = f"it did not end within {deadline:g} s"
     message = f"{' '.join(command)}: {how}; see journalctl -u {name}"
     return Terminal(message, reason=Reason.COMMAND_TIMED_OUT if late else Reason.COMMAND_FAILED)
+
+
+async def end_of(bus: Bus, path: str, result: str, *, again: bool) -> str:
+    """Return how the main program of the service at the object ``path`` failed, "" if it was not its end that failed.
+
+    ``again``: systemd starts it again, so that the unit has left its failed state since.
+    """
+    if (expected := _ENDS.get(result)) is None:
+        return ""
+    wanted = ("ExecMainCode", "ExecMainStatus", "ExecMainExitTimestampMonotonic")
+    code, status, ended = await asyncio.gather(*(bus.get(NAME, path, SERVICE, each) for each in wanted))
+    # If a command before it fails, these values are those of an earlier run.
+    started = await bus.get(NAME, path, UNIT, "InactiveExitTimestampMonotonic")
+    return _end(code, status) if code == expected and status and (again or ended >= started) else ""
+
+
+def _end(code: int, status: int) -> str:
+    return f"ended by {_signal(status)}" if code in _KILLED else f"exit status {status}"
 
 
 def _signal(number: int) -> str:

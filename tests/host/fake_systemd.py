@@ -37,6 +37,7 @@ class FakeSystemd(FakePeer):
             "Result": Variant("s", "success"),
             "ExecMainCode": Variant("i", 1),
             "ExecMainStatus": Variant("i", 1),
+            "ExecMainExitTimestampMonotonic": Variant("t", 5),
             "NRestarts": Variant("u", 3),
             "Job": Variant("(uo)", [0, "/"]),
             "TriggeredBy": Variant("as", []),

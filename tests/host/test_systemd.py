@@ -117,6 +117,38 @@ async def test_a_start_condition_that_is_not_met_is_named(
     assert (await systemd.state("a.service")).condition == said
 
 
+@pytest.mark.finding("configs-10", "The end of a unit that failed is its exit status or its signal.")
+@pytest.mark.parametrize(
+    ("result", "code", "status", "ended", "sub", "expected"),
+    [
+        ("exit-code", 1, 203, 9, "failed", "exit status 203"),
+        ("signal", 2, 9, 9, "failed", "ended by SIGKILL"),
+        ("core-dump", 3, 11, 9, "failed", "ended by SIGSEGV"),
+        # ExecStartPre= failed, and the main program of the run before had ended well, or with another status.
+        ("exit-code", 1, 0, 9, "failed", ""),
+        ("exit-code", 1, 143, 3, "failed", ""),
+        ("exit-code", 2, 15, 9, "failed", ""),
+        ("exit-code", 1, 1, 3, "auto-restart", "exit status 1"),
+        ("timeout", 2, 15, 9, "failed", ""),
+        ("success", 1, 0, 9, "dead", ""),
+    ],
+)
+async def test_how_a_program_failed(
+    systemd: Systemd, manager: FakeSystemd, result: str, code: int, status: int, ended: int, sub: str, expected: str
+) -> None:
+    manager.units["a.service"] = {
+        "SubState": Variant("s", sub),
+        "Result": Variant("s", result),
+        "ExecMainCode": Variant("i", code),
+        "ExecMainStatus": Variant("i", status),
+        "ExecMainExitTimestampMonotonic": Variant("t", ended),
+        "InactiveExitTimestampMonotonic": Variant("t", 7),
+    }
+    state = await systemd.state("a.service")
+    assert state.end == expected
+    assert state.how == (f"{result}, {expected}" if expected else result)
+
+
 async def test_an_assertion_that_is_not_met_is_a_failure(systemd: Systemd, manager: FakeSystemd) -> None:
     manager.job_script = lambda job, unit: manager.finish(job, unit, "assert")
     with pytest.raises(UnitJobFailed, match="Assert setting") as caught:

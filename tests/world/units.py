@@ -41,6 +41,7 @@ class FakeUnit:
     triggered_by: tuple[str, ...] = ()
     exits: bool = False  # with status 0, as soon as it was started
     result: str = "success"
+    end: str = ""  # how its program failed
     # The result of the health check of its service.
     health: str = ""
     ill_until_start: bool = False
@@ -145,6 +146,7 @@ class FakeUnits:
             condition=u.condition if u.active == "inactive" else "",
             triggered_by=u.triggered_by,
             bus_name=u.bus_name,
+            end=u.end if u.active == "failed" else "",
         )
 
     async def abilities(self, unit: str) -> UnitAbilities:

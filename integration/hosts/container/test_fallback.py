@@ -201,6 +201,7 @@ def test_no_reboot_where_none_is_allowed(make_node: HostMaker) -> None:
     agent.apply(host, flaky("bad", "fail until-reboot"))
     entry = agent.wait_outcome(host, "bad")
     assert (entry["outcome"], entry["reboots"], entry["reason"]) == ("reverted", 0, "JobFailed")
+    assert entry["message"].endswith("the job ended as 'failed', exit status 1")
     assert host.reboots == 0
     assert host.is_active("flaky.service")
 

@@ -164,13 +164,15 @@ async def act(run: Run, steps: tuple[ActStep, ...]) -> None:
                 run.narrate(Warned, f"{error}; systemd starts it again", error.reason, update.progress(step))
                 await _finish(run, ident)
                 continue
-            run.narrate(StepFailed, update.progress(step), str(error), error.reason)
+            ended = state.end if state is not None and error.reason == Reason.JOB_FAILED else ""
+            why = f"{error}, {ended}" if ended else str(error)
+            run.narrate(StepFailed, update.progress(step), why, error.reason)
             result = state.result if state is not None else ""
             # The kubelet starts the pods of a boot from the same manifests.
             helps = not isinstance(step, RestartStaticPod) and curable(update, unit, result)
             # At the next start the program would reject the same file, and not run at all.
             helps = helps and error.reason != Reason.RELOAD_REJECTED
-            message = f"{describe(step)}: {error}"
+            message = f"{describe(step)}: {why}"
             raise ActionFailed(message, reason=error.reason, curable=helps, unit=unit) from error
         update.change_leg(restarting="", invocation="")
         if unmet:

@@ -44,7 +44,7 @@ async def watch_greenboot(run: Run, progress: Progress) -> None:
         return
     progress(f"{HEALTH_CHECK} failed; greenboot may reboot the host", clock() + GOING_DOWN)
     await asyncio.sleep(GOING_DOWN)
-    raise _greenboot_failed(f"{HEALTH_CHECK} failed ({state.result})")
+    raise _greenboot_failed(f"{HEALTH_CHECK} failed ({state.how})")
 
 
 async def greenboot_rolled_back(run: Run, order: Sequence[str], staged: str, booted: str) -> str:

@@ -96,10 +96,10 @@ def judge(facts: JudgedUnit) -> UnitVerdict:
     if not facts.expected and (state.active in DOWN or restarting(state)):
         return GOOD
     if restarting(state):
-        return UnitVerdict(Health.NOT_YET, f"{name} died and is being restarted ({state.result})")
+        return UnitVerdict(Health.NOT_YET, f"{name} died and is being restarted ({state.how})")
     match state.active:
         case "failed":
-            return UnitVerdict(Health.BAD, f"{name} failed ({state.result})")
+            return UnitVerdict(Health.BAD, f"{name} failed ({state.how})")
         case "inactive":
             return _inactive(facts)
         case "activating":
@@ -121,7 +121,7 @@ def _inactive(facts: JudgedUnit) -> UnitVerdict:
         # It is started on demand, and may end again.
         return GOOD
     if not facts.rebooted:
-        return UnitVerdict(Health.BAD, f"{name} stopped ({state.result})")
+        return UnitVerdict(Health.BAD, f"{name} stopped ({state.how})")
     if facts.failed_needs:
         return UnitVerdict(Health.BAD, f"{name} is inactive, because {enumerated(facts.failed_needs, _SHOWN)} failed")
     ran = facts.before not in ("", FINISHED, *DOWN)

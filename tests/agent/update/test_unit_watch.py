@@ -85,6 +85,18 @@ async def test_a_service_that_comes_up_at_its_second_try_after_a_fallback() -> N
     assert (entry.outcome, entry.reboots) == ("done-after-fallback", 1)
 
 
+@pytest.mark.finding("configs-10", "The history has the exit status of the unit that failed the update.")
+@pytest.mark.parametrize("fails", ["restart", "later"])
+async def test_the_history_has_the_exit_status(fails: str) -> None:
+    app = FakeUnit(result="exit-code", end="exit status 203")
+    host = await at({"app.service": app})
+    host.limits = replace(host.limits, may_reboot=False)
+    app.fail_restarts, app.dies_after = (9, None) if fails == "restart" else (0, 1)
+    entry = await to(host, RESTARTS)
+    assert (entry.outcome, entry.failed_unit) == ("degraded", "app.service")
+    assert entry.message.count("exit status 203") == 1, entry.message
+
+
 @pytest.mark.finding("units-06", "A service that Restart= starts without end does not stay up.")
 async def test_a_crash_loop_is_no_success() -> None:
     class Crashing(FakeUnit):

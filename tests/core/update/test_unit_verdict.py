@@ -96,6 +96,15 @@ def test_the_jobs_behind_a_unit_are_named() -> None:
     )
 
 
+@pytest.mark.finding("configs-10", "The message about a unit that failed has the exit status or the signal.")
+def test_how_it_failed() -> None:
+    end = {"end": "exit status 203"}
+    stopped = replace(DOWN_NOW, result="exit-code", **end)
+    for state in (replace(FAILED, **end), replace(AGAIN, **end), stopped):
+        assert judge(JudgedUnit(state, "active")).why.endswith(" (exit-code, exit status 203)")
+    assert judge(JudgedUnit(FAILED, "active")).why == "a.service failed (exit-code)"
+
+
 @pytest.mark.parametrize(
     ("state", "before"),
     [

@@ -110,6 +110,13 @@ class UnitState:
     triggered_by: tuple[str, ...] = ()
     # The name on the bus that starts a service on demand.
     bus_name: str = ""
+    # How the main program of a service failed in the last run, as in ``exit status 203``; "" if another one failed.
+    end: str = ""
+
+    @property
+    def how(self) -> str:
+        """The result of the last run, and how its program ended, for a message."""
+        return ", ".join(filter(None, (self.result, self.end)))
 
 
 class Units(Protocol):
