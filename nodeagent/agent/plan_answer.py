@@ -80,8 +80,13 @@ async def _rejected(ports: Ports, update: Update) -> Rejection | None:
     """Return why the config of ``update`` is applied on request only, None if it is not rejected."""
     # If this text is the current config, another text of the same meaning failed.
     meaning = "" if update.digest == await ports.store.current() else update.record.to_meaning
-    known = (await load_or_half_way(ports)).lasting.rejections
-    return matching(known, update.digest, meaning)
+    lasting = (await load_or_half_way(ports)).lasting
+    if (found := matching(lasting.rejections, update.digest, meaning)) is not None:
+        return found
+    # A config with another name and the same meaning would undo the rollback as well.
+    if update.digest == lasting.rolled_back_digest or (meaning and meaning == lasting.rolled_back_meaning):
+        return Rejection(update.digest, meaning, why="rolled back by an operator", reason=Reason.ROLLED_BACK)
+    return None
 
 
 async def _boots_of_other(ports: Ports, update: Update) -> str:

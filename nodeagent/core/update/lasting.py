@@ -75,7 +75,7 @@ class Rejection:
     why: str = ""
     # RFC 3339.
     since: str = ""
-    # "Cancelled": an operator cancelled its update. "": it failed here.
+    # "Cancelled": an operator cancelled its update. "RolledBack", in a plan only. "": it failed here.
     reason: str = ""
 
     def words(self, name: str) -> str:

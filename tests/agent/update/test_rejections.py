@@ -282,3 +282,20 @@ async def test_a_plan_of_a_config_that_was_cancelled_says_so() -> None:
     answer = json.loads(await api(host).plan(digest))
     assert answer["rejected"]["reason"] == "Cancelled"
     assert "the update to bad was cancelled by root" in answer["notes"][0]
+
+
+@pytest.mark.finding("user-U2", "A plan of a config that an operator rolled back says so.")
+@pytest.mark.parametrize("rendering", ["", "renderedAt: 5"])
+async def test_a_plan_of_a_config_that_was_rolled_back_says_so(rendering: str) -> None:
+    host = await started()
+    old = host.wanted
+    new = config("new", {"/etc/app/x": "2"})
+    host.want(new)
+    await host.settle()
+    taken_back, host.wanted = host.wanted, old
+    await host.ask(host.loop, avoid=taken_back)
+    digest = host.add(new, rendering) if rendering else taken_back
+    answer = json.loads(await api(host).plan(digest))
+    assert answer["rejected"]["reason"] == "RolledBack"
+    assert "the update to new was rolled back by an operator; nodeagent apply tries it again" in answer["notes"][0]
+    assert "rejected" not in json.loads(await api(host).plan(old))
