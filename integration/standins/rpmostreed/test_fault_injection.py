@@ -70,7 +70,9 @@ def test_any_client_may_cancel(sandbox: Sandbox) -> None:
 def test_dying_in_the_middle(sandbox: Sandbox, point: str) -> None:
     sandbox.inject_faults({"at": point, "do": "die", "times": 1})
     client = sandbox.client()
-    peer = begin(client)
+    peer = client.peer(client.result(OS, "OS.Rebase", REBASE))
+    # It may die before its answer to this has left.
+    peer.call("Start")
     assert peer.wait_closed(10)
     assert "Finished" not in [name for name, _ in peer.signals()]
     assert staged(client) is (point in ("staged", "finish")), "only the deployments say what happened"
