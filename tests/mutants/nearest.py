@@ -9,6 +9,8 @@ from pathlib import Path
 
 MOST = 8
 """Test files for one decision."""
+WIDER = 60
+"""More of them for a decision whose lack those did not notice."""
 
 
 def _name(path: Path, root: Path) -> str:
@@ -37,8 +39,8 @@ def mirror(root: Path, module: Path) -> Path:
     return root / "tests" / module.relative_to(root / "nodeagent").parent
 
 
-def nearest(root: Path, module: Path) -> list[Path]:
-    """Return at most ``MOST`` files, the nearest first."""
+def nearest(root: Path, module: Path) -> tuple[list[Path], list[Path]]:
+    """Return at most ``MOST`` files, the nearest first, and at most ``WIDER`` that are next."""
     tests, product = _tree(root)
     name = _name(module, root)
     users = {user for user, imports in product.items() if name in imports}
@@ -50,14 +52,14 @@ def nearest(root: Path, module: Path) -> list[Path]:
         imports = tests[test]
         if name in imports:
             step = 0
-        elif users & imports or theirs & set(test.parents):
+        elif own == test.parent:
             step = 1
-        elif own in test.parents:
+        elif users & imports or own in test.parents or theirs & set(test.parents):
             step = 2
         else:
             step = 3
         shared = len(words & set(test.stem.split("_")))
         return step, -shared, len(imports)
 
-    near = sorted(tests, key=distance)
-    return [test for test in near if distance(test)[0] < 3][:MOST]
+    near = [test for test in sorted(tests, key=distance) if distance(test)[0] < 3]
+    return near[:MOST], near[MOST : MOST + WIDER]

@@ -35,9 +35,9 @@ def test_the_sample_is_python_and_has_tests_near() -> None:
     chosen = sample(ROOT, FOLDERS, seed=1, count=60)
     for module, decision in chosen:
         ast.parse(changed(module.read_text(), decision))
-        assert nearest(ROOT, module)
+        assert nearest(ROOT, module)[0]
     assert chosen == sample(ROOT, FOLDERS, seed=1, count=60)
 
 
 def test_the_tests_of_a_module_are_nearest() -> None:
-    assert nearest(ROOT, Path(ROOT, "nodeagent/core/config/kargs.py"))[0].name == "test_kargs.py"
+    assert nearest(ROOT, Path(ROOT, "nodeagent/core/config/kargs.py"))[0][0].name == "test_kargs.py"
