@@ -26,6 +26,8 @@ FOR_MACHINE = --out dist$(if $(MACHINE),/$(MACHINE) --machine $(MACHINE))$(ORIGI
 STAMP := $(VENV)/.stamp
 DOCS_VENV := build/docs-venv
 DOCS_STAMP := $(DOCS_VENV)/.stamp
+# Those on which `make versions` runs ring 1, if this machine has them and the environment is of another.
+PYTHONS ?= 3.11 3.12 3.13 3.14
 # .ci/run gives --last-failed here, to run what failed a second time.
 PYTEST_OPTIONS ?=
 PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
@@ -146,11 +148,11 @@ fuzz: venv ## coverage-guided fuzzing of all that reads input from outside, FUZZ
 	@$(BIN)/python -m integration.fuzz --seconds $(FUZZ_SECONDS) $(FUZZ)
 
 # The longest first: `make -j2 integration` runs virtual machines beside the rings that mostly wait.
-integration: vm-long cluster node-tools node-long bootupd ostree ostree-long kills long vm fuzz ## the rings that take longer, or need more than this machine has at first: see cluster-tools
+integration: vm-long cluster node-tools node-long bootupd ostree ostree-long kills long vm versions fuzz ## the rings that take longer, or need more than this machine has at first: see cluster-tools
 	@echo "make integration: rings 3 and 4, and the long parts of rings 1 and 2, passed"
 
 versions: venv ## ring 1 on every other supported Python of this machine
-	@packaging/versions.sh $(VENV) $(PYTEST_OPTIONS)
+	@packaging/versions.sh $(VENV) "$(PYTHONS)" $(PYTEST_OPTIONS)
 
 check: venv ## ruff, mypy --strict, import contract, dead code, words of the style guide
 	@$(BIN)/ruff format --check .

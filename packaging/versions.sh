@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Ring 1 on every supported Python that this machine has besides the one of the development environment.
-# Usage: versions.sh VENV [OPTION OF PYTEST]... The environments are kept in VENV/versions.
+# Usage: versions.sh VENV "VERSION..." [OPTION OF PYTEST]... The environments are kept in VENV/versions.
 set -euo pipefail
-venv=$1
-shift
+venv=$1 versions=$2
+shift 2
 is() { [ "$("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" = "$2" ]; }
 
 find_python() {
@@ -16,7 +16,7 @@ find_python() {
     done
 }
 
-for version in 3.11 3.12 3.13 3.14; do
+for version in $versions; do
     if is "$venv/bin/python" "$version"; then
         continue
     fi

@@ -97,7 +97,8 @@ def test_a_frozen_guest_goes_on_with_the_right_time_and_its_own_secrets(make_vm:
     assert not two.exists("/etc/mine")
 
 
-@pytest.mark.parametrize("filesystem", ["ext4", pytest.param("xfs", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("filesystem", ["ext4", "xfs"])
 def test_staged_reboot_and_power_cut(make_vm: VmMaker, filesystem: str) -> None:
     vm = make_vm(filesystem=filesystem)
     vm.boot()

@@ -73,7 +73,9 @@ def booted(node: Vm, start: Callable[[], None]) -> None:
         start()
 
 
-MOMENTS = [pulling, unlocked, finalizing, *([staged, written, booted] if CUTS > FEW else [])]
+# Each costs minutes without KVM, so CI has the moment between the old system and the new one.
+LONG = [pulling, finalizing, *([staged, written, booted] if CUTS > FEW else [])]
+MOMENTS = [unlocked, *(pytest.param(moment, marks=pytest.mark.long) for moment in LONG)]
 
 
 @pytest.mark.slow
