@@ -133,7 +133,11 @@ class Preflight:
         current = known[0].config if known else NO_CONFIG
         target = await self._target(old, desired.config, current)
         judged = await UnitChecks(self.ports.units).judge(
-            old, desired.config, other_os=target is not None, current=current
+            old,
+            desired.config,
+            other_os=target is not None,
+            current=current,
+            other_files=host.other_unit_files,
         )
         make = partial(
             make_plan,

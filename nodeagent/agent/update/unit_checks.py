@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile
@@ -38,24 +39,28 @@ class UnitChecks:
     units: Units
 
     async def judge(
-        self, old: MachineConfig, new: MachineConfig, *, other_os: bool = False, current: MachineConfig = NO_CONFIG
+        self,
+        old: MachineConfig,
+        new: MachineConfig,
+        *,
+        other_os: bool = False,
+        current: MachineConfig = NO_CONFIG,
+        other_files: Collection[str] = (),
     ) -> Judged:
         """Judge the entries of both configs, with warnings that name the closest unit. Arguments as in
         ``unit_entries.judge``."""
-        found = await self._judge(old, new, other_os=other_os, current=current)
+        units = await asyncio.to_thread(mentioned, old, new)
+        facts = {unit: await self._facts(unit) for unit in sorted(units)}
+        judged = partial(judge, other_os=other_os, current=current, other_files=other_files)
+        found = await asyncio.to_thread(judged, old, new, facts)
         missing = await self._missing(found, new)
         return replace(found, warnings=(*found.warnings, *missing))
 
     async def missing(self, config: MachineConfig) -> tuple[Problem, ...]:
         """Return the entries of a config for units that exist nowhere."""
-        return await self._missing(await self._judge(config, config, current=config), config)
-
-    async def _judge(
-        self, old: MachineConfig, new: MachineConfig, *, other_os: bool = False, current: MachineConfig
-    ) -> Judged:
-        units = await asyncio.to_thread(mentioned, old, new)
+        units = await asyncio.to_thread(mentioned, config)
         facts = {unit: await self._facts(unit) for unit in sorted(units)}
-        return await asyncio.to_thread(judge, old, new, facts, other_os=other_os, current=current)
+        return await self._missing(await asyncio.to_thread(judge, config, config, facts, current=config), config)
 
     async def policy_problems(
         self, plan: Plan, old: MachineConfig, new: MachineConfig, unit_files: UnitFiles, restored: Files

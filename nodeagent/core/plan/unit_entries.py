@@ -7,7 +7,7 @@ is done, neither now nor when it leaves. When the unit appears, the entry is com
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -66,8 +66,10 @@ def judge(
     *,
     other_os: bool = False,
     current: MachineConfig = NO_CONFIG,
+    other_files: Collection[str] = (),
 ) -> Judged:
     """Judge the units of ``new``. ``facts`` are about the units of ``mentioned``. ``old`` is what is in effect.
+    ``other_files`` are the leaving unit files of which the host has another one, which then applies again.
 
     An alias is accepted where the ``current`` config has the same entry: it was a unit of its own then.
     """
@@ -79,8 +81,15 @@ def judge(
     made = {unit for unit, origin in origins.items() if origin is Origin.GENERATOR}
     nowhere = frozenset(unit for unit, origin in origins.items() if origin is Origin.NOWHERE)
     enabled = [entry for entry in new.units.values() if entry.enabled and not entry.mask and entry.contents is None]
-    missing = {f"unit:{entry.name}": entry.name for entry in enabled if entry.name in nowhere}
-    missing |= {path: unit for path, unit in dropins_of(new).items() if unit in nowhere}
+    # The file of a unit may leave while an entry of it stays. The unit is stopped, so the change has its actions.
+    gone = {
+        unit
+        for unit, origin in origins.items()
+        if origin is Origin.HOST and (file := before.file_of(unit)) and file not in other_files
+    }
+    lacking = nowhere if other_os else nowhere | gone
+    missing = {f"unit:{entry.name}": entry.name for entry in enabled if entry.name in lacking}
+    missing |= {path: unit for path, unit in dropins_of(new).items() if unit in lacking}
     switched = {unit for unit in made if _only_enablement(old, new, unit)}
     return Judged(
         nowhere | made,

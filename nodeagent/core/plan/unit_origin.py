@@ -100,14 +100,18 @@ class Brought:
                 found.setdefault(alias, unit)
         return found
 
+    def file_of(self, unit: str) -> str:
+        """Return the name of the file of this unit, which is that of its template for an instance; "" without one."""
+        return next((name for name in (unit, template_of(unit)) if name in self.files), "")
+
     def has(self, unit: str) -> bool:
         """Return whether the config has the file of this unit, or the template of this instance."""
-        return unit in self.files or template_of(unit) in self.files
+        return self.file_of(unit) != ""
 
     def texts_of(self, unit: str) -> list[str]:
         """Return the texts of a unit in the order in which systemd reads them: its file, or that of its template, then
         the drop-ins by name."""
-        own = [self.files[name] for name in (unit, template_of(unit)) if name in self.files][:1]
+        own = [self.files[name]] if (name := self.file_of(unit)) else []
         found: dict[str, str] = {}
         # A drop-in replaces one of the same name in a later directory.
         for name in dropin_dirs(unit):
@@ -143,6 +147,9 @@ class Brought:
                 pass
         if path.startswith("/etc/systemd/system-generators/"):
             return True
+        if path.startswith("/etc/containers/systemd/users/"):
+            # They make units of the managers of users.
+            return False
         if not path.startswith("/etc/containers/systemd/"):
             return kind == "service" and name.removesuffix(".sh") == stem
         made, _, quadlet = name.rpartition(".")

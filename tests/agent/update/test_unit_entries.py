@@ -155,6 +155,23 @@ async def test_with_drift_that_is_repaired_a_config_enables_what_it_brings() -> 
     assert host.world.units["echo@foo.service"].file == "enabled"
 
 
+@pytest.mark.finding("units-14", "An entry that stays when the file of its unit leaves is a warning.")
+@pytest.mark.parametrize("other", [False, True], ids=["nothing else", "a file of the OS"])
+@pytest.mark.parametrize("name", ["own.service", "echo@foo.service"])
+async def test_an_entry_that_stays_when_its_file_leaves(name: str, *, other: bool) -> None:
+    file = "echo@.service" if "@" in name else name
+    entry = UnitEntry(name, enabled=True)
+    path = f"/etc/systemd/system/{file}"
+    host = await at(config("a", {"/etc/quiet/q": "1", path: SERVICE}, [entry]))
+    host.policy = replace(POLICY, files={**POLICY.files, path: Entry(path, (DAEMON_RELOAD,))})
+    if other:
+        host.world.disk[f"/usr/lib/systemd/system/{file}"] = RegularFile(SERVICE.encode())
+    await at(config("b", {"/etc/quiet/q": "1"}, [entry]), host=host)
+    assert (host.phase, host.configs[host.world.current].name) == (Phase.IDLE, "b")
+    text = f"warning: unit:{name} there is no unit {name} on this host or in the config"
+    assert ([each for each in warned(host) if text in each] == []) is other
+
+
 async def refused(host: Host, new: MachineConfig) -> str:
     """Return the message of the refusal, which comes before the lease."""
     await at(new, host=host)

@@ -59,6 +59,8 @@ def test_a_generator_makes_units_of_files_of_the_config(path: str, text: str, un
         ("/etc/containers/systemd/web.container", "wep.service"),
         ("/etc/containers/systemd/web.volume", "web.service"),
         ("/etc/containers/systemd/README", "README.service"),
+        ("/etc/containers/systemd/users/web.container", "web.service"),
+        ("/etc/containers/systemd/web.container.d/10.conf", "web.service"),
         ("/etc/fstab", "web.service"),
         ("/etc/init.d/old", "old.socket"),
         ("/etc/web.container", "web.service"),
