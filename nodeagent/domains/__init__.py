@@ -26,6 +26,7 @@ from nodeagent.core.plan.reconcile import PATH, check_access, check_reconcilable
 from nodeagent.core.plan.safe_parts import USER_GROUP
 from nodeagent.core.plan.sides import HostView, Sides
 from nodeagent.core.validate import started
+from nodeagent.core.validate.encoded import doubt, mode_doubt
 from nodeagent.domains import (
     containerd,
     crio,
@@ -254,8 +255,8 @@ def warnings(old: MachineConfig, new: MachineConfig, host: HostView | None = Non
         found.append(Problem(PATH, "has no key and no password left: a host without a key of its own refuses that"))
     for path in differing(old.files, new.files):
         content = new.files[path].content
-        if why := odd(path):
-            found.append(Problem(path, why))
+        doubts = (odd(path), readers.skipped(path), mode_doubt(new.files[path].mode), doubt(path, content))
+        found += (Problem(path, why) for why in doubts if why)
         if path.startswith(AGED):
             found.append(Problem(path, "is removed by systemd-tmpfiles when it has not been used for a time (30d)"))
         # A NUL marks a binary file, in which CR LF ends no line.

@@ -1,7 +1,8 @@
-"""Files that their program leaves out because of their owner or mode. Nothing but its log shows that."""
+"""Files that their program leaves out because of their owner, mode or name. Nothing but its log shows that."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -35,6 +36,44 @@ READERS: Final = (
     Readership("/etc/sudoers", "sudo", 0o002),
     Readership("/etc/sudoers.d/", "sudo", 0o002),
 )
+
+
+# Directories, the ends of the names that their program reads, and the program.
+NAMED: Final = {
+    "/etc/sysctl.d": ((".conf",), "systemd-sysctl"),
+    "/etc/modules-load.d": ((".conf",), "systemd-modules-load"),
+    "/etc/tmpfiles.d": ((".conf",), "systemd-tmpfiles"),
+    "/etc/sysusers.d": ((".conf",), "systemd-sysusers"),
+    "/etc/binfmt.d": ((".conf",), "systemd-binfmt"),
+    "/etc/modprobe.d": ((".conf",), "modprobe"),
+    "/etc/udev/rules.d": ((".rules",), "udev"),
+    "/etc/systemd/network": ((".network", ".netdev", ".link"), "systemd-networkd"),
+    "/etc/NetworkManager/conf.d": ((".conf",), "NetworkManager"),
+    "/etc/ssh/sshd_config.d": ((".conf",), "sshd"),
+    "/etc/containers/registries.conf.d": ((".conf",), "the container runtime"),
+    "/etc/containers/registries.d": ((".yaml",), "the container runtime"),
+    "/etc/security/limits.d": ((".conf",), "pam_limits"),
+    "/etc/audit/rules.d": ((".rules",), "augenrules"),
+    "/etc/dracut.conf.d": ((".conf",), "dracut"),
+}
+# Of systemd's own files: journald.conf.d and the like.
+OF_SYSTEMD: Final = re.compile(r"/etc/systemd/[a-z-]+\.conf\.d")
+
+
+def skipped(path: str) -> str:
+    """Return why the program of a directory leaves out a file of this name, "" if it does not."""
+    directory, _, name = path.rpartition("/")
+    if name.startswith("README"):
+        return ""
+    if directory == "/etc/sudoers.d":
+        # sudoers(5), also for the endings of editors and packages.
+        return "is left out by sudo: its name has a dot or ends with ~" if "." in name or name.endswith("~") else ""
+    ends, program = NAMED.get(directory, ((), ""))
+    if OF_SYSTEMD.fullmatch(directory):
+        ends, program = (".conf",), "systemd"
+    if not ends or name.endswith(ends):
+        return ""
+    return f"is left out by {program}: its name has to end with {' or '.join(ends)}"
 
 
 def ignored(old: MachineConfig, new: MachineConfig) -> Iterator[Problem]:

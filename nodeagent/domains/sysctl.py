@@ -20,6 +20,8 @@ from nodeagent.core.plan.domain import ByContent, Domain, UnitFailure
 from nodeagent.core.plan.layers import by_name
 from nodeagent.core.plan.policy import DRAIN, REBOOT, Verdict, restart
 from nodeagent.core.plan.sides import Sides
+from nodeagent.domains import missing_settings as missing
+from nodeagent.domains.missing_settings import PROC, SWAP, dotted, first_separator
 from nodeagent.errors import Problem
 
 UNIT: Final = "systemd-sysctl.service"
@@ -28,10 +30,9 @@ STRONGEST: Final = (DRAIN, REBOOT)
 DIRECTORY: Final = "/etc/sysctl.d"
 # The strongest last: its file replaces those of the same name.
 DIRECTORIES: Final = ("/usr/lib/sysctl.d", "/usr/local/lib/sysctl.d", "/run/sysctl.d", DIRECTORY)
-PROC: Final = "/proc/sys"
 SUFFIX: Final = ".conf"
+MODULES: Final = "/etc/modules-load.d/"
 BLANK: Final = " \t\r"
-SWAP: Final = str.maketrans("./", "/.")
 RULE: Final = f"Restart {UNIT}, if only values change that take effect at once; otherwise Drain and Reboot"
 
 # Settings that the kernel reads whenever it needs them, and that change no other setting. Left out are those that a
@@ -68,10 +69,12 @@ MAX_GLOBS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class FileSettings:
-    """One file. ``values``: name to value, None for a name that no pattern sets. ``invalid``: numbers of lines."""
+    """One file. ``values``: name to value, None for a name that no pattern sets. ``invalid``: numbers of lines.
+    ``optional`` are names that may be missing, by a dash before them."""
 
     values: Mapping[str, str | None] = field(default_factory=dict)
     invalid: tuple[int, ...] = ()
+    optional: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,7 @@ def parse(content: bytes) -> FileSettings:
     """
     values: dict[str, str | None] = {}
     invalid: list[int] = []
+    optional: set[str] = set()
     for number, line in enumerate(content.decode(errors="replace").split("\n"), 1):
         text = line.strip(BLANK)
         if not text or text[0] in "#;":
@@ -102,28 +106,21 @@ def parse(content: bytes) -> FileSettings:
         # The last assignment counts, also for the order.
         values.pop(name, None)
         values[name] = right.strip(BLANK) if equals else None
-    return FileSettings(values, tuple(invalid))
+        if text.startswith("-"):
+            optional.add(name)
+    return FileSettings(values, tuple(invalid), frozenset(optional))
 
 
 def _name(text: str) -> str:
     """Return a name with slashes, "" for one that is empty or leads out of the directory."""
     # The first separator decides: a slash keeps the dots of a name, a dot exchanges both.
-    path = text.translate(SWAP) if _first_separator(text) == "." else text
+    path = text.translate(SWAP) if first_separator(text) == "." else text
     parts = [part for part in path.split("/") if part not in ("", ".")]
     return "" if ".." in parts else "/".join(parts)
 
 
-def _first_separator(text: str) -> str:
-    return next((letter for letter in text if letter in "./"), "")
-
-
 def _is_text(letter: str) -> bool:
     return letter == "\t" or letter.isprintable()
-
-
-def dotted(name: str) -> str:
-    """Return the usual form of a name, which ``parse`` reads as the same name."""
-    return f"/{name}" if _first_separator(name) == "." else name.translate(SWAP)
 
 
 def is_glob(name: str) -> bool:
@@ -147,7 +144,7 @@ class SysctlDomain(Domain):
         globs = sorted(filter(is_glob, names))
         exact = sorted(names.difference(globs))
         found = [f"{PROC}/{name}" for name in (*exact[:MAX_NAMES], *globs[:MAX_GLOBS])]
-        return (*(f"{directory}/" for directory in DIRECTORIES), *found)
+        return (*(f"{directory}/" for directory in DIRECTORIES), *found, *missing.reads(sides.host, _named(sides)))
 
     def changes(self, sides: Sides) -> Sequence[KeyChange]:
         if not (changed := _changed(sides)):
@@ -185,6 +182,10 @@ class SysctlDomain(Domain):
         for path in _changed(sides):
             for number in parse(sides.after.get(path, b"")).invalid:
                 yield Problem(path, f"line {number} is no setting: {UNIT} fails because of it, after all others")
+        brings = any(path.startswith(MODULES) for path in sides.new.files)
+        for name, path in _named(sides).items():
+            if why := missing.doubt(sides.host, name, brings=brings):
+                yield Problem(path, why)
 
     def curable(self, failure: UnitFailure) -> bool:
         """A value that the kernel refuses is refused at a boot as well."""
@@ -205,6 +206,15 @@ class SysctlDomain(Domain):
 def _changed(sides: Sides) -> list[str]:
     paths = {path for config in (sides.old, sides.new) for path in config.files if _is_read(path)}
     return sorted(path for path in paths if sides.before.get(path) != sides.after.get(path))
+
+
+def _named(sides: Sides) -> dict[str, str]:
+    """Return the names that the changed files set on the new side without a dash, and those files."""
+    found: dict[str, str] = {}
+    for path in _changed(sides):
+        read = parse(sides.after.get(path, b""))
+        found |= {name: path for name in read.values if not is_glob(name) and name not in read.optional}
+    return dict(list(found.items())[:MAX_NAMES])
 
 
 def _written(path: str, settings: KernelSettings) -> Sequence[tuple[str, str | None] | None]:

@@ -18,7 +18,7 @@ from nodeagent.core.coordination.kube_time import parse_time
 from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.domain import Health, HttpHealth, MemberHealth, PluginHealth, ReloadProof, SocketHealth
 from nodeagent.core.plan.layers import not_taken_over
-from nodeagent.domains.sysctl import PROC, dotted
+from nodeagent.domains.missing_settings import PROC, dotted
 from nodeagent.host.fs.read_inside import read_regular
 from nodeagent.host.programs import ProgramLate, run_program
 

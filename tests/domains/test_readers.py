@@ -216,3 +216,41 @@ def test_an_odd_path(path: str, words: str) -> None:
 @pytest.mark.parametrize("name", ["${POOL}-chrony", "“worker”"])
 def test_an_odd_name_of_a_config(name: str) -> None:
     assert [problem.path for problem in warnings(EMPTY, MachineConfig(name))] == ["metadata.name"]
+
+
+LEFT_OUT = pytest.mark.finding("configs-more", "A file that its program leaves out for its name is a warning.")
+
+
+@LEFT_OUT
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/etc/sudoers.d/90-site.conf", "left out by sudo: its name has a dot"),
+        ("/etc/sudoers.d/site~", "left out by sudo"),
+        ("/etc/sysctl.d/60-site", "left out by systemd-sysctl: its name has to end with .conf"),
+        ("/etc/systemd/journald.conf.d/site.cfg", "left out by systemd: its name has to end with .conf"),
+        ("/etc/systemd/network/10-site.conf", "end with .network or .netdev or .link"),
+        ("/etc/containers/registries.d/site.yml", "end with .yaml"),
+    ],
+)
+def test_a_file_that_its_program_leaves_out_for_its_name(path: str, words: str) -> None:
+    (problem,) = warnings(EMPTY, with_files(FileEntry(path, b"")))
+    assert problem.path == path
+    assert words in problem.message
+
+
+@LEFT_OUT
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/sudoers.d/90-site",
+        "/etc/sysctl.d/60-site.conf",
+        "/etc/sysctl.d/README",
+        "/etc/sysctl.d/below/x",
+        "/etc/systemd/network/10-site.network",
+        "/etc/systemd/system/a.service.d/x.conf",
+        "/etc/app.d/x",
+    ],
+)
+def test_a_name_that_its_program_reads(path: str) -> None:
+    assert not warnings(EMPTY, with_files(FileEntry(path, b"")))

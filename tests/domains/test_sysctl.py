@@ -15,6 +15,7 @@ from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.core.plan.sides import HostView, Sides
 from nodeagent.domains import default_policy, live_values, with_rules
 from nodeagent.domains.sysctl import AT_ONCE
+from nodeagent.host.view import read_files
 from tests.support.configs import config
 
 FILE = "/etc/sysctl.d/60-site.conf"
@@ -175,3 +176,63 @@ def test_names_need_no_separator_within_a_name() -> None:
 def test_the_rule_needs_an_action_of_its_unit() -> None:
     entry = parse_policy(RECOMMENDED.read_bytes()).files["/etc/sysctl.d"]
     assert entry.actions == (Action(ActionType.RESTART, UNIT),)
+
+
+MISSING = pytest.mark.finding("configs-more", "A setting that the kernel of the host does not have is a warning.")
+
+
+def missing(root: Path, *lines: str, modules: bool = False) -> list[str]:
+    """Return the warnings about lines on a host with the settings of KERNEL, and one that cannot be read."""
+    for name, value in {**KERNEL, "kernel/ostype": "Linux"}.items():
+        (root / "proc/sys" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "proc/sys" / name).write_text(value)
+    # What is no regular file cannot be read, as root cannot read this setting.
+    (root / "proc/sys/vm/compact_memory").mkdir()
+    files = {FILE: "".join(f"{line}\n" for line in lines).encode()}
+    new = config(files=files | ({"/etc/modules-load.d/k8s.conf": b"br_netfilter\n"} if modules else {}))
+    view = read_files(domains.reads, new=new, root=root)
+    found = domains.warnings(config(), new, HostView(view))
+    assert {problem.path for problem in found} <= {FILE}
+    assert not domains.warnings(config(), new), "without a host, nothing is known"
+    return [problem.message for problem in found]
+
+
+@MISSING
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("vm.swapiness = 10", "no setting of this kernel, so it has no effect; did you mean swappiness?"),
+        ("vn.swappiness = 10", "vn.swappiness is no setting of this kernel now"),
+        ("net.ipv4.ip_local_prot_range = 1 2", "did you mean ip_local_port_range?"),
+        ("net.ivp4.ip_local_port_range = 1 2", "did you mean ipv4?"),
+        ("net.bridge.bridge-nf-call-iptables = 1", "no effect until a module or an interface brings it"),
+        # The name of an interface that is not there yet.
+        ("net.ipv4.conf.alll.rp_filter = 1", "no effect until a module or an interface brings it"),
+        ("net.ipv4.conf.lo.rp_flter = 1", "did you mean rp_filter?"),
+    ],
+)
+def test_a_setting_that_the_kernel_does_not_have_is_a_warning(tmp_path: Path, line: str, words: str) -> None:
+    (message,) = missing(tmp_path, line)
+    assert words in message
+
+
+@MISSING
+@pytest.mark.parametrize(
+    "line",
+    [
+        "vm.swappiness = 10",
+        "vm/swappiness = 10",
+        "-vm.swapiness = 10",
+        "net.ipv4.conf.*.rp_filter = 1",
+        "vm.compact_memory = 1",
+        "# vm.swapiness = 1",
+    ],
+)
+def test_a_setting_that_may_be_missing_or_cannot_be_read_is_no_warning(tmp_path: Path, line: str) -> None:
+    assert not missing(tmp_path, line)
+
+
+@MISSING
+def test_a_config_that_loads_modules_has_settings_of_them(tmp_path: Path) -> None:
+    (message,) = missing(tmp_path, "net.bridge.bridge-nf-call-iptables = 1", "vm.swapiness = 1", modules=True)
+    assert "vm.swapiness" in message

@@ -26,6 +26,7 @@ class Disk:
     dirs: set[str] = field(default_factory=lambda: {"/", "/etc"})
     contested: dict[str, str] = field(default_factory=dict)  # directory to who else than root can write there
     survey: Survey = field(default_factory=Survey)
+    unknown_users: set[int | str] = field(default_factory=set)
     passwords: dict[str, str] = field(default_factory=lambda: {"core": "!"})
 
 
@@ -91,6 +92,9 @@ class FakeFiles:
 
     async def survey(self, writes: Sequence[str], removes: Sequence[str]) -> Survey:
         return self.world.survey
+
+    async def owner_problem(self, node: FileTreeEntry) -> str:
+        return f"this host has no user {node.user!r}" if node.user in self.world.unknown_users else ""
 
     async def contested(self, path: str) -> str:
         return next((who for place, who in self.world.contested.items() if path.startswith(f"{place}/")), "")

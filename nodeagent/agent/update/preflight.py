@@ -240,11 +240,11 @@ class Preflight:
         writes = [step.path for step in update.writes if isinstance(step, WritePath)]
         removes = [step.path for step in update.writes if isinstance(step, RemovePath)]
         found = await self.ports.files.survey(writes, removes)
-        if found.obstacles:
+        if obstacles := {**await self._other_owners(update.new, writes), **found.obstacles}:
             raise Refused(
-                f"{len(found.obstacles)} paths cannot be written",
+                f"{len(obstacles)} paths cannot be written",
                 reason=Reason.PATH_BLOCKED,
-                problems=[Problem(path, why) for path, why in sorted(found.obstacles.items())],
+                problems=[Problem(path, why) for path, why in sorted(obstacles.items())],
             )
         # The originals go into the store before the first write, and a full disk then would stop the update half-way.
         if found.kept > MAX_KEPT:
@@ -257,6 +257,19 @@ class Preflight:
             f"warning: {top} does not exist on this host and is created{end}" for top, end in found.new_tops.items()
         )
         update.add_notes(*tops)
+
+    async def _other_owners(self, new: MachineConfig, writes: Sequence[str]) -> dict[str, str]:
+        """Return the written paths whose user or group this host does not have, and why."""
+        wanted = expand(new)
+        named: dict[tuple[int | str, int | str], list[str]] = {}
+        for path in writes:
+            named.setdefault((wanted[path].user, wanted[path].group), []).append(path)
+        found: dict[str, str] = {}
+        # Many files share a few owners.
+        for paths in named.values():
+            if why := await self.ports.files.owner_problem(wanted[paths[0]]):
+                found |= dict.fromkeys(paths, why)
+        return found
 
     async def _basis(
         self, new: MachineConfig, known: Sequence[MachineConfig], *, dirty: bool, first: bool

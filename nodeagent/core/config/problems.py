@@ -102,7 +102,7 @@ class Problems:
 
     def add(self, path: str, message: str, about: str = "") -> None:
         """``about`` is the name of the entry that an index in ``path`` refers to."""
-        if path in self._mistyped:
+        if self._mistyped and self._is_mistyped(path):
             return
         if len(self._found) < MAX_KEPT:
             self._found.append((Problem(path, message), about))
@@ -114,6 +114,12 @@ class Problems:
         self.add(path, message, about)
         if len(self._mistyped) < MAX_KEPT:
             self._mistyped.add(path)
+
+    def _is_mistyped(self, path: str) -> bool:
+        """Return whether the value at ``path``, or one that it is in, has a wrong type."""
+        while path and path not in self._mistyped:
+            path = path.rpartition(".")[0]
+        return bool(path)
 
     def listed(self) -> tuple[Problem, ...]:
         """Return the problems sorted by path, without repetitions, and of many alike the first ones and their number.

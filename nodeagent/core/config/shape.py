@@ -89,12 +89,12 @@ def _items(values: list[object], kind: Any, where: Location) -> list[object]:
         elif kind is str:
             items.append(value if isinstance(value, str) else "")
             if not isinstance(value, str):
-                at.bad("", f"must be a string, is {kind_of(value)}")
+                at.mistyped("", f"must be a string, is {kind_of(value)}")
         elif issubclass(get_origin(kind) or kind, dict):
             items.append(value if isinstance(value, dict) else {})
             # Null is an empty object here, as absent is.
             if not isinstance(value, dict | None):
-                at.bad("", f"must be an object, is {kind_of(value)}")
+                at.mistyped("", f"must be an object, is {kind_of(value)}")
         else:
             items.append(shaped(value, kind, at))
     return items

@@ -127,6 +127,15 @@ class DiskFiles:
         """Find obstacles before the first write; see ``survey``."""
         return survey(self._root, writes, removes, self._limit)
 
+    def owner_problem(self, node: FileTreeEntry) -> str:
+        """Name the user or group of a node that this host does not have, "" if it has both."""
+        try:
+            self._owners.uid(node.user)
+            self._owners.gid(node.group)
+        except Terminal as error:
+            return error.message
+        return ""
+
     def contested(self, path: str) -> str:
         """Describe a directory above ``path`` that other users can write, "" if there is none."""
         return contested(self._root, path)
@@ -258,11 +267,10 @@ class DiskFiles:
                 yield f"SELinux label is {label}, not {node.label}"
 
     def _owner_differences(self, info: os.stat_result, node: FileTreeEntry) -> Iterator[str]:
-        try:
-            owner = (self._owners.uid(node.user), self._owners.gid(node.group))
-        except Terminal as error:
-            yield error.message
+        if problem := self.owner_problem(node):
+            yield problem
             return
+        owner = (self._owners.uid(node.user), self._owners.gid(node.group))
         if (info.st_uid, info.st_gid) != owner:
             yield f"owner is {info.st_uid}:{info.st_gid}, not {owner[0]}:{owner[1]}"
 
@@ -364,5 +372,6 @@ class HostFiles:
     differs = _on_thread(DiskFiles.differs)
     missing_dirs = _on_thread(DiskFiles.missing_dirs)
     survey = _on_thread(DiskFiles.survey)
+    owner_problem = _on_thread(DiskFiles.owner_problem)
     contested = _on_thread(DiskFiles.contested)
     sweep = _on_thread(DiskFiles.sweep)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from nodeagent.agent.update import writing
@@ -166,6 +168,19 @@ async def test_what_is_in_the_way_is_found_before_anything_is_taken() -> None:
     assert (it.phase, it.record.reason) == (Phase.DEGRADED, "PathBlocked")
     assert "/etc/app/x: is a directory" in it.record.message
     assert it.world.disk["/etc/app/x"] == RegularFile(b"1")
+    abouts = [event.about for event in it.world.events if isinstance(event, PhaseEntered)]
+    assert not any(about.phase is Phase.LEASING for about in abouts if about.desired == "b")
+
+
+@pytest.mark.finding("R16-early", "What is in the way of a path is found before the lease is taken.")
+async def test_an_owner_that_the_host_does_not_have_is_found_before_anything_is_taken() -> None:
+    it = await started(contested=False)
+    it.world.unknown_users.add("chrony")
+    entry = FileEntry("/etc/app/x", b"2", user="chrony")
+    it.want(replace(B, files={**B.files, entry.path: entry}))
+    await it.settle()
+    assert (it.phase, it.record.reason) == (Phase.DEGRADED, "PathBlocked")
+    assert "/etc/app/x: this host has no user 'chrony'" in it.record.message
     abouts = [event.about for event in it.world.events if isinstance(event, PhaseEntered)]
     assert not any(about.phase is Phase.LEASING for about in abouts if about.desired == "b")
 

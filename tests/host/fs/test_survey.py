@@ -56,6 +56,16 @@ def opened(path: Path) -> Iterator[int]:
         os.close(fd)
 
 
+def test_an_owner_that_the_host_does_not_have(root: Path) -> None:
+    (root / "etc/passwd").write_text("chrony:x:990:990::/:/sbin/nologin\n")
+    (root / "etc/group").write_text("chrony:x:990:\n")
+    disk = DiskFiles(str(root))
+    assert disk.owner_problem(RegularFile(b"", user="chrony", group="chrony")) == ""
+    assert disk.owner_problem(RegularFile(b"", user=4000)) == "", "a number needs no account"
+    assert disk.owner_problem(RegularFile(b"", user="chorny")) == "this host has no user 'chorny'"
+    assert disk.owner_problem(RegularFile(b"", group="wheel")) == "this host has no group 'wheel'"
+
+
 def test_nothing_is_in_the_way(root: Path) -> None:
     (root / "etc/app/x").write_bytes(b"x" * 10)
     (root / "etc/app/y").write_bytes(b"y" * 7)

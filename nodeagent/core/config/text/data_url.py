@@ -74,6 +74,8 @@ def _header_problem(source: str) -> str:
     scheme = _SCHEME.match(source)
     if scheme is None:
         return "must be a data: URL"
+    if scheme[0].lower() == "data":
+        return "must begin with data: in lower case"
     return f"must be a data: URL; nothing is fetched from {shown(scheme[0].lower())} URLs"
 
 
@@ -87,6 +89,11 @@ def _decode_base64(data: str) -> bytes:
 
 def _base64_problem(data: str) -> str:
     if offset := _first_other(data, _BASE64_CHARS):
+        other = data[offset - 1]
+        if other in " \t\r\n":
+            return f"character {offset} of the data is white space: base64 -w0 writes one line"
+        if other in "-_":
+            return f"character {offset} of the data is of the alphabet for URLs: + and / are needed for - and _"
         return f"character {offset} of the data is not in the alphabet"
     return f"{len(data)} characters are not a multiple of 4" if len(data) % 4 else "misplaced padding"
 

@@ -70,6 +70,10 @@ class Files(Protocol):
         """Find the obstacles of ``writes`` after ``removes``. Reads no content and changes nothing."""
         ...
 
+    async def owner_problem(self, node: FileTreeEntry) -> str:
+        """Return why the owner of an entry is none on this host, "" if it is one."""
+        ...
+
     async def contested(self, path: str) -> str:
         """Describe the directory above ``path`` that users other than root can write, "" if there is none.
 
