@@ -21,6 +21,7 @@ from nodeagent.core.config.unit_names import template_of
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.enablement.install import named
 from nodeagent.core.plan.enablement.links import SUFFIXES, is_link_name, last_part
+from nodeagent.core.plan.enablement.presets import PRESETS
 from nodeagent.core.plan.enablement.unit_files import SEARCH_PATH, EnablementFacts, dropin_dirs, overlaid
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.host.fs.os_errors import translated
@@ -41,7 +42,6 @@ _OS_RELEASE: Final = {
     "w": "VERSION_ID",
     "W": "VARIANT_ID",
 }
-_PRESETS: Final = tuple(f"{top}/systemd/system-preset" for top in ("/etc", "/run", "/usr/local/lib", "/usr/lib"))
 
 
 class HostUnitFiles:
@@ -68,7 +68,7 @@ class HostUnitFiles:
             return EnablementFacts(links)
         listing = {directory: frozenset(self._names(directory)) for directory in SEARCH_PATH}
         specifiers = _specifiers(self._root)
-        found = EnablementFacts(links, {}, self._presets(), specifiers)
+        found = EnablementFacts(links, {}, self._presets(changes), specifiers)
         known: set[str] = set()
         for _ in range(ROUNDS):
             wanted = named(units, EnablementFacts(files=overlaid(found.files, changes), specifiers=specifiers))
@@ -141,14 +141,19 @@ class HostUnitFiles:
             return RegularFile(read_inside(Path(self._root), where, MAX_BYTES))
         return None
 
-    def _presets(self) -> list[str]:
-        places: dict[str, str] = {}
-        for directory in _PRESETS:
-            for name in self._names(directory):
-                if name.endswith(".preset"):
-                    places.setdefault(name, f"{directory}/{name}")
-        nodes = [self._node(places[name]) for name in sorted(places)]
-        return [node.content.decode(errors="replace") for node in nodes if isinstance(node, RegularFile)]
+    def _presets(self, changes: Mapping[str, FileTreeEntry | None]) -> list[str]:
+        """Return the presets as they are after ``changes``."""
+        nodes: dict[str, FileTreeEntry | None] = {}
+        for directory in PRESETS:
+            paths = [f"{directory}/{name}" for name in self._names(directory)]
+            paths += [path for path in changes if path.rpartition("/")[0] == directory]
+            for path in paths:
+                node = changes[path] if path in changes else self._node(path)
+                # The first directory wins.
+                if path.endswith(".preset") and node is not None:
+                    nodes.setdefault(last_part(path), node)
+        found = [nodes[name] for name in sorted(nodes)]
+        return [node.content.decode(errors="replace") for node in found if isinstance(node, RegularFile)]
 
 
 def _specifiers(root: str) -> dict[str, str]:

@@ -305,6 +305,9 @@ def test_presets_are_read_in_their_order(tmp_path: Path) -> None:
         },
     )
     assert host.read(["a.service"], {}).presets == ["enable a.service\n", "disable *\n"]
+    changes = {f"/etc/{where}/50-os.preset": None, f"/etc/{where}/10-own.preset": RegularFile(b"enable d.service\n")}
+    after = ["enable d.service\n", "enable b.service\n", "disable *\n"]
+    assert host.read(["a.service"], changes).presets == after
 
 
 @pytest.mark.finding(

@@ -13,6 +13,7 @@ from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import template_of
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.enablement.links import belongs, is_link_name, last_part
+from nodeagent.core.plan.enablement.presets import PRESETS
 from nodeagent.core.plan.enablement.unit_files import EnablementFacts
 
 if TYPE_CHECKING:
@@ -93,4 +94,7 @@ class FakeUnitFiles:
         for path, target in world.links.items():
             if "/" not in path and last_part(target) != path:
                 files[f"{UNIT_DIR}/{path}"] = SymbolicLink(target)
-        return EnablementFacts(all_links(world), files)
+        after = {**world.disk, **(changes or {})}
+        presets = [after[path] for path in sorted(after) if path.rpartition("/")[0] in PRESETS]
+        texts = [node.content.decode() for node in presets if isinstance(node, RegularFile)]
+        return EnablementFacts(all_links(world), files, texts)

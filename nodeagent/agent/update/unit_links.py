@@ -20,6 +20,7 @@ from nodeagent.core.config.text import plain_json
 from nodeagent.core.plan.enablement.install import installs, taken_aliases
 from nodeagent.core.plan.enablement.link_plan import LinkClaims, LinkPlan, UnitSteps, link_plan
 from nodeagent.core.plan.enablement.links import fulfils
+from nodeagent.core.plan.enablement.presets import PRESETS
 from nodeagent.core.plan.enablement.stored import claims_from_text, claims_to_text
 from nodeagent.core.plan.steps import PresetUnit, UnitStep, WriteStep
 from nodeagent.core.update.ports.store import Snapshot
@@ -57,7 +58,8 @@ async def plan_links(
         {entry.partition(":")[2] for entry in left if entry.startswith("unit:")},
     )
     ours = {path: node for path, node in writes.items() if path.startswith(f"{UNIT_DIR}/")}
-    facts = await ports.unit_files.facts(config.units.keys() | changed, ours)
+    presets = {path: node for path, node in writes.items() if path.rpartition("/")[0] in PRESETS}
+    facts = await ports.unit_files.facts(config.units.keys() | changed, {**ours, **presets})
     facts = replace(facts, files={**next_os, **facts.files})
     return link_plan(config, about, facts, ours, await _claims(ports))
 

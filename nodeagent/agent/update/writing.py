@@ -29,6 +29,7 @@ from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, Symbolic
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.plan.enablement.link_plan import LinkPlan
+from nodeagent.core.plan.enablement.presets import PRESETS
 from nodeagent.core.plan.steps import (
     DisableUnit,
     EnableUnit,
@@ -123,7 +124,7 @@ async def _plan_links(ports: Ports, update: Update) -> LinkPlan:
         match step:
             case WritePath(path):
                 writes[path] = tree[path]
-            case RemovePath(path) if path.startswith(f"{UNIT_DIR}/"):
+            case RemovePath(path) if path.startswith(f"{UNIT_DIR}/") or path.rpartition("/")[0] in PRESETS:
                 writes[path] = (await original_of(ports, path)).node
             case _:
                 pass

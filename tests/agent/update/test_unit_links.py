@@ -9,7 +9,8 @@ import pytest
 
 from nodeagent.agent.update.unit_links import NOTE
 from nodeagent.agent.update.verification import mismatches
-from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
+from nodeagent.core.config.file_tree import RegularFile
+from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry
 from nodeagent.core.plan.deployment import booted
 from nodeagent.core.plan.policy import DAEMON_RELOAD, Entry
 from nodeagent.core.update.events import Warned
@@ -204,6 +205,19 @@ async def test_a_unit_whose_only_link_is_an_alias_that_is_taken_does_not_differ(
     only = on("f.service", "[Service]\nExecStart=/bin/true\n[Install]\nAlias=b.service\n")
     await applied(host, named("new", only, UnitEntry("b.service", text(), enabled=False)))
     assert "Alias=b.service has no effect" in host.world.history[-1].message
+
+
+@pytest.mark.finding("units-02", "The presets of the same config decide about the units that it brings.")
+@pytest.mark.parametrize("verb", ["enable", "disable"])
+async def test_the_presets_of_the_same_config_decide(verb: str) -> None:
+    host = await started()
+    other = "disable" if verb == "enable" else "enable"
+    host.world.disk["/usr/lib/systemd/system-preset/90-os.preset"] = RegularFile(f"{other} *\n".encode())
+    preset = FileEntry(path := "/etc/systemd/system-preset/10-own.preset", f"{verb} f.service\n".encode())
+    host.policy.files[path] = Entry(path, (DAEMON_RELOAD,))  # type: ignore[index]
+    units = named("new", UnitEntry("f.service", text()))
+    links = await applied(host, replace(units, files={**units.files, path: preset}))
+    assert (f"{M}/f.service" in links) is (verb == "enable")
 
 
 @pytest.mark.finding("units-05", "A unit may leave for another one that has its name as an alias, and come back.")

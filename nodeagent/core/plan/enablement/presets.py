@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from fnmatch import fnmatchcase
+from typing import Final
 
 from nodeagent.core.config.unit_names import is_template, template_of
+
+# The directories of presets; of files with one name the first counts.
+PRESETS: Final = tuple(f"{top}/systemd/system-preset" for top in ("/etc", "/run", "/usr/local/lib", "/usr/lib"))
 
 
 class Preset(Enum):

@@ -193,8 +193,8 @@ class UnitFiles(Protocol):
     ) -> EnablementFacts:
         """Return all links, and the files of ``units`` and of those that they name in Also=.
 
-        ``changes`` are paths with the content that they get (None: they are removed), which may name more units; the
-        files of the answer are those of the host.
+        ``changes`` are paths with the content that they get (None: they are removed), which may name more units. The
+        files of the answer are those of the host, and the presets those after ``changes``.
         """
         ...
 
