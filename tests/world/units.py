@@ -246,7 +246,8 @@ class FakeUnits:
         self.world.meet("stop unit")
         u = self._unit(unit)
         u.active = "inactive"
-        for other in (*u.takes_along, *u.stops):
+        instances = await self.instances(unit) if "@." in unit else []
+        for other in (*u.takes_along, *u.stops, *instances):
             self._unit(other).active = "inactive"
         self.world.done.append(f"{self.world.boot}:stop {unit}")
         self.world.tick()

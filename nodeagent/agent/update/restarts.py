@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from nodeagent.agent.update.admission import check_still_held
 from nodeagent.agent.update.run import Ports, Run, Update
+from nodeagent.core.config.unit_names import template_of
 from nodeagent.core.plan.steps import ActStep, ClearState, RestartUnit, StopUnit, step_id
 from nodeagent.core.plan.unit_relations import (
     MAX_ALONG,
@@ -86,6 +87,8 @@ def along_before(run: Run) -> tuple[str, ...]:
 async def start_again(run: Run) -> None:
     """Start the units that ran before the update and that its actions have stopped along. Report those that stay
     down: they do not fail the update, whose plan named them."""
+    if run.record.reverting:
+        await _start_instances(run)
     for unit, cause in sorted(run.record.units_before.along.items()):
         state = await run.ports.units.state(unit)
         if state.active not in DOWN or state.condition or state.triggered_by:
@@ -108,6 +111,25 @@ async def start_again(run: Run) -> None:
     await run.ports.store.save(run.record)
 
 
+async def _start_instances(run: Run) -> None:
+    """Start the instances again that the update stopped because their template left."""
+    stopped = {step.unit for step in run.update.acts if isinstance(step, StopUnit)}
+    for unit, state in sorted(run.record.units_before.states.items()):
+        if state not in UP or template_of(unit) not in stopped:
+            continue
+        await check_still_held(run, need=run.policy.action_timeout)
+        await _start(run, unit)
+
+
+async def _start(run: Run, unit: str) -> None:
+    try:
+        await run.ports.units.start(unit, run.policy.action_timeout)
+    except ServiceUnavailable:
+        raise
+    except AgentError as error:
+        run.narrate(Warned, f"{unit} does not start: {error}", error.reason)
+
+
 async def start_after_boot(run: Run, not_expected: Collection[str]) -> None:
     """Start the units that ran before the update, and that no boot starts, after a reboot for the update or its revert.
     Whether they are well is judged afterwards."""
@@ -115,12 +137,7 @@ async def start_after_boot(run: Run, not_expected: Collection[str]) -> None:
     for unit in sorted(unit for unit, state in before.items() if state in UP and unit not in not_expected):
         if not _starts_again(unit) or not await _waits_for_a_start(run, unit, reverting=reverting):
             continue
-        try:
-            await run.ports.units.start(unit, run.policy.action_timeout)
-        except ServiceUnavailable:
-            raise
-        except AgentError as error:
-            run.narrate(Warned, f"{unit} does not start: {error}", error.reason)
+        await _start(run, unit)
 
 
 async def _waits_for_a_start(run: Run, unit: str, *, reverting: bool) -> bool:

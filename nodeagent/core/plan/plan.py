@@ -11,7 +11,8 @@ The rules, in order:
    soon as it is written.
 4. Otherwise each action occurs once: Drain, DaemonReload, the removals of state, the stops, the reloads, the restarts,
    the static pods.
-   A Reload is dropped if the same unit restarts, and its changes count for the Restart. Reloads and restarts keep the
+   A Reload is dropped if the same unit restarts, and both are dropped if it is stopped: the changes count for what is
+   left. Reloads and restarts keep the
    order of each policy list (``merge_orders``).
 5. If there are changes, but no action, the only action is None.
 
@@ -26,12 +27,13 @@ from typing import Final
 
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.config.unit_names import template_of
 from nodeagent.core.plan.change import Action, ActionType, Change, ChangeKind, Plan, PlannedChange, PolicySource
 from nodeagent.core.plan.diff import diff
 from nodeagent.core.plan.policy import DRAIN, NONE, REBOOT, UNLISTED, Policy, match, only_by_user
 from nodeagent.core.plan.sides import NO_CONFIG, HostView, Sides
 from nodeagent.core.plan.unit_changes import fitting, possible
-from nodeagent.core.plan.unit_origin import unit_of_dropin
+from nodeagent.core.plan.unit_origin import unit_files, unit_of_dropin
 from nodeagent.core.plan.unit_types import order_of
 from nodeagent.errors import Problem, Refused
 from nodeagent.reasons import Reason
@@ -73,7 +75,7 @@ def make_plan(
     # ``diff`` has an order of its own, so equal updates have equal plans.
     planned = tuple(_planned(change, sides, policy, idle) for change in diff(old, new))
     name = old.name if from_name is None else from_name
-    actions = combine([(p.change.id, p.actions) for p in planned])
+    actions = combine([(p.change.id, p.actions) for p in planned], frozenset(unit_files(new)))
     return Plan(name, new.name, planned, actions, len(diff(NO_CONFIG, old)))
 
 
@@ -123,8 +125,13 @@ def widen(actions: tuple[Action, ...]) -> tuple[Action, ...]:
     return (DRAIN, *(action for action in actions if action.type is ActionType.CLEAR_STATE), REBOOT)
 
 
-def combine(requested: Sequence[tuple[str, tuple[Action, ...]]]) -> tuple[Action, ...]:
-    """Combine the actions of all changes. ``requested`` pairs the id of a change with the actions that it requests."""
+def combine(
+    requested: Sequence[tuple[str, tuple[Action, ...]]], files: Collection[str] = frozenset()
+) -> tuple[Action, ...]:
+    """Combine the actions of all changes. ``requested`` pairs the id of a change with the actions that it requests.
+
+    ``files`` are the unit files of the new config.
+    """
     if not requested:
         return ()
     because: dict[tuple[ActionType, str], set[str]] = {}
@@ -133,6 +140,7 @@ def combine(requested: Sequence[tuple[str, tuple[Action, ...]]]) -> tuple[Action
         for action in actions:
             because.setdefault((action.type, action.unit), set()).add(change)
             paths.setdefault((action.type, action.unit), set()).update(action.paths)
+    _drop_jobs_of_stopped(because, files)
     clears = sorted(key for key in because if key[0] is ActionType.CLEAR_STATE)
     static_pods = sorted(key for key in because if key[0] is ActionType.RESTART_STATIC_POD)
     # A reboot includes all other actions, except the removal of state that the reboot would not remove, and the pods
@@ -148,6 +156,15 @@ def combine(requested: Sequence[tuple[str, tuple[Action, ...]]]) -> tuple[Action
         Action(*key, tuple(sorted(because[key])), tuple(sorted(paths.get(key, ())))) for key in kept if key in because
     )
     return done or (Action(ActionType.NONE, "", tuple(sorted(change for change, _ in requested))),)
+
+
+def _drop_jobs_of_stopped(because: dict[tuple[ActionType, str], set[str]], files: Collection[str]) -> None:
+    """Drop the reload and the restart of a unit that is stopped because its file leaves, and of the instances of a
+    template that is. The stop takes over their changes."""
+    for verb, unit in [key for key in because if key[0] in UNIT_ACTIONS]:
+        for stopped in (unit, template_of(unit)):
+            if (ActionType.STOP, stopped) in because and unit not in files:
+                because[ActionType.STOP, stopped] |= because.pop((verb, unit), set())
 
 
 def _unit_actions(

@@ -160,6 +160,12 @@ class Brought:
         return bool({stem, template_of(unit).rpartition(".")[0]} & names)
 
 
+def unit_files(config: MachineConfig) -> set[str]:
+    """Return the names of the unit files that a config brings."""
+    files = {path.rpartition("/")[2] for path in config.files if _directory(path) in UNIT_DIRS}
+    return files | {name for name, unit in config.units.items() if unit.contents is not None and not unit.mask}
+
+
 def read_at_daemon_reload(path: str) -> bool:
     """Return whether systemd or one of its generators reads this file with a daemon-reload only."""
     return path.startswith((*_BELOW, *GENERATED))

@@ -126,6 +126,43 @@ async def test_the_plan_names_the_service_of_a_socket() -> None:
     assert found == ["app.service restarts as well: app.socket cannot be restarted while it runs"]
 
 
+@pytest.mark.finding("units-12", "A unit whose file leaves is stopped, whatever other changes of the update request.")
+@pytest.mark.parametrize(
+    ("file", "unit"),
+    [("app.service", "app.service"), ("app@.service", "app@1.service"), ("app@.service", "app@2.service")],
+)
+async def test_a_unit_that_leaves_with_its_files(file: str, unit: str) -> None:
+    units = [UnitEntry(file, contents=TEXT), *([UnitEntry(unit, enabled=True)] if unit != file else [])]
+    first = config("a", QUIET | {"/etc/app/x": "1"}, units)
+    policy = replace(
+        POLICY,
+        files={**POLICY.files, "/etc/app": Entry("/etc/app", (restart(unit),))},
+        units={file: Entry(file, (DAEMON_RELOAD, restart("app@1.service" if unit != file else file)))},
+    )
+    host = Host(World(), policy=policy)
+    host.want(first)
+    await host.settle()
+    host.world.units[unit] = FakeUnit(brought=True)
+    host.world.done.clear()
+    entry = await to(host, config("b", QUIET))
+    assert (entry.outcome, entry.message, entry.reboots) == ("done", "", 0)
+    assert host.actions() == ["daemon-reload", f"stop {file}"]
+    assert host.world.units[unit].active == "inactive"
+
+
+@pytest.mark.finding("units-12", "A revert starts the instances again that it stopped with their template.")
+async def test_a_template_that_leaves_and_comes_back() -> None:
+    units = [UnitEntry("app@.service", contents=TEXT), UnitEntry("app@1.service", enabled=True)]
+    host = await at({"app.service": FakeUnit()}, config("a", QUIET, units))
+    host.policy = replace(POLICY, units={"app@.service": Entry("app@.service", (DAEMON_RELOAD,))})
+    host.world.units["app@1.service"] = FakeUnit(brought=True)
+    host.world.units["app.service"].fail_restarts = 1
+    host.limits = replace(host.limits, may_reboot=False)
+    entry = await to(host, config("b", QUIET | {"/etc/app/x": "2"}))
+    assert entry.outcome == "reverted"
+    assert host.world.units["app@1.service"].active == "active"
+
+
 @pytest.mark.finding("units-13", "A unit that is masked is stopped if the policy has an action for it.")
 @pytest.mark.parametrize("unit", ["app.service", "lock.service"])
 async def test_a_mask_stops_a_unit_that_runs(unit: str) -> None:
