@@ -19,7 +19,6 @@ from nodeagent.agent.update.admission import reboots
 from nodeagent.agent.update.os_fields import not_compared, os_drift
 from nodeagent.agent.update.preflight import Desired
 from nodeagent.agent.update.run import Ports
-from nodeagent.agent.update.safeguards import check_removal
 from nodeagent.agent.update.unit_checks import UnitChecks
 from nodeagent.agent.update.unreadable import load_or_half_way
 from nodeagent.agent.update.verification import mismatches
@@ -29,6 +28,7 @@ from nodeagent.core.coordination.maintenance import MaintenanceRequest
 from nodeagent.core.coordination.windows import Hold
 from nodeagent.core.etcd.membership import MemberRequest
 from nodeagent.core.plan.plan import check_disruption
+from nodeagent.core.plan.removal import BY_CLUSTER, check_removal
 from nodeagent.core.report.history import under_way, update_to_dict
 from nodeagent.core.report.shown_config import config_to_dict
 from nodeagent.core.report.status import status_to_dict
@@ -83,7 +83,14 @@ class Api:
         self._refuse_during_update()
         confirmed = Confirmation(desired.source.digest, lockout=True) if lockout else None
         update = await (self.loop.stage(desired) if stage else self.loop.check(desired, confirmed))
-        answer = await plan_answer(self.ports, self.loop.policy, update, diff=diff, private=private or diff)
+        answer = await plan_answer(
+            self.ports,
+            self.loop.policy,
+            update,
+            diff=diff,
+            private=private or diff,
+            by_cluster=not self.desired_path,
+        )
         return json.dumps({**answer, "staged": update.target is not None} if stage else answer)
 
     async def apply(
@@ -215,7 +222,7 @@ class Api:
 
     def _refuse_in_cluster(self) -> None:
         if not self.desired_path:
-            raise Refused("the desired config is managed by the cluster", reason=Reason.CLUSTER_DECIDES)
+            raise Refused(BY_CLUSTER, reason=Reason.CLUSTER_DECIDES)
 
     async def verify(self) -> str:
         """Return the drift: how the host differs from its current config, and from the safe parts of a blocked one.

@@ -10,6 +10,7 @@ from typing import Any
 from nodeagent.agent.update.admin_checks import stages_of
 from nodeagent.agent.update.admission import operation_now, other_boots, reboots
 from nodeagent.agent.update.fallback import kind_of_fallback, kind_of_planned
+from nodeagent.agent.update.next_update import RENDERED
 from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.agent.update.restarts import notes_along, units_along
 from nodeagent.agent.update.run import Basis, Ports, Update, UpdatePolicy
@@ -23,6 +24,7 @@ from nodeagent.core.plan.os_changes import os_changes_to_dict
 from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.plan.reboot_kind import ChosenKind, chosen_to_dict, may_fall_back
 from nodeagent.core.plan.safe_parts import divide, parts_to_dict
+from nodeagent.core.report.handshake import RETRY
 from nodeagent.core.report.plan_values import with_values
 from nodeagent.core.update.drift import entries_by_path
 from nodeagent.core.update.lasting import Rejection, matching
@@ -34,9 +36,12 @@ REJECTED = Reason.CONFIG_REJECTED
 
 
 async def plan_answer(
-    ports: Ports, policy: UpdatePolicy, update: Update, *, diff: bool, private: bool
+    ports: Ports, policy: UpdatePolicy, update: Update, *, diff: bool, private: bool, by_cluster: bool = False
 ) -> dict[str, Any]:
-    """Return the ``nodeagent/plan/v1`` object of an update that has not begun."""
+    """Return the ``nodeagent/plan/v1`` object of an update that has not begun.
+
+    ``by_cluster``: the cluster applies configs on this host, so that no command does.
+    """
     assert update.basis is not None
     disk = await _replaced(ports, update.basis, update.new)
     # difflib needs seconds for large files that have little in common, so the loop must not wait for it.
@@ -63,14 +68,20 @@ async def plan_answer(
     if (rejected := await _rejected(ports, update)) is not None:
         answer["rejected"] = {"since": rejected.since, "why": rejected.why, "reason": rejected.reason or REJECTED}
         words = rejected.words(record.to_name)
-        notes.insert(0, f"warning: {words}; nodeagent apply tries it again")
-    if update.removal.needs_confirmation:
+        again = f"{RETRY}={record.to_name} on the Node" if by_cluster else "nodeagent apply"
+        notes.insert(0, f"warning: {words}; {again} tries it again")
+    if update.removal.needs_confirmation and not by_cluster:
         notes.append(f"warning: nodeagent apply refuses it without --remove {update.removal.removed}")
+    elif update.removal.needs_confirmation and not record.to_name.startswith(RENDERED):
+        notes.append("warning: it waits, because it removes more than half of the entries at once")
     if update.plan.drain and ports.node is None:
         notes.append("drain: this host is in no cluster, so no pods are moved")
     if other := await _boots_of_other(ports, update):
-        waits = f"the update waits ({Reason.STAGED_BY_OTHER}), unless it is applied with --boot-staged"
+        waits = f"the update waits ({Reason.STAGED_BY_OTHER})"
+        waits += "" if by_cluster else ", unless it is applied with --boot-staged"
         notes.append(f"{other_boots(other)}: {waits}")
+    answer["removal"] = {"removed": update.removal.removed, "total": update.removal.total}
+    answer["by_cluster"] = by_cluster
     units = [{"entry": each.path, "message": each.message} for each in update.unit_warnings]
     answer |= {"notes": notes, "drifted": list(record.drifted), "drift": drift, "unit_warnings": units}
     return {**answer, "daemon": "running"}

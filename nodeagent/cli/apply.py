@@ -118,8 +118,8 @@ def _confirmed(path: str, name: str, options: Options) -> str | None:
 
     allowed = str(options["max_disruption"])
     try:
-        strict, lockout = bool(options["strict"]), bool(options["allow_lockout"])
-        plan = plan_here(path, as_json=False, strict=strict, allow_lockout=lockout)
+        strict, lockout, removes = bool(options["strict"]), bool(options["allow_lockout"]), int(options["remove"])
+        plan = plan_here(path, as_json=False, strict=strict, allow_lockout=lockout, removes=removes)
     except Refused as error:
         if error.reason != Reason.UPDATE_UNDER_WAY:
             raise

@@ -18,7 +18,7 @@ from nodeagent.cli._render import WARN, change_name, paint
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.change import Plan
 from nodeagent.core.plan.policy import Policy
-from nodeagent.errors import InvalidInput, Problem, Terminal, Unreachable
+from nodeagent.errors import InvalidInput, Problem, Refused, Terminal, Unreachable
 from nodeagent.reasons import Reason
 
 THEN: Final = {
@@ -85,14 +85,18 @@ def plan_here(
     stage: bool = False,
     strict: bool = False,
     allow_lockout: bool = False,
+    removes: int | None = None,
 ) -> Plan:
     """Show the plan of an update of this host to the config at ``path``, and return it. ``stage`` stages its OS.
 
     Without a path it is the desired config, as the daemon knows it. With ``strict``, raise ``InvalidInput``
-    (``UnitMissing``) afterwards for entries of units that exist nowhere.
+    (``UnitMissing``) afterwards for entries of units that exist nowhere. ``removes`` is the number of removed entries
+    that an operator confirms if the config is to be applied; raise ``Refused`` (``RemovesMost``, ``ClusterDecides``)
+    for what the daemon would refuse then.
     """
     from nodeagent.cli.apply import read_config
     from nodeagent.core.plan.plan_json import plan_from_dict
+    from nodeagent.core.plan.removal import BY_CLUSTER, Removal, check_removal
 
     text = read_config(path)[1] if path is not None else ""
     answer = ask_plan(text, diff=diff, stage=stage, as_json=as_json, allow_lockout=allow_lockout)
@@ -108,6 +112,9 @@ def plan_here(
         counted = _counted(answer)
         problems = [f"{each['reason']}: {each['message']}" for each in answer.get("problems", [])]
         missing = [Problem(each["entry"], each["message"]) for each in answer.get("unit_warnings", [])]
+        # An older daemon sends no such key, and refuses the request itself.
+        counts = answer.get("removal") or {"removed": 0, "total": 0}
+        removal = Removal(int(counts["removed"]), int(counts["total"]), removes or 0)
     except (TypeError, ValueError, KeyError) as error:
         raise Terminal(f"unexpected reply from the daemon: {error}", reason=Reason.UNEXPECTED_REPLY) from error
     # They come with a plan without the daemon, when no status shows them.
@@ -121,6 +128,11 @@ def plan_here(
         _io.flush()
         reason = Reason.UNIT_MISSING
         raise InvalidInput(f"{plan.to_name} was refused", reason=reason, hint=reason.hint, problems=missing)
+    if removes is not None:
+        _io.flush()
+        if answer.get("by_cluster"):
+            raise Refused(BY_CLUSTER, reason=Reason.CLUSTER_DECIDES)
+        check_removal(plan.to_name, removal)
     return plan
 
 

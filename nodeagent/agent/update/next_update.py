@@ -13,9 +13,9 @@ from nodeagent.agent.update.finishing import close_interrupted, takeover_by
 from nodeagent.agent.update.preflight import Desired, Preflight
 from nodeagent.agent.update.run import Ports, Update, context_of, narrate
 from nodeagent.agent.update.safe_parts import Blocked, SafeUpdates, is_block
-from nodeagent.agent.update.safeguards import check_removal
 from nodeagent.agent.update.unreadable import load_or_half_way
 from nodeagent.core.plan.change import ActionType
+from nodeagent.core.plan.removal import check_removal
 from nodeagent.core.update.events import PhaseEntered, UpdateStarted, Warned
 from nodeagent.core.update.lasting import Confirmation, matching
 from nodeagent.core.update.legs import Prepare

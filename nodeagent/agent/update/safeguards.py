@@ -1,4 +1,4 @@
-"""What an operator has to confirm: a config that removes most of the entries, or takes away the last way to log in."""
+"""A config that takes away the last way to log in: an operator has to confirm it."""
 
 from __future__ import annotations
 
@@ -11,26 +11,13 @@ from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, expand
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig
 from nodeagent.core.config.paths import ssh_keys_path
 from nodeagent.core.plan import reconcile
-from nodeagent.core.plan.removal import Removal
 from nodeagent.core.plan.steps import LockUser, RemovePath, SetPassword, WritePath, WriteStep
 from nodeagent.core.validate import ssh_key
-from nodeagent.errors import Problem, Refused, Unreconcilable
+from nodeagent.errors import Problem, Unreconcilable
 from nodeagent.reasons import Reason
 
 # The files with which sshd admits the user. Only the first is of the keys of a config.
 KEY_FILES: Final = (ssh_keys_path(CORE_USER), f"/home/{CORE_USER}/.ssh/authorized_keys")
-
-
-def check_removal(name: str, removal: Removal) -> None:
-    """Raise ``Refused`` (``RemovesMost``) for a config that removes most entries, unless that was confirmed."""
-    if not removal.needs_confirmation:
-        return
-    raise Refused(
-        f"{name} removes {removal.removed} of {removal.total} entries",
-        reason=Reason.REMOVES_MOST,
-        hint=f"name the complete config: what a config lacks is removed; if that is meant, confirm it with"
-        f" nodeagent apply --remove {removal.removed} FILE",
-    )
 
 
 async def check_login(ports: Ports, old: MachineConfig, new: MachineConfig, writes: Sequence[WriteStep]) -> None:

@@ -10,7 +10,10 @@ from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.change import ChangeKind
 from nodeagent.core.plan.diff import diff
 from nodeagent.core.plan.sides import NO_CONFIG
+from nodeagent.errors import Refused
+from nodeagent.reasons import Reason
 
+BY_CLUSTER: Final = "the desired config is managed by the cluster"
 # A config with fewer entries may lose any number of them.
 FEWEST: Final = 10
 
@@ -34,3 +37,15 @@ def removal_of(current: MachineConfig | None, new: MachineConfig, confirmed: int
         return Removal()
     removed = sum(change.kind is ChangeKind.REMOVED for change in diff(current, new))
     return Removal(removed, len(diff(NO_CONFIG, current)), confirmed)
+
+
+def check_removal(name: str, removal: Removal) -> None:
+    """Raise ``Refused`` (``RemovesMost``) for a config that removes most entries, unless that was confirmed."""
+    if not removal.needs_confirmation:
+        return
+    raise Refused(
+        f"{name} removes {removal.removed} of {removal.total} entries",
+        reason=Reason.REMOVES_MOST,
+        hint=f"name the complete config: what a config lacks is removed; if that is meant, confirm it with"
+        f" nodeagent apply --remove {removal.removed} FILE",
+    )

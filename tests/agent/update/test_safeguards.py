@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 
 import pytest
 
@@ -13,6 +14,7 @@ from nodeagent.core.update.events import ConfigRefused
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.store import ApplyRequest
 from nodeagent.errors import Refused, Unreconcilable
+from nodeagent.reasons import hint
 from tests.agent.test_api import api
 from tests.world import World
 from tests.world.run import Host, config, kinds
@@ -144,6 +146,35 @@ async def test_a_rendered_config_is_complete(name: str, passes: bool) -> None:
     host.want(config(name, {"/etc/site/0": "x"}))
     await host.settle()
     assert host.world.history[-1].to_name == (name if passes else "big")
+
+
+WAY = pytest.mark.finding("configs-more", "In a cluster, a hint names what works there.")
+
+
+@WAY
+async def test_the_way_out_in_a_cluster_is_one() -> None:
+    host = await at(BIG)
+    host.from_cluster = True
+    host.want(config("99-small", {"/etc/site/0": "x"}))
+    await host.settle()
+    assert set(kinds(host, ConfigRefused)) == {"RemovesMost"}
+    assert "half at a time" in hint("RemovesMost")
+    notes = json.loads(await api(host, path="").plan(host.wanted))["notes"]
+    assert [note for note in notes if "more than half" in note]
+    assert not [note for note in notes if "apply" in note]
+    for left in (6, 3, 1):
+        host.want(config(f"99-{left}", {f"/etc/site/{number}": "x" for number in range(left)}))
+        await host.settle()
+        assert host.world.history[-1].to_name == f"99-{left}"
+
+
+@WAY
+async def test_a_plan_of_a_rendered_config_warns_of_no_number() -> None:
+    host = await at(BIG)
+    rendered = host.add(config("rendered-worker-0a", {"/etc/site/0": "x"}))
+    answer = json.loads(await api(host, path="").plan(rendered))
+    assert (answer["by_cluster"], answer["removal"]) == (True, {"removed": 11, "total": 12})
+    assert not [note for note in answer["notes"] if "remove" in note]
 
 
 @MOST

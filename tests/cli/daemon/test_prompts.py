@@ -108,6 +108,31 @@ def test_more_than_allowed_is_refused_before_the_question(
     assert "DisruptionExceeded" in given.err
 
 
+@pytest.mark.finding("configs-more", "What apply refuses is refused before its question.")
+@pytest.mark.parametrize(("removes", "code"), [("0", 4), ("10", 4), ("11", 0)])
+def test_an_unconfirmed_removal_is_refused_before_the_question(
+    cli: Cli, daemon: FakeDaemon, config: str, terminal: Any, removes: str, code: int
+) -> None:
+    answer = json.loads(plan("Reboot")) | {"removal": {"removed": 11, "total": 12}, "by_cluster": False}
+    daemon.answers["Plan"] = json.dumps(answer)
+    terminal("y\n")
+    given = cli("apply", config, "--remove", removes)
+    assert (given.code, len(applied(daemon))) == (code, code == 0)
+    assert ("[y/N]" in given.out) == (code == 0)
+    assert ("RemovesMost" in given.err and "--remove 11" in given.err) == (code != 0)
+
+
+@pytest.mark.finding("configs-more", "What apply refuses is refused before its question.")
+def test_a_host_of_a_cluster_is_refused_before_the_question(
+    cli: Cli, daemon: FakeDaemon, config: str, terminal: Any
+) -> None:
+    daemon.answers["Plan"] = json.dumps(json.loads(plan("Reboot")) | {"by_cluster": True})
+    terminal("y\n")
+    given = cli("apply", config)
+    assert (given.code, applied(daemon), "[y/N]" in given.out) == (4, [], False)
+    assert "ClusterDecides" in given.err
+
+
 def test_a_time_is_resolved_and_sent(cli: Cli, daemon: FakeDaemon, config: str, golden: Golden) -> None:
     given = cli("apply", config, "--at", "2026-11-24T02:00Z")
     assert given.code == 0
