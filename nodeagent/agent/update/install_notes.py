@@ -1,4 +1,4 @@
-"""What an ``[Install]`` section of a unit that an update enables does not do, as warnings before the lease.
+"""What units of a config do not do because another unit is missing, or takes their name: warnings before the lease.
 
 systemd enables such a unit without an error, or with a line that only the caller of systemctl would read.
 """
@@ -8,35 +8,65 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
+from typing import Final
 
 from nodeagent.agent.update.run import Ports, Update
 from nodeagent.agent.update.unit_checks import MAX_WARNINGS
+from nodeagent.agent.update.units_before import has_other_file
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
 from nodeagent.core.config.paths import UNIT_DIR
-from nodeagent.core.config.unit_names import did_you_mean
+from nodeagent.core.config.unit_names import did_you_mean, template_of, unit_name_problem
 from nodeagent.core.plan.enablement.install import installs, taken_aliases
 from nodeagent.core.plan.enablement.unit_files import EnablementFacts, overlaid
 from nodeagent.core.plan.steps import EnableUnit, RemovePath
+from nodeagent.core.plan.unit_changes import changed_unit
 from nodeagent.core.plan.unit_origin import Brought
+from nodeagent.core.plan.unit_relations import started_on_demand
+
+NOWHERE: Final = "exists neither on this host nor in the config"
 
 
 async def notes_on_install(ports: Ports, update: Update) -> list[str]:
-    """Return the warnings for the units that the update enables."""
+    """Return the warnings for the units that the update changes or enables."""
     units = sorted({step.unit for step in update.writes if isinstance(step, EnableUnit)})
-    if not units:
-        return []
-    changes: dict[str, FileTreeEntry | None] = {
-        step.path: None for step in update.writes if isinstance(step, RemovePath)
-    }
-    tree = await asyncio.to_thread(expand, update.new)
-    changes |= {path: node for path, node in tree.items() if path.startswith(f"{UNIT_DIR}/")}
-    facts = await ports.unit_files.facts(units, changes)
-    facts = replace(facts, files=overlaid(facts.files, changes))
-    found = [*_without_effect(units, facts)]
+    found: list[str] = []
+    if units:
+        changes: dict[str, FileTreeEntry | None] = {
+            step.path: None for step in update.writes if isinstance(step, RemovePath)
+        }
+        tree = await asyncio.to_thread(expand, update.new)
+        changes |= {path: node for path, node in tree.items() if path.startswith(f"{UNIT_DIR}/")}
+        facts = await ports.unit_files.facts(units, changes)
+        facts = replace(facts, files=overlaid(facts.files, changes))
+        found += _without_effect(units, facts)
+        if update.target is None:
+            found += [note async for note in _missing(ports, update, units, facts)]
     if update.target is None:
-        found += [note async for note in _missing(ports, update, units, facts)]
-    more = [f"{len(found) - MAX_WARNINGS} more lines of [Install] have no effect"] if len(found) > MAX_WARNINGS else []
+        found += [note async for note in _not_started(ports, update)]
+    more = [f"{len(found) - MAX_WARNINGS} more units are without effect"] if len(found) > MAX_WARNINGS else []
     return [f"warning: {note}" for note in (*found[:MAX_WARNINGS], *more)]
+
+
+async def _not_started(ports: Ports, update: Update) -> AsyncIterator[str]:
+    """Yield the timers, paths and sockets whose service is missing: systemd refuses to start them."""
+    changed = {changed_unit(planned.change) for planned in update.plan.changes} - {""}
+    if not changed:
+        return
+    brought = Brought(update.new)
+    for unit in sorted(await asyncio.to_thread(lambda: brought.files)):
+        other = started_on_demand(unit, brought.texts_of(unit))
+        if unit_name_problem(other) is not None or not {unit, other, template_of(other)} & changed:
+            continue
+        leaves = await _leaves(ports, update, brought, other)
+        if leaves or not await _exists(ports, brought, other):
+            yield f"unit:{unit} starts {other}, which {NOWHERE}, so systemd does not start it"
+
+
+async def _leaves(ports: Ports, update: Update, brought: Brought, unit: str) -> bool:
+    """Return whether the file of a unit leaves with the update, and the host has no other one."""
+    old = Brought(update.basis.config) if update.basis is not None else brought
+    gone = "" if brought.has(unit) else old.file_of(unit)
+    return gone != "" and not await has_other_file(ports, gone)
 
 
 def _without_effect(units: list[str], facts: EnablementFacts) -> Iterator[str]:
@@ -59,7 +89,7 @@ async def _missing(ports: Ports, update: Update, units: list[str], facts: Enable
                 known[wanting] = await _exists(ports, brought, wanting)
             if not known[wanting]:
                 hint = did_you_mean(wanting, {*brought.files, *await ports.units.files()})
-                yield f"unit:{unit} is started by {wanting}, which exists neither on this host nor in the config{hint}"
+                yield f"unit:{unit} is started by {wanting}, which {NOWHERE}{hint}"
 
 
 def _wanting(found: Mapping[str, str]) -> list[str]:

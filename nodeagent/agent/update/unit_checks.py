@@ -14,7 +14,7 @@ from typing import Final
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.config.unit_names import did_you_mean
+from nodeagent.core.config.unit_names import did_you_mean, template_of
 from nodeagent.core.plan.change import Action, ActionType, Plan, PolicySource
 from nodeagent.core.plan.enablement.unit_files import overlaid, source_of
 from nodeagent.core.plan.sides import NO_CONFIG
@@ -136,7 +136,8 @@ class UnitChecks:
             return ()
         # systemd reads all unit files for the list, so it is requested only for the hint of a warning.
         known = {*(await asyncio.to_thread(_brought, new)).files, *await self.units.files()}
-        hints = {unit: did_you_mean(unit, known) for unit in set(judged.missing.values())}
+        # A unit that leaves is still among them.
+        hints = {unit: did_you_mean(unit, known - {unit, template_of(unit)}) for unit in set(judged.missing.values())}
         return tuple(missing_warnings(judged.missing, hints))
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from nodeagent.core.plan.change import ActionType
 from nodeagent.core.validate.unit_file import assignments
 
-_YES: Final = frozenset({"1", "yes", "y", "true", "t", "on"})
+YES: Final = frozenset({"1", "yes", "y", "true", "t", "on"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ def with_texts(found: UnitAbilities, texts: Sequence[str]) -> UnitAbilities:
         for section, key, value in assignments(text):
             match section, key:
                 case "Unit", "RefuseManualStart":
-                    found = replace(found, can_start=value.lower() not in _YES)
+                    found = replace(found, can_start=value.lower() not in YES)
                 case "Unit", "RefuseManualStop":
-                    found = replace(found, can_stop=value.lower() not in _YES)
+                    found = replace(found, can_stop=value.lower() not in YES)
                 case "Service", "ExecReload":
                     # An empty value removes the commands.
                     found = replace(found, can_reload=bool(value))

@@ -18,6 +18,7 @@ from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import template_of, unit_name_problem
 from nodeagent.core.plan.steps import ActStep, ClearState, RestartUnit, StopUnit
+from nodeagent.core.plan.unit_abilities import YES
 from nodeagent.core.plan.unit_types import restarts_with_triggered
 from nodeagent.core.validate.unit_file import assignments
 
@@ -132,6 +133,25 @@ def _closure(unit: str, known: Mapping[str, Relations], *, with_stops: bool) -> 
     return found
 
 
+def started_on_demand(unit: str, texts: Sequence[str]) -> str:
+    """Return the unit that a timer, a path, a socket or an automount starts, "" for another unit or a name with
+    specifiers."""
+    stem, _, kind = unit.rpartition(".")
+    found, accepts = f"{stem}.{'mount' if kind == 'automount' else 'service'}", False
+    for text in texts:
+        for section, key, value in assignments(text):
+            match section, key:
+                case ("Timer" | "Path", "Unit") | ("Socket", "Service") if value:
+                    found = value
+                case "Socket", "Accept":
+                    accepts = value.lower() in YES
+                case _:
+                    pass
+    if kind not in ("timer", "path", "socket", "automount") or "%" in found:
+        return ""
+    return f"{stem}@.service" if accepts else found
+
+
 # Settings of a unit by the attribute of its own relations, and by that of the units that it names.
 _OWN: Final = {"Conflicts": "conflicts", "PropagatesStopTo": "stops", "Requires": "needs", "BindsTo": "needs"}
 _OF_OTHERS: Final = {
@@ -166,7 +186,7 @@ def relations_in(config: MachineConfig) -> dict[str, Relations]:
                     add(other, _OF_OTHERS[key], frozenset({unit}))
             if section == "Socket" and key == "Service" and value:
                 service = value
-            accepts |= section == "Socket" and key == "Accept" and value.lower() in ("yes", "true", "1", "on", "y", "t")
+            accepts |= section == "Socket" and key == "Accept" and value.lower() in YES
         if kind == "socket" and not dropin and not accepts:
             add(unit, "triggers", frozenset({service}))
         elif kind == "automount" and not dropin:

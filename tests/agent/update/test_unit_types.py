@@ -150,6 +150,38 @@ async def test_a_unit_that_leaves_with_its_files(file: str, unit: str) -> None:
     assert host.world.units[unit].active == "inactive"
 
 
+@pytest.mark.finding("units-14", "A timer, a path or a socket whose service is missing is a warning.")
+@pytest.mark.parametrize(
+    ("name", "text", "service"),
+    [
+        ("b.timer", "[Timer]\nOnBootSec=1\n", "b.service"),
+        ("b.timer", "[Timer]\nOnBootSec=1\nUnit=c.service\n", "c.service"),
+        ("b.path", "[Path]\nPathExists=/run/x\n", "b.service"),
+        ("b.socket", "[Socket]\nListenStream=/run/x\n", "b.service"),
+        ("b.socket", "[Socket]\nListenStream=/run/x\nAccept=yes\n", "b@.service"),
+        ("var-b.automount", "[Automount]\nWhere=/var/b\n", "var-b.mount"),
+    ],
+)
+async def test_a_timer_without_its_service_is_a_warning(name: str, text: str, service: str) -> None:
+    timer, other = UnitEntry(name, contents=text), UnitEntry(service, contents=TEXT)
+    policy = replace(POLICY, units={each: Entry(each, (DAEMON_RELOAD,)) for each in (name, service)})
+    host = await at({}, config("a", QUIET))
+    host.policy = policy
+    warning = (
+        f"warning: unit:{name} starts {service}, which exists neither on this host nor in the config,"
+        " so systemd does not start it"
+    )  # fmt: skip
+    with_timer, both, none = (
+        config(each, QUIET, units) for each, units in (("t", [timer]), ("b", [timer, other]), ("n", []))
+    )
+    assert await notes_of(host, with_timer) == [warning]
+    assert await notes_of(host, both) == []
+    assert (await to(host, both)).message == ""
+    assert await notes_of(host, with_timer) == [warning]
+    assert await notes_of(host, none) == []
+    assert await notes_of(host, config("q", {"/etc/quiet/q": "2"}, [timer, other])) == []
+
+
 @pytest.mark.finding("units-12", "A revert starts the instances again that it stopped with their template.")
 async def test_a_template_that_leaves_and_comes_back() -> None:
     units = [UnitEntry("app@.service", contents=TEXT), UnitEntry("app@1.service", enabled=True)]

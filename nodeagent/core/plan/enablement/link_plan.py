@@ -187,9 +187,13 @@ class _Decisions:
         off = dict(self._switched_off())
         found: dict[str, str] = {}
         known = {path: claim.before for path, claim in claims.items() if claim.before is not None}
-        for path, target in {**known, **self.facts.links}.items():
+        # In the place of a link of a changed entry is the one from before, which may be that of another unit.
+        given_back = {path for path, claim in claims.items() if claim.entry in self.steps.changed}
+        links = {path: target for path, target in self.facts.links.items() if path not in given_back}
+        for path, target in {**known, **links}.items():
             entry = next((off[unit] for unit in off if belongs(path, target, unit)), "")
-            if not entry and path in known and (owner := claims[path].entry) in off.values():
+            switched_off = path in known and path not in self.facts.links
+            if not entry and switched_off and (owner := claims[path].entry) in off.values():
                 # The unit is known by an alias only, which is gone as well.
                 entry = owner
             if entry:

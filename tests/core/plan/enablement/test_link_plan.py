@@ -225,3 +225,13 @@ def test_an_alias_takes_the_place_of_a_unit_that_leaves() -> None:
     assert host.apply(old) == {f"{M}/old.service": f"{ETC}/old.service"}
     assert host.apply(new) == mine
     assert host.apply() == {}
+
+
+@pytest.mark.finding("units-05", "An alias that an entry no longer enables goes back to the unit from before.")
+@pytest.mark.parametrize("off", [UnitEntry("g.target", enabled=False), UnitEntry("g.target", mask=True)])
+def test_default_target_goes_back_when_its_entry_is_switched_off(off: UnitEntry) -> None:
+    before = {"default.target": f"{LIB}/multi-user.target"}
+    host = Host({f"{LIB}/g.target": "[Install]\nAlias=default.target\n"}, before)
+    assert host.apply(on("g.target")) == {"default.target": f"{LIB}/g.target"}
+    assert host.apply(off) == before
+    assert host.apply() == before
