@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from integration.fuzz.target import Target, choices, document
 from nodeagent.core.coordination.lease import LeaseToken
+from nodeagent.core.etcd.membership import note_from_text, operation_from_text
 from nodeagent.core.report.course.page import page
 from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.core.update.ports.store import ApplyRequest
@@ -42,6 +43,15 @@ RECORD: Final[dict[str, Any]] = {
     "outcome": "done",
     "type": "file",
     "mode": 420,
+    "member": "1",
+    "cluster": "2",
+    "left": False,
+    "id": "op",
+    "kind": "join",
+    "begun": False,
+    "remove": "1",
+    "added": "",
+    "failed": "",
 }
 SPAN: Final[dict[str, Any]] = {
     "name": "Acting",
@@ -114,6 +124,9 @@ def stored(data: bytes) -> None:
         rows.maintenance_from_row(row)
     with suppress(*DAMAGE):
         rows.snapshot_from_row("path:/etc/x", row, rows.checksum("path:/etc/x", row, b"x"), b"x")
+    for read in (rows.entry_from_json, note_from_text, operation_from_text):
+        with suppress(*DAMAGE):
+            read(row)
     # A damaged record is salvaged, whatever it is.
     rows.salvage_record(row, row)
     if found is not None:

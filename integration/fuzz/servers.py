@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections.abc import Mapping
 from contextlib import suppress
 from http.client import HTTPException, HTTPResponse
 from io import BytesIO
@@ -9,9 +12,19 @@ from typing import Any, Final
 
 from integration.fuzz.target import Target, choices, document
 from nodeagent.core.coordination.fleetlock import Call
-from nodeagent.core.etcd.quorum import read_alarms, read_members, read_state
+from nodeagent.core.etcd.member_facts import (
+    DataDirectory,
+    Identity,
+    MemberFacts,
+    check_version,
+    decide_start,
+    member_here,
+)
+from nodeagent.core.etcd.quorum import judge, member_trouble, read_alarms, read_members, read_state
 from nodeagent.errors import AgentError
-from nodeagent.host.etcd.client import EtcdFault, _read
+from nodeagent.host.etcd.client import EtcdClient, EtcdFault, _read
+from nodeagent.host.etcd.options import Endpoints
+from nodeagent.host.etcd.quorum import QuorumReport, answer, survey_cluster
 from nodeagent.host.fleetlock import FleetLock
 from nodeagent.host.http import Answer, _whole
 
@@ -57,6 +70,52 @@ def etcd(data: bytes) -> None:
             _read("https://a:2379", read, found)
 
 
+class _Client(EtcdClient):
+    """A client of members whose answers are made of the same bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(None)
+        self._data = data
+
+    async def _send(self, method: str, url: str, path: str, body: Mapping[str, Any] | None) -> Answer:
+        # Each path takes other bytes, so that the answers do not agree.
+        found = document(MEMBERS, self._data if self._data.startswith(b"{") else self._data[len(path) % 8 :])
+        status = 500 if self._data[-1:] == b"\xff" and len(path) % 2 else 200
+        return Answer(status, json.dumps(found).encode())
+
+
+def survey(data: bytes) -> None:
+    """What a survey and its readers make of the answers, and each change of the membership."""
+    client = _Client(data)
+    asyncio.run(_survey(client))
+
+
+async def _survey(client: EtcdClient) -> None:
+    url = "https://a:2379"
+    with suppress(EtcdFault):
+        found = await survey_cluster(client, Endpoints((url,), ("https://b:2379",), 1), "a")
+        verdict = judge(found)
+        json.dumps(answer(QuorumReport(("data",), verdict, found), "daemon"))
+        member_trouble(found, "1")
+        for data in (DataDirectory(), DataDirectory(True, Identity("1", "2")), DataDirectory(True)):
+            facts = MemberFacts("a", ("https://a:2380",), found, data=data)
+            decide_start(facts)
+            member_here(facts)
+        check_version("3.6.8", found)
+    calls = (
+        client.cluster_version(url),
+        client.unready(url),
+        client.move_leader(url, "1"),
+        client.add_learner(url, ["https://a:2380"]),
+        client.promote(url, "1"),
+        client.remove(url, "1"),
+        client.update_address(url, "1", ["https://a:2380"]),
+    )
+    for call in calls:
+        with suppress(EtcdFault):
+            await call
+
+
 def fleetlock(data: bytes) -> None:
     lock = FleetLock("https://fleetlock", "00" * 16)
     for status in (200, 400, 423, 500):
@@ -79,5 +138,6 @@ TARGETS: Final = (
         ],
     ),
     Target("etcd", etcd, [b"{}", b'{"members": [{}]}', b'{"members": [{"ID": []}]}', *choices(20)]),
+    Target("etcd-survey", survey, [b"{}", b'{"members": [{"ID": 1, "clientURLs": [7]}]}', *choices(40)]),
     Target("fleetlock", fleetlock, [b"", b"[]", b'{"kind": "failed_lock", "value": "semaphore"}', b'{"kind": []}']),
 )

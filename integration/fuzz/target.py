@@ -27,6 +27,8 @@ VALUES: Final[tuple[Any, ...]] = (
     -1,
     2**70,
     1e308,
+    float("inf"),
+    "http://[",
     "",
     "x",
     "7",

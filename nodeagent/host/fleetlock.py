@@ -50,9 +50,8 @@ class FleetLock:
         timeout: float = 60.0,
         first_pause: float = FIRST_PAUSE,
     ) -> None:
-        parts = urlsplit(base)
         # The address is in messages and in the status, where a password must not be.
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None or parts.query:
+        if not _is_plain(base):
             raise InvalidInput("the address of the FleetLock server is no plain URL", reason=Reason.FLEET_LOCK_INVALID)
         if not is_group(group):
             raise InvalidInput(
@@ -129,3 +128,14 @@ class FleetLock:
         if status >= 500 or status in NOT_NOW:
             raise Unreachable(message, reason=Reason.FLEET_LOCK_UNREACHABLE)
         raise Terminal(message, reason=Reason.FLEET_LOCK_REJECTED)
+
+
+def _is_plain(base: str) -> bool:
+    try:
+        parts = urlsplit(base)
+        port = parts.port
+    except ValueError:
+        return False
+    return (
+        parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0 and not (parts.username or parts.query)
+    )

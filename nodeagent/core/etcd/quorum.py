@@ -185,21 +185,33 @@ def _successor(survey: EtcdSurvey) -> str:
 
 
 def read_members(data: Mapping[str, Any]) -> Sequence[Member]:
-    """Read the answer of ``/v3/cluster/member/list``. Raises ``ValueError`` for one without members."""
-    found = tuple(
-        Member(
-            id=str(int(each["ID"])),
-            name=each.get("name") or "",
-            learner=bool(each.get("isLearner")),
-            urls=tuple(each.get("clientURLs") or ()),
-            peers=tuple(each.get("peerURLs") or ()),
-        )
-        for each in data.get("members") or ()
-        if isinstance(each, Mapping) and each.get("ID")
-    )
-    if not found:
-        raise ValueError("no members")
+    """Read the answer of ``/v3/cluster/member/list``.
+
+    Raises ``ValueError`` for one without members, with two of one id, or with a value of another type.
+    """
+    found = tuple(map(_member, data.get("members") or ()))
+    if len({member.id for member in found}) < max(1, len(found)):
+        raise ValueError("no members, or one of them twice")
     return found
+
+
+def _member(value: object) -> Member:
+    # A member that cannot be read may be one that the quorum needs.
+    if not (isinstance(value, Mapping) and value.get("ID")):
+        raise ValueError("no members")
+    return Member(
+        id=_id(value["ID"]),
+        name="".join(_texts([value.get("name") or ""])),
+        learner=bool(value.get("isLearner")),
+        urls=_texts(value.get("clientURLs") or ()),
+        peers=_texts(value.get("peerURLs") or ()),
+    )
+
+
+def _texts(values: object) -> tuple[str, ...]:
+    if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
+        raise ValueError("no list of texts")
+    return tuple(values)
 
 
 def read_state(data: Mapping[str, Any]) -> tuple[str, MemberState]:
@@ -211,7 +223,7 @@ def read_state(data: Mapping[str, Any]) -> tuple[str, MemberState]:
     errors = [str(error) for error in data.get("errors") or ()]
     # Alarms and a missing leader are known from other requests, with more detail.
     errors = [error for error in errors if "alarm:" not in error and "no leader" not in error]
-    return str(int(header["member_id"])), MemberState(
+    return _id(header["member_id"]), MemberState(
         fault="; ".join(errors),
         leader=str(leader) if leader else "",
         applied=_number(data.get("raftAppliedIndex")),
@@ -230,9 +242,18 @@ def read_alarms(data: Mapping[str, Any]) -> Sequence[Alarm]:
     )
 
 
+def _id(value: object) -> str:
+    if not (number := _number(value)):
+        raise ValueError("no id")
+    return str(number)
+
+
 def _number(value: object) -> int:
-    """Return a 64-bit number, which is a string in JSON. A zero is left out."""
-    return int(value) if isinstance(value, int | str) else 0
+    """Return a 64-bit number, which is a string in JSON. A zero is left out. Raises ``ValueError``."""
+    found = int(value) if isinstance(value, int | str) and not isinstance(value, bool) else 0
+    if not 0 <= found < 2**64:
+        raise ValueError("no number of 64 bits")
+    return found
 
 
 def member_trouble(survey: EtcdSurvey, expected: str = "") -> str:

@@ -164,7 +164,8 @@ class EtcdClient:
 def _read(url: str, read: Callable[[Mapping[str, Any]], T], answer: Mapping[str, Any]) -> T:
     try:
         return read(answer)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    # OverflowError: JSON of Python has an infinite number.
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise EtcdFault(f"{url}: the answer is not etcd's") from error
 
 

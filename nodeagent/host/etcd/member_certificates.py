@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -100,6 +101,8 @@ def _hosts(urls: str) -> Sequence[str]:
 
 def _https(urls: Iterable[str]) -> Iterable[str]:
     for url in urls:
-        parts = urlsplit(url)
-        if parts.scheme == "https" and parts.hostname:
-            yield parts.hostname
+        # What is no URL has no host to connect to.
+        with suppress(ValueError):
+            parts = urlsplit(url)
+            if parts.scheme == "https" and parts.hostname:
+                yield parts.hostname

@@ -189,7 +189,11 @@ def gateways(member: Member, port: int | None) -> Sequence[str]:
     """Return the addresses that a member advertises, with ``port`` if it is set: members of a cluster are alike."""
     found = []
     for url in member.urls:
-        parts = urlsplit(url)
+        # An address that is none, such as one with half of the brackets of IPv6.
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            continue
         if parts.scheme not in ("http", "https") or not parts.hostname:
             continue
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
