@@ -21,6 +21,8 @@ from nodeagent.core.plan.sides import NO_CONFIG
 from nodeagent.core.plan.unit_abilities import job_problem, of_texts, with_texts
 from nodeagent.core.plan.unit_entries import Judged, UnitOnHost, judge, mentioned
 from nodeagent.core.plan.unit_origin import Brought
+from nodeagent.core.plan.unit_relations import triggered
+from nodeagent.core.plan.unit_types import restarts_with_triggered
 from nodeagent.core.update.ports.host import UnitFiles, Units
 from nodeagent.core.update.unit_states import UP
 from nodeagent.errors import Problem
@@ -108,8 +110,22 @@ class UnitChecks:
         files = (await unit_files.facts({unit for unit, _ in named}, changes)).files
         after = overlaid(files, changes)
         return {
-            (unit, action): await self._problem(unit, action, before, brought, after) for unit, action in sorted(named)
+            (unit, action): await self._problem(unit, action, before, brought, after)
+            or (await self._held_problem(unit, brought) if action is ActionType.RESTART else "")
+            for unit, action in sorted(named)
         }
+
+    async def _held_problem(self, unit: str, new: Brought) -> str:
+        """Return why a unit that starts others on demand cannot be restarted: they run, and cannot be stopped."""
+        if not restarts_with_triggered(unit):
+            return ""
+        for other in sorted(triggered(unit, await self.units.relations(unit))):
+            if (await self.units.state(other)).active not in UP:
+                continue
+            found = with_texts(await self.units.abilities(other), new.texts_of(other))
+            if not (found.can_start and found.can_stop):
+                return f"it cannot be restarted while {other} runs, which rejects manual jobs; use Reboot"
+        return ""
 
     async def _problem(self, unit: str, action: ActionType, old: Brought, new: Brought, after: Files) -> str:
         texts, source = new.texts_of(unit), source_of(unit, after)

@@ -328,6 +328,21 @@ async def test_a_built_in_action_that_systemd_rejects(unit: FakeUnit, dropin: st
     assert (host.phase, host.world.history[-1].outcome) == (Phase.IDLE, "done")
 
 
+@pytest.mark.finding("units-11", "A restart of a socket whose service cannot be stopped is refused before the lease.")
+@pytest.mark.parametrize(("active", "can_stop"), [("active", True), ("active", False), ("inactive", False)])
+async def test_a_socket_whose_service_cannot_be_stopped(active: str, *, can_stop: bool) -> None:
+    host = with_policy("restart", "bus.socket")
+    host.world.units["bus.socket"] = FakeUnit(triggers=("bus.service",))
+    host.world.units["bus.service"] = FakeUnit(active=active, can_stop=can_stop, triggered_by=("bus.socket",))
+    await at(BASE, host=host)
+    new = config("b", {"/etc/x": "1"})
+    if active == "active" and not can_stop:
+        assert "bus.socket: it cannot be restarted while bus.service runs" in await refused(host, new)
+    else:
+        await at(new, host=host)
+        at_rest_with(host, "b")
+
+
 @pytest.mark.finding("units-09", "The unit file of the OS, which applies again when one leaves, is judged.")
 async def test_the_file_that_applies_again_is_judged() -> None:
     host = with_policy("restart", "auditd.service")
