@@ -38,6 +38,9 @@ READERS: Final = (
 )
 
 
+# Public keys of a user, by either path of the directory.
+KEYS: Final = re.compile(r"(?:/root|(?:/var)?/home/(?P<user>[^/]+))/\.ssh/authorized_keys")
+
 # Directories, the ends of the names that their program reads, and the program.
 NAMED: Final = {
     "/etc/sysctl.d": ((".conf",), "systemd-sysctl"),
@@ -80,6 +83,8 @@ def ignored(old: MachineConfig, new: MachineConfig) -> Iterator[Problem]:
     """Find changed files of ``new`` that their program would leave out."""
     tops = tuple({reader.pattern.partition("*")[0] for reader in READERS})
     for path in differing(old.files, new.files):
+        if (home := KEYS.fullmatch(path)) and (why := _unread_keys(home["user"] or "root", new.files[path])):
+            yield Problem(path, why)
         if not path.startswith(tops):
             continue
         for reader in READERS:
@@ -95,6 +100,22 @@ def _matches(pattern: str, path: str) -> bool:
     if not star:
         return owns(pattern, path)
     return path.startswith(before) and path.endswith(after) and "/" not in path.removeprefix(before)
+
+
+def _unread_keys(user: str, entry: FileEntry) -> str:
+    """Return why sshd cannot use a file of public keys of ``user``: auth2-pubkeyfile.c, with StrictModes."""
+    if entry.mode & 0o022:
+        return f"has mode 0{entry.mode:03o}, so that sshd ignores it: give it 0600 (384 in JSON)"
+    owner = "root" if entry.user == 0 else entry.user
+    # The account of a number is not known here.
+    if isinstance(owner, int) or owner == user:
+        return ""
+    if owner != "root":
+        return f"belongs to {owner}, so that sshd ignores it: it must belong to {user}"
+    # A group may have the user.
+    if entry.mode & 0o004 or (entry.mode & 0o040 and entry.group not in (0, "root")):
+        return ""
+    return f"belongs to root and has mode 0{entry.mode:03o}, and sshd reads it as {user}: it must belong to {user}"
 
 
 def _why(reader: Readership, entry: FileEntry) -> str:

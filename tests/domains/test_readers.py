@@ -11,6 +11,7 @@ from nodeagent.domains import validate, warnings
 
 PROFILE = "/etc/NetworkManager/system-connections/bond0.nmconnection"
 KEYFILE = b"[connection]\nid=bond0\ntype=bond\n"
+AUTHORIZED = "/home/core/.ssh/authorized_keys"
 EMPTY = MachineConfig("old")
 
 
@@ -30,6 +31,10 @@ IGNORED = {
     "owner by number": (FileEntry(PROFILE, KEYFILE, 0o600, user=1000), "belongs to 1000"),
     "host key": (FileEntry("/etc/ssh/ssh_host_ed25519_key", b"x", 0o644), "sshd ignores it"),
     "key of root": (FileEntry("/root/.ssh/id_ed25519", b"x"), "ssh ignores it"),
+    "keys of root only": (FileEntry(AUTHORIZED, b"x", 0o600), "mode 0600, and sshd reads it as core"),
+    "keys of another user": (FileEntry(AUTHORIZED, b"x", 0o600, user="bob"), "belongs to bob"),
+    "keys that others may change": (FileEntry(f"/var{AUTHORIZED}", b"x", 0o666, user="core"), "sshd ignores it"),
+    "keys of the root user": (FileEntry("/root/.ssh/authorized_keys", b"x", 0o664), "sshd ignores it"),
     "cron": (FileEntry("/etc/cron.d/job", b"x", 0o664), "cron ignores it: give it 0644"),
     "logrotate": (FileEntry("/etc/logrotate.d/app", b"x", 0o666), "logrotate ignores it"),
     "sudo": (FileEntry("/etc/sudoers.d/admins", b"x", 0o440, user=1000), "sudo ignores it"),
@@ -57,6 +62,11 @@ def test_a_file_that_its_program_ignores(case: str) -> None:
         FileEntry("/etc/ssh/ssh_host_rsa_key", b"x", 0o640, group="ssh_keys"),
         FileEntry("/etc/ssh/ssh_host_rsa_key.pub", b"x"),
         FileEntry("/root/.ssh/id_rsa.pub", b"x"),
+        FileEntry(AUTHORIZED, b"x", 0o600, user="core", group="core"),
+        FileEntry(AUTHORIZED, b"x", 0o644),
+        FileEntry(AUTHORIZED, b"x", 0o640, group="core"),
+        FileEntry(AUTHORIZED, b"x", 0o600, user=1000),
+        FileEntry("/root/.ssh/authorized_keys", b"x", 0o600),
         FileEntry("/etc/cron.d/job", b"x"),
         FileEntry("/etc/crontab.other", b"x", 0o666),
         FileEntry("/etc/sudoers.d/admins", b"x", 0o440),

@@ -18,6 +18,8 @@ from nodeagent.reasons import Reason
 
 # The files with which sshd admits the user. Only the first is of the keys of a config.
 KEY_FILES: Final = (ssh_keys_path(CORE_USER), f"/home/{CORE_USER}/.ssh/authorized_keys")
+# On ostree hosts /home is a link, and a config may name the same files by either path.
+OTHER_HOME: Final = "/var"
 
 
 async def check_login(ports: Ports, old: MachineConfig, new: MachineConfig, writes: Sequence[WriteStep]) -> None:
@@ -37,7 +39,7 @@ def _concerns_login(step: WriteStep) -> bool:
         case SetPassword() | LockUser():
             return True
         case WritePath(path) | RemovePath(path):
-            return path in KEY_FILES
+            return path.removeprefix(OTHER_HOME) in KEY_FILES
         case _:
             return False
 
@@ -58,12 +60,12 @@ async def _admits_after(ports: Ports, old: MachineConfig, new: MachineConfig) ->
     if usable:
         return True
     had, wants = expand(old), expand(new)
+    found: list[FileTreeEntry | None]
     for path in KEY_FILES:
-        if path in wants:
-            found: FileTreeEntry | None = wants[path]
-        else:
-            found = (await original_of(ports, path)).node if path in had else await ports.files.capture(path)
-        if _has_key(found):
+        names = (path, f"{OTHER_HOME}{path}")
+        found = [wants[name] for name in names if name in wants]
+        found = found or [(await original_of(ports, name)).node for name in names if name in had]
+        if any(map(_has_key, found or [await ports.files.capture(path)])):
             return True
     return False
 

@@ -85,6 +85,19 @@ async def test_a_key_of_the_host_that_comes_back_is_a_way_in() -> None:
 
 
 @LOGIN
+@pytest.mark.parametrize("top", ["", "/var"])
+async def test_keys_in_a_file_of_the_config(top: str) -> None:
+    """On ostree hosts, both paths lead to the same file."""
+    path = f"{top}/home/core/.ssh/authorized_keys"
+    host = await at(config("file", {**FILES, path: KEY}))
+    host.world.disk["/home/core/.ssh/authorized_keys"] = host.world.disk[path]
+    host.want(WITHOUT)
+    await host.settle()
+    assert set(kinds(host, ConfigRefused)) == {"Lockout"}
+    await at(config("same", {**FILES, "/home/core/.ssh/authorized_keys": KEY}), host)
+
+
+@LOGIN
 async def test_an_operator_may_lock_core_out() -> None:
     host = await at(WITH_KEY)
     host.wanted = host.add(WITHOUT)
