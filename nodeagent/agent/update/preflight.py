@@ -14,6 +14,7 @@ from functools import partial
 
 from nodeagent.agent.update import contested
 from nodeagent.agent.update.install_notes import notes_on_install
+from nodeagent.agent.update.jump_check import check_jump
 from nodeagent.agent.update.os_fields import NO_OS, first_basis
 from nodeagent.agent.update.own_arguments import changed_families, own_arguments
 from nodeagent.agent.update.run import Basis, Ports, Update, UpdatePolicy
@@ -22,23 +23,19 @@ from nodeagent.agent.update.unit_checks import Files, UnitChecks
 from nodeagent.agent.update.units_before import has_other_file, notes_on_masks
 from nodeagent.agent.update.verification import in_force, mismatches, os_mismatches, with_os
 from nodeagent.agent.update.writing import managed_keys, original_of
-from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, expand
-from nodeagent.core.config.image import content_id
+from nodeagent.core.config.file_tree import FileTreeEntry, expand
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig, meaning
 from nodeagent.core.config.parse import parse
 from nodeagent.core.plan.change import Action, Plan
 from nodeagent.core.plan.deployment import (
     OS_DOMAINS,
     OsTarget,
-    contents,
-    merged_arguments,
     target_between,
     target_to_dict,
     unmet,
 )
 from nodeagent.core.plan.diff import diff
 from nodeagent.core.plan.effective import same_os
-from nodeagent.core.plan.jumps.release import Jump, Release
 from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.plan.policy import Policy
@@ -377,28 +374,3 @@ def _has(config: MachineConfig, entry: str) -> bool:
         case _:
             # Every config has all fields of the OS.
             return True
-
-
-async def check_jump(ports: Ports, update: Update, *, staged: bool = False) -> None:
-    """Check whether the OS of this host may go to the image of an update, and keep what is worth a note.
-
-    Called before the staging, and again after it (``staged``): the version of an image is known before it is on the
-    host only if a graph, the file of the admin or an earlier staging names it. Raises as ``JumpGate.check``.
-    """
-    target = update.target
-    if ports.jumps is None or ports.os is None or target is None or target.image is None:
-        return
-    booted = await ports.os.booted()
-    # A rule may require a file, so the files are those that the update leaves behind.
-    managed = {path: entry.content for path, entry in expand(update.new).items() if isinstance(entry, RegularFile)}
-    removed = dict.fromkeys(step.path for step in update.writes if isinstance(step, RemovePath))
-    jump = Jump(
-        Release(booted.version, contents(booted)),
-        Release(ports.os.version_of(target.image), frozenset({content_id(target.image)})),
-        merged_arguments(booted.kernel_arguments, target),
-        {**removed, **managed},
-        staged,
-    )
-    answer = await ports.jumps.check(jump)
-    update.jump_notes = answer.notes
-    update.add_notes(*answer.warnings)

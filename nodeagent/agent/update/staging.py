@@ -11,8 +11,8 @@ import contextlib
 
 from nodeagent.agent.tasks import finished_before, running
 from nodeagent.agent.update.admission import check_free, check_still_held, retry_on_outage
+from nodeagent.agent.update.jump_check import check_jump
 from nodeagent.agent.update.os_deployments import HostDeployments
-from nodeagent.agent.update.preflight import check_jump
 from nodeagent.agent.update.run import Run
 from nodeagent.core.backoff import delays
 from nodeagent.core.config.file_tree import expand
