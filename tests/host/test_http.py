@@ -87,6 +87,13 @@ async def test_a_redirect_is_not_followed() -> None:
         assert (await request("GET", url, timeout=5)).status == 302
 
 
+async def test_faults_of_the_system_are_named_in_words() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        with pytest.raises(HttpFault, match=r"^Connection refused$"):
+            await request("GET", f"http://127.0.0.1:{closed.getsockname()[1]}", timeout=5)
+
+
 async def test_an_answer_that_arrives_byte_by_byte_is_given_up_and_its_thread_ends() -> None:
     async with serving(drip) as url:
         with pytest.raises(HttpFault, match=r"no answer in 0\.3 s"):

@@ -18,7 +18,7 @@ from nodeagent.errors import Refused, Retryable, Unreachable
 from nodeagent.kube import lease as kube_lease
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
-from nodeagent.kube.lease import KubeLease
+from nodeagent.kube.lease import UNTIL_RELEASED, KubeLease
 from tests.kube.server import CUT, Answer, Request, serving
 from tests.kube.test_client import kubeconfig
 
@@ -288,6 +288,20 @@ async def test_a_second_read_within_seconds_is_cached(tmp_path: Path) -> None:
         s.clock.ahead = 3.0
         assert await s.lease.holder() is None
         assert s.client.requests == asked + 3, "read and deleted; read again"
+
+
+async def test_a_lease_until_it_is_released_is_written_with_an_end_and_shown_without(tmp_path: Path) -> None:
+    async with scene(tmp_path) as s:
+        await s.lease.acquire("nodeagent", "op", "why")
+        held = await s.lease.holder()
+        assert held is not None
+        assert held.expires
+        await s.lease.extend("op", None)
+        assert s.leases.lease is not None
+        assert s.leases.lease["spec"]["leaseDurationSeconds"] >= UNTIL_RELEASED
+        held = await s.lease.holder()
+        assert held is not None
+        assert (held.operation, held.expires) == ("op", "")
 
 
 async def test_a_server_that_hides_its_time(tmp_path: Path) -> None:

@@ -14,11 +14,14 @@ import pytest
 
 from nodeagent.errors import AgentError
 from nodeagent.host.etcd import snapshot
-from nodeagent.host.etcd.client import EtcdClient
-from nodeagent.host.etcd.snapshot import EtcdSnapshot, save_snapshot
+from nodeagent.host.etcd.client import EtcdAccess, EtcdClient, EtcdFault
+from nodeagent.host.etcd.snapshot import EtcdSnapshot, save_snapshot, snapshot_of
 
 BODY = bytes(range(256)) * 400
 WHOLE = BODY + hashlib.sha256(BODY).digest()
+
+
+STATE = json.dumps({"header": {"member_id": "1"}, "version": "3.6.8", "leader": "1", "health": "true"})
 
 
 def lines(data: bytes, size: int = 32768) -> list[bytes]:
@@ -35,7 +38,13 @@ def lines(data: bytes, size: int = 32768) -> list[bytes]:
 @asynccontextmanager
 async def gateway(*parts: bytes, status: int = 200, hang: bool = False) -> AsyncIterator[str]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"{}")
+        head = await reader.readuntil(b"\r\n\r\n")
+        if head.startswith(b"POST"):
+            await reader.readexactly(len(b"{}"))
+        if b"/snapshot " not in head:
+            writer.write(f"HTTP/1.1 {status} X\r\nContent-Length: {len(STATE)}\r\n\r\n{STATE}".encode())
+            writer.close()
+            return
         writer.write(f"HTTP/1.1 {status} X\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
         for part in parts:
             writer.write(f"{len(part):x}\r\n".encode() + part + b"\r\n")
@@ -128,6 +137,17 @@ async def test_a_stream_that_stops(
     assert raised.value.reason == "EtcdUnreachable"
     assert words in raised.value.message
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_the_first_member_that_answers_gives_it(tmp_path: Path) -> None:
+    path = tmp_path / "etcd.snapshot"
+    async with gateway(status=503) as down, gateway(*lines(WHOLE), status=200) as up:
+        saved = await snapshot_of(EtcdAccess((down, up)), path)
+        assert (saved.path, saved.size, path.read_bytes()) == (str(path), len(WHOLE), WHOLE)
+        with pytest.raises(EtcdFault) as raised:
+            await snapshot_of(EtcdAccess((down, f"{down}/")), path)
+    assert raised.value.message.count(down) == 2, "the fault of each member"
+    assert path.read_bytes() == WHOLE
 
 
 async def test_a_directory_that_does_not_exist(tmp_path: Path) -> None:

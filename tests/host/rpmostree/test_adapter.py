@@ -114,6 +114,14 @@ async def test_a_host_that_was_not_booted_from_a_deployment(os: RpmOstree, daemo
     assert caught.value.reason == "NoDeployments"
 
 
+async def test_a_list_without_the_booted_deployment(os: RpmOstree, daemon: FakeRpmOstree) -> None:
+    for deployments in ([], [deployment(A), deployment(B)]):
+        daemon.deployments = deployments
+        with pytest.raises(Unreconcilable, match="none of the deployments is the booted one") as caught:
+            await os.list()
+        assert caught.value.reason == "NoDeployments"
+
+
 @pytest.mark.parametrize("bootc", [True, False])
 async def test_a_host_without_rpm_ostree(
     private_bus: PrivateBus, bus: Bus, manager: FakeSystemd, tmp_path: Path, bootc: bool

@@ -614,6 +614,19 @@ async def test_a_maintenance_is_kept_until_it_is_over(path: Path) -> None:
         assert await store.maintenance() is None
 
 
+async def test_a_note_is_kept_until_an_empty_one(path: Path) -> None:
+    async with SqliteStore(path) as store:
+        assert await store.note("lease") == ""
+        for text in ("first", "second"):
+            await store.keep_note("lease", text)
+        await store.keep_note("other", "stays")
+    async with SqliteStore(path) as store:
+        assert await store.note("lease") == "second"
+        await store.keep_note("lease", "")
+    async with SqliteStore(path) as store:
+        assert [await store.note(key) for key in ("lease", "other")] == ["", "stays"]
+
+
 def test_a_damaged_note_of_a_maintenance_is_corruption(path: Path) -> None:
     with open_database(path) as database:
         database._db.execute("INSERT INTO meta VALUES ('maintenance', '{\"id\": 3}')")

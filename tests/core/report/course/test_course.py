@@ -84,6 +84,8 @@ def test_the_comparison_is_made_of_measured_parts() -> None:
     ]
     assert found.missing == ("the drain",)
     assert [round(seconds, 1) for seconds in found.out] == [49.9, 147.1]
+    html = page(an_os(), host="h", version="1")
+    assert "Out of service for 49.9 s, instead of at least 2 min 27 s out of service: the drain was" in html
 
 
 def test_restarts_are_compared_with_a_reboot_that_was_measured_before() -> None:
@@ -93,6 +95,7 @@ def test_restarts_are_compared_with_a_reboot_that_was_measured_before() -> None:
     assert [round(seconds, 1) for seconds in found.out] == [2.9, 49.1]
     html = page(restarts(), host="h", version="1", other=MeasuredReboot(48.9, "b"))
     assert "measured in the update to b" in html
+    assert "Units were restarted within 2.9 s, instead of at least 49.1 s out of service: the drain was" in html
     assert "No reboot of this host has been measured" in page(restarts(), host="h", version="1")
 
 
