@@ -172,6 +172,27 @@ async def test_a_write_that_was_done_late_is_released(tmp_path: Path) -> None:
         assert s.leases.lease is None
 
 
+async def test_a_release_for_another_operation_changes_nothing(tmp_path: Path) -> None:
+    async with scene(tmp_path) as s:
+        await s.lease.acquire("nodeagent", "op", "why")
+        await s.lease.release("another")
+        assert s.leases.lease is not None
+        await s.lease.check("op")
+
+
+async def test_an_operation_that_lost_the_lease_does_not_get_it_again_after_its_release(tmp_path: Path) -> None:
+    async with scene(tmp_path) as s:
+        await s.lease.acquire("nodeagent", "op", "why")
+        s.leases.lease = None
+        with pytest.raises(Refused):
+            await s.lease.check("op")
+        await s.lease.release("op")
+        with pytest.raises(Refused) as caught:
+            await s.lease.acquire("nodeagent", "op", "why")
+        assert caught.value.reason == "LeaseLost"
+        await s.lease.acquire("nodeagent", "next", "why")
+
+
 async def test_a_release_that_was_done_and_not_answered(tmp_path: Path) -> None:
     async with scene(tmp_path) as s:
         await s.lease.acquire("nodeagent", "op", "why")

@@ -97,8 +97,6 @@ async def test_a_cluster_without_pools(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_hides_its_time(tmp_path: Path) -> None:
-    hidden = {
-        name: Answer(body={"items": each, "metadata": {}}, headers={"Date": ""}) for name, each in LISTS.items()
-    }
+    hidden = {name: Answer(body={"items": each, "metadata": {}}, headers={"Date": ""}) for name, each in LISTS.items()}
     objects, _, _ = await read(tmp_path, **hidden)
     assert objects.now is None

@@ -83,6 +83,20 @@ def test_a_failed_a_skipped_and_an_interrupted_step() -> None:
     ]
 
 
+def test_a_step_that_reports_no_end_ends_with_the_next_one() -> None:
+    trail = trail_of(
+        (entered(Phase.ACTING), at(0.0)),
+        (events.StepStarted(on(Phase.ACTING), RESTART), at(1.0)),
+        (events.StepStarted(on(Phase.ACTING), replace(RESTART, name="restart b")), at(4.0)),
+        (events.StepDone(on(Phase.ACTING), replace(RESTART, name="restart b"), 1.0), at(5.0)),
+        (entered(Phase.VERIFYING), at(9.0)),
+    )
+    assert [(span.name, span.seconds, span.result) for span in trail.steps] == [
+        ("restart app.service", 3.0, ""),
+        ("restart b", 1.0, "done"),
+    ]
+
+
 def test_a_wait_ends_when_the_update_goes_on() -> None:
     waiting = events.UpdateWaiting(on(Phase.LEASING), "zincati holds the lease", "LeaseHeld")
     trail = trail_of(

@@ -503,18 +503,27 @@ async def test_a_deployment_staged_during_the_wait_stays(os: RpmOstree, daemon: 
     assert not daemon.requests
 
 
-async def test_another_program_that_holds_the_lock_for_too_long(
-    private_bus: PrivateBus, bus: Bus, manager: FakeSystemd, daemon: FakeRpmOstree
+@pytest.mark.parametrize(
+    ("error", "text", "who"),
+    [
+        (BUSY, "System transaction in progress", "another program"),
+        # Another version has another code, or other words. The transaction has ended when its client is read.
+        (FAILED, "Transaction in progress: upgrade\n wait", "the transaction 'upgrade' of another client"),
+        (BUSY, "in use: rebase", "the transaction 'rebase' of another client"),
+    ],
+)
+async def test_what_is_busy_for_too_long_is_named(
+    private_bus: PrivateBus, bus: Bus, manager: FakeSystemd, daemon: FakeRpmOstree, error: str, text: str, who: str
 ) -> None:
     os = adapter(private_bus, Systemd(bus), daemon.root, timing=replace(QUICK, busy=0.3))
 
     def busy(message: Any) -> Any:
-        raise DBusFault(BUSY, "System transaction in progress")
+        raise DBusFault(error, text)
 
     daemon.on("UpdateDeployment", busy)
-    error = await fails(os, Refused)
-    assert error.reason == "TransactionBusy"
-    assert "another program" in error.message
+    fault = await fails(os, Refused)
+    assert fault.reason == "TransactionBusy"
+    assert who in fault.message
 
 
 async def test_a_transaction_of_an_earlier_life_is_cancelled(os: RpmOstree, daemon: FakeRpmOstree) -> None:

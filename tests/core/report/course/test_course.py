@@ -71,7 +71,9 @@ def test_an_update_without_an_action_has_no_outage() -> None:
     quiet = restarts()
     quiet["trail"]["steps"] = []
     assert timeline(quiet).outage is None
-    assert "nothing was disrupted" in page(quiet, host="h", version="1")
+    html = page(quiet, host="h", version="1")
+    assert "nothing was disrupted" in html
+    assert "Beside" not in html
 
 
 def test_the_comparison_is_made_of_measured_parts() -> None:
@@ -86,6 +88,25 @@ def test_the_comparison_is_made_of_measured_parts() -> None:
     assert [round(seconds, 1) for seconds in found.out] == [49.9, 147.1]
     html = page(an_os(), host="h", version="1")
     assert "Out of service for 49.9 s, instead of at least 2 min 27 s out of service: the drain was" in html
+
+
+def test_a_drain_that_was_measured_is_a_part_of_the_comparison() -> None:
+    drained = an_os()
+    drained["trail"]["phases"][1] = span("Draining", 98.0, 98.5, 0, -1000)
+    found = comparison_of(timeline(drained))
+    assert found is not None
+    assert (found.usual[0].name, found.missing) == ("drain", ())
+    html = page(drained, host="h", version="1")
+    assert "Out of service for 59 s, instead of 2 min 28 s out of service. The usual way" in html
+
+
+def test_a_short_outage_is_enlarged() -> None:
+    for entry, title in ((an_os(), "While it was out of service"), (restarts(), "While units were restarted")):
+        assert f"<h2>{title}, enlarged</h2>" in page(entry, host="h", version="1")
+    long = an_os()
+    long["trail"]["phases"][0]["mono"] += 97.0
+    long["trail"]["phases"][0]["seconds"] -= 97.0
+    assert "enlarged" not in page(long, host="h", version="1")
 
 
 def test_restarts_are_compared_with_a_reboot_that_was_measured_before() -> None:
