@@ -36,7 +36,7 @@ OLD = on("a", "old")
 NEW = on("b", "new", NEW_FILES)
 KARGS = on("a", "kargs", kernel_arguments=("nosmt", "audit=1"))
 MORE = on("b", "more", {**FILES, "/etc/app/y": "2"})
-UNIT = UnitEntry("app.service", "[Service]\nExecStart=/bin/true\n", enabled=True)
+UNIT = UnitEntry("app.service", "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n", enabled=True)
 
 
 def os_host(**units: FakeUnit) -> Host:

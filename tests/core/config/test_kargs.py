@@ -267,13 +267,13 @@ PAGES = (
 def test_counts_of_the_default_size(host: list[str], config: list[str]) -> None:
     line = merged(host, config, ())
     assert merged(line, config, (), host) == line
-    found = pools(line)
-    assert found is not None, "nothing is ignored"
-    # What the config counts is the same with the default size of the host.
-    default = [token for token in line if token.startswith("default_hugepagesz=") and token not in config]
-    wanted = pools([*config, *default])
-    assert wanted is None or wanted.items() <= found.items()
     assert not config or list(merged(line, (), config, host)) == host
+    # What the config counts is the same with the default size of the host. It may count that size twice by then.
+    default = [token for token in line if token.startswith("default_hugepagesz=") and token not in config]
+    if (wanted := pools([*config, *default])) is not None:
+        found = pools(line)
+        assert found is not None, "nothing is ignored"
+        assert wanted.items() <= found.items()
 
 
 def last(line: list[str] | tuple[str, ...], key: str) -> str:
