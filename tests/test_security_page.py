@@ -43,7 +43,10 @@ TESTS = {
         f"{HELPERS}::test_the_unit_that_requests_a_certificate_sees_its_own_files_only",
         f"{HELPERS}::test_a_helper_unit_cannot_start_another",
     ],
-    "Its last step": ["tests/cli/test_bootstrap.py::test_the_kubeconfig_is_written_by_a_step_of_its_own"],
+    "nodeagent-bootstrap-install.service, which follows": [
+        "tests/cli/test_bootstrap.py::test_the_kubeconfig_is_written_by_a_step_of_its_own",
+        f"{HELPERS}::test_the_unit_that_requests_a_certificate_gets_to_the_api_server",
+    ],
     "Every user may read the status": [f"{INSTALLED}::test_everyone_may_ask_and_only_root_may_change"],
     "Calls that change something": [
         f"{INSTALLED}::test_everyone_may_ask_and_only_root_may_change",

@@ -105,7 +105,13 @@ def security(unit: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 @needs("systemd-analyze")
 @pytest.mark.parametrize(
-    ("name", "tenths"), [("nodeagent", 34), ("nodeagent-bootstrap", 18), ("nodeagent-extensions", 15)]
+    ("name", "tenths"),
+    [
+        ("nodeagent", 34),
+        ("nodeagent-bootstrap", 18),
+        ("nodeagent-bootstrap-install", 11),
+        ("nodeagent-extensions", 15),
+    ],
 )
 def test_the_unit_stays_hardened(name: str, tenths: int) -> None:
     """The figures of systemd 252; newer ones know more to find fault with, and have other weights."""

@@ -54,7 +54,7 @@ def up(request: pytest.FixtureRequest, agent_image: Image) -> Iterator[Host]:
 
 def probed(host: Host, unit: str, *paths: str) -> tuple[str, set[str]]:
     """Return the uid of the unit's program, and what it could do."""
-    drop_in = f"[Service]\nRestart=no\nExecStartPost=\nExecStart=\nExecStart=/bin/sh {PROBE} {' '.join(paths)}\n"
+    drop_in = f"[Unit]\nOnSuccess=\n[Service]\nRestart=no\nExecStart=\nExecStart=/bin/sh {PROBE} {' '.join(paths)}\n"
     host.write(f"/run/systemd/system/{unit}.d/probe.conf", drop_in)
     host.run(["systemctl", "daemon-reload"])
     try:
@@ -91,7 +91,7 @@ def test_the_unit_that_requests_a_certificate_sees_its_own_files_only(up: Host) 
 def test_a_helper_unit_cannot_start_another(up: Host, unit: str) -> None:
     """The input of the finding: the program of the unit is systemd-run itself."""
     drop_in = (
-        "[Service]\nRestart=no\nExecStartPost=\nExecStart=\n"
+        "[Unit]\nOnSuccess=\n[Service]\nRestart=no\nExecStart=\n"
         'ExecStart=/usr/bin/systemd-run --wait --quiet sh -c "id > /root/owned"\n'
     )
     up.write(f"/run/systemd/system/{unit}.d/probe.conf", drop_in)
@@ -127,9 +127,13 @@ def test_the_unit_that_requests_a_certificate_gets_to_the_api_server(make_node: 
     assert host.run(["stat", "--format=%a %U", request]).stdout.split() == ["600", "root"]
     host.run(["systemctl", "stop", "nodeagent-bootstrap.service"])
     assert not host.exists(KUBECONFIG)
-    # The other step, as the unit runs it after a success.
+    # After a success, another unit writes the kubeconfig.
     host.run(["cp", request, "/var/lib/nodeagent/client/client.pem"])
-    host.run(["nodeagent", "bootstrap", "--step", "install"])
+    drop_in = "[Service]\nExecStart=\nExecStart=/bin/true\n"
+    host.write("/run/systemd/system/nodeagent-bootstrap.service.d/probe.conf", drop_in)
+    host.run(["systemctl", "daemon-reload"])
+    host.run(["systemctl", "start", "nodeagent-bootstrap.service"])
+    host.wait_for(lambda: host.exists(KUBECONFIG), "the kubeconfig", 180)
     assert host.run(["stat", "--format=%a %U", KUBECONFIG]).stdout.split() == ["600", "root"]
 
 
