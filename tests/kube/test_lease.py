@@ -172,6 +172,20 @@ async def test_a_write_that_was_done_late_is_released(tmp_path: Path) -> None:
         assert s.leases.lease is None
 
 
+async def test_a_lease_of_another_holder_is_not_taken_and_an_empty_one_is(tmp_path: Path) -> None:
+    async with scene(tmp_path) as s:
+        spec = {"holderIdentity": "other", "leaseDurationSeconds": 600, "renewTime": "2026-11-21T09:00:00.000000Z"}
+        s.leases.lease = {"metadata": {"name": "node-n1", "uid": "theirs", "resourceVersion": "0"}, "spec": spec}
+        with pytest.raises(Refused, match="other holds the node lease") as caught:
+            await s.lease.acquire("nodeagent", "op", "why")
+        assert (caught.value.reason, s.memory.token, s.leases.log) == ("LeaseHeld", None, ["GET"])
+        spec["holderIdentity"] = ""
+        await s.lease.acquire("nodeagent", "op", "why")
+        assert s.leases.log[1:] == ["GET", "PATCH"]
+        with pytest.raises(Refused, match="not held for this operation"):
+            await s.lease.check("another")
+
+
 async def test_a_release_for_another_operation_changes_nothing(tmp_path: Path) -> None:
     async with scene(tmp_path) as s:
         await s.lease.acquire("nodeagent", "op", "why")
