@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
+
+import psutil
 
 from integration.cluster.api import ApiError, Object
 from integration.cluster.cluster import ADMINS, LEASE_PATH, LEASES, SLOTS, Cluster
@@ -64,6 +68,17 @@ def client_at(cluster: Cluster, kubeconfig: Path, *, timeout: float = 5.0, clock
     private = cluster.directory / "private"
     private.mkdir(mode=0o700, exist_ok=True)
     return KubeClient(ClusterAccess(str(kubeconfig), private=str(private)), clock or SystemClock(), timeout=timeout)
+
+
+async def goodbye(cluster: Cluster) -> None:
+    """Resume the servers, and wait until this process has no connection to the API server any more. One that was given
+    up takes up to 30 s to end (asyncio's TLS), and ends at once where the server answers."""
+    cluster.resume()
+    process = psutil.Process()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(40):
+            while any(cluster.port in each.raddr[1:] for each in process.net_connections("tcp")):
+                await asyncio.sleep(0.05)
 
 
 def lease_of(cluster: Cluster, node: str) -> Object | None:

@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -73,6 +74,9 @@ class Server:
         """Connections stay open and nothing answers: what a client sees of a hung server or a cut network."""
         assert self._process is not None, f"{self.name} runs"
         self._process.send_signal(signal.SIGSTOP)
+        # A thread that runs at that moment may still answer.
+        while not _stopped(self._process.pid):
+            time.sleep(0.005)
 
     def resume(self) -> None:
         if self._process is not None:
@@ -99,3 +103,12 @@ class Server:
 
     def _tail(self) -> str:
         return self.log.read_text(errors="replace")[-TAIL:]
+
+
+def _stopped(pid: int) -> bool:
+    """Return whether each thread of a process is stopped; True for a process that has ended."""
+    states = []
+    for path in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(OSError):
+            states.append(path.read_text().rpartition(")")[2].split()[0])
+    return all(state in "TtZX" for state in states)

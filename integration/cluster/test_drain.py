@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from integration.cluster.cluster import Cluster
-from integration.cluster.other_holders import client_of, seconds
+from integration.cluster.other_holders import client_of, goodbye, seconds
 from integration.cluster.webhook import denying
 from nodeagent.core.coordination import drain as decisions
 from nodeagent.core.coordination.drain import Cause, DrainPolicy, Remaining, cause_of, eviction
@@ -140,8 +140,7 @@ async def scene(cluster: Cluster, node: str) -> AsyncIterator[Scene]:
         kubelet.cancel()
         with suppress(asyncio.CancelledError):
             await kubelet
-    cluster.resume()
-    await asyncio.sleep(0.3)
+    await goodbye(cluster)
 
 
 async def refused(what: Any, reason: str) -> str:

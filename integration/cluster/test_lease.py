@@ -17,6 +17,7 @@ from integration.cluster.other_holders import (
     client_at,
     client_of,
     foreign,
+    goodbye,
     lease_of,
     taken_too_early,
 )
@@ -35,9 +36,7 @@ WHY = "update to rendered-2"
 async def client(cluster: Cluster) -> AsyncIterator[KubeClient]:
     async with client_of(cluster, timeout=2.0) as made:
         yield made
-    # A connection that was given up says goodbye for up to 30 s (asyncio's TLS); to a server that answers, at once.
-    cluster.resume()
-    await asyncio.sleep(0.3)
+    await goodbye(cluster)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from integration.cluster.cluster import LEASE_PATH, LEASES, Cluster
-from integration.cluster.other_holders import client_of, seconds, written
+from integration.cluster.other_holders import client_of, goodbye, seconds, written
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.core.coordination.slots import SlotKind, SlotPool
 from nodeagent.errors import Refused, Retryable
@@ -30,8 +30,7 @@ _pools = itertools.count(1)
 async def client(cluster: Cluster) -> AsyncIterator[KubeClient]:
     async with client_of(cluster, timeout=2.0) as made:
         yield made
-    cluster.resume()  # a connection that was given up says goodbye to a server that answers at once
-    await asyncio.sleep(0.3)
+    await goodbye(cluster)
 
 
 @pytest.fixture

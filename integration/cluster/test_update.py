@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from integration.cluster.cluster import LEASE_PATH, SLOT_PATH, Cluster
-from integration.cluster.other_holders import client_of, foreign, lease_of, taken_too_early
+from integration.cluster.other_holders import client_of, foreign, goodbye, lease_of, taken_too_early
 from integration.cluster.sim_node import QUICK, SimNode
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.agent.loop import Loop
@@ -121,7 +121,7 @@ async def make_member(cluster: Cluster, make_node: Callable[[], str]) -> AsyncIt
                 if task is not None:
                     task.cancel()
                     await asyncio.gather(task, return_exceptions=True)
-    await asyncio.sleep(0.3)  # connections to a server that hung say goodbye
+    await goodbye(cluster)
 
 
 @pytest.fixture
