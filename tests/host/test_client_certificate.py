@@ -114,6 +114,18 @@ def test_one_at_a_time(folder: CertificateDirectory) -> None:
         pass
 
 
+def test_without_openssl_a_request_that_waits_is_not_made_again(folder: CertificateDirectory) -> None:
+    with folder.locked():
+        before = folder.request()
+    folder._openssl = "/nowhere/openssl"
+    with folder.locked(), pytest.raises(AgentError) as caught:
+        folder.request()
+    assert reason_of(caught) == "ToolMissing"
+    folder._openssl = "openssl"
+    with folder.locked():
+        assert folder.request() == before
+
+
 @pytest.mark.parametrize(
     ("script", "reason"),
     [

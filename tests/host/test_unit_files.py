@@ -284,6 +284,8 @@ def test_too_many_links_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
     host = tree(tmp_path, {f"{UNITS}/x.target.wants/{n}.service": f"-> {n}.service" for n in range(3)})
     with pytest.raises(AgentError, match="more than 2 entries"):
         host.links()
+    monkeypatch.setattr(unit_files, "MAX_ENTRIES", 3)
+    assert len(host.links()) == 3
 
 
 def test_units_that_only_the_new_files_name_are_read(tmp_path: Path) -> None:

@@ -1,0 +1,105 @@
+"""The hook on the Machine of a node, against a server in this process: what a real one does not do on request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from nodeagent.core.coordination.gates import HOOK
+from nodeagent.errors import AgentError
+from nodeagent.kube.client import KubeClient
+from nodeagent.kube.credentials import ClusterAccess
+from nodeagent.kube.gates import Gates
+from tests.kube.server import Answer, Request, serving
+from tests.kube.test_client import Clock, kubeconfig, thing
+
+NODE: Final[dict[str, Any]] = {"metadata": {**thing("n")["metadata"], "annotations": {}}}
+OF_MACHINE: Final[dict[str, Any]] = {
+    "metadata": {**NODE["metadata"], "annotations": {"machine.openshift.io/machine": "ns/m"}}
+}
+ETCD: Final = {"name": "EtcdQuorumOperator", "owner": "clusteroperator/etcd"}
+
+
+def machine(*hooks: Any, **meta: str) -> dict[str, Any]:
+    about = {**thing("m")["metadata"], "namespace": "ns", **meta}
+    return {"metadata": about, "spec": {"lifecycleHooks": {"preDrain": list(hooks)}}}
+
+
+class Api:
+    """A Node, its Machine, and the statuses with which patches are answered, the last one without end."""
+
+    def __init__(self, node: dict[str, Any], of_node: dict[str, Any] | None, *statuses: int) -> None:
+        self.node = node
+        self.machine = of_node
+        self.statuses = list(statuses) or [200]
+        self.patches: list[Any] = []
+
+    def __call__(self, request: Request) -> Answer:
+        if "/nodes/" in request.target:
+            return Answer(body=self.node)
+        if self.machine is None:
+            return Answer(404, {"message": "not found"})
+        if request.method == "PATCH":
+            self.patches.append(request.body["spec"]["lifecycleHooks"]["preDrain"])
+            status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
+            return Answer(status, self.machine if status == 200 else {"message": "no"})
+        return Answer(body=self.machine)
+
+
+async def held(directory: Path, api: Api, *, free: bool = False) -> str:
+    """Hold the Machine, or free it, and return the reason with which that failed, "" if it did not."""
+    async with serving(None) as server:
+        server.answer = api
+        path = kubeconfig(directory, f"http://127.0.0.1:{server.port}", token="t")
+        async with KubeClient(ClusterAccess(str(path), private=str(directory)), Clock(), timeout=2.0) as client:
+            gates = Gates(client, "n", controls_node=False)
+            try:
+                await (gates.free_machine() if free else gates.hold_machine())
+            except AgentError as error:
+                return error.reason
+    return ""
+
+
+@pytest.mark.parametrize("free", [False, True], ids=["hold", "free"])
+@pytest.mark.parametrize(
+    ("node", "of_node"),
+    [(NODE, machine()), (OF_MACHINE, None)],
+    ids=["a node without a Machine", "a Machine that is gone"],
+)
+async def test_without_a_machine_nothing_is_written(tmp_path: Path, node: Any, of_node: Any, free: bool) -> None:
+    api = Api(node, of_node)
+    assert await held(tmp_path, api, free=free) == ""
+    assert api.patches == []
+
+
+async def test_the_hook_is_beside_those_of_others(tmp_path: Path) -> None:
+    api = Api(OF_MACHINE, machine(ETCD))
+    assert await held(tmp_path, api) == ""
+    api.machine = machine(ETCD, HOOK)
+    assert await held(tmp_path, api) == ""
+    assert api.patches == [[ETCD, HOOK]], "one that is there is not written again"
+    assert await held(tmp_path, api, free=True) == ""
+    assert api.patches[1:] == [[ETCD]]
+
+
+async def test_a_machine_that_is_deleted_is_not_held_but_freed(tmp_path: Path) -> None:
+    gone = {"deletionTimestamp": "2026-11-21T09:00:00Z"}
+    api = Api(OF_MACHINE, machine(**gone))
+    assert await held(tmp_path, api) == "NodeLeaving"
+    assert api.patches == []
+    api.machine = machine(HOOK, **gone)
+    assert await held(tmp_path, api, free=True) == ""
+    assert api.patches == [[]]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "reason", "patches"),
+    [([409, 200], "", 2), ([409], "MachineContended", 3), ([404], "", 1)],
+    ids=["changed once", "changed each time", "deleted in the meantime"],
+)
+async def test_a_machine_that_changes(tmp_path: Path, statuses: list[int], reason: str, patches: int) -> None:
+    api = Api(OF_MACHINE, machine(), *statuses)
+    assert await held(tmp_path, api) == reason
+    assert len(api.patches) == patches
