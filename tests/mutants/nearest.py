@@ -21,16 +21,16 @@ def _name(path: Path, root: Path) -> str:
 def _imports(path: Path) -> frozenset[str]:
     text = path.read_text(encoding="utf-8")
     found: set[str] = set()
-    for module, names in re.findall(r"^\s*from ((?:nodeagent|tests)[\w.]*) import \(?([\w\s,]+)", text, re.MULTILINE):
+    for module, names in re.findall(r"^\s*from ((?:nodeagent|tests)[\w.]*) import (\([^)]*\)|.*)", text, re.MULTILINE):
         found.add(module)
-        found.update(f"{module}.{name.strip()}" for name in names.split(","))
+        found.update(f"{module}.{name}" for name in re.findall(r"(?:^|[(,])\s*(\w+)", names))
     return frozenset(found)
 
 
 @cache
-def _tree(root: Path) -> tuple[Mapping[Path, frozenset[str]], Mapping[str, frozenset[str]]]:
+def _tree(root: Path) -> tuple[Mapping[Path, frozenset[str]], Mapping[Path, frozenset[str]]]:
     tests = {path: _imports(path) for path in sorted((root / "tests").rglob("test_*.py"))}
-    product = {_name(path, root): _imports(path) for path in sorted((root / "nodeagent").rglob("*.py"))}
+    product = {path: _imports(path) for path in sorted((root / "nodeagent").rglob("*.py"))}
     return tests, product
 
 
@@ -43,9 +43,10 @@ def nearest(root: Path, module: Path) -> tuple[list[Path], list[Path]]:
     """Return at most ``MOST`` files, the nearest first, and at most ``WIDER`` that are next."""
     tests, product = _tree(root)
     name = _name(module, root)
-    users = {user for user, imports in product.items() if name in imports}
+    using = [path for path, imports in product.items() if name in imports]
+    users = {_name(path, root) for path in using}
     own = mirror(root, module)
-    theirs = {mirror(root, root / f"{user.replace('.', '/')}.py") for user in users}
+    theirs = {mirror(root, path) for path in using}
     words = set(module.stem.split("_"))
 
     def distance(test: Path) -> tuple[int, int, int]:

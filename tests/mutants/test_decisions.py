@@ -41,3 +41,10 @@ def test_the_sample_is_python_and_has_tests_near() -> None:
 
 def test_the_tests_of_a_module_are_nearest() -> None:
     assert nearest(ROOT, Path(ROOT, "nodeagent/core/config/kargs.py"))[0][0].name == "test_kargs.py"
+
+
+def test_a_user_of_a_module_that_is_a_package_has_its_own_folder() -> None:
+    near, wider = nearest(ROOT, Path(ROOT, "nodeagent/core/validate/started.py"))
+    assert {test.parent.name for test in near} >= {"validate", "domains"}
+    assert Path(ROOT, "tests/domains/test_readers.py") in (*near, *wider)
+    assert Path(ROOT, "tests/integration/test_snapshot.py") not in (*near, *wider)

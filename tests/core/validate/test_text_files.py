@@ -68,6 +68,7 @@ BAD_REGISTRIES = [
     ("short-name-mode = 1\n", "short-name-mode must be a string"),
     ('[aliases]\n"fedora" = "fedora"\n', "aliases: 'fedora' must be a registry and repository"),
     ('[aliases]\n"fedora" = "r.io/fedora:1"\n', "without tag or digest"),
+    ("registries = 1\n", "registries must be a table, is an integer"),
     ("[registries]\nsearch = 1\n", "registries.search.registries must be a list"),
     (HEAD + "[registries.search]\nregistries = ['a']\n", "mixes tables of version 1"),
 ]
@@ -98,7 +99,7 @@ def test_version_1_alone() -> None:
 )
 def test_registries_not_text() -> None:
     assert list(registries_conf.check(b"a = '\xff'")) == ["is not UTF-8 at offset 5"]
-    assert list(registries_conf.check(b"a = " + b"[" * 100_000)) != []
+    assert list(registries_conf.check(b"a = " + b"[" * 100_000)) == ["is nested too deeply"]
     assert list(registries_conf.check(b"a = " + b"9" * 5000)) == ["is not TOML: a number has too many digits"]
 
 
