@@ -263,6 +263,7 @@ def test_links_are_read_without_following_any(tmp_path: Path) -> None:
             f"{UNITS}/a.service.d/10.conf": "[Service]\n",
             f"{UNITS}/notes/b.service": "-> /usr/lib/b.service",
             f"{UNITS}/y.target.wants": "-> ../../../../elsewhere",
+            f"{UNITS}/f.target.wants": "no directory",
             f"{UNITS}/z.target.requires/nowhere.service": "-> /no/such.service",
         },
     )
@@ -277,6 +278,12 @@ def test_links_are_read_without_following_any(tmp_path: Path) -> None:
 
 def test_a_host_without_units_has_no_links(tmp_path: Path) -> None:
     assert HostUnitFiles(str(tmp_path)).links() == {}
+
+
+def test_a_host_that_cannot_be_read_is_not_one_without_links(tmp_path: Path) -> None:
+    with pytest.raises(AgentError) as caught:
+        HostUnitFiles(str(tmp_path / "gone")).links()
+    assert caught.value.reason == "PathChanged"
 
 
 def test_too_many_links_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,6 +336,12 @@ def test_links_are_durable_when_the_call_returns(tmp_path: Path, monkeypatch: py
     assert host.links() == {}
     assert {str(tmp_path / UNITS), str(tmp_path / UNITS / "x.target.wants")} <= set(synced)
     assert not (tmp_path / UNITS / "x.target.wants").exists()
+
+
+async def test_a_deployment_that_is_gone_ships_nothing_that_is_known(tmp_path: Path) -> None:
+    deployment = Deployment("os-abc.0", "abc", "os", staged=True)
+    with pytest.raises(AgentError, match="os/deploy/abc"):
+        await HostUnitFiles(str(tmp_path)).shipped(deployment, ["new.service"])
 
 
 @pytest.mark.finding("units-23", "The unit files of a staged deployment are read in its own tree.")

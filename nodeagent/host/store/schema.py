@@ -146,8 +146,8 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
         yield
         db.execute("COMMIT")
     except BaseException:
-        # Some errors (a full disk) have rolled back already; if this fails, the journal does it at the next start.
-        if db.in_transaction:
-            with suppress(sqlite3.Error):
-                db.execute("ROLLBACK")
+        # Some errors (a full disk) have rolled back already, so that this fails. Otherwise the journal does it at the
+        # next start.
+        with suppress(sqlite3.Error):
+            db.execute("ROLLBACK")
         raise

@@ -10,7 +10,7 @@ import pytest
 from nodeagent.core.config import parse as parsing
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry, UserEntry
 from nodeagent.core.config.parse import parse, parse_document
-from nodeagent.core.config.problems import MAX_SHOWN
+from nodeagent.core.config.problems import MAX_SHOWN, first_of
 from nodeagent.errors import InvalidInput, Problem
 from tests.core.config.documents import (
     FILES,
@@ -228,6 +228,34 @@ def test_many_problems_are_cut() -> None:
     found = problems(with_files(*({"path": f"x{i}"} for i in range(20_000))))
     assert len(found) == MAX_SHOWN + 1
     assert found[-1] == Problem("", f"{20_000 - MAX_SHOWN} more problems are not shown")
+
+
+def alike(count: int, first: int = 0) -> list[Doc]:
+    return [file(f"/etc/{index}", mode=-1) for index in range(first, first + count)]
+
+
+@pytest.mark.parametrize(("count", "kept"), [(1, 1), (3, 3), (4, 4), (5, 3), (50, 3)])
+def test_of_problems_alike_the_first_ones_and_their_number_are_kept(count: int, kept: int) -> None:
+    found = problems(with_files(*alike(count), {"path": "x"}))
+    assert [problem.path for problem in found[:kept]] == [f"{FILES}[{index}].mode" for index in range(kept)]
+    assert found[-1].path == f"{FILES}[{count}].path"
+    notes = [problem for problem in found if "more like these" in problem.message]
+    assert len(found) == kept + len(notes) + 1
+    if kept == count:
+        assert not notes
+        return
+    (note,) = notes
+    assert note.path == f"{FILES}[*].mode"
+    assert note.message.endswith(f": {count - kept} more like these")
+    assert found.index(note) == kept, "it is where they would be"
+
+
+@pytest.mark.parametrize(
+    ("path", "count", "words"),
+    [("", 1, "m"), ("a", 1, "a: m"), ("", 2, "m (and 1 more)"), ("a", 3, "a: m (and 2 more)")],
+)
+def test_the_first_problem_and_the_number_of_the_others(path: str, count: int, words: str) -> None:
+    assert first_of([Problem(path, "m")], count) == words
 
 
 def test_long_names_are_cut_in_messages() -> None:

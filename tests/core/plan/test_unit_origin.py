@@ -23,6 +23,7 @@ def on_host(load: str = "not-found", file: str = "", name: str = "x.service") ->
 
 
 EMPTY = config()
+ENABLED = UnitEntry("x.service", enabled=True)
 
 
 @pytest.mark.finding("units-15", "The units of a Quadlet are known by the name of its file.")
@@ -167,6 +168,19 @@ def test_an_alias_of_a_template_is_refused_as_well() -> None:
     new = config(None, UnitEntry("x@.service", enabled=True))
     (problem,) = judge(EMPTY, new, {"x@.service": on_host("loaded", "alias", "x@.service")}).problems
     assert "is an alias of another template" in problem.message
+
+
+@pytest.mark.parametrize("file", ["generated", "transient"])
+def test_an_alias_that_a_program_made_is_a_warning(file: str) -> None:
+    found = judge(EMPTY, config(None, ENABLED), {"x.service": on_host("loaded", file, "real.service")})
+    assert [problem.path for problem in found.warnings] == ["unit:x.service"]
+    assert not found.problems
+
+
+def test_an_alias_of_a_unit_that_is_gone_is_a_unit_from_nowhere() -> None:
+    found = judge(EMPTY, config(None, ENABLED), {"x.service": on_host("not-found", "alias")})
+    assert list(found.missing) == ["unit:x.service"]
+    assert not found.problems
 
 
 def test_a_unit_that_this_config_unmasks_is_not_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from nodeagent.core.plan.deployment import Deployment, OsTarget, unmet
 from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.host.rpmostree.failures import failure, one_line
 from nodeagent.host.rpmostree.request import CLEANUP, next_request
-from nodeagent.host.rpmostree.staging import boolean, read_vardict, string, strings
+from nodeagent.host.rpmostree.staging import Variant, boolean, device_and_inode, read_vardict, string, strings
 from nodeagent.host.rpmostree.transaction import Progress
 from tests.host.rpmostree.fake_rpmostree import plain, vardict
 
@@ -81,6 +82,55 @@ def test_anything_else_is_a_value_error(data: bytes) -> None:
             strings(value)
     except ValueError:
         pass
+
+
+@pytest.mark.parametrize(
+    ("read", "data", "words"),
+    [
+        (string, b"abc", "a string without an end"),
+        (string, b"", "a string without an end"),
+        (strings, b"ab\0c\3\4", "a string without an end"),
+        (strings, b"a\0b\0\4\2\4", "ends before it begins"),
+        (boolean, b"\2", "neither true nor false"),
+        (boolean, b"", "neither true nor false"),
+    ],
+)
+def test_a_value_of_another_form(read: Callable[[Variant], object], data: bytes, words: str) -> None:
+    kind = {string: "s", strings: "as", boolean: "b"}[read]
+    with pytest.raises(ValueError, match=words):
+        read((kind, data))
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        (b"", "an entry without an offset"),
+        (b"key\0\0\0\0\0\1", "a string without an end"),
+        (b"key\0\0\0\0\0\1\0\4", "a variant without a type"),
+        (b"key\0\0\0\0\0\1\4", "a variant without a type"),
+    ],
+)
+def test_an_entry_of_another_form(entry: bytes, words: str) -> None:
+    good = b"key\0\0\0\0\0\1\0b\4"
+    assert read_vardict(good + bytes([len(good)])) == {"key": ("b", b"\1")}
+    with pytest.raises(ValueError, match=words):
+        read_vardict(entry + bytes([len(entry)]))
+
+
+def test_a_dictionary_of_another_form() -> None:
+    entry = b"key\0\0\0\0\0\1\0b\4"
+    with pytest.raises(ValueError, match="an entry ends before it begins"):
+        read_vardict(entry + bytes([0, 0, 0, 0, 12, 5, 16]))
+    with pytest.raises(ValueError, match="too large"):
+        read_vardict(bytes((1 << 20) + 1))
+    assert strings(None) is strings(("s", b"a\0")) is None
+
+
+def test_numbers_of_a_device_and_an_inode() -> None:
+    both = (7).to_bytes(8, "little") + (9).to_bytes(8, "little")
+    assert device_and_inode(("(tt)", both)) == (7, 9)
+    for other in (None, ("(tx)", both), ("(tt)", both[1:]), ("(tt)", both + b"\0")):
+        assert device_and_inode(other) is None
 
 
 # -- failures ---------------------------------------------------------------------------------------------------------
