@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import pytest
 
 from nodeagent import domains
-from nodeagent.core.plan.change import Change, ChangeKind, KeyChange
+from nodeagent.core.plan.change import Action, Change, ChangeKind, KeyChange
 from nodeagent.core.plan.domain import ByContent, Domain, UnitFailure, verdict_of
 from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.plan_json import plan_from_dict, plan_to_dict
@@ -172,6 +172,17 @@ def test_the_order_of_actions_is_that_in_which_they_must_run() -> None:
     ]
     assert verdict_of(keys).actions == (DRAIN, DAEMON_RELOAD, clear_state("k.service", "/s"), restart("k.service"))
     assert verdict_of([]).actions == (NONE,)
+
+
+@pytest.mark.parametrize("actions", [(REBOOT,), (REBOOT, DRAIN)])
+def test_a_reboot_has_a_drain_before_it(actions: tuple[Action, ...]) -> None:
+    assert verdict_of([KeyChange("/x", "a", "1", "2", actions)]).actions == (DRAIN, REBOOT)
+
+
+def test_an_action_for_several_keys_has_the_paths_of_all() -> None:
+    keys = [KeyChange("/x", path, "1", "2", (clear_state("k.service", path), NONE)) for path in ("/b", "/a")]
+    assert verdict_of(keys).actions == (clear_state("k.service", "/a", "/b"),)
+    assert verdict_of([KeyChange("/x", "a", "1", "2", ())]).actions == (NONE,)
 
 
 def test_the_policy_asks_the_domains(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 import yaml
 
 from nodeagent.errors import InvalidInput
-from nodeagent.kube.credentials import client_certificate_of, cluster_of, kubeconfig
+from nodeagent.kube.credentials import _run_to_end, client_certificate_of, cluster_of, kubeconfig
 
 BOOTSTRAP = """
 current-context: c
@@ -63,3 +64,22 @@ def test_not_a_kubeconfig(tmp_path: Path, text: str) -> None:
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="No such file"):
         cluster_of(tmp_path / "kubeconfig")
+
+
+async def test_a_kubeconfig_that_needs_a_helper_program_after_all_is_not_read_in_part() -> None:
+    steps: list[str] = []
+
+    async def load(*, waits: bool) -> None:
+        steps.append("begun")
+        if waits:
+            try:
+                await asyncio.sleep(0)
+            finally:
+                steps.append("given up")
+        steps.append("ended")
+
+    _run_to_end(load(waits=False))
+    assert steps == ["begun", "ended"]
+    with pytest.raises(ValueError, match="helper program"):
+        _run_to_end(load(waits=True))
+    assert steps[2:] == ["begun", "given up"]

@@ -92,9 +92,10 @@ def test_answers_narrow_the_bounds() -> None:
     assert clock.latest(0) - clock.earliest(0) == pytest.approx(0.4)
 
 
-def test_a_server_whose_clock_was_set_is_measured_again() -> None:
-    clock = ServerClock().updated(100.0, 10.0, 10.1).updated(5000.0, 11.0, 11.1)
-    assert clock.earliest(11.1) == pytest.approx(5000.0)
+@pytest.mark.parametrize("date", [5000.0, 20.0])
+def test_a_server_whose_clock_was_set_is_measured_again(date: float) -> None:
+    clock = ServerClock().updated(100.0, 10.0, 10.1).updated(date, 11.0, 11.1)
+    assert (clock.earliest(11.1), clock.latest(11.0)) == (pytest.approx(date), pytest.approx(date + 1.0))
 
 
 def test_old_bounds_do_not_narrow_new_ones() -> None:
