@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, SymbolicLink
-from nodeagent.errors import AgentError, InvalidInput, Terminal
+from nodeagent.errors import AgentError, InvalidInput, Problem, Terminal
 from nodeagent.host.fs import atomic
 from nodeagent.host.fs.files import DiskFiles, HostFiles
 from nodeagent.host.fs.selinux import Labels
@@ -422,6 +422,17 @@ class TestSweep:
         assert not ours.exists()
         expected = [] if in_the_way == "directory that is a file" else [f"/home/core/{name}"]
         assert [problem.path for problem in left] == ["relative", *expected]
+
+    def test_goes_on_after_a_directory_that_cannot_be_opened(self, disk: DiskFiles, tmp_path: Path) -> None:
+        """The file system is the authority on names: one that is too long for it fails, and a link to itself."""
+        name = "n" * 300
+        (tmp_path / "etc/loop").symlink_to("loop")
+        ours = tmp_path / "var/.nodeagent-0123456789abcdef.tmp"
+        ours.parent.mkdir()
+        ours.write_text("half")
+        (problem,) = disk.sweep([f"/{name}/x", "/etc/loop/x", "/var/x"])
+        assert problem == Problem(f"/{name}/*", f"cannot sweep /{name}/*: File name too long")
+        assert not ours.exists()
 
 
 async def test_the_port_does_it_in_threads(tmp_path: Path) -> None:
