@@ -8,7 +8,7 @@ import pytest
 
 from nodeagent import domains
 from nodeagent.core.plan.change import Action, Change, ChangeKind, KeyChange
-from nodeagent.core.plan.domain import ByContent, Domain, UnitFailure, verdict_of
+from nodeagent.core.plan.domain import ByContent, Domain, UnitFailure, owns, verdict_of
 from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.plan_json import plan_from_dict, plan_to_dict
 from nodeagent.core.plan.policy import (
@@ -171,7 +171,26 @@ def test_the_order_of_actions_is_that_in_which_they_must_run() -> None:
         KeyChange("/x", "b", "1", "2", (clear_state("k.service", "/s"), DRAIN)),
     ]
     assert verdict_of(keys).actions == (DRAIN, DAEMON_RELOAD, clear_state("k.service", "/s"), restart("k.service"))
-    assert verdict_of([]).actions == (NONE,)
+    assert verdict_of([]) == Verdict((NONE,), "no key changes")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "expected"),
+    [
+        ("/etc/a/", "/etc/a/b/c", True),
+        ("/etc/a/", "/etc/ab", False),
+        ("/etc/a", "/etc/a", True),
+        ("/etc/a", "/etc/a/b", False),
+        ("/etc/*.conf", "/etc/a.conf", True),
+        ("/etc/*.conf", "/etc/a.con", False),
+        ("/etc/*.conf", "/etc/a/b.conf", False),
+        ("/etc/*.conf", "/var/b.conf", False),
+        ("/etc/*/b", "/etc/a/b", True),
+        ("/etc/*/b", "/etc/a/c", False),
+    ],
+)
+def test_a_domain_owns_the_paths_of_its_patterns(pattern: str, path: str, expected: bool) -> None:
+    assert owns(pattern, path) is expected
 
 
 @pytest.mark.parametrize("actions", [(REBOOT,), (REBOOT, DRAIN)])
