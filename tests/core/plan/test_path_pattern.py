@@ -52,6 +52,19 @@ def test_a_match_is_that_of_a_regular_expression(pattern: str, path: str) -> Non
     assert matches(pattern, path) is (re.fullmatch("/".join(hidden), path) is not None)
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "has"),
+    [
+        ("/etc/x/*.conf", "/etc/x/.a*", False),
+        ("/etc/x/.a*", "/etc/x/*", False),
+        ("/etc/x/.*", "/etc/x/.a*", True),
+        ("/etc/x/a*", "/etc/x/*b", True),
+    ],
+)
+def test_a_star_at_the_beginning_has_no_hidden_file_in_common(one: str, other: str, has: bool) -> None:
+    assert overlap(one, other) is has
+
+
 def filled(pattern: str, other: str) -> list[str]:
     """Return paths that try the beginnings and ends of both patterns."""
     found = [""]
