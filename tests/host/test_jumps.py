@@ -10,6 +10,7 @@ import pytest
 
 from nodeagent.core.plan.jumps.release import Jump, Release
 from nodeagent.errors import AgentError, full_text
+from nodeagent.host import jumps
 from nodeagent.host.jumps import MAX_CONTENT, HostJumps
 from nodeagent.host.selfcheck.servers import reach_graph
 from nodeagent.settings.schema import GraphSettings
@@ -180,6 +181,16 @@ async def test_a_file_that_cannot_be_read_holds(tmp_path: Path) -> None:
     (tmp_path / DROP_IN[1:]).unlink()
     os.mkfifo(tmp_path / DROP_IN[1:])
     assert "it is no regular file" in await checked(gate, TO_10)
+
+
+async def test_a_directory_with_too_many_entries_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = el9(tmp_path, V3)
+    for name in "abc":
+        write(tmp_path, f"/etc/crio/crio.conf.d/{name}", "")
+    monkeypatch.setattr(jumps, "MAX_ENTRIES", 3)
+    assert "requirements of" in await checked(gate, TO_10)
+    monkeypatch.setattr(jumps, "MAX_ENTRIES", 2)
+    assert "/etc/crio/crio.conf.d cannot be read for a requirement: it has more than 2" in await checked(gate, TO_10)
 
 
 async def test_another_processor_has_no_such_flags(tmp_path: Path) -> None:
