@@ -5,7 +5,6 @@ A config that is replaced before an update to it began ends as well, and the cli
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from nodeagent.agent.update.outcomes import OUTCOMES
@@ -119,12 +118,15 @@ class Requests:
         # A request that came after the file was read is not replaced by it: its own config may be read a moment later.
         if not (gone := self._replaced(number, digest)):
             return
-        partial = None
-        with suppress(AgentError):
+        try:
             partial = (await self.ports.store.load()).lasting.partial
+            left = {other: f"; {left_by(partial, other)}" for other in gone}
+        except AgentError:
+            # What they left is not known, and the client still gets its answer.
+            left = {}
         # An update to one of them may have begun in the meantime.
         for other in set(gone).intersection(self._replaced(number, digest)):
-            self._end(other, OUTCOMES[by.reason], replace(by, message=f"{by.message}; {left_by(partial, other)}"))
+            self._end(other, OUTCOMES[by.reason], replace(by, message=f"{by.message}{left.get(other, '')}"))
 
     def _replaced(self, number: int, digest: str) -> list[str]:
         return [other for other, (at, _) in self._open.items() if at <= number and other not in (digest, self.running)]

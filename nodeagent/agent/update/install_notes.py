@@ -53,18 +53,18 @@ async def _not_started(ports: Ports, update: Update) -> AsyncIterator[str]:
     if not changed:
         return
     brought = Brought(update.new)
+    old = Brought(update.basis.config) if update.basis is not None else brought
     for unit in sorted(await asyncio.to_thread(lambda: brought.files)):
         other = started_on_demand(unit, brought.texts_of(unit))
         if unit_name_problem(other) is not None or not {unit, other, template_of(other)} & changed:
             continue
-        leaves = await _leaves(ports, update, brought, other)
+        leaves = await _leaves(ports, old, brought, other)
         if leaves or not await _exists(ports, brought, other):
             yield f"unit:{unit} starts {other}, which {NOWHERE}, so systemd does not start it"
 
 
-async def _leaves(ports: Ports, update: Update, brought: Brought, unit: str) -> bool:
+async def _leaves(ports: Ports, old: Brought, brought: Brought, unit: str) -> bool:
     """Return whether the file of a unit leaves with the update, and the host has no other one."""
-    old = Brought(update.basis.config) if update.basis is not None else brought
     gone = "" if brought.has(unit) else old.file_of(unit)
     return gone != "" and not await has_other_file(ports, gone)
 
@@ -83,13 +83,15 @@ async def _missing(ports: Ports, update: Update, units: list[str], facts: Enable
     """Yield the units that are named as those that start another one, and that do not exist."""
     brought = Brought(update.new)
     known: dict[str, bool] = {}
+    # systemd reads all unit files for the list, so it is requested once, and only for the hint of a warning.
+    listed: set[str] = set()
     for unit in units:
         for wanting in _wanting(next((found.links for found in installs(unit, facts)), {})):
             if wanting not in known:
                 known[wanting] = await _exists(ports, brought, wanting)
             if not known[wanting]:
-                hint = did_you_mean(wanting, {*brought.files, *await ports.units.files()})
-                yield f"unit:{unit} is started by {wanting}, which {NOWHERE}{hint}"
+                listed = listed or {*brought.files, *await ports.units.files()}
+                yield f"unit:{unit} is started by {wanting}, which {NOWHERE}{did_you_mean(wanting, listed)}"
 
 
 def _wanting(found: Mapping[str, str]) -> list[str]:
