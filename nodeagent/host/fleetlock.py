@@ -137,5 +137,9 @@ def _is_plain(base: str) -> bool:
     except ValueError:
         return False
     return (
-        parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0 and not (parts.username or parts.query)
+        parts.scheme in ("http", "https")
+        and bool(parts.hostname)
+        and port != 0
+        and parts.username is None
+        and not parts.query
     )

@@ -212,6 +212,7 @@ async def test_errors_that_an_operator_has_to_correct(server: FleetServer, statu
     [
         lambda: FleetLock("ftp://a", ID),
         lambda: FleetLock("http://user:secret@a/", ID),
+        lambda: FleetLock("http://@a/", ID),
         lambda: FleetLock("http://[", ID),
         lambda: FleetLock("http://a:99999", ID),
         lambda: FleetLock("http://a:x", ID),
