@@ -17,7 +17,7 @@ from nodeagent.core.report.handshake import clean
 from nodeagent.core.report.redact import redact
 from nodeagent.domains import check_update, default_policy
 from nodeagent.errors import AgentError, InvalidInput
-from nodeagent.settings.check import check_values, find_obsolete, valid_values
+from nodeagent.settings.check import check_values, valid_values
 from nodeagent.settings.load import merge, parse_fragment
 
 CONFIG: Final[dict[str, Any]] = {
@@ -99,7 +99,6 @@ def policy(data: bytes) -> None:
 def settings(data: bytes) -> None:
     with suppress(InvalidInput):
         merged = merge([parse_fragment("/etc/nodeagent/x.yaml", data)])
-        find_obsolete(merged)
         valid_values({key: value.value for key, value in merged.items()})
         check_values(merged)
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nodeagent import log
 from nodeagent.agent.report.report import Report
 from nodeagent.core.config.text import plain_json
 from nodeagent.core.update.ports.store import Notes
@@ -24,7 +23,6 @@ from nodeagent.settings.load import DIRECTORIES, load, salvage
 from nodeagent.settings.schema import Settings, flatten
 
 NOTE: Final = "settings"
-_log = log.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +34,12 @@ class FoundSettings:
 
 
 def read_settings(directories: Sequence[str | Path] = DIRECTORIES) -> FoundSettings:
-    """Read and check the settings on the disk. Blocks. Logs a warning for each key that is no longer a setting."""
+    """Read and check the settings on the disk. Blocks."""
     try:
         loaded = load(directories)
         check_consistency(loaded.settings, loaded.origins)
     except InvalidInput as error:
         return FoundSettings(salvage(directories), error)
-    for problem in loaded.warnings:
-        _log.warning(f"{problem.path}: {problem.message}")
     return FoundSettings(loaded.settings)
 
 

@@ -96,7 +96,7 @@ def _checked_files() -> list[dict[str, Any]]:
     except InvalidInput as error:
         # It prevents a start of the daemon although each setting is valid.
         contradictions += error.problems or [Problem("settings", error.message)]
-    files = [_result("settings", contradictions, notes=loaded.warnings)]
+    files = [_result("settings", contradictions)]
     if values.policy:
         # A file that an admin named must exist. The one of the default need not.
         optional = values.policy == schema.Settings().policy

@@ -18,13 +18,11 @@ import msgspec
 
 from nodeagent.core.config.text.document import encodes
 from nodeagent.errors import InvalidInput, Problem
-from nodeagent.settings.check import OBSOLETE_GROUPS, Value, check_values, find_obsolete, invalid, valid_values
+from nodeagent.settings.check import Value, check_values, invalid, valid_values
 from nodeagent.settings.schema import GROUPS, Settings
 
 # From the weakest to the strongest.
 DIRECTORIES = ("/usr/lib/nodeagent/config.d", "/run/nodeagent/config.d", "/etc/nodeagent/config.d")
-
-_GROUPS = GROUPS | OBSOLETE_GROUPS
 
 # Largest size of one fragment. All settings fit into it; anything larger is not a settings file.
 MAX_BYTES = 64 * 1024
@@ -36,12 +34,11 @@ Fragment = Mapping[str, Value]
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """``origins`` maps each dotted key that is set in a file to its ``file:line``; ``warnings`` are obsolete keys."""
+    """``origins`` maps each dotted key that is set in a file to its ``file:line``."""
 
     settings: Settings
     origins: Mapping[str, str]
     files: tuple[str, ...]
-    warnings: tuple[Problem, ...] = ()
 
 
 def find(directories: Sequence[str | Path] = DIRECTORIES) -> list[Path]:
@@ -96,7 +93,7 @@ def parse_fragment(path: str, text: bytes) -> Fragment:
             key = prefix + key_node.value
             if key in values:
                 problems.append(problem(key_node.start_mark, f"{key} is set twice in this file"))
-            elif key in _GROUPS and isinstance(value_node, yaml.MappingNode):
+            elif key in GROUPS and isinstance(value_node, yaml.MappingNode):
                 walk(value_node, f"{key}.")
             else:
                 where = f"{path}:{key_node.start_mark.line + 1}"
@@ -177,7 +174,7 @@ def load(directories: Sequence[str | Path] = DIRECTORIES) -> Loaded:
     if not settings.node_name:
         settings = msgspec.structs.replace(settings, node_name=os.uname().nodename.lower())
     origins = {key: value.where for key, value in merged.items()}
-    return Loaded(settings, origins, tuple(map(str, paths)), find_obsolete(merged))
+    return Loaded(settings, origins, tuple(map(str, paths)))
 
 
 def salvage(directories: Sequence[str | Path] = DIRECTORIES) -> Settings:

@@ -83,12 +83,6 @@ async def test_invalid_settings_are_replaced_by_the_last_valid_ones(host: WholeD
         assert (await client.status())["problems"] == []
 
 
-async def test_an_obsolete_setting_is_only_a_warning(host: WholeDaemon, capsys: pytest.CaptureFixture[str]) -> None:
-    host.settings.write_text(host.settings.read_text() + "fence: {floor: 4}\n")
-    assert (await host.status())["problems"] == []
-    assert "fence.floor is no longer a setting" in capsys.readouterr().err
-
-
 @pytest.mark.finding("R5", "Where no valid settings were ever known, the daemon is up, Degraded, and changes nothing.")
 @acts_as_root
 async def test_without_valid_settings_it_does_nothing_until_there_are_some(host: WholeDaemon) -> None:

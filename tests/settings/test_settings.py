@@ -8,11 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.errors import InvalidInput
-from nodeagent.settings.check import IGNORED, Value, check_values
+from nodeagent.settings.check import Value, check_values
 from nodeagent.settings.load import find, load, merge, read
 from nodeagent.settings.schema import KEYS, Settings, flatten
-
-HERE = Path(__file__).parent
 
 
 @pytest.fixture
@@ -184,29 +182,6 @@ def test_an_empty_file_is_no_error(tmp_path: Path) -> None:
     assert read(tmp_path / "a.yaml") == {}
 
 
-def test_an_obsolete_key_is_ignored_with_a_warning(tmp_path: Path) -> None:
-    (tmp_path / "50-x.yaml").write_text("fence:\n  enabled: always\n  floor: fast\nlease: {retry: 1}\n")
-    loaded = load([tmp_path])
-    assert loaded.settings.fence.enabled == "always"
-    assert [warning.path for warning in loaded.warnings] == [f"{tmp_path}/50-x.yaml:3", f"{tmp_path}/50-x.yaml:4"]
-    assert [warning.message.split()[0] for warning in loaded.warnings] == ["fence.floor", "lease.retry"]
-
-
-def test_every_key_of_0_1_is_still_accepted(tmp_path: Path) -> None:
-    """A host may have a copy of the defaults of that version."""
-    (tmp_path / "50-copy.yaml").write_text((HERE / "10-defaults-0.1.yaml").read_text())
-    loaded = load([tmp_path])
-    assert {warning.message.split()[0] for warning in loaded.warnings} == set(IGNORED)
-    # The default of that version, which the copy sets.
-    same = {"node_name": os.uname().nodename.lower(), "on_drift": "refuse"}
-    assert flatten(loaded.settings) == {**flatten(Settings()), **same}
-
-
-def test_an_obsolete_key_is_no_setting() -> None:
-    assert not IGNORED.keys() & KEYS.keys()
-    assert len(KEYS) <= 57
-
-
 keys = st.one_of(st.sampled_from(sorted(KEYS)), st.text(max_size=10))
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -230,4 +205,4 @@ def test_whatever_is_in_it_the_answer_is_settings_or_a_problem_for_each_bad_key(
         check_values(good)
     else:
         flat = flatten(settings)
-        assert all(flat[key] == value.value for key, value in merged.items() if key not in IGNORED)
+        assert all(flat[key] == value.value for key, value in merged.items())

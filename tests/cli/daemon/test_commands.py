@@ -137,7 +137,7 @@ NOTE = {
 
 def test_maintenance(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
     golden("commands", "maintenance status, none", cli("maintenance", "status").out)
-    daemon.answers["StartMaintenanceWithOptions"] = lambda *_: daemon.change(lease=LEASE, maintenance=NOTE)
+    daemon.answers["StartMaintenance"] = lambda *_: daemon.change(lease=LEASE, maintenance=NOTE)
     asked = ("--requester", "jane", "--for", "2h", "--drain")
     answer = cli("maintenance", "start", "--reason", "disk swap", *asked)
     assert answer.code == 0
@@ -174,7 +174,7 @@ def test_maintenance(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
 def test_maintenance_warns_of_an_update_and_waits_for_it(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
     daemon.change(phase="Acting", desired="worker-2")
     held = Refused("nodeagent holds the lease for the update to worker-2", reason=Reason.LEASE_HELD)
-    daemon.answers["StartMaintenanceWithOptions"] = held
+    daemon.answers["StartMaintenance"] = held
     refused = cli("maintenance", "start", "--reason", "disk swap")
     assert refused.code == 4
     assert refused.err.startswith("warning: an update to worker-2 is in progress (Acting)\nnodeagent: LeaseHeld: ")
@@ -185,7 +185,7 @@ def test_maintenance_warns_of_an_update_and_waits_for_it(cli: Cli, daemon: FakeD
         daemon.change(maintenance=planned)
         daemon.later((0.3, lambda: daemon.change(maintenance=NOTE, lease=LEASE)))
 
-    daemon.answers["StartMaintenanceWithOptions"] = plan
+    daemon.answers["StartMaintenance"] = plan
     answer = cli("maintenance", "start", "--reason", "disk swap", "--wait")
     assert answer.code == 0
     golden("commands", "maintenance start during an update", answer.err)
@@ -197,7 +197,7 @@ def test_a_planned_maintenance_that_is_stopped(cli: Cli, daemon: FakeDaemon) -> 
         daemon.change(maintenance={**NOTE, "state": "planned"})
         daemon.later((0.3, lambda: daemon.change(maintenance=None)))
 
-    daemon.answers["StartMaintenanceWithOptions"] = plan
+    daemon.answers["StartMaintenance"] = plan
     answer = cli("maintenance", "start", "--reason", "disk swap", "--wait", "--json")
     assert (answer.json["active"], answer.json["maintenance"], answer.err) == (False, None, "")
 
@@ -337,14 +337,6 @@ def test_settings_check_checks_consistency(cli: Cli, no_settings: Path) -> None:
         answer = cli("settings", "check")
         assert answer.code == 2
         assert words in answer.out
-
-
-def test_settings_check_notes_obsolete_settings(cli: Cli, no_settings: Path) -> None:
-    (no_settings / "10-test.yaml").write_text("policy: ''\ndesired_config: /nowhere/x\nlease: {retry: 5}\n")
-    answer = cli("settings", "check", "--json")
-    (settings, *_) = answer.json["files"]
-    assert (answer.code, settings["problems"]) == (0, [])
-    assert [note["path"] for note in settings["notes"]] == [f"{no_settings}/10-test.yaml:3"]
 
 
 def test_settings_check_with_wrong_settings(cli: Cli, no_settings: Path, golden: Golden) -> None:
