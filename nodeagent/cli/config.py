@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any, Final
+from typing import Any
 
-from nodeagent.cli import _offline, settings
+from nodeagent.cli import _offline
 from nodeagent.cli._client import ask
-from nodeagent.cli._io import emit, warn
+from nodeagent.cli._io import emit
 from nodeagent.cli._render import counted
-
-# The settings had these commands in the first version.
-_MOVED: Final = "nodeagent config {0} is nodeagent settings {0} now; the next version does not accept the old name"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,19 +17,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     current = commands.add_parser("current", help="print the config that was applied and verified last")
     desired = commands.add_parser("desired", help="print the config that this host should have")
     named = commands.add_parser("show", help="print another config of the store")
-    named.add_argument("name", metavar="CONFIG", nargs="?", help="its name, as in nodeagent history")
+    named.add_argument("name", metavar="CONFIG", help="its name, as in nodeagent history")
     for command in (current, desired, named):
         command.add_argument("--show-secrets", action="store_true", help="print secrets as well (root)")
         command.add_argument("--json", action="store_true", help="one JSON object (nodeagent/machineconfig/v1)")
-    moved = commands.add_parser("check", description="Moved to nodeagent settings check.")
-    moved.add_argument("--json", action="store_true", help="one JSON object (nodeagent/config-check/v1)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Return 0. The output is a MachineConfig in YAML, which other commands read if nothing is hidden in it."""
-    if args.which == "check" or (args.which == "show" and not args.name):
-        warn(_MOVED.format(args.which))
-        return settings.check(as_json=args.json) if args.which == "check" else settings.show(as_json=args.json)
     which, name = ("named", args.name) if args.which == "show" else (args.which, "")
     found = ask(
         lambda client: client.config(which, name, secrets=args.show_secrets),

@@ -46,9 +46,6 @@ def test_what_an_admin_looks_at(make_node: HostMaker) -> None:
     assert (denied.returncode, denied.stdout) == (4, "")
     host.write("/root/current.json", out(host, "config", "current", "--show-secrets"))
     assert "nothing to do" in out(host, "plan", "--from", "/root/current.json", "--to", "/root/current.json")
-    old = host.run(["nodeagent", "config", "check"])
-    assert "nodeagent settings check" in old.stderr
-    assert old.stdout == out(host, "settings", "check")
     assert "actions.timeout" in out(host, "settings", "show")
 
     # A wait, as a log-in and other programs see it.

@@ -117,7 +117,7 @@ def test_no_secret_is_logged_or_shown(make_node: HostMaker) -> None:
     host.write(PULL_SECRET, pull_secret(AUTH) * 2, mode=0o600)
     host.run(["usermod", "--password", "!", "core"])
     said += said_of(host, config("drifted", salt="##"))
-    for command in (["verify"], ["status"], ["history"], ["explain", PULL_SECRET], ["config", "show"]):
+    for command in (["verify"], ["status"], ["history"], ["explain", PULL_SECRET], ["settings", "show"]):
         for form in ([], ["--json"]):
             done = host.run(["nodeagent", *command, *form], check=False)
             said += [done.stdout, done.stderr]

@@ -48,7 +48,8 @@ def test_a_config_cannot_take_the_agent_from_its_host(node: Host) -> None:
     agent.apply(node, machine_config("e", files={f"{CONFIG_D}/60-x.yaml": "log: {level: debug}\n"}))
     wait_done(node, "e")
     node.wait_for(
-        lambda: "debug" in node.run(["nodeagent", "config", "show"]).stdout and main_pid(node) == pid, "it is reloaded"
+        lambda: "debug" in node.run(["nodeagent", "settings", "show"]).stdout and main_pid(node) == pid,
+        "it is reloaded",
     )
     agent.apply(node, machine_config("f", files={SELF: "1"}))
     node.wait_for(lambda: main_pid(node) not in ("0", pid), "the agent was started again")

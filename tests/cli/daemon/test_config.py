@@ -100,15 +100,3 @@ def test_without_a_daemon_the_store_is_read(cli: Cli, bus_address: str, store: N
     assert cli("config", "desired", "--json").json["name"] == "worker-2"
     missing = cli("config", "show", "nowhere", "--json")
     assert (missing.code, missing.error["reason"]) == (2, "UnknownConfig")
-
-
-@pytest.mark.parametrize("command", ["show", "check"])
-def test_the_old_names_of_the_settings_commands_warn(cli: Cli, command: str, tmp_path: Path) -> None:
-    (tmp_path / "policy.yaml").write_text("files: []\n")
-    new, old = cli("settings", command), cli("config", command)
-    assert (old.code, old.out) == (new.code, new.out)
-    assert old.err == (
-        f"warning: nodeagent config {command} is nodeagent settings {command} now; "
-        "the next version does not accept the old name\n"
-    )
-    assert cli("config", command, "--json").json == cli("settings", command, "--json").json
