@@ -169,7 +169,7 @@ class MaintenanceManager:
     async def load(self) -> None:
         """Load the stored maintenance, before an update can take the lease."""
         found = await self.store.maintenance()
-        # A version without stored maintenances has left only the lease.
+        # A damaged row of the lease is read as one of an unknown requester, who ends it like any other.
         if found is None and self.ports.coordination.lease.backend == "local":
             holder = await self.ports.coordination.lease.holder()
             if holder is not None and is_maintenance(holder.operation):

@@ -8,8 +8,10 @@ the expected end.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Final
+
+import msgspec
 
 from nodeagent.core.config.text import plain_json
 from nodeagent.core.coordination.lease import LeaseToken
@@ -81,11 +83,11 @@ class StoredToken:
         if not text:
             return None
         try:
-            return LeaseToken.from_dict(plain_json.loads(text))
-        except (ValueError, TypeError, KeyError) as error:
+            return msgspec.convert(plain_json.loads(text), LeaseToken)
+        except ValueError as error:
             raise Terminal(
                 f"the token of the lease in the store is unreadable: {error}", reason=Reason.STORE_CORRUPT
             ) from None
 
     async def save(self, token: LeaseToken | None) -> None:
-        await self._store.keep_note(TOKEN_NOTE, "" if token is None else json.dumps(token.to_dict(), sort_keys=True))
+        await self._store.keep_note(TOKEN_NOTE, "" if token is None else json.dumps(asdict(token), sort_keys=True))

@@ -369,8 +369,8 @@ async def test_through_restarts_and_reboots(scene: Scene) -> None:
         await keeper.stop("root")
 
 
-async def test_a_maintenance_of_an_agent_that_stored_none(scene: Scene) -> None:
-    scene.world.holder = Holder("alice", "maintenance", "disk swap", "2026-01-01T00:00:00.000Z")
+async def test_a_lease_of_a_maintenance_of_which_nothing_is_stored(scene: Scene) -> None:
+    scene.world.holder = Holder("alice", "maintenance.damaged", "disk swap", "2026-01-01T00:00:00.000Z")
     async with scene.life() as keeper:
         assert (scene.state, (scene.shown() or {})["requester"]) == ("under way", "alice")
         await keeper.stop("root")

@@ -14,7 +14,7 @@ holding.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -234,15 +234,6 @@ class LeaseToken:
     uid: str
     transitions: int
     lost: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        # 0.1.0, which a rollback of the OS may bring back, reads no token without these, and never looks at them.
-        return {**asdict(self), "boot_id": "", "rebooting": False}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> LeaseToken:
-        """Read a stored token, also one of 0.1.0 with more keys. Raises ``TypeError`` or ``KeyError``."""
-        return cls(Claim(**data["claim"]), data["uid"], data["transitions"], data.get("lost", ""))
 
 
 def why_lost(token: LeaseToken, lease: NodeLease | None) -> str:

@@ -23,10 +23,6 @@ MAINTENANCE = "maintenance"
 # How often a power-off is requested before it has failed.
 POWER_OFF_TRIES = 3
 
-# Id of a maintenance that began before maintenances had ids.
-OLDEST_ID = ""
-
-
 # Seconds; a longer maintenance is probably a typing error.
 LONGEST = 366 * 86400.0
 # Characters of a reason, which is in every status and in an annotation.
@@ -73,7 +69,7 @@ class Maintenance:
 
     @property
     def operation(self) -> str:
-        return f"{MAINTENANCE}.{self.id}" if self.id else MAINTENANCE
+        return f"{MAINTENANCE}.{self.id}"
 
     @property
     def words(self) -> str:
@@ -150,8 +146,8 @@ def is_maintenance(operation: str) -> bool:
 
 
 def of_lease(operation: str, name: str, reason: str, since: str) -> Maintenance:
-    """Return the maintenance of a lease that an older agent acquired without storing it."""
-    return Maintenance(operation.partition(".")[2] or OLDEST_ID, name, reason, since, began=since)
+    """Return the maintenance of a lease of which nothing else is stored."""
+    return Maintenance(operation.partition(".")[2], name, reason, since, began=since)
 
 
 def add_seconds(now: str, seconds: float) -> str:
