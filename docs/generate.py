@@ -368,8 +368,7 @@ DBUS: Mapping[str, tuple[str, str]] = {
         "Begins `join`, `leave` or `replace`; `etcd_member` in the status has its progress. "
         "Option of `replace`: `member` `s`.",
     ),
-    "StartMaintenance": ("maintenance", ""),
-    "StartMaintenanceWithOptions": (
+    "StartMaintenance": (
         "maintenance, and power-off for `power_off`",
         "Options: `requester` `s`, `seconds` `t` (0: until stopped), `drain` `b`, `power_off` `b`, `wait` `b`; "
         "others are refused.",

@@ -134,7 +134,7 @@ class Client:
 
     async def start_maintenance(self, reason: str, options: dict[str, str | int | bool]) -> dict[str, Any]:
         """``options`` as in docs/reference/dbus.md. Returns the status."""
-        return _object(await self._change("StartMaintenanceWithOptions", "sa{sv}", (reason, _options(options))))
+        return _object(await self._change("StartMaintenance", "sa{sv}", (reason, _options(options))))
 
     async def stop_maintenance(self) -> None:
         await self._change("StopMaintenance")

@@ -55,7 +55,7 @@ export class MaintenanceSection {
     async #start() {
         // The call comes from root, so the user of the session is named as the requester.
         const { name } = await window.cockpit.user();
-        await this.#caller.call("StartMaintenanceWithOptions", byId("maintenance-reason").value, {
+        await this.#caller.call("StartMaintenance", byId("maintenance-reason").value, {
             requester: { t: "s", v: name },
             seconds: { t: "t", v: Number(byId("maintenance-for").value) },
             wait: { t: "b", v: byId("maintenance-wait").checked },

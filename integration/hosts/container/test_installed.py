@@ -159,13 +159,13 @@ def test_the_manual_and_the_completion_are_there(up: Host) -> None:
     assert "nodeagent" in up.run(["bash", "-c", script]).stdout
     version = up.run(["nodeagent", "version"]).stdout.split()
     assert version[0] == "nodeagent"
-    assert up.run(["nodeagent", "config", "check"]).returncode == 0
-    assert "50-ring.yaml" in up.run(["nodeagent", "config", "show"]).stdout
+    assert up.run(["nodeagent", "settings", "check"]).returncode == 0
+    assert "50-ring.yaml" in up.run(["nodeagent", "settings", "show"]).stdout
 
 
 def test_it_is_an_interface_that_others_can_read(up: Host) -> None:
     members = up.run(["busctl", "introspect", agent.NAME, agent.PATH]).stdout
-    maintenance = ("StartMaintenance", "StartMaintenanceWithOptions", "StopMaintenance")
+    maintenance = ("StartMaintenance", "StopMaintenance")
     methods = ("Apply", "Rollback", "Verify", "History", *maintenance, "Reload")
     for name in (*methods, "Status", "Version"):
         assert re.search(rf"^\.{name}\s", members, re.MULTILINE), (name, members)
@@ -175,7 +175,7 @@ def test_it_is_an_interface_that_others_can_read(up: Host) -> None:
 def test_bad_settings_are_refused_by_a_reload_and_the_old_ones_stay(up: Host) -> None:
     up.write("/run/nodeagent/config.d/90-bad.yaml", "actions:\n  timeuot: 3\n")
     try:
-        refused = up.run(["nodeagent", "config", "check"], check=False)
+        refused = up.run(["nodeagent", "settings", "check"], check=False)
         assert refused.returncode == 2
         assert "90-bad.yaml:2" in refused.stderr + refused.stdout
         assert up.run(["systemctl", "reload", agent.UNIT], check=False).returncode != 0

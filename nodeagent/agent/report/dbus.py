@@ -145,19 +145,12 @@ class _Manager:
         return (await self.api().change_etcd_member(await caller_name(self.bus, message), request),)
 
     async def start_maintenance(self, message: Message) -> Sequence[Any]:
-        await self._start(message, MaintenanceRequest(message.body[0]))
-        return ()
-
-    async def start_maintenance_with_options(self, message: Message) -> Sequence[Any]:
-        reason, options = message.body
-        return (await self._start(message, _request(reason, options)),)
-
-    async def _start(self, message: Message, request: MaintenanceRequest) -> str:
+        request = _request(*message.body)
         await authorize(self.bus, message, f"{ACTIONS}.maintenance")
         # Two actions, because an admin may let operators hold the lease without the right to power the host off.
         if request.power_off:
             await authorize(self.bus, message, f"{ACTIONS}.power-off")
-        return await self.api().start_maintenance(await caller_name(self.bus, message), request)
+        return (await self.api().start_maintenance(await caller_name(self.bus, message), request),)
 
     async def stop_maintenance(self, message: Message) -> Sequence[Any]:
         await authorize(self.bus, message, f"{ACTIONS}.maintenance")
@@ -185,10 +178,7 @@ class _Manager:
                 "Update": Method(self.update, "s", "s", ("id", "update")),
                 "EtcdStatus": Method(self.etcd_status, "", "s", ("status",)),
                 "ChangeEtcdMember": Method(self.change_etcd_member, "sa{sv}", "s", ("operation", "options", "status")),
-                "StartMaintenance": Method(self.start_maintenance, "s", "", ("reason",)),
-                "StartMaintenanceWithOptions": Method(
-                    self.start_maintenance_with_options, "sa{sv}", "s", ("reason", "options", "status")
-                ),
+                "StartMaintenance": Method(self.start_maintenance, "sa{sv}", "s", ("reason", "options", "status")),
                 "StopMaintenance": Method(self.stop_maintenance),
                 "Reload": Method(self.reload),
             },

@@ -78,7 +78,6 @@ class FakeDaemon:
     def start(self) -> None:
         async def begin() -> None:
             peer = FakePeer(NAME)
-            start = "StartMaintenanceWithOptions"
             peer.on("ChangeEtcdMember", self._method)
             for member in (
                 "Apply",
@@ -90,7 +89,7 @@ class FakeDaemon:
                 "Config",
                 "History",
                 "Update",
-                start,
+                "StartMaintenance",
                 "StopMaintenance",
                 "Reload",
                 "EtcdStatus",
@@ -174,6 +173,6 @@ class FakeDaemon:
             return None
         if message.member == "History":
             answer = json.dumps({"schema": "nodeagent/history/v1", "updates": self.history[: message.body[0]]})
-        if message.member in ("StartMaintenanceWithOptions", "ChangeEtcdMember"):
+        if message.member in ("StartMaintenance", "ChangeEtcdMember"):
             answer = json.dumps(self.status)
         return ("", []) if answer is None else ("s", [answer])

@@ -28,7 +28,7 @@ REQUESTS: Final = {
     "rollback": ("Rollback",),
     "rollback --wait": ("History", "Get", "Rollback"),
     "reboot": ("Get", "Reboot"),
-    "maintenance start --reason disk": ("Get", "StartMaintenanceWithOptions"),
+    "maintenance start --reason disk": ("Get", "StartMaintenance"),
     "maintenance stop": ("StopMaintenance", "Get"),
     "etcd join": ("ChangeEtcdMember",),
 }
@@ -67,7 +67,7 @@ CHANGES: Final = (
     "Cancel",
     "Rollback",
     "Reboot",
-    "StartMaintenanceWithOptions",
+    "StartMaintenance",
     "StopMaintenance",
     "ChangeEtcdMember",
 )
