@@ -6,11 +6,12 @@ import asyncio
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import psutil
 
 from integration.cluster.api import ApiError, Object
@@ -32,10 +33,10 @@ class Memory:
     data: dict[str, Any] | None = None
 
     async def load(self) -> LeaseToken | None:
-        return None if self.data is None else LeaseToken.from_dict(self.data)
+        return None if self.data is None else msgspec.convert(self.data, LeaseToken)
 
     async def save(self, token: LeaseToken | None) -> None:
-        self.data = None if token is None else token.to_dict()
+        self.data = None if token is None else asdict(token)
 
 
 @dataclass

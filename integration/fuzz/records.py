@@ -6,6 +6,8 @@ import json
 from contextlib import suppress
 from typing import Any, Final
 
+import msgspec
+
 from integration.fuzz.target import Target, choices, document
 from nodeagent.core.coordination.lease import LeaseToken
 from nodeagent.core.etcd.membership import note_from_text, operation_from_text
@@ -131,7 +133,7 @@ def stored(data: bytes) -> None:
     rows.salvage_record(row, row)
     if found is not None:
         with suppress(*DAMAGE):
-            LeaseToken.from_dict(found)
+            msgspec.convert(found, LeaseToken)
 
 
 def report(data: bytes) -> None:
