@@ -96,14 +96,14 @@ unit: venv ## ring 1 only, in seconds; a part of it with RING1=tests/core
 	@$(PYTEST) -q -n 4 --dist worksteal $(RING1)
 
 kills: venv ## ring 1, the kills at every effect, of which `make unit` takes a third on each Python
-	@NODEAGENT_EVERY_KILL=1 $(PYTEST) -q -n 4 --dist worksteal tests/agent/update
+	@NODEAGENT_EVERY_KILL=1 $(PYTEST) -q -n 4 --dist worksteal tests/update
 
 mutants: venv ## a random sample of decisions, each taken away once, and whether the nearest tests notice; an hour
 	@$(BIN)/python -m tests.mutants $(MUTANTS)
 
 golden: venv ## write the golden texts below tests/golden again; review the difference
 	@rm -f tests/golden/*.txt
-	@NODEAGENT_UPDATE_GOLDEN=1 $(PYTEST) -q tests/cli tests/agent/report tests/core/test_hints.py tests/core/report/test_motd.py
+	@NODEAGENT_UPDATE_GOLDEN=1 $(PYTEST) -q tests/cli tests/agent/report tests/core/test_hints.py tests/report/test_motd.py
 	@git --no-pager diff --stat -- tests/golden
 
 host: venv ## ring 2, without ostree, as `make test` runs it

@@ -25,17 +25,17 @@ from nodeagent.core.plan.domain import ByContent, MemberHealth, SocketHealth
 from nodeagent.core.plan.policy import SSHKEY
 from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.core.plan.unit_types import TYPES
-from nodeagent.core.report.metrics import FAMILIES, HISTORY
-from nodeagent.core.report.properties import PROPERTIES
-from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Revert
-from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, DISRUPTIVE, NEXT, Phase
-from nodeagent.core.update.record import Record
-from nodeagent.core.update.resume import resume
 from nodeagent.domains import DOMAINS, sysctl, with_rules
 from nodeagent.host.dbus.codec import complete_types
 from nodeagent.log.messages import MESSAGES
 from nodeagent.reasons import Reason
+from nodeagent.report.metrics import FAMILIES, HISTORY
+from nodeagent.report.properties import PROPERTIES
 from nodeagent.settings.schema import KEYS, Settings, flatten
+from nodeagent.update.legs import Abort, Apply, Fallback, Leg, Prepare, Revert
+from nodeagent.update.phase import BY_PROGRESS, DEADLINE, DISRUPTIVE, NEXT, Phase
+from nodeagent.update.record import Record
+from nodeagent.update.resume import resume
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "docs"))

@@ -60,7 +60,7 @@ TESTS = {
     "The store that keeps them": [f"{INSTALLED}::test_what_it_keeps_is_for_root"],
     "What is deleted from it": ["tests/host/store/test_store.py::test_secrets_that_were_dropped_are_overwritten"],
     "No log entry and no answer": ["integration/hosts/container/test_journal.py::test_no_secret_is_logged_or_shown"],
-    "Text that looks like a secret": ["tests/core/report/test_redact.py::test_hides"],
+    "Text that looks like a secret": ["tests/core/test_redact.py::test_hides"],
     "ValidatingAdmissionPolicies restrict each agent": [f"{RIGHTS}::test_an_agent_writes_its_own_node_and_lease_only"],
     "They restrict it to": [
         f"{RIGHTS}::test_a_slot_is_not_taken_from_another_node_nor_for_it",

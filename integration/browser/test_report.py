@@ -7,9 +7,9 @@ import re
 import pytest
 
 from integration.browser.browser import Page
-from nodeagent.core.report.course.page import page
-from nodeagent.core.report.course.timeline import MeasuredReboot
-from tests.core.report.course.samples import an_os, hashes, hostile, restarts
+from nodeagent.report.course.page import page
+from nodeagent.report.course.timeline import MeasuredReboot
+from tests.report.course.samples import an_os, hashes, hostile, restarts
 
 # They need a browser that is fetched once, and `make test` has six minutes.
 pytestmark = pytest.mark.long

@@ -12,11 +12,11 @@ from nodeagent.agent.loop import Loop
 from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.report.kubernetes import ClusterReporter
 from nodeagent.agent.report.report import Report
-from nodeagent.agent.update.preflight import Preflight
 from nodeagent.core.coordination.maintenance import Maintenance, from_dict
-from nodeagent.core.report.status import Status, status_to_dict
-from nodeagent.core.update.events import DrainAdvanced, Event
 from nodeagent.kube.events import EVENTS
+from nodeagent.report.status import Status, status_to_dict
+from nodeagent.update.events import DrainAdvanced, Event
+from nodeagent.update.next.preflight import Preflight
 
 STEP: Final = 0.05
 

@@ -20,16 +20,12 @@ import yaml
 from integration.cluster.etcd import EtcdCluster, EtcdMember
 from integration.cluster.pod_kubelet import PodKubelet
 from integration.cluster.server import Server, ServerFailed
-from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.etcd_member import MemberManager
 from nodeagent.agent.report.journal import sentence
 from nodeagent.agent.report.report import Report
 from nodeagent.core.etcd.member_facts import Identity, MemberFacts
 from nodeagent.core.etcd.membership import NOTE_KEY, MemberNote, MemberRequest, OperationKind, Step, note_from_text
 from nodeagent.core.etcd.quorum import Refusal
-from nodeagent.core.report.status import Status
-from nodeagent.core.update.events import Event, MemberProgress
-from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError, Retryable
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.etcd.member_config import read_member_config
@@ -42,6 +38,10 @@ from nodeagent.host.static_pods.replacement import KubeletStaticPods
 from nodeagent.host.static_pods.running import Crictl
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.reasons import Reason
+from nodeagent.report.status import Status
+from nodeagent.update.events import Event, MemberProgress
+from nodeagent.update.ports.host import UnitState
+from nodeagent.update.stages.coordination import Coordination
 
 T = TypeVar("T")
 

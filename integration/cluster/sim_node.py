@@ -16,18 +16,18 @@ from typing import Any, Final
 from integration.cluster.api import Object
 from integration.cluster.cluster import ADMINS, Cluster
 from integration.cluster.other_holders import Memory
-from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.loop import Loop
-from nodeagent.agent.update.os_deployments import HostDeployments
-from nodeagent.agent.update.preflight import Preflight
-from nodeagent.agent.update.run import Ports, UpdatePolicy
 from nodeagent.core.coordination.drain import Remaining
-from nodeagent.core.update.events import FallbackChosen, UpdateWaiting
-from nodeagent.core.update.ports.coordination import EtcdQuorum, Holder
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube.cluster import Cluster as Side
 from nodeagent.settings.cluster import ClusterSettings, SlotSettings
 from nodeagent.settings.schema import Settings
+from nodeagent.update.events import FallbackChosen, UpdateWaiting
+from nodeagent.update.next.preflight import Preflight
+from nodeagent.update.ports.coordination import EtcdQuorum, Holder
+from nodeagent.update.run import Ports, UpdatePolicy
+from nodeagent.update.stages.coordination import Coordination
+from nodeagent.update.stages.os_deployments import HostDeployments
 from tests.world import (
     FakeBootCounter,
     FakeDeployments,

@@ -18,11 +18,11 @@ from integration.cluster.test_drain import Scene, hurry
 from nodeagent.agent import compose, daemon
 from nodeagent.agent.report import kubernetes
 from nodeagent.cli._client import Client
-from nodeagent.core.report import node_events
 from nodeagent.errors import AgentError, Unreachable
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.notify import Notifier
 from nodeagent.kube.events import EVENTS
+from nodeagent.report import node_events
 from nodeagent.settings.cluster import ClusterSettings
 from nodeagent.settings.schema import MetricsSettings, Settings
 from tests.support.fixtures import PrivateBus, private_bus

@@ -9,12 +9,12 @@ import pytest
 from integration.cluster.cluster import Cluster
 from integration.cluster.other_holders import client_of
 from nodeagent.core.coordination.kube_time import parse_time
-from nodeagent.core.report.node_events import LONGEST, NodeEvent
 from nodeagent.errors import Refused
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube import events as module
 from nodeagent.kube.errors import NotFound
 from nodeagent.kube.events import CONTROLLER, EVENTS, NodeEvents
+from nodeagent.report.node_events import LONGEST, NodeEvent
 
 BLOCKED = NodeEvent("DrainBlocked", "Evict", "shop/web-0: a disruption budget", warning=True)
 DRAINED = NodeEvent("Drained", "Drain", "for the update to worker-2")

@@ -23,11 +23,11 @@ from integration.cluster.controller import Memory as Fetched
 from integration.cluster.other_holders import Agent, client_of, seconds, taken_too_early, written
 from integration.cluster.sim_node import QUICK, SimNode
 from nodeagent.agent.report.report import Report
-from nodeagent.agent.update import admission
 from nodeagent.core.coordination.lease import HostIdentity
-from nodeagent.core.report.status import Status
 from nodeagent.errors import Refused
 from nodeagent.kube.handshake import Handshake
+from nodeagent.report.status import Status
+from nodeagent.update.stages import admission
 from tests.world.run import config
 
 NODES: Final = 200

@@ -13,12 +13,12 @@ import pytest
 from integration.cluster.cluster import Cluster
 from integration.cluster.controller import CONFIGS, Controller
 from integration.cluster.test_handshake import Driven, at, client, controller, host, hurry, until
-from nodeagent.agent.update.preflight import Desired
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.parse import parse
 from nodeagent.host import mcd_import
 from nodeagent.kube.client import KubeClient
+from nodeagent.update.next.preflight import Desired
 
 __all__ = ["client", "controller", "host", "hurry"]
 

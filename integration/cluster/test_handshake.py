@@ -19,23 +19,23 @@ from integration.cluster.api import ApiError
 from integration.cluster.cluster import Cluster
 from integration.cluster.controller import CONFIGS, MCO, Controller, Memory
 from integration.cluster.other_holders import client_of
-from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.report.report import Report
-from nodeagent.agent.update.preflight import Desired, read_source
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.config.parse import parse
 from nodeagent.core.plan.policy import DRAIN, NONE, Entry, Policy, restart
-from nodeagent.core.report.status import Status
-from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports.coordination import Holder
-from nodeagent.core.update.ports.store import ApplyRequest
 from nodeagent.errors import AgentError
 from nodeagent.kube import client as client_module
 from nodeagent.kube import handshake, mco_drain
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.handshake import Handshake
 from nodeagent.kube.mco_drain import ControllerDrain
+from nodeagent.report.status import Status
+from nodeagent.update.next.preflight import Desired, read_source
+from nodeagent.update.phase import Phase
+from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.ports.store import ApplyRequest
+from nodeagent.update.stages.coordination import Coordination
 from tests.world import FakeClock, FakeLease, FakeReporter, FakeUnit, World
 from tests.world.run import LIMITS, POLICY, Host
 

@@ -8,14 +8,14 @@ import pytest
 
 from integration.cluster.cluster import Cluster
 from integration.cluster.other_holders import client_of
-from nodeagent.core.report.machine_config_node import UpdateProgress
-from nodeagent.core.report.node_events import NodeState
-from nodeagent.core.update.phase import Phase
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube import node as kube_node
 from nodeagent.kube.client import Object
 from nodeagent.kube.errors import Conflict
 from nodeagent.kube.node import MACHINE_CONFIG_NODES, ControlledNodeConditions
+from nodeagent.report.machine_config_node import UpdateProgress
+from nodeagent.report.node_events import NodeState
+from nodeagent.update.phase import Phase
 
 PHASES = (Phase.STAGING, Phase.LEASING, Phase.DRAINING, Phase.WRITING, Phase.ACTING, Phase.REBOOTING, Phase.RELEASING)
 

@@ -21,11 +21,6 @@ from nodeagent.core.coordination.drain import Cause, DrainPolicy, eviction
 from nodeagent.core.coordination.kube_objects import Pod
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.core.coordination.slots import SlotKind, SlotPool
-from nodeagent.core.report.handshake import read_request
-from nodeagent.core.report.machine_config_node import UpdateProgress
-from nodeagent.core.report.node_events import NodeEvent, NodeState
-from nodeagent.core.report.status import Status
-from nodeagent.core.update.phase import Phase
 from nodeagent.errors import Refused
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube import client as client_module
@@ -39,6 +34,11 @@ from nodeagent.kube.gates import MACHINES, Gates
 from nodeagent.kube.handshake import Handshake
 from nodeagent.kube.node import MACHINE_CONFIG_NODES, ControlledNodeConditions
 from nodeagent.kube.slots import KubeSlots
+from nodeagent.report.handshake import read_request
+from nodeagent.report.machine_config_node import UpdateProgress
+from nodeagent.report.node_events import NodeEvent, NodeState
+from nodeagent.report.status import Status
+from nodeagent.update.phase import Phase
 
 MANIFESTS: Final = Path(__file__).parents[2] / "packaging" / "kubernetes" / "nodeagent.yaml"
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"

@@ -21,9 +21,6 @@ from integration.cluster.controller import Memory as Fetched
 from integration.cluster.other_holders import client_at, seconds, written
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.core.coordination.slots import SlotKind, SlotPool
-from nodeagent.core.report.rollout_order import RolloutOrder
-from nodeagent.core.report.status import Status
-from nodeagent.core.update.phase import Phase
 from nodeagent.errors import Refused, Retryable
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube import handshake as module
@@ -32,6 +29,9 @@ from nodeagent.kube.errors import Forbidden
 from nodeagent.kube.handshake import Handshake
 from nodeagent.kube.rollout import KubeTurn
 from nodeagent.kube.slots import KubeSlots
+from nodeagent.report.rollout_order import RolloutOrder
+from nodeagent.report.status import Status
+from nodeagent.update.phase import Phase
 
 MANIFESTS: Final = Path(__file__).parents[2] / "packaging" / "kubernetes"
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"

@@ -22,11 +22,11 @@ from integration.cluster.test_drain import Scene, hurry
 from nodeagent.agent import maintenance as keeping
 from nodeagent.agent.report import kubernetes
 from nodeagent.core.coordination.maintenance import MaintenanceRequest, seconds_until
-from nodeagent.core.report import node_events
-from nodeagent.core.update.phase import Phase
 from nodeagent.errors import AgentError, Retryable, Unreachable
 from nodeagent.kube import events
 from nodeagent.kube.gates import MACHINES, MAINTENANCES
+from nodeagent.report import node_events
+from nodeagent.update.phase import Phase
 from tests.world import World
 from tests.world.os_host import NEW, OLD, os_host
 from tests.world.run import config

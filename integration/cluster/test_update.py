@@ -20,10 +20,10 @@ from integration.cluster.other_holders import client_of, foreign, goodbye, lease
 from integration.cluster.sim_node import QUICK, SimNode
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.agent.loop import Loop
-from nodeagent.agent.update import admission, draining
-from nodeagent.core.update.events import FallbackChosen, UpdateWaiting
-from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports.system import Inhibitor
+from nodeagent.update.events import FallbackChosen, UpdateWaiting
+from nodeagent.update.phase import Phase
+from nodeagent.update.ports.system import Inhibitor
+from nodeagent.update.stages import admission, draining
 from tests.world import FakeUnit
 from tests.world.os_host import NEW, OLD, os_host
 from tests.world.run import config

@@ -24,12 +24,12 @@ from integration.cluster.sim_node import QUICK, SimNode
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.coordination.windows import Schedule, weekly
-from nodeagent.core.update.events import UpdateWaiting
-from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports.system import Inhibitor
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.etcd.quorum import QuorumCheck
 from nodeagent.kube.gates import MACHINES
+from nodeagent.update.events import UpdateWaiting
+from nodeagent.update.phase import Phase
+from nodeagent.update.ports.system import Inhibitor
 from tests.support.keys import ed25519
 from tests.world import World
 from tests.world.os_host import FIRST, NEW, OLD, os_host

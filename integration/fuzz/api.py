@@ -44,15 +44,15 @@ from nodeagent.core.coordination.kube_time import ServerClock
 from nodeagent.core.coordination.lease import Claim, judge, read_lease, renewal, take_over
 from nodeagent.core.coordination.readiness import unready
 from nodeagent.core.coordination.slots import SlotKind, SlotPool, free_indices, pool_pause, read_slots, released
-from nodeagent.core.report.handshake import drain_request, read_request, source_of
-from nodeagent.core.report.machine_config_node import UpdateProgress, changed_status
-from nodeagent.core.report.node_events import NodeState, conditions, differing
-from nodeagent.core.report.rollout import ClusterObjects, rollout_of, rollout_to_dict
-from nodeagent.core.report.rollout_order import RolloutOrder, turn_gate
-from nodeagent.core.update.phase import Phase
 from nodeagent.errors import AgentError
 from nodeagent.kube.decode import decoded, status_of
 from nodeagent.kube.errors import ServerFault, from_answer
+from nodeagent.report.handshake import drain_request, read_request, source_of
+from nodeagent.report.machine_config_node import UpdateProgress, changed_status
+from nodeagent.report.node_events import NodeState, conditions, differing
+from nodeagent.report.rollout import ClusterObjects, rollout_of, rollout_to_dict
+from nodeagent.report.rollout_order import RolloutOrder, turn_gate
+from nodeagent.update.phase import Phase
 
 # Every field that some reader reads, as one object of every kind.
 WHOLE: Final[dict[str, Any]] = {

@@ -13,10 +13,10 @@ from nodeagent.core.config.text import data_url, plain_json, plain_yaml
 from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.plan.policy_parse import parse_policy
-from nodeagent.core.report.handshake import clean
-from nodeagent.core.report.redact import redact
+from nodeagent.core.redact import redact
 from nodeagent.domains import check_update, default_policy
 from nodeagent.errors import AgentError, InvalidInput
+from nodeagent.report.handshake import clean
 from nodeagent.settings.check import check_values, valid_values
 from nodeagent.settings.load import merge, parse_fragment
 

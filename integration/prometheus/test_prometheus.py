@@ -11,9 +11,9 @@ import pytest
 from integration.hosts.container.conftest import unavailable
 from integration.hosts.errors import Unavailable
 from integration.prometheus.server import EXAMPLES, Prometheus, Server, unpacked
-from nodeagent.core.report.metrics import FAMILIES, Family, MetricKind, Sample, render
-from nodeagent.core.update.outcome import IN_HISTORY
-from nodeagent.core.update.phase import Phase
+from nodeagent.report.metrics import FAMILIES, Family, MetricKind, Sample, render
+from nodeagent.update.history.outcome import IN_HISTORY
+from nodeagent.update.phase import Phase
 
 # It needs a package that is fetched once.
 pytestmark = pytest.mark.long

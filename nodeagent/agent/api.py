@@ -15,13 +15,6 @@ from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.plan_answer import plan_answer
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.report.shown_history import ShownHistory
-from nodeagent.agent.update.admission import reboots
-from nodeagent.agent.update.os_fields import not_compared, os_drift
-from nodeagent.agent.update.preflight import Desired
-from nodeagent.agent.update.run import Ports
-from nodeagent.agent.update.unit_checks import UnitChecks
-from nodeagent.agent.update.unreadable import load_or_half_way
-from nodeagent.agent.update.verification import mismatches
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.maintenance import MaintenanceRequest
@@ -29,16 +22,23 @@ from nodeagent.core.coordination.windows import Hold
 from nodeagent.core.etcd.membership import MemberRequest
 from nodeagent.core.plan.plan import check_disruption
 from nodeagent.core.plan.removal import BY_CLUSTER, check_removal
-from nodeagent.core.report.history import under_way, update_to_dict
-from nodeagent.core.report.shown_config import config_to_dict
-from nodeagent.core.report.status import status_to_dict
-from nodeagent.core.update.lasting import Confirmation
-from nodeagent.core.update.legs import Prepare
-from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports.store import ApplyRequest
-from nodeagent.core.update.record import half_way, in_effect
 from nodeagent.errors import AgentError, InvalidInput, Refused
 from nodeagent.reasons import Reason
+from nodeagent.report.shown_config import config_to_dict
+from nodeagent.report.status import status_to_dict
+from nodeagent.update.history.entry import under_way, update_to_dict
+from nodeagent.update.lasting import Confirmation
+from nodeagent.update.legs import Prepare
+from nodeagent.update.next.os_fields import not_compared, os_drift
+from nodeagent.update.next.preflight import Desired
+from nodeagent.update.next.unit_checks import UnitChecks
+from nodeagent.update.next.unreadable import load_or_half_way
+from nodeagent.update.phase import Phase
+from nodeagent.update.ports.store import ApplyRequest
+from nodeagent.update.record import half_way, in_effect
+from nodeagent.update.run import Ports
+from nodeagent.update.stages.admission import reboots
+from nodeagent.update.stages.verification import mismatches
 
 
 @dataclass(eq=False)

@@ -16,12 +16,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from nodeagent import log
-from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.last_good_settings import FoundSettings, choose
 from nodeagent.agent.report.journal import to_journal
 from nodeagent.agent.report.report import Report, drain_reporter
-from nodeagent.agent.update.os_deployments import HostDeployments
-from nodeagent.agent.update.run import Ports, UpdatePolicy
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.coordination.fleetlock import client_id
@@ -29,10 +26,6 @@ from nodeagent.core.plan.bootloader import BootloaderUpdate
 from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.domain import Health
 from nodeagent.core.plan.sides import NO_CONFIG
-from nodeagent.core.report.status import Status
-from nodeagent.core.update.events import UpdateContext, Warned
-from nodeagent.core.update.ports.coordination import EtcdQuorum
-from nodeagent.core.update.ports.host import Clock
 from nodeagent.domains import health_of, kept_back, reload_proof_of
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.fence.host_fence import HostFence
@@ -58,10 +51,17 @@ from nodeagent.host.unit_files import HostUnitFiles
 from nodeagent.host.users import HostUsers
 from nodeagent.host.view import read_view
 from nodeagent.reasons import Reason
+from nodeagent.report.status import Status
 from nodeagent.settings.check import load_zone, window_schedule
 from nodeagent.settings.cluster import ClusterSettings, DrainSettings, SlotSettings
 from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.schema import Settings
+from nodeagent.update.events import UpdateContext, Warned
+from nodeagent.update.ports.coordination import EtcdQuorum
+from nodeagent.update.ports.host import Clock
+from nodeagent.update.run import Ports, UpdatePolicy
+from nodeagent.update.stages.coordination import Coordination
+from nodeagent.update.stages.os_deployments import HostDeployments
 
 if TYPE_CHECKING:
     from nodeagent.host.etcd.member_host import MemberHost

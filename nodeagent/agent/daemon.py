@@ -31,14 +31,10 @@ from nodeagent.agent.report.under_way import PATH as UNDER_WAY
 from nodeagent.agent.report.under_way import UnderWayFile
 from nodeagent.agent.staged_watch import DIRECTORY, NAMES, StagedWatch
 from nodeagent.agent.supervise import SoftRebootWatch, keep_running, run_until, stop_signals, watchdog
-from nodeagent.agent.update.outcomes import bug
-from nodeagent.agent.update.preflight import Desired, Preflight, read_source
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.parse import parse, parse_stored
 from nodeagent.core.plan.policy import drop_in_directory, is_drop_in
 from nodeagent.core.plan.steps import ActStep, ReloadUnit, describe
-from nodeagent.core.update.events import DaemonStarted, DaemonStopped
-from nodeagent.core.update.ports.store import ApplyRequest
 from nodeagent.errors import AgentError, InvalidInput, full_text
 from nodeagent.host import config_file, mcd_import
 from nodeagent.host.checkers import HostValidator
@@ -54,6 +50,10 @@ from nodeagent.host.static_pods.validator import StaticPodValidator
 from nodeagent.host.view import read_view
 from nodeagent.reasons import Reason
 from nodeagent.settings.schema import Settings
+from nodeagent.update.events import DaemonStarted, DaemonStopped
+from nodeagent.update.next.preflight import Desired, Preflight, read_source
+from nodeagent.update.outcomes import bug
+from nodeagent.update.ports.store import ApplyRequest
 
 NAMES_TOPIC = "drop-ins"
 
@@ -264,7 +264,11 @@ async def run(
                         daemon = await _build(found, bus, stack, read)
                     except Exception as error:
                         # Whatever it is, it must not become a loop of restarts.
-                        fault = error if isinstance(error, AgentError) else bug(error, "the start of the daemon")
+                        fault = (
+                            error
+                            if isinstance(error, AgentError)
+                            else bug(held.report, error, "the start of the daemon")
+                        )
                         # The daemon that holds the store serves the status already, and would be shadowed by this one.
                         if fault.reason == Reason.STORE_BUSY:
                             raise

@@ -18,22 +18,22 @@ from typing import Final
 
 from nodeagent.agent.drift_os import OsDrift
 from nodeagent.agent.report.report import Report
-from nodeagent.agent.tasks import finished_before, running
-from nodeagent.agent.update.preflight import Desired
-from nodeagent.agent.update.run import Ports
-from nodeagent.agent.update.unit_checks import UnitChecks
-from nodeagent.agent.update.verification import mismatches
 from nodeagent.core.backoff import delays
-from nodeagent.core.report.status import Status
-from nodeagent.core.update import events
-from nodeagent.core.update.drift import SHOWN, Drift, describe_drift, only, updated, watched_paths
-from nodeagent.core.update.events import Event
-from nodeagent.core.update.legs import Prepare, Rest
-from nodeagent.core.update.ports.host import Culprits, PathChanges
-from nodeagent.core.update.ports.store import Notes
-from nodeagent.core.update.record import half_way, in_effect
+from nodeagent.core.plan.drift import SHOWN, Drift, describe_drift, only, updated, watched_paths
 from nodeagent.errors import InvalidInput, Problem, Retryable
 from nodeagent.reasons import Reason
+from nodeagent.report.status import Status
+from nodeagent.tasks import finished_before, running
+from nodeagent.update import events
+from nodeagent.update.events import Event
+from nodeagent.update.legs import Prepare, Rest
+from nodeagent.update.next.preflight import Desired
+from nodeagent.update.next.unit_checks import UnitChecks
+from nodeagent.update.ports.host import Culprits, PathChanges
+from nodeagent.update.ports.store import Notes
+from nodeagent.update.record import half_way, in_effect
+from nodeagent.update.run import Ports
+from nodeagent.update.stages.verification import mismatches
 
 # Seconds from a change to the comparison, because editors write in several steps.
 SETTLE: Final = 1.0

@@ -11,13 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from nodeagent.agent.update.os_fields import os_drift
-from nodeagent.agent.update.run import Ports
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, SymbolicLink
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.update.drift import entries_by_path
-from nodeagent.core.update.ports.store import Notes
+from nodeagent.core.plan.drift import entries_by_path
 from nodeagent.errors import AgentError
+from nodeagent.update.next.os_fields import os_drift
+from nodeagent.update.ports.store import Notes
+from nodeagent.update.run import Ports
 
 # The config that was applied last, and the OS that ran by then.
 NOTE: Final = "drift:os"

@@ -13,13 +13,10 @@ from typing import Final, assert_never
 
 from nodeagent import log
 from nodeagent.agent.report.report import Report
-from nodeagent.agent.update import contested, unit_links
-from nodeagent.agent.update.preflight import Desired
-from nodeagent.agent.update.run import Ports
-from nodeagent.agent.update.verification import mismatches
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.deployment import OS_DOMAINS
+from nodeagent.core.plan.drift import OnDrift, RepairPace, describe_drift, only, plan_repair
 from nodeagent.core.plan.policy import Policy
 from nodeagent.core.plan.steps import (
     DisableUnit,
@@ -33,10 +30,14 @@ from nodeagent.core.plan.steps import (
     WritePath,
     WriteStep,
 )
-from nodeagent.core.update.drift import OnDrift, RepairPace, describe_drift, only, plan_repair
-from nodeagent.core.update.record import half_way, in_effect
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.reasons import Reason
+from nodeagent.update.next.preflight import Desired
+from nodeagent.update.record import half_way, in_effect
+from nodeagent.update.run import Ports
+from nodeagent.update.stages import contested
+from nodeagent.update.stages.verification import mismatches
+from nodeagent.update.steps import unit_links
 
 TOPIC: Final = "drift repair"
 

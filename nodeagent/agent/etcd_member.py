@@ -13,9 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final, Protocol
 
-from nodeagent.agent.coordination import Coordination, Operation
 from nodeagent.agent.report.report import Report
-from nodeagent.agent.tasks import pause
 from nodeagent.core.etcd.member_facts import Identity, MemberFacts
 from nodeagent.core.etcd.membership import (
     LEASE_PREFIX,
@@ -39,12 +37,14 @@ from nodeagent.core.etcd.membership import (
     unattended_kind,
 )
 from nodeagent.core.etcd.quorum import Refusal
-from nodeagent.core.update.events import EtcdMemberChanged, MemberProgress
-from nodeagent.core.update.ports.host import Clock
-from nodeagent.core.update.ports.store import Notes
 from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable, Terminal, Unreachable
 from nodeagent.kinds import Kind
 from nodeagent.reasons import Reason
+from nodeagent.tasks import pause
+from nodeagent.update.events import EtcdMemberChanged, MemberProgress
+from nodeagent.update.ports.host import Clock
+from nodeagent.update.ports.store import Notes
+from nodeagent.update.stages.coordination import Coordination, Operation
 
 # Seconds between two steps that have to wait. etcd refuses changes for five seconds after each change.
 PAUSE: Final = 1.0

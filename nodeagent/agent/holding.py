@@ -17,14 +17,14 @@ from nodeagent.agent.report.dbus import serve
 from nodeagent.agent.report.journal import to_journal, to_notify
 from nodeagent.agent.report.motd import MotdFile
 from nodeagent.agent.report.report import Report
-from nodeagent.agent.tasks import finished_before, running
-from nodeagent.core.report.status import Status
-from nodeagent.core.update.events import HostDegraded, UpdateContext
-from nodeagent.core.update.phase import Phase
 from nodeagent.errors import AgentError, Terminal, full_text
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.notify import Notifier
+from nodeagent.report.status import Status
+from nodeagent.tasks import finished_before, running
+from nodeagent.update.events import HostDegraded, UpdateContext
+from nodeagent.update.phase import Phase
 
 # Seconds. A full disk or a damaged file is repaired without a signal to this process.
 RETRY: Final = 30.0
@@ -38,7 +38,7 @@ class Held:
     notifier: Notifier
     signs_of_life: Callable[[], Coroutine[Any, Any, None]]
     motd: MotdFile
-    _report: Report = field(default_factory=lambda: Report(Status(phase=Phase.DEGRADED)), init=False)
+    report: Report = field(default_factory=lambda: Report(Status(phase=Phase.DEGRADED)), init=False)
     _stack: AsyncExitStack | None = field(default=None, init=False)
     _again: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _error: AgentError = field(default_factory=lambda: Terminal("not started yet"), init=False)
@@ -46,16 +46,16 @@ class Held:
     async def show(self, error: AgentError) -> None:
         """Show ``error`` in the status, which is served from the first call on."""
         text = full_text(error, 5)
-        changed = (error.reason, text) != (self._report.status.reason, self._report.status.message)
+        changed = (error.reason, text) != (self.report.status.reason, self.report.status.message)
         self._error = error
         # Not in the constructor: the name on the bus belongs to the daemon that works, if one can.
         if self._stack is None:
             log.setup()
-            self._report.add(to_journal)
-            self._report.add(to_notify(self.notifier.status))
-            self._report.add(self.motd.sink)
+            self.report.add(to_journal)
+            self.report.add(to_notify(self.notifier.status))
+            self.report.add(self.motd.sink)
             self._stack = AsyncExitStack()
-            await self._stack.enter_async_context(serve(self.bus, self._report, self._refuse, self.reload))
+            await self._stack.enter_async_context(serve(self.bus, self.report, self._refuse, self.reload))
             # Otherwise systemd would restart the unit after its start timeout, and status would have no answer.
             self.notifier.ready()
             for work in (self.signs_of_life, self.motd.run):
@@ -63,7 +63,7 @@ class Held:
         # An attempt every 30 s with the same result must not fill the journal.
         if changed:
             now = SystemClock().now()
-            self._report.emit(HostDegraded(UpdateContext(Phase.DEGRADED, since=now), text, error.reason))
+            self.report.emit(HostDegraded(UpdateContext(Phase.DEGRADED, since=now), text, error.reason))
 
     async def wait(self, stop: asyncio.Event) -> None:
         """Wait for the next attempt, a reload or ``stop``."""

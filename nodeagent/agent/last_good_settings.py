@@ -15,12 +15,12 @@ from typing import Final
 
 from nodeagent.agent.report.report import Report
 from nodeagent.core.config.text import plain_json
-from nodeagent.core.update.ports.store import Notes
 from nodeagent.errors import AgentError, InvalidInput
 from nodeagent.settings.check import valid_values
 from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.load import DIRECTORIES, load, salvage
 from nodeagent.settings.schema import Settings, flatten
+from nodeagent.update.ports.store import Notes
 
 NOTE: Final = "settings"
 

@@ -10,42 +10,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from nodeagent.agent.tasks import pause
-from nodeagent.agent.update import idle
-from nodeagent.agent.update.after_boot import record_clean_shutdown
-from nodeagent.agent.update.cancelling import Cancelled, request_cancellation
-from nodeagent.agent.update.desired import DesiredReader
-from nodeagent.agent.update.executor import Executor, RunResult
-from nodeagent.agent.update.finishing import close_interrupted, finish, unusable
-from nodeagent.agent.update.idle import Load
-from nodeagent.agent.update.next_update import NextUpdate
-from nodeagent.agent.update.outages import Outage
-from nodeagent.agent.update.outcomes import abort, bug
-from nodeagent.agent.update.preflight import Desired, Preflight
-from nodeagent.agent.update.run import Ports, Transition, Update, UpdatePolicy, context_of, narrate
-from nodeagent.agent.update.safe_parts import Compose, SafeUpdates, composed
-from nodeagent.agent.update.staged_plan import PlanStaging
-from nodeagent.agent.update.unmerged import leave_unmerged
-from nodeagent.agent.update.unreadable import is_unreadable, rebuild, set_aside
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.boot import kernel_boot
 from nodeagent.core.plan.steps import ActStep
-from nodeagent.core.report.history import entry_of_request
-from nodeagent.core.update.events import ConfigRefused, PhaseEntered, UpdateResumed, Warned
-from nodeagent.core.update.lasting import Confirmation
-from nodeagent.core.update.legs import INTERRUPTED, Unreleased
-from nodeagent.core.update.outcome import UpdateOutcome
-from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports.store import ApplyRequest
-from nodeagent.core.update.record import (
-    IllegalTransition,
-    Record,
-    after_boot,
-    degraded_record,
-    in_effect,
-    interrupted,
-)
-from nodeagent.core.update.resume import Decision, resume
 from nodeagent.errors import (
     AgentError,
     InvalidInput,
@@ -54,6 +21,39 @@ from nodeagent.errors import (
     Unreconcilable,
     full_text,
 )
+from nodeagent.tasks import pause
+from nodeagent.update.events import ConfigRefused, PhaseEntered, UpdateResumed, Warned
+from nodeagent.update.history.entry import entry_of_request
+from nodeagent.update.history.outcome import UpdateOutcome
+from nodeagent.update.lasting import Confirmation
+from nodeagent.update.legs import INTERRUPTED, Unreleased
+from nodeagent.update.machine import Executor, RunResult
+from nodeagent.update.next import idle
+from nodeagent.update.next.cancelling import Cancelled, request_cancellation
+from nodeagent.update.next.desired import DesiredReader
+from nodeagent.update.next.finishing import close_interrupted, finish, unusable
+from nodeagent.update.next.idle import Load
+from nodeagent.update.next.next_update import NextUpdate
+from nodeagent.update.next.preflight import Desired, Preflight
+from nodeagent.update.next.safe_parts import Compose, SafeUpdates, composed
+from nodeagent.update.next.staged_plan import PlanStaging
+from nodeagent.update.next.unmerged import leave_unmerged
+from nodeagent.update.next.unreadable import is_unreadable, rebuild, set_aside
+from nodeagent.update.outcomes import abort, bug
+from nodeagent.update.phase import Phase
+from nodeagent.update.ports.store import ApplyRequest
+from nodeagent.update.record import (
+    IllegalTransition,
+    Record,
+    after_boot,
+    degraded_record,
+    in_effect,
+    interrupted,
+)
+from nodeagent.update.resume import Decision, resume
+from nodeagent.update.run import Ports, Transition, Update, UpdatePolicy, context_of, narrate
+from nodeagent.update.stages.after_boot import record_clean_shutdown
+from nodeagent.update.wait import Outage
 
 # Seconds between two attempts to apply a config that was refused, or not staged, for a reason that may pass.
 RETRY_FIRST = 30.0
@@ -170,7 +170,7 @@ class Loop:
             except AgentError as error:
                 delay, stuck, resumed = self._stuck(error), True, False
             except Exception as error:  # noqa: BLE001 - whatever it is, it must not become a loop of restarts
-                delay, stuck, resumed = self._stuck(bug(error, "the main loop")), True, False
+                delay, stuck, resumed = self._stuck(bug(self.ports.reporter, error, "the main loop")), True, False
             await pause(delay, self._wake)
 
     def _stuck(self, error: AgentError) -> float:
@@ -250,7 +250,7 @@ class Loop:
             await self._refuse(record, error)
             return self._delay()
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not become a loop of restarts
-            await self._refuse(record, bug(error, "the preparation of an update"))
+            await self._refuse(record, bug(self.ports.reporter, error, "the preparation of an update"))
             return self._delay()
         # A config was found, so the same refusal later is news again.
         self._refused, self._passing = "", 0

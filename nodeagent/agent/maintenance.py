@@ -14,12 +14,7 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Final, Protocol
 
-from nodeagent.agent.coordination import Operation
 from nodeagent.agent.report.report import Report
-from nodeagent.agent.tasks import finished_before, pause, running
-from nodeagent.agent.update.draining import MIN_DRAIN
-from nodeagent.agent.update.reboot import Shutdown, go_down
-from nodeagent.agent.update.run import Ports, UpdatePolicy
 from nodeagent.core.coordination.maintenance import (
     POWER_OFF_TRIES,
     Maintenance,
@@ -31,10 +26,15 @@ from nodeagent.core.coordination.maintenance import (
     of_lease,
     seconds_until,
 )
-from nodeagent.core.update.events import MaintenanceChanged, UpdateWaiting, Warned
-from nodeagent.core.update.ports.system import ShutdownKind
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable
 from nodeagent.reasons import Reason
+from nodeagent.tasks import finished_before, pause, running
+from nodeagent.update.events import MaintenanceChanged, UpdateWaiting, Warned
+from nodeagent.update.ports.system import ShutdownKind
+from nodeagent.update.run import Ports, UpdatePolicy
+from nodeagent.update.stages.coordination import Operation
+from nodeagent.update.stages.draining import MIN_DRAIN
+from nodeagent.update.stages.reboot import Shutdown, go_down
 
 # Seconds between two checks of the lease while nothing is to be done. Each step checks it as well.
 POLL: Final = 60.0

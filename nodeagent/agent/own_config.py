@@ -20,7 +20,6 @@ from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.text import plain_json
 from nodeagent.core.plan.policy import RECOMMENDED, Policy, is_policy_file, layered, merge_order
 from nodeagent.core.plan.policy_parse import parse_policy
-from nodeagent.core.update.ports.store import Notes
 from nodeagent.domains import default_policy, with_rules
 from nodeagent.domains.nodeagent import SETTINGS
 from nodeagent.errors import AgentError, InvalidInput, Problem
@@ -29,6 +28,7 @@ from nodeagent.settings.check import check_values
 from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.load import DIRECTORIES, Fragment, find, merge, parse_fragment, read
 from nodeagent.settings.schema import Settings
+from nodeagent.update.ports.store import Notes
 
 # With other values the agent would start without the record of the update, or with another desired config.
 _KEPT: Final = ("state_dir", "desired_config")

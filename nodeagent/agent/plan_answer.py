@@ -7,30 +7,30 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from nodeagent.agent.update.admin_checks import stages_of
-from nodeagent.agent.update.admission import operation_now, other_boots, reboots
-from nodeagent.agent.update.fallback import kind_of_fallback, kind_of_planned
-from nodeagent.agent.update.next_update import RENDERED
-from nodeagent.agent.update.os_deployments import HostDeployments
-from nodeagent.agent.update.restarts import notes_along, units_along
-from nodeagent.agent.update.run import Basis, Ports, Update, UpdatePolicy
-from nodeagent.agent.update.unreadable import load_or_half_way
 from nodeagent.core.boot_count import counting_to_dict
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.bootloader import check_to_dict, decide
 from nodeagent.core.plan.deployment import OsTarget, staged, unmet
+from nodeagent.core.plan.drift import entries_by_path
 from nodeagent.core.plan.os_changes import os_changes_to_dict
 from nodeagent.core.plan.plan_json import plan_to_dict
+from nodeagent.core.plan.plan_values import with_values
 from nodeagent.core.plan.reboot_kind import ChosenKind, chosen_to_dict, may_fall_back
 from nodeagent.core.plan.safe_parts import divide, parts_to_dict
-from nodeagent.core.report.handshake import RETRY
-from nodeagent.core.report.plan_values import with_values
-from nodeagent.core.update.drift import entries_by_path
-from nodeagent.core.update.lasting import Rejection, matching
 from nodeagent.domains import group_of
 from nodeagent.errors import AgentError, ServiceUnavailable
 from nodeagent.reasons import Reason
+from nodeagent.report.handshake import RETRY
+from nodeagent.update.lasting import Rejection, matching
+from nodeagent.update.next.next_update import RENDERED
+from nodeagent.update.next.unreadable import load_or_half_way
+from nodeagent.update.run import Basis, Ports, Update, UpdatePolicy
+from nodeagent.update.stages.admin_checks import stages_of
+from nodeagent.update.stages.admission import operation_now, other_boots, reboots
+from nodeagent.update.stages.fallback import kind_of_fallback, kind_of_planned
+from nodeagent.update.stages.os_deployments import HostDeployments
+from nodeagent.update.steps.restarts import notes_along, units_along
 
 REJECTED = Reason.CONFIG_REJECTED
 
@@ -167,7 +167,7 @@ def _plan(
     answer |= parts_to_dict(divide(plan, group_of))
     if diff:
         # The daemon needs difflib for nothing else.
-        from nodeagent.core.report.plan_diff import diffs
+        from nodeagent.report.plan_diff import diffs
 
         texts = diffs(plan, basis.config, update.new, disk, basis.restored)
         for change in answer["changes"]:

@@ -15,13 +15,13 @@ from typing import Final
 
 from nodeagent import log
 from nodeagent.agent.report.report import Report
-from nodeagent.agent.update.admission import other_boots
-from nodeagent.agent.update.os_deployments import HostDeployments
-from nodeagent.agent.update.run import Ports, Update
-from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError, Refused
 from nodeagent.reasons import Reason
+from nodeagent.update.phase import Phase
+from nodeagent.update.record import Record
+from nodeagent.update.run import Ports, Update
+from nodeagent.update.stages.admission import other_boots
+from nodeagent.update.stages.os_deployments import HostDeployments
 
 # The directory of libostree's files, and how their names begin.
 DIRECTORY: Final = "/run/ostree"

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 from nodeagent import log
 from nodeagent.agent.report.report import Report
-from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.once import Once
 from nodeagent.errors import Refused
 from nodeagent.host.notify import Notifier, watchdog_interval
 from nodeagent.reasons import Reason
+from nodeagent.update.stages.os_deployments import HostDeployments
 
 # Seconds before a task that failed is started again, doubled with each failure.
 FIRST_PAUSE = 1.0

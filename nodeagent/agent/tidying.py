@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from nodeagent.agent.report.report import Report
-from nodeagent.agent.update.preflight import Desired
 from nodeagent.core.config.file_tree import expand
-from nodeagent.core.update.ports.host import Files
-from nodeagent.core.update.ports.store import Store
-from nodeagent.core.update.record import in_effect
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.reasons import Reason
+from nodeagent.update.next.preflight import Desired
+from nodeagent.update.ports.host import Files
+from nodeagent.update.ports.store import Store
+from nodeagent.update.record import in_effect
 
 # Seconds. A directory on a file system that does not answer must not keep the daemon from starting.
 SWEEP_FOR: Final = 60.0

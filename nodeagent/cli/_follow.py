@@ -29,9 +29,9 @@ from nodeagent.cli._render import (
     on_terminal,
     paint,
 )
-from nodeagent.core.update.outcome import UpdateOutcome, exit_code
 from nodeagent.errors import Refused, Unreachable
 from nodeagent.reasons import Reason, hint
+from nodeagent.update.history.outcome import UpdateOutcome, exit_code
 
 # Draws a status; None: the daemon does not run.
 Show = Callable[[dict[str, Any] | None], None]

@@ -145,7 +145,7 @@ def _shown(line: str) -> str:
 
 
 def _error_to_dict(error: AgentError, words: Sequence[str]) -> dict[str, Any]:
-    from nodeagent.core.report.redact import redact
+    from nodeagent.core.redact import redact
     from nodeagent.reasons import documentation
 
     names = [*(word.partition("=")[2] if word.startswith("--") else word for word in words)]

@@ -46,7 +46,7 @@ def status(why: Unreachable) -> dict[str, Any]:
     """Return the status as the record has it. Raise an error with ``why`` if there is no store."""
     from dataclasses import replace
 
-    from nodeagent.core.report.status import recorded_status, status_to_dict
+    from nodeagent.report.status import recorded_status, status_to_dict
 
     with _store_or(why) as store:
         digest = store.current()
@@ -58,7 +58,7 @@ def status(why: Unreachable) -> dict[str, Any]:
 
 def config(why: Unreachable, which: str, name: str, *, secrets: bool) -> dict[str, Any]:
     """Return a config of the store, or the desired one of this host, as ``Client.config`` does."""
-    from nodeagent.core.report.shown_config import config_to_dict
+    from nodeagent.report.shown_config import config_to_dict
 
     try:
         return config_to_dict(_source(which, name), secrets=secrets)
@@ -112,7 +112,7 @@ def _desired() -> ConfigSource | None:
 
 
 def history(why: Unreachable, limit: int) -> list[dict[str, Any]]:
-    from nodeagent.core.report.history import entry_to_dict
+    from nodeagent.update.history.entry import entry_to_dict
 
     with _store_or(why) as store:
         return [entry_to_dict(entry) for entry in store.history(limit)]
@@ -120,8 +120,8 @@ def history(why: Unreachable, limit: int) -> list[dict[str, Any]]:
 
 def update(why: Unreachable, update_id: str) -> dict[str, Any]:
     """Return one update with its plan and its trail; "" is the newest one that has ended."""
-    from nodeagent.core.report.history import find_update, update_to_dict
     from nodeagent.host.store.database import HISTORY_LIMIT
+    from nodeagent.update.history.entry import find_update, update_to_dict
 
     with _store_or(why) as store:
         entries = store.history(HISTORY_LIMIT)

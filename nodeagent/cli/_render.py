@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from nodeagent.core.report.display import with_times
+from nodeagent.core.display import with_times
 
 BAD, GOOD, WARN, DIM, STRONG = "31;1", "32", "33", "2", "1"
 BAR_WIDTH: Final = 24

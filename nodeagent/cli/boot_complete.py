@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 from nodeagent.cli._client import Client, ask
 from nodeagent.cli._follow import progress_line
-from nodeagent.core.report.boot_complete import boot_verified
+from nodeagent.report.boot_complete import boot_verified
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

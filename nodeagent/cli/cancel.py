@@ -9,9 +9,9 @@ from nodeagent.cli._client import Client, ask
 from nodeagent.cli._follow import Ending, print_ending, request_and_wait
 from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import GOOD, duration, paint
-from nodeagent.core.update.outcome import UpdateOutcome
-from nodeagent.core.update.resume import Cancellation
 from nodeagent.reasons import Reason
+from nodeagent.update.history.outcome import UpdateOutcome
+from nodeagent.update.resume import Cancellation
 
 # Ends after which the config of the update is not in force.
 GONE: Final = (

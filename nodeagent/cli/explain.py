@@ -135,7 +135,7 @@ def _closest(text: str) -> str:
     from difflib import get_close_matches
 
     from nodeagent.core.config.unit_names import UNIT_TYPES
-    from nodeagent.core.update.phase import Phase
+    from nodeagent.update.phase import Phase
 
     if text.capitalize() in list(Phase):
         return f"it is a phase, whose reason nodeagent status names; see {DOCUMENTATION}/reference/phases.md"

@@ -22,8 +22,8 @@ from nodeagent.errors import AgentError, InvalidInput, Refused
 from nodeagent.reasons import Reason
 
 if TYPE_CHECKING:
-    from nodeagent.core.report.rollout import NodeRollout, PoolRollout, Rollout
     from nodeagent.kube.client import KubeClient
+    from nodeagent.report.rollout import NodeRollout, PoolRollout, Rollout
 
 _T = TypeVar("_T")
 
@@ -114,9 +114,9 @@ def _kubeconfig() -> str:
 def _status(args: argparse.Namespace) -> int:
     """Return 0 if every node of every pool runs its desired config, 1 if a node is degraded, 4 if nodes are pending or
     updating, also in a paused pool."""
-    from nodeagent.core.report.rollout import rollout_of, rollout_to_dict
     from nodeagent.host.clock import SystemClock
     from nodeagent.kube.rollout import read_objects
+    from nodeagent.report.rollout import rollout_of, rollout_to_dict
 
     seen, unknown = _with_cluster(
         args,

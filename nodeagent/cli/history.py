@@ -28,12 +28,12 @@ from nodeagent.cli._render import (
     paint,
     table,
 )
+from nodeagent.core.display import other_boots
 from nodeagent.core.plan.change import ActionType, Detail
-from nodeagent.core.report.display import other_boots
 from nodeagent.reasons import hint
 
 if TYPE_CHECKING:
-    from nodeagent.core.update.trail import Span, Trail
+    from nodeagent.update.history.trail import Span, Trail
 
 # The daemon returns at most this many. The totals are over these.
 ALL: Final = 1000
@@ -164,7 +164,7 @@ def _fsyncs(etcd_disk: dict[str, Any]) -> str:
 
 def update_lines(update: dict[str, Any], now: datetime) -> list[str]:
     """``update`` is a ``nodeagent/update/v1`` object."""
-    from nodeagent.core.update.trail import trail_from_dict
+    from nodeagent.update.history.trail import trail_from_dict
 
     rows = list(_facts(update, now))
     width = max(len(label) for label, _ in rows)
@@ -231,7 +231,7 @@ def _etcd(span: str, found: dict[str, Any]) -> str:
 
 def _course(trail: Trail, now: datetime) -> Iterator[str]:
     """The phases, with their steps and waits below them, and the time in which the host was down."""
-    from nodeagent.core.update.trail import elapsed, gap_before
+    from nodeagent.update.history.trail import elapsed, gap_before
 
     if not trail.phases:
         return
@@ -287,7 +287,7 @@ def _length(span: Span) -> str:
 
 def _starts(trail: Trail) -> list[float]:
     """Return the seconds from the beginning of the update to the first sign of life in each boot."""
-    from nodeagent.core.update.trail import gap_before
+    from nodeagent.update.history.trail import gap_before
 
     starts = [0.0]
     for index in range(1, len(trail.boots)):
@@ -313,7 +313,7 @@ def _differences(first: dict[str, Any], second: dict[str, Any]) -> list[tuple[st
 
 
 def _comparable(update: dict[str, Any]) -> dict[str, str]:
-    from nodeagent.core.update.trail import trail_from_dict
+    from nodeagent.update.history.trail import trail_from_dict
 
     trail = trail_from_dict(update["trail"])
     found = {

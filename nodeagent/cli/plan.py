@@ -240,9 +240,9 @@ def ask_plan(text: str, *, diff: bool, stage: bool, as_json: bool, allow_lockout
 
 
 def _offline(args: argparse.Namespace) -> Plan:
-    from nodeagent.core.report.plan_diff import diffs
-    from nodeagent.core.report.plan_values import with_values
+    from nodeagent.core.plan.plan_values import with_values
     from nodeagent.domains import warnings
+    from nodeagent.report.plan_diff import diffs
 
     old, new, policy = _load(args.old, args.new, args.policy)
     # Both configs are files of the caller, so the numbers of changed lines reveal nothing.

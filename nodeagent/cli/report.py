@@ -16,7 +16,7 @@ from nodeagent.host.fs.atomic import new_file
 from nodeagent.reasons import Reason
 
 if TYPE_CHECKING:
-    from nodeagent.core.report.course.timeline import MeasuredReboot
+    from nodeagent.report.course.timeline import MeasuredReboot
 
 STDOUT = "-"
 # Updates with a reboot that are read in search of one that was measured.
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     import socket
 
     from nodeagent import __version__
-    from nodeagent.core.report.course.page import page
+    from nodeagent.report.course.page import page
 
     update, before = ask(lambda client: _fetch(client, args.id), lambda why: _read(why, args.id))
     html = page(update, host=socket.gethostname(), version=__version__, other=_reboot(before))
@@ -91,7 +91,7 @@ def _rebooted(updates: list[dict[str, Any]]) -> list[str]:
 
 
 def _reboot(updates: list[dict[str, Any]]) -> MeasuredReboot | None:
-    from nodeagent.core.report.course.timeline import MeasuredReboot, measured_reboot, timeline_of
+    from nodeagent.report.course.timeline import MeasuredReboot, measured_reboot, timeline_of
 
     for update in updates:
         timeline = timeline_of(update)

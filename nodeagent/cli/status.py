@@ -269,7 +269,7 @@ def last_lines(failed: dict[str, Any] | None) -> list[str]:
         return []
     import subprocess
 
-    from nodeagent.core.report.redact import redact
+    from nodeagent.core.redact import redact
 
     command = ["journalctl", f"--unit={failed['name']}", f"--lines={LINES}", "--output=cat", "--no-pager", "--quiet"]
     if failed["at"]:

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
+from nodeagent.core.check_stage import CheckStage
 from nodeagent.core.config.file_tree import RegularFile, SymbolicLink, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.units import OWN_UNIT
 from nodeagent.core.plan.domain import Domain
 from nodeagent.core.plan.policy import DAEMON_RELOAD, NONE, reload, restart
 from nodeagent.core.plan.sides import Sides
-from nodeagent.core.update.ports.checks import CheckStage
 from nodeagent.domains import own_units
 from nodeagent.errors import Problem
 

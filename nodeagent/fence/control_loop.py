@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nodeagent.core.update.fence_view import FenceView
+from nodeagent.core.fence_view import FenceView
 from nodeagent.fence.actuators.actuators import Actuators
 from nodeagent.fence.policy.bounds import Bounds
 from nodeagent.fence.policy.controller import begin, step

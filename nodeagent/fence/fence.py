@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 
 from nodeagent.core.etcd.disk_latency import DiskLatency
-from nodeagent.core.update.fence_view import FenceView
+from nodeagent.core.fence_view import FenceView
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.fence.actuators.actuators import DEFAULT, Actuators, SystemPaths, recover
 from nodeagent.fence.blockdev.find import SYSROOT, filesystem_at, find_disks

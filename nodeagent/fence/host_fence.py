@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nodeagent import log
-from nodeagent.core.update.fence_view import FenceEvent, FenceView, summary
-from nodeagent.core.update.ports.host import Clock
-from nodeagent.core.update.ports.system import FencedUnit
+from nodeagent.core.fence_view import FenceEvent, FenceView, summary
 from nodeagent.errors import AgentError
 from nodeagent.fence.policy.bounds import Idle
 from nodeagent.fence.restore_log import RestoreLog
 from nodeagent.host.dbus.client import Bus
 from nodeagent.reasons import Reason
 from nodeagent.settings.schema import FenceSettings
+from nodeagent.update.ports.host import Clock
+from nodeagent.update.ports.system import FencedUnit
 
 if TYPE_CHECKING:
     # These imports take a sixth of the daemon's start, and most processes never stage anything.

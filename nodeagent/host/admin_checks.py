@@ -17,14 +17,15 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from nodeagent.core.update.ports.checks import AdminCheck, CheckStage
-from nodeagent.core.update.ports.host import Clock
+from nodeagent.core.check_stage import CheckStage
 from nodeagent.errors import Problem, Refused
 from nodeagent.host.check_units import run_check, run_check_unit, shown, unsafe_unit, writable
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.programs import NotStarted, ProgramLate, run_program
 from nodeagent.reasons import Reason
+from nodeagent.update.ports.checks import AdminCheck
+from nodeagent.update.ports.host import Clock
 
 CHECKS: Final = Path("/etc/nodeagent/checks")
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nodeagent.core.coordination.alerts import firing, incomplete, rejection
-from nodeagent.core.report.display import text
-from nodeagent.core.report.redact import redact
+from nodeagent.core.display import text
+from nodeagent.core.redact import redact
 from nodeagent.errors import Refused, Unreachable
 from nodeagent.host.fs.read_inside import read_regular
 from nodeagent.reasons import Reason

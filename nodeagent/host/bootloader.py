@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from nodeagent.core.display import text
 from nodeagent.core.plan.bootloader import (
     EFI,
     MAX_JSON,
@@ -33,7 +34,6 @@ from nodeagent.core.plan.bootloader import (
     parse_status,
 )
 from nodeagent.core.plan.deployment import Deployment
-from nodeagent.core.report.display import text
 from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
 from nodeagent.host.boot_chain import BIOS, has_efi, read_chain, unfit_payload
 from nodeagent.host.dbus.client import Bus

@@ -20,10 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from nodeagent.core.report.redact import redact
-from nodeagent.core.update.ports.checks import AdminCheck
-from nodeagent.core.update.ports.host import Clock
+from nodeagent.core.redact import redact
 from nodeagent.host.programs import NotStarted, ProgramLate, run_program
+from nodeagent.update.ports.checks import AdminCheck
+from nodeagent.update.ports.host import Clock
 
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,127}\.service")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from nodeagent.core.coordination.kube_time import parse_time
-from nodeagent.core.update.ports.host import Clock
+from nodeagent.update.ports.host import Clock
 
 # Bytes at the end of the audit log that are read. A busy host logs some MiB in an hour.
 TAIL: Final = 512 << 10

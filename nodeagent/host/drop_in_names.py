@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from nodeagent.core.check_stage import CheckStage
 from nodeagent.core.config.unit_names import did_you_mean
-from nodeagent.core.update.ports.checks import CheckStage
 from nodeagent.errors import Problem
 
 ETC: Final = Path("/etc/nodeagent")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from nodeagent.core.display import text
 from nodeagent.core.plan.jumps.declared import UPDATE_PATH, Requirement, UpdatePath, parse_update_path
 from nodeagent.core.plan.jumps.graph import UpdateGraph, parse_graph, rejection_of
 from nodeagent.core.plan.jumps.judge import (
@@ -24,7 +25,6 @@ from nodeagent.core.plan.jumps.judge import (
     resolved,
 )
 from nodeagent.core.plan.jumps.release import Jump, JumpAnswer
-from nodeagent.core.report.display import text
 from nodeagent.errors import AgentError, Refused, Unreachable, full_text
 from nodeagent.host.config_file import read_now
 from nodeagent.host.fs.read_inside import read_regular

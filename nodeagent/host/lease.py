@@ -16,11 +16,11 @@ import msgspec
 from nodeagent.core.config.text import plain_json
 from nodeagent.core.coordination.lease import LeaseToken
 from nodeagent.core.coordination.maintenance import add_seconds
-from nodeagent.core.update.ports.coordination import Holder
-from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import Refused, Terminal
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.reasons import Reason
+from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.ports.host import Clock
 
 TOKEN_NOTE: Final = "lease-token"  # noqa: S105 - the name of a note in the store
 

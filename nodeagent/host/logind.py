@@ -28,8 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodeagent import log
-from nodeagent.core.report.display import text
-from nodeagent.core.update.ports.system import Confirm, Inhibitor, ShutdownKind
+from nodeagent.core.display import text
 from nodeagent.errors import AgentError, Refused
 from nodeagent.host import systemd_jobs
 from nodeagent.host.boot import kernel_boot_id, kernel_start_seconds
@@ -37,6 +36,7 @@ from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import BusFault, BusRetryable, BusTerminal, service_name
 from nodeagent.host.soft_reboot import TARGET, check_soft_reboot
 from nodeagent.reasons import Reason
+from nodeagent.update.ports.system import Confirm, Inhibitor, ShutdownKind
 
 
 @dataclass(frozen=True, slots=True)

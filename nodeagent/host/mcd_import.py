@@ -12,11 +12,11 @@ from pathlib import Path
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.text import plain_json
-from nodeagent.core.update.ports.store import Snapshot
 from nodeagent.errors import InvalidInput
 from nodeagent.host.fs.files import DiskFiles
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.reasons import Reason
+from nodeagent.update.ports.store import Snapshot
 
 _HOME = "/etc/machine-config-daemon"
 CURRENT_CONFIG = f"{_HOME}/currentconfig"

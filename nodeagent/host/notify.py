@@ -9,7 +9,7 @@ import contextlib
 import os
 import socket
 
-from nodeagent.core.report.display import text
+from nodeagent.core.display import text
 
 # Characters, of up to four bytes each: systemd drops a notification of more than 4096 bytes.
 MAX_STATUS = 1000

@@ -18,7 +18,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from nodeagent.core.report.display import text
+from nodeagent.core.display import text
 from nodeagent.errors import Refused
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.fs.read_inside import read_regular

@@ -28,7 +28,6 @@ from nodeagent.core.config.unit_names import is_template
 from nodeagent.core.plan.unit_abilities import UnitAbilities
 from nodeagent.core.plan.unit_origin import names_no_instance
 from nodeagent.core.plan.unit_relations import NO_RELATIONS, Relations
-from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import LOST, BusFault, BusRetryable, service_name
@@ -56,6 +55,7 @@ from nodeagent.host.systemd_jobs import (
     subscribed,
 )
 from nodeagent.reasons import Reason
+from nodeagent.update.ports.host import UnitState
 
 _SERVICE_NAME = service_name(NAME)
 

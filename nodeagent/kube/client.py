@@ -20,7 +20,6 @@ from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.config.text import plain_json
 from nodeagent.core.coordination.kube_objects import KubeList, Node
 from nodeagent.core.coordination.kube_time import ServerClock, http_date
-from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import AgentError, Refused
 from nodeagent.kube._import import load
 from nodeagent.kube.credentials import ClientIdentity, ClusterAccess
@@ -36,6 +35,7 @@ from nodeagent.kube.errors import (
     from_answer,
 )
 from nodeagent.reasons import Reason
+from nodeagent.update.ports.host import Clock
 
 Object = dict[str, Any]
 T = TypeVar("T")

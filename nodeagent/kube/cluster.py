@@ -13,9 +13,6 @@ from nodeagent.core.coordination.drain import DrainPolicy, Remaining
 from nodeagent.core.coordination.drain_order import DrainOrder
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.core.coordination.slots import SlotKind, SlotPool
-from nodeagent.core.report.rollout_order import RolloutOrder
-from nodeagent.core.update.ports.coordination import NodeDrainer
-from nodeagent.core.update.ports.host import Clock
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
 from nodeagent.kube.drain import KubeNode
@@ -26,8 +23,11 @@ from nodeagent.kube.mco_drain import ControllerDrain, EitherDrain
 from nodeagent.kube.node import ControlledNodeConditions, KubeReadiness, NodeConditions
 from nodeagent.kube.rollout import KubeTurn
 from nodeagent.kube.slots import KubeSlots
+from nodeagent.report.rollout_order import RolloutOrder
 from nodeagent.settings.cluster import SlotSettings
 from nodeagent.settings.schema import Settings
+from nodeagent.update.ports.coordination import NodeDrainer
+from nodeagent.update.ports.host import Clock
 
 
 class Cluster:

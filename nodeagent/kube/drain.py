@@ -35,11 +35,11 @@ from nodeagent.core.coordination.drain import (
 from nodeagent.core.coordination.drain_order import begins_at, is_note_of, lead_left, lead_note, present_step
 from nodeagent.core.coordination.kube_objects import KubeObject, Node, Pod
 from nodeagent.core.enumerated import enumerated
-from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import Refused, Retryable, Terminal, Unreachable
 from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.errors import Conflict, KubeFault, NotFound
 from nodeagent.reasons import Reason
+from nodeagent.update.ports.host import Clock
 
 # Annotation of the Node: the operation that cordoned it.
 CORDONED_BY: Final = "nodeagent.org/cordoned-by"

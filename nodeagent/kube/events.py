@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nodeagent.core.coordination.kube_time import micro_time
-from nodeagent.core.report.node_events import NodeEvent
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import NotFound
+from nodeagent.report.node_events import NodeEvent
 
 EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/default/events"
 CONTROLLER: Final = "nodeagent.org/agent"

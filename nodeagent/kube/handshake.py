@@ -22,7 +22,12 @@ from typing import Final, Protocol
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.kube_objects import KubeObject, Node
-from nodeagent.core.report.handshake import (
+from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable, Unreachable, Unreconcilable
+from nodeagent.kube.client import KubeClient
+from nodeagent.kube.decode import decoded
+from nodeagent.kube.errors import NotFound
+from nodeagent.reasons import Reason
+from nodeagent.report.handshake import (
     REASON,
     RETRY,
     ControllerRequest,
@@ -33,12 +38,7 @@ from nodeagent.core.report.handshake import (
     read_request,
     source_of,
 )
-from nodeagent.core.report.status import Status
-from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable, Unreachable, Unreconcilable
-from nodeagent.kube.client import KubeClient
-from nodeagent.kube.decode import decoded
-from nodeagent.kube.errors import NotFound
-from nodeagent.reasons import Reason
+from nodeagent.report.status import Status
 
 # Configs of the machine-config-operator, and of nodeagent for clusters without it (packaging/kubernetes).
 CONFIGS: Final = (

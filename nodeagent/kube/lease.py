@@ -35,13 +35,13 @@ from nodeagent.core.coordination.lease import (
     take_over,
     why_lost,
 )
-from nodeagent.core.update.ports.coordination import Holder
-from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal, Unreachable
 from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.decode import decoded
 from nodeagent.kube.errors import AlreadyExists, Conflict, NoAnswer, NotFound, ServerFault
 from nodeagent.reasons import Reason
+from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.ports.host import Clock
 
 # Attempts while the lease changes between the read and the write.
 WRITES: Final = 3

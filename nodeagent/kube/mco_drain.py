@@ -14,12 +14,12 @@ from typing import Final
 
 from nodeagent.core.backoff import jittered
 from nodeagent.core.coordination.drain import Cause, DrainPolicy, EvictionClass, Remaining, classify, remaining_pod
-from nodeagent.core.report.handshake import DRAIN, ControllerRequest, drain_request, read_request, uncordon_request
-from nodeagent.core.update.ports.coordination import NodeDrainer
 from nodeagent.errors import AgentError, Refused, Retryable, Unreachable
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.drain import pods_of
 from nodeagent.reasons import Reason
+from nodeagent.report.handshake import DRAIN, ControllerRequest, drain_request, read_request, uncordon_request
+from nodeagent.update.ports.coordination import NodeDrainer
 
 # Seconds between two reads of the Node, as in the machine-config-daemon: a drain takes minutes.
 POLL: Final = 10.0

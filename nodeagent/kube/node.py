@@ -1,6 +1,6 @@
 """The Node of this host: whether it is ready, and the conditions that the agent writes; and its MachineConfigNode.
 
-``readiness`` of ``core.coordination`` decides, and ``node_events`` and ``machine_config_node`` of ``core.report``.
+``readiness`` of ``core.coordination`` decides, and ``node_events`` and ``machine_config_node`` of ``report``.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Final
 from nodeagent.core.coordination.kube_objects import LeaseObject, MachineConfigNode
 from nodeagent.core.coordination.kube_time import seconds_time
 from nodeagent.core.coordination.readiness import unready
-from nodeagent.core.report.machine_config_node import UpdateProgress, changed_status
-from nodeagent.core.report.node_events import NodeState, conditions, differing
-from nodeagent.core.update.ports.host import Clock
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Forbidden, NotFound
+from nodeagent.report.machine_config_node import UpdateProgress, changed_status
+from nodeagent.report.node_events import NodeState, conditions, differing
+from nodeagent.update.ports.host import Clock
 
 LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 MACHINE_CONFIG_NODES: Final = "/apis/machineconfiguration.openshift.io/v1/machineconfignodes"

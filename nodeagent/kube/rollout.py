@@ -1,4 +1,4 @@
-"""Reads the objects of a rollout (``core/report/rollout.py``): for a user once, and for a node before it takes a slot.
+"""Reads the objects of a rollout (``report/rollout.py``): for a user once, and for a node before it takes a slot.
 
 Nodes must be readable. Pools may be missing, and the user may have no permission to list leases or maintenances: then
 flags may be missing, and the answer says so. A node reads whether it is its turn only when a slot could be taken, so
@@ -18,13 +18,13 @@ from nodeagent.core.coordination.kube_objects import (
     NodeMaintenance,
 )
 from nodeagent.core.coordination.kube_time import Uncertain
-from nodeagent.core.report.rollout import ClusterObjects
-from nodeagent.core.report.rollout_order import RolloutOrder, turn_gate
-from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import Refused
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Forbidden, NotFound
 from nodeagent.kube.gates import MAINTENANCES
+from nodeagent.report.rollout import ClusterObjects
+from nodeagent.report.rollout_order import RolloutOrder, turn_gate
+from nodeagent.update.ports.host import Clock
 
 POOLS: Final = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools"
 OS_CONFIGS: Final = "/apis/machineconfiguration.openshift.io/v1/machineosconfigs"

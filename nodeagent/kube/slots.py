@@ -28,12 +28,12 @@ from nodeagent.core.coordination.slots import (
     taken,
 )
 from nodeagent.core.enumerated import enumerated
-from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import Refused, Retryable, Terminal
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Conflict, NotFound
 from nodeagent.kube.rollout import KubeTurn
 from nodeagent.reasons import Reason
+from nodeagent.update.ports.host import Clock
 
 # Attempts while other nodes take the free slots.
 WRITES: Final = 3

@@ -1,7 +1,7 @@
 """Logging with structlog: into the journal with all fields, or as lines on stderr.
 
 The report logs the events of an update with ``event``. Other code uses ``get(__name__)``, libraries use the standard
-``logging``; all entries go to the same sink. ``core.report.redact`` filters each entry last.
+``logging``; all entries go to the same sink. ``core.redact`` filters each entry last.
 
     log.setup(settings.log.level)
     log.event(StepDone, "restarted crio.service", update_id=..., step="restart crio.service", seconds=1.2)
@@ -23,11 +23,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from nodeagent.core.update.events import Event
 from nodeagent.log.journal import SOCKET, Journal, stderr_is_journal
 from nodeagent.log.messages import DEBUG, ERROR, INFO, MESSAGES, NOTICE, WARNING
 from nodeagent.log.pipeline import PROCESSORS, Logger, Switch
 from nodeagent.reasons import hint
+from nodeagent.update.events import Event
 
 __all__ = ["DEBUG", "ERROR", "INFO", "NOTICE", "WARNING", "Logger", "close", "event", "get", "setup"]
 

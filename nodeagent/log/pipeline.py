@@ -13,8 +13,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nodeagent._partial_import import without_init
-from nodeagent.core.report.display import displayable, text
-from nodeagent.core.report.redact import redact_value
+from nodeagent.core.display import displayable, text
+from nodeagent.core.redact import redact_value
 from nodeagent.log.journal import SYSTEMD
 from nodeagent.log.messages import DEBUG, ERROR, INFO, WARNING
 

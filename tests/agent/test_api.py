@@ -13,17 +13,17 @@ from nodeagent.agent.etcd_member import MemberManager
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.report.report import Report
-from nodeagent.agent.update.preflight import Desired
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import UnitEntry, meaning
 from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.etcd.membership import MemberRequest, OperationKind
 from nodeagent.core.plan.deployment import Deployment
-from nodeagent.core.report.status import Status
-from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports.store import ApplyRequest
 from nodeagent.errors import AgentError, InvalidInput, Refused, ServiceUnavailable, Unreconcilable
 from nodeagent.reasons import Reason
+from nodeagent.report.status import Status
+from nodeagent.update.next.preflight import Desired
+from nodeagent.update.phase import Phase
+from nodeagent.update.ports.store import ApplyRequest
 from tests.world import FakeDeployments, Fault, lost_answer
 from tests.world.os_host import A_DIGEST, B_DIGEST, KARGS, NEW, OLD, at_old, booted_digest, on
 from tests.world.run import Host, config

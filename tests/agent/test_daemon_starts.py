@@ -20,21 +20,21 @@ from nodeagent.agent.api import Api
 from nodeagent.agent.etcd_member import MemberManager
 from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.report.dbus import MANAGER, NAME, PATH
-from nodeagent.agent.update.preflight import Desired
 from nodeagent.cli._client import Client
 from nodeagent.cli.status import view
 from nodeagent.core.config import paths
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.maintenance import Maintenance
-from nodeagent.core.update.legs import Apply
-from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports.coordination import Holder
-from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError
 from nodeagent.fence.host_fence import HostFence
 from nodeagent.host import boot
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.store.rows import checksum
+from nodeagent.update.legs import Apply
+from nodeagent.update.next.preflight import Desired
+from nodeagent.update.phase import Phase
+from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.record import Record
 from tests.agent.whole_daemon import WholeDaemon, source
 from tests.cli.daemon.conftest import NOW
 from tests.host.fake_logind import FakeLogind

@@ -15,10 +15,10 @@ from nodeagent.agent.drift import DriftMonitor
 from nodeagent.agent.report.report import Report
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
-from nodeagent.core.report.history import entry_of_request
-from nodeagent.core.report.status import Status
-from nodeagent.core.update.events import DriftChanged, Event, HostDegraded, UpdateContext, UpdateFinished, UpdateStarted
-from nodeagent.core.update.phase import Phase
+from nodeagent.report.status import Status
+from nodeagent.update.events import DriftChanged, Event, HostDegraded, UpdateContext, UpdateFinished, UpdateStarted
+from nodeagent.update.history.entry import entry_of_request
+from nodeagent.update.phase import Phase
 from tests.world import FakeUnit, Fault, World, lost_answer
 from tests.world.os_host import B_DIGEST, FIRST, at_old, on
 from tests.world.run import Host, config

@@ -9,18 +9,18 @@ import pytest
 
 from nodeagent.agent.drift_repair import DriftRepair
 from nodeagent.agent.report.report import Report
-from nodeagent.agent.update.verification import mismatches
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.coordination.maintenance import Maintenance
+from nodeagent.core.plan.drift import CONTENDED, FIRST_PAUSE, LONGEST_PAUSE, DriftedEntry, OnDrift, RepairPace
 from nodeagent.core.plan.policy import DAEMON_RELOAD, Entry, Policy
-from nodeagent.core.report.status import Status
-from nodeagent.core.update.drift import CONTENDED, FIRST_PAUSE, LONGEST_PAUSE, DriftedEntry, OnDrift, RepairPace
-from nodeagent.core.update.events import DriftChanged, Event, LeaseChanged, MaintenanceChanged
-from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.errors import Terminal
 from nodeagent.reasons import Reason
+from nodeagent.report.status import Status
+from nodeagent.update.events import DriftChanged, Event, LeaseChanged, MaintenanceChanged
+from nodeagent.update.phase import Phase
+from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.stages.verification import mismatches
 from tests.world import FakeUnit, Fault, World
 from tests.world.run import POLICY, Host, config
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.etcd_member import MemberManager
 from nodeagent.agent.report.report import Report
 from nodeagent.core.etcd.member_facts import DataDirectory, Identity, MemberFacts
@@ -31,11 +30,12 @@ from nodeagent.core.etcd.membership import (
     note_from_text,
 )
 from nodeagent.core.etcd.quorum import EtcdSurvey, Member, MemberState, Refusal
-from nodeagent.core.report.status import Status
-from nodeagent.core.update.events import MemberProgress
-from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal
 from nodeagent.reasons import Reason
+from nodeagent.report.status import Status
+from nodeagent.update.events import MemberProgress
+from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.stages.coordination import Coordination
 from tests.world import FakeClock, FakeLease, World
 
 pytestmark = pytest.mark.looptime

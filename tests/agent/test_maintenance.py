@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from nodeagent.agent.coordination import Coordination, Operation
 from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.report.report import Report
-from nodeagent.agent.update.run import Ports, UpdatePolicy
 from nodeagent.core.coordination.maintenance import Maintenance, MaintenanceRequest, add_seconds, from_dict
-from nodeagent.core.report.status import Status, status_to_dict
-from nodeagent.core.update.events import Event, MaintenanceChanged, UpdateContext, Warned
-from nodeagent.core.update.ports.coordination import Holder
-from nodeagent.core.update.ports.system import Inhibitor
 from nodeagent.errors import AgentError, InvalidInput, Refused, ServiceUnavailable, Terminal, Unreachable
 from nodeagent.reasons import Reason
+from nodeagent.report.status import Status, status_to_dict
+from nodeagent.update.events import Event, MaintenanceChanged, UpdateContext, Warned
+from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.ports.system import Inhibitor
+from nodeagent.update.run import Ports, UpdatePolicy
+from nodeagent.update.stages.coordination import Coordination, Operation
 from tests.world import (
     FakeClock,
     FakeFiles,

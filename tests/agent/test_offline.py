@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from nodeagent.agent.offline import plan_offline
-from nodeagent.core.update.legs import Apply
-from nodeagent.core.update.phase import Phase
 from nodeagent.errors import InvalidInput, Refused
+from nodeagent.update.legs import Apply
+from nodeagent.update.phase import Phase
 from tests.agent.test_daemon_starts import host, on
 from tests.agent.whole_daemon import WholeDaemon, source
 from tests.support.disk import needs_root

@@ -14,11 +14,11 @@ from nodeagent.core.plan.change import ChangeKind
 from nodeagent.core.plan.plan import Change
 from nodeagent.core.plan.policy import DAEMON_RELOAD, MAX_DROP_INS, Entry, Policy, match, restart
 from nodeagent.core.plan.policy_parse import parse_policy
-from nodeagent.core.report.status import Status
-from nodeagent.core.update.phase import Phase
 from nodeagent.domains import default_policy
 from nodeagent.errors import InvalidInput, Problem
+from nodeagent.report.status import Status
 from nodeagent.settings.schema import Settings
+from nodeagent.update.phase import Phase
 from tests.world import FakeUnit, World
 from tests.world.run import POLICY, Host, config
 

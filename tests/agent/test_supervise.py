@@ -12,10 +12,10 @@ from nodeagent import log
 from nodeagent.agent import supervise
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.supervise import keep_running
-from nodeagent.core.report.status import Status
-from nodeagent.core.update.events import Event, PhaseEntered, UpdateContext
-from nodeagent.core.update.phase import Phase
 from nodeagent.errors import Terminal
+from nodeagent.report.status import Status
+from nodeagent.update.events import Event, PhaseEntered, UpdateContext
+from nodeagent.update.phase import Phase
 
 
 @pytest.fixture

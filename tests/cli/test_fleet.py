@@ -13,9 +13,9 @@ import pytest
 
 from nodeagent.cli.main import main
 from tests.core.coordination.test_certificate_approval import NODE, RENEWAL, pem_of, signing_request
-from tests.core.report.test_rollout import A, B, lease, node, pool
 from tests.kube.server import CUT, Answer, Request, Server, serving
 from tests.kube.test_client import kubeconfig
+from tests.report.test_rollout import A, B, lease, node, pool
 from tests.support.golden import Golden
 
 POOLS = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools"

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from nodeagent.core.etcd.histogram import WAL_FSYNC
-from nodeagent.core.update.fence_view import FenceView
+from nodeagent.core.fence_view import FenceView
 from nodeagent.errors import Retryable, Terminal
 from nodeagent.fence import control_loop
 from nodeagent.fence import fence as module

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.core.update.ports.checks import AdminCheck, CheckStage
+from nodeagent.core.check_stage import CheckStage
 from nodeagent.errors import Refused
 from nodeagent.host import programs as host_programs
 from nodeagent.host.admin_checks import MAX_CHECKS, HostAdminChecks
 from nodeagent.host.check_units import MAX_SHOWN
 from nodeagent.host.clock import SystemClock
 from nodeagent.reasons import Reason
+from nodeagent.update.ports.checks import AdminCheck
 
 SYSTEMD_RUN = """#!/bin/sh
 echo "run $*" >> "$(dirname "$0")/calls"

@@ -15,11 +15,11 @@ from dbus_next import Variant
 
 from nodeagent.core.plan.bootloader import MAX_JSON, BootloaderCheck, BootloaderUpdate, decide
 from nodeagent.core.plan.deployment import Deployment
-from nodeagent.core.update.ports.system import Bootloader
 from nodeagent.errors import ServiceUnavailable, Terminal
 from nodeagent.host.boot_chain import MAX_PARTS
 from nodeagent.host.bootloader import UNIT, BootupdBootloader, BootupdTiming
 from nodeagent.host.dbus.client import Bus
+from nodeagent.update.ports.system import Bootloader
 from tests.core.plan.test_bootloader import NEW, OLD, PRINTED
 from tests.host.fake_systemd import FakeSystemd
 from tests.support.fixtures import PrivateBus

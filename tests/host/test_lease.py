@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.agent.coordination import Coordination, Operation
-from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.errors import Refused
 from nodeagent.host.lease import LocalLease
 from nodeagent.host.store.store import SqliteStore
+from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.stages.coordination import Coordination, Operation
 
 
 class Clock:

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from dbus_next import Message, Variant
 
-from nodeagent.core.update.ports.system import Confirm, Power, ShutdownKind
 from nodeagent.errors import Refused, Retryable, ServiceUnavailable
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.logind import Logind
 from nodeagent.reasons import Reason
+from nodeagent.update.ports.system import Confirm, Power, ShutdownKind
 from tests.host.fake_logind import FakeLogind
 from tests.support.fake_peer import DBusFault, FakePeer
 from tests.support.fixtures import PrivateBus

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from nodeagent.core.config.file_tree import RegularFile
-from nodeagent.core.update.ports.store import Snapshot
 from nodeagent.errors import InvalidInput, Terminal
 from nodeagent.host import mcd_import
 from nodeagent.host.mcd_import import current_config, originals
+from nodeagent.update.ports.store import Snapshot
 from tests.support.disk import tree
 
 CONFIG = json.dumps(

@@ -16,9 +16,9 @@ from typing import NoReturn
 import pytest
 
 import nodeagent
+from nodeagent.core.check_stage import CheckStage
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
 from nodeagent.core.plan.domain import ReloadProof
-from nodeagent.core.update.ports.checks import AdminCheck, CheckStage
 from nodeagent.errors import ServiceUnavailable
 from nodeagent.host.check_units import run_check_unit
 from nodeagent.host.checkers import HostValidator
@@ -30,6 +30,7 @@ from nodeagent.host.programs import NotStarted, ProgramLate, run_program
 from nodeagent.host.rpmostree.guards import ostree_version
 from nodeagent.host.static_pods.running import Crictl
 from nodeagent.host.users import HostUsers
+from nodeagent.update.ports.checks import AdminCheck
 
 SHELL = "/bin/sh"
 # Much longer than a test may take: the runs below end without waiting for it.

@@ -15,13 +15,13 @@ from dbus_next import Variant
 import nodeagent.host.systemd as module
 from nodeagent.core.plan.unit_abilities import UnitAbilities
 from nodeagent.core.plan.unit_relations import Relations
-from nodeagent.core.update.ports.host import Units
 from nodeagent.errors import Retryable, ServiceUnavailable, Terminal, Unreachable
 from nodeagent.host import systemd_jobs
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.systemd import Systemd
 from nodeagent.host.systemd_jobs import BOOT_COMPLETE as OURS
 from nodeagent.host.systemd_jobs import UnitJobFailed
+from nodeagent.update.ports.host import Units
 from tests.host.fake_systemd import PATH, FakeSystemd
 from tests.support.fake_peer import DBusFault
 from tests.support.fixtures import PrivateBus

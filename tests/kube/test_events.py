@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import pytest
 
-from nodeagent.core.report.node_events import NodeEvent
 from nodeagent.errors import AgentError
 from nodeagent.kube import events
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
 from nodeagent.kube.events import EVENTS, FORGET_AFTER, HOUR, MOST, WRITE_EVERY, NodeEvents
+from nodeagent.report.node_events import NodeEvent
 from tests.kube.server import Answer, Request, serving
 from tests.kube.test_client import kubeconfig, thing
 

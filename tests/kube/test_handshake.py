@@ -12,9 +12,6 @@ from typing import Any
 import pytest
 
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.report.handshake import CURRENT, DESIRED, DRAIN, DRAINED, REASON, RETRY, STATE
-from nodeagent.core.report.status import Status
-from nodeagent.core.update.phase import Phase
 from nodeagent.errors import AgentError, InvalidInput, Refused, Terminal, Unreconcilable
 from nodeagent.kube import handshake, mco_drain
 from nodeagent.kube.client import KubeClient
@@ -23,6 +20,9 @@ from nodeagent.kube.errors import Forbidden
 from nodeagent.kube.handshake import Handshake
 from nodeagent.kube.mco_drain import ControllerDrain, EitherDrain
 from nodeagent.reasons import Reason
+from nodeagent.report.handshake import CURRENT, DESIRED, DRAIN, DRAINED, REASON, RETRY, STATE
+from nodeagent.report.status import Status
+from nodeagent.update.phase import Phase
 from tests.kube.server import CUT, Answer, Request, serving
 from tests.kube.test_client import Clock, kubeconfig
 

@@ -14,11 +14,6 @@ from nodeagent.core.coordination.certificate_approval import applicant_of
 from nodeagent.core.coordination.drain import DrainPolicy
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.core.coordination.slots import SlotKind, SlotPool
-from nodeagent.core.report.machine_config_node import UpdateProgress
-from nodeagent.core.report.node_events import NodeEvent, NodeState
-from nodeagent.core.report.rollout import rollout_of, rollout_to_dict
-from nodeagent.core.report.rollout_order import RolloutOrder
-from nodeagent.core.update.phase import Phase
 from nodeagent.errors import AgentError
 from nodeagent.kube import drain as kube_drain
 from nodeagent.kube.certificate import pending_requests, verify
@@ -32,6 +27,11 @@ from nodeagent.kube.mco_drain import ControllerDrain
 from nodeagent.kube.node import ControlledNodeConditions, KubeReadiness
 from nodeagent.kube.rollout import KubeTurn, read_objects
 from nodeagent.kube.slots import KubeSlots
+from nodeagent.report.machine_config_node import UpdateProgress
+from nodeagent.report.node_events import NodeEvent, NodeState
+from nodeagent.report.rollout import rollout_of, rollout_to_dict
+from nodeagent.report.rollout_order import RolloutOrder
+from nodeagent.update.phase import Phase
 from tests.kube.server import Answer, Request, serving
 from tests.kube.test_client import Clock, kubeconfig
 from tests.kube.test_drain import Api, pod

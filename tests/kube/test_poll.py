@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from nodeagent.core.coordination.kube_objects import Node
-from nodeagent.core.report.handshake import ControllerRequest, read_request
 from nodeagent.errors import AgentError
 from nodeagent.kube import handshake
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
 from nodeagent.kube.handshake import Handshake
+from nodeagent.report.handshake import ControllerRequest, read_request
 from tests.kube.server import Answer, serving
 from tests.kube.test_client import Clock, kubeconfig
 from tests.kube.test_handshake import Memory

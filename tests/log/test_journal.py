@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent import log
-from nodeagent.core.update.events import Event, HostDegraded, ProblemSolved, StatusProblem, StepDone, StepStarted
 from nodeagent.log.journal import Journal, frame, stderr_is_journal
 from nodeagent.log.messages import MESSAGES
+from nodeagent.update.events import Event, HostDegraded, ProblemSolved, StatusProblem, StepDone, StepStarted
 
 
 def parse(data: bytes) -> dict[str, bytes]:

@@ -13,12 +13,12 @@ import pytest
 import yaml
 
 from nodeagent.agent.report.under_way import PATH as UNDER_WAY
-from nodeagent.core.update.events import ConfigRefused, HostDegraded, RevertStarted, StepFailed, UpdateWaiting
 from nodeagent.domains import own_units
 from nodeagent.log.messages import MESSAGES
 from nodeagent.settings.check import check_values
 from nodeagent.settings.load import merge, read
 from nodeagent.settings.schema import KEYS, Settings, flatten
+from nodeagent.update.events import ConfigRefused, HostDegraded, RevertStarted, StepFailed, UpdateWaiting
 from tests.support.needs import needs
 
 ROOT = Path(__file__).parents[2]

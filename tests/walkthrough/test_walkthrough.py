@@ -11,17 +11,25 @@ from pathlib import Path
 import pytest
 
 from nodeagent.cli.main import main
-from tests.agent.update.test_outcomes_on_the_bus import A, apply, host, private_bus
 from tests.agent.whole_daemon import PATIENCE, WholeDaemon, source
 from tests.support.needs import acts_as_root
+from tests.update.test_outcomes_on_the_bus import A, apply, host, private_bus
 from tests.walkthrough.trace import passed_files
 from tests.world.os_host import NEW, at_old
 
 __all__ = ["host", "private_bus"]
 
 PAGE = Path(__file__).parents[2] / "docs/development/walkthrough.md"
-LISTED = ("cli/", "agent/api.py", "agent/loop.py", "agent/coordination.py", "agent/update/", "core/config/")
-LISTED += ("core/plan/", "core/update/", "core/validate/", "domains/")
+LISTED = (
+    "cli/",
+    "agent/api.py",
+    "agent/loop.py",
+    "update/",
+    "core/config/",
+    "core/plan/",
+    "core/validate/",
+    "domains/",
+)
 LEAVES = {"core/config/text/plain_json.py"}
 """Every part reads or writes JSON."""
 
@@ -58,7 +66,7 @@ async def test_apply(host: WholeDaemon, capsys: pytest.CaptureFixture[str]) -> N
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
             done = await apply(client, A)
     assert done.outcome == "done"
-    late = ("core/update/resume.py", "agent/update/idle.py", "agent/update/outages.py", "agent/update/cancelling.py")
+    late = ("update/resume.py", "update/next/idle.py", "update/wait.py", "update/next/cancelling.py")
     check("apply --wait", files, may_pass=late)
 
 

@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
-from nodeagent.agent.coordination import Coordination
-from nodeagent.agent.update.run import Ports
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.update.ports.coordination import Holder
-from nodeagent.core.update.ports.system import Confirm, ShutdownKind
 from nodeagent.errors import Refused, Unreachable
 from nodeagent.reasons import Reason
+from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.ports.system import Confirm, ShutdownKind
+from nodeagent.update.run import Ports
+from nodeagent.update.stages.coordination import Coordination
 from tests.world import FakeClock, FakeFiles, FakeLease, FakePower, FakeUnit, FakeUnits, World
 from tests.world.run import Host, config
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nodeagent.core.config.file_tree import FileTreeEntry, SymbolicLink
-from nodeagent.core.update.ports.host import Survey
 from nodeagent.errors import Problem, Terminal
 from nodeagent.reasons import Reason
+from nodeagent.update.ports.host import Survey
 from tests.world.faults import Fault
 from tests.world.unit_files import is_link, link_at, put_link
 from tests.world.units import note_unit

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nodeagent.core.boot import identity
-from nodeagent.core.update.ports.system import Confirm, Inhibitor, ShutdownKind
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
+from nodeagent.update.ports.system import Confirm, Inhibitor, ShutdownKind
 from tests.world.faults import Killed
 
 if TYPE_CHECKING:

@@ -9,27 +9,27 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.loop import Loop
-from nodeagent.agent.update.os_deployments import HostDeployments
-from nodeagent.agent.update.phases import Work
-from nodeagent.agent.update.preflight import Desired, Preflight
-from nodeagent.agent.update.run import Ports, UpdatePolicy
 from nodeagent.core.config.machineconfig import ConfigSource, FileEntry, MachineConfig, UnitEntry, UserEntry, meaning
 from nodeagent.core.plan.change import PolicySource
+from nodeagent.core.plan.drift import OnDrift
 from nodeagent.core.plan.policy import DAEMON_RELOAD, DRAIN, NONE, Entry, Policy, reload, restart
 from nodeagent.core.plan.safe_parts import compose
 from nodeagent.core.plan.sides import HostView
 from nodeagent.core.plan.steps import ActStep
-from nodeagent.core.update.drift import OnDrift
-from nodeagent.core.update.events import PhaseEntered
-from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports.host import Validator
-from nodeagent.core.update.ports.store import ApplyRequest
-from nodeagent.core.update.ports.system import Fence
-from nodeagent.core.update.record import Record
-from nodeagent.core.update.record_codec import record_from_dict
 from nodeagent.domains import default_policy
+from nodeagent.host.store.record_codec import record_from_dict
+from nodeagent.update.events import PhaseEntered
+from nodeagent.update.next.preflight import Desired, Preflight
+from nodeagent.update.phase import Phase
+from nodeagent.update.phases import Work
+from nodeagent.update.ports.host import Validator
+from nodeagent.update.ports.store import ApplyRequest
+from nodeagent.update.ports.system import Fence
+from nodeagent.update.record import Record
+from nodeagent.update.run import Ports, UpdatePolicy
+from nodeagent.update.stages.coordination import Coordination
+from nodeagent.update.stages.os_deployments import HostDeployments
 from tests.world import (
     FakeBootCounter,
     FakeBootedSystem,

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.update.ports.coordination import Holder
-from nodeagent.core.update.ports.store import ApplyRequest, HistoryEntry, Snapshot
-from nodeagent.core.update.record import Record
-from nodeagent.core.update.record_codec import record_from_dict, record_to_dict, salvaged
 from nodeagent.errors import Refused
+from nodeagent.host.store.record_codec import record_from_dict, record_to_dict, salvaged
 from nodeagent.reasons import Reason
+from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.ports.store import ApplyRequest, HistoryEntry, Snapshot
+from nodeagent.update.record import Record
 
 if TYPE_CHECKING:
     from tests.world.world import World

@@ -14,9 +14,9 @@ from nodeagent.core.config.unit_names import template_of
 from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.unit_abilities import UnitAbilities, with_texts
 from nodeagent.core.plan.unit_relations import Relations
-from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
+from nodeagent.update.ports.host import UnitState
 from tests.world.unit_files import file_state, is_enabled
 
 if TYPE_CHECKING:

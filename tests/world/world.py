@@ -6,11 +6,12 @@ Each part of the state is in the module of its subject, together with the fake p
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass, field, replace
 
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.plan.deployment import Deployment, booted, staged
-from nodeagent.core.update.events import Event
+from nodeagent.update.events import Event
 from tests.world.boot_loader import LOST, BootLoader
 from tests.world.bootupd import Bootupd
 from tests.world.deployments import Deployments, Etc, of_deployment
@@ -186,3 +187,6 @@ class FakeReporter:
 
     def emit(self, event: Event) -> None:
         self.world.events.append(replace(event))
+
+    def bug(self, words: str, error: Exception) -> None:
+        logging.getLogger(__name__).error(words, exc_info=error)

@@ -29,7 +29,7 @@ from integration.hosts.container.container_host import Host
 from integration.hosts.container.image import base_image
 from integration.hosts.container.package import installed_image
 from integration.hosts.errors import Unavailable
-from nodeagent.core.update.ports.store import HistoryEntry
+from nodeagent.update.ports.store import HistoryEntry
 
 AIM: Final = 1.5
 REPEAT: Final = 5

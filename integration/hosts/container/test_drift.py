@@ -11,8 +11,8 @@ from integration.hosts.container.configs import POLICY_JSON, SIGNED, SSH_KEY
 from integration.hosts.container.conftest import HostMaker
 from integration.hosts.container.container_host import Host
 from integration.hosts.nodeagent_client import UnitSpec, machine_config, outcomes, wait_done, wait_phase
-from nodeagent.core.update.events import DriftChanged
 from nodeagent.log.messages import MESSAGES
+from nodeagent.update.events import DriftChanged
 
 DROPIN = "/etc/systemd/system/kubelet.service.d/10-ring.conf"
 KEYS = "/home/core/.ssh/authorized_keys.d/ignition"

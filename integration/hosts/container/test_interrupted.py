@@ -14,8 +14,8 @@ from integration.hosts.container.conftest import HostMaker
 from integration.hosts.container.container_host import Host
 from integration.hosts.container.package import install
 from integration.hosts.nodeagent_client import machine_config, outcomes, wait_done, wait_phase
-from nodeagent.core.update.events import UpdateResumed
 from nodeagent.log.messages import MESSAGES
+from nodeagent.update.events import UpdateResumed
 
 RESUMED = MESSAGES[UpdateResumed].id
 POLICY = agent.policy(files={"/etc/slow.conf": ["Restart slow.service"], "/etc/many": ["None"]})

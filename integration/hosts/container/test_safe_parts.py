@@ -12,8 +12,8 @@ from integration.hosts.container.configs import ANCHOR, CERTIFICATE, HOLD, MIRRO
 from integration.hosts.container.conftest import HostMaker
 from integration.hosts.container.container_host import Host
 from integration.hosts.nodeagent_client import UnitSpec, machine_config, outcomes, unit_events, wait_done, wait_phase
-from nodeagent.core.update.events import SafePartsApplied
 from nodeagent.log.messages import MESSAGES
+from nodeagent.update.events import SafePartsApplied
 
 KEYS = "/home/core/.ssh/authorized_keys.d/ignition"
 OTHER_KEY = SSH_KEY.replace("5aV ring", "5aW ring")

@@ -25,8 +25,8 @@ from integration.hosts.ostree import updates
 from integration.hosts.ostree.conftest import SMALL, OstreeHostMaker, Publish
 from integration.hosts.ostree.ostree_host import OstreeHost
 from integration.trees.tree import A, B, Part, Tree
-from nodeagent.core.update.events import Warned
 from nodeagent.reasons import Reason
+from nodeagent.update.events import Warned
 
 __all__ = ["binaries", "control_plane", "installed"]
 

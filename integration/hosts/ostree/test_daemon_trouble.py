@@ -22,8 +22,8 @@ from integration.standins.rpmostreed.install import ENVIRONMENT
 from integration.trees.image_registry import Registry
 from integration.trees.ostree_repo import OstreeRepo
 from integration.trees.tree import A, B, Tree
-from nodeagent.core.update.events import Warned
 from nodeagent.reasons import Reason
+from nodeagent.update.events import Warned
 
 PULL_SECRET = "/var/lib/kubelet/config.json"
 

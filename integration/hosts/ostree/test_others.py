@@ -10,8 +10,8 @@ from integration.hosts.ostree.conftest import Publish
 from integration.hosts.ostree.ostree_host import FINALIZE, OstreeHost
 from integration.trees.ostree_repo import Commit
 from integration.trees.tree import A, B
-from nodeagent.core.update.events import StagingAdvanced, UpdateWaiting
 from nodeagent.reasons import Reason
+from nodeagent.update.events import StagingAdvanced, UpdateWaiting
 
 ZINCATI = "[Service]\nExecStart=sleep infinity\n"
 # Another program with the lock of the sysroot, as `ostree admin` and bootc have it.

@@ -19,8 +19,8 @@ from integration.hosts.ostree.ostree_host import STAGED, deployments_of
 from integration.hosts.testhost import TestHost
 from integration.trees.image_registry import Published
 from integration.trees.tree import CONTENT, Tree
-from nodeagent.core.update.events import Event
 from nodeagent.log.messages import MESSAGES
+from nodeagent.update.events import Event
 
 Rule = Mapping[str, Any]
 

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from nodeagent.core.plan.deployment import Deployment, StageProgress, target_from_dict
-from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree.adapter import RpmOstree
 from nodeagent.host.rpmostree.transaction import Timing
+from nodeagent.update.ports.host import UnitState
 
 _ = concurrent.futures.thread  # asyncio.to_thread imports it when it is first used
 CLONE_NEWNS, CLONE_NEWPID, PR_SET_PDEATHSIG = 0x00020000, 0x20000000, 1

@@ -13,16 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from nodeagent import __version__
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.report.turns import Turns
-from nodeagent.agent.tasks import running
 from nodeagent.core.coordination.maintenance import MaintenanceRequest
 from nodeagent.core.coordination.windows import Hold, parse_windows, start_of
 from nodeagent.core.etcd.membership import MemberRequest, OperationKind
 from nodeagent.core.plan.plan import DISRUPTION_WORDS
 from nodeagent.core.plan.plan_json import PLAN_SCHEMA
-from nodeagent.core.report.history import entry_to_dict
-from nodeagent.core.report.properties import PROPERTIES, properties_of
-from nodeagent.core.report.status import Status, status_to_dict
-from nodeagent.core.update.events import Event, UpdateFinished
 from nodeagent.errors import AgentError, InvalidInput, Refused
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import error_to_dict
@@ -32,6 +27,11 @@ from nodeagent.host.dbus.interface import Interface, Method, Property, Signal
 from nodeagent.host.dbus.polkit import authorize, caller_name, is_root, uid_of
 from nodeagent.host.dbus.signals import BUS_NAME, Match
 from nodeagent.reasons import Reason
+from nodeagent.report.properties import PROPERTIES, properties_of
+from nodeagent.report.status import Status, status_to_dict
+from nodeagent.tasks import running
+from nodeagent.update.events import Event, UpdateFinished
+from nodeagent.update.history.entry import entry_to_dict
 
 if TYPE_CHECKING:
     from nodeagent.agent.api import Api

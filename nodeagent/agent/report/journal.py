@@ -11,10 +11,10 @@ from nodeagent.core.boot import RebootKind
 from nodeagent.core.plan.bootloader import phrase
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.os_changes import summary
-from nodeagent.core.report.status import Status, line
-from nodeagent.core.update import events
-from nodeagent.core.update.events import Event, StatusProblem, StepProgress, UpdateContext
-from nodeagent.core.update.outcome import ENDED_UNCHANGED
+from nodeagent.report.status import Status, line
+from nodeagent.update import events
+from nodeagent.update.events import Event, StatusProblem, StepProgress, UpdateContext
+from nodeagent.update.history.outcome import ENDED_UNCHANGED
 
 # Pods in one line. The status has all of them.
 PODS = 5

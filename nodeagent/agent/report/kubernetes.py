@@ -15,11 +15,11 @@ from typing import Final
 
 from nodeagent import log
 from nodeagent.core.backoff import delays, jittered
-from nodeagent.core.report.node_events import NodeEvent, NodeEventSource, NodeState, node_state, shape
-from nodeagent.core.report.status import Status
-from nodeagent.core.update.events import Event
-from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal, Unreachable
+from nodeagent.report.node_events import NodeEvent, NodeEventSource, NodeState, node_state, shape
+from nodeagent.report.status import Status
+from nodeagent.update.events import Event
+from nodeagent.update.ports.host import Clock
 
 # An update has ten events, and a drain with blocked pods as many more.
 QUEUE: Final = 100
@@ -144,7 +144,7 @@ class ClusterReporter:
         if not self.progress:
             return node_state(status)
         # Only a node that its cluster controls has a MachineConfigNode.
-        from nodeagent.core.report.machine_config_node import progress_of
+        from nodeagent.report.machine_config_node import progress_of
 
         return replace(node_state(status), progress=progress_of(status))
 

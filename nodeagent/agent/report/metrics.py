@@ -11,16 +11,16 @@ import asyncio
 
 from nodeagent import __version__, log
 from nodeagent.core.once import Once
-from nodeagent.core.report.counters import Counters
-from nodeagent.core.report.metrics import render, samples
-from nodeagent.core.report.status import Status
-from nodeagent.core.update.events import Event, StagingAdvanced
-from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports.host import Clock
-from nodeagent.core.update.ports.store import Store
 from nodeagent.errors import AgentError
 from nodeagent.host.fs.text_file import TextFile
 from nodeagent.host.store.database import HISTORY_LIMIT
+from nodeagent.report.counters import Counters
+from nodeagent.report.metrics import render, samples
+from nodeagent.report.status import Status
+from nodeagent.update.events import Event, StagingAdvanced
+from nodeagent.update.phase import Phase
+from nodeagent.update.ports.host import Clock
+from nodeagent.update.ports.store import Store
 
 # Seconds between two writes. Exporters are scraped every 15 s or less often.
 PAUSE = 1.0

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Final
 
 from nodeagent import log
-from nodeagent.agent.tasks import pause
+from nodeagent.core.display import with_times
 from nodeagent.core.once import Once
-from nodeagent.core.report.display import with_times
-from nodeagent.core.report.motd import motd
-from nodeagent.core.report.status import Status
-from nodeagent.core.update.events import Event
 from nodeagent.host.fs.text_file import TextFile
+from nodeagent.report.motd import motd
+from nodeagent.report.status import Status
+from nodeagent.tasks import pause
+from nodeagent.update.events import Event
 
 MOTD: Final = "/run/motd.d/50-nodeagent"
 

@@ -7,19 +7,19 @@ from dataclasses import replace
 from typing import TypeVar
 
 from nodeagent import log
-from nodeagent.agent.update.run import Ports
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.coordination.maintenance import add_seconds
-from nodeagent.core.report.display import displayable
-from nodeagent.core.report.status import Status, recorded_status
-from nodeagent.core.report.status_fold import fold
-from nodeagent.core.update.events import DrainAdvanced, Event, LeaseChanged, ProblemSolved, StatusProblem
-from nodeagent.core.update.phase import DISRUPTIVE, Phase
-from nodeagent.core.update.ports.coordination import Holder
-from nodeagent.core.update.record import degraded_record
+from nodeagent.core.display import displayable
 from nodeagent.errors import AgentError, full_text
 from nodeagent.reasons import Reason
+from nodeagent.report.status import Status, recorded_status
+from nodeagent.report.status_fold import fold
 from nodeagent.settings.cluster import DrainSettings
+from nodeagent.update.events import DrainAdvanced, Event, LeaseChanged, ProblemSolved, StatusProblem
+from nodeagent.update.phase import DISRUPTIVE, Phase
+from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.record import degraded_record
+from nodeagent.update.run import Ports
 
 Sink = Callable[[Event, Status], None]
 
@@ -56,6 +56,9 @@ class Report:
                     self._broken.add(sink)
                     text = f"an event could not be reported: {type(error).__name__}: {error}"
                     log.get(__name__).error(text, reason=Reason.INTERNAL_ERROR, exc_info=error)
+
+    def bug(self, words: str, error: Exception) -> None:
+        log.get(__name__).error(words, reason=Reason.INTERNAL_ERROR, exc_info=error)
 
     def problem(self, topic: str, error: AgentError) -> None:
         """Report a problem that an admin has to solve while the agent continues. The same problem is reported once."""

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from nodeagent.core.report.history import entry_to_dict, index_of
-from nodeagent.core.update.ports.store import HistoryEntry, Store
+from nodeagent.update.history.entry import entry_to_dict, index_of
+from nodeagent.update.ports.store import HistoryEntry, Store
 
 # Entries that one call returns, whatever the client requests: more than the store keeps.
 MAX_HISTORY: Final = 1000

@@ -9,15 +9,15 @@ import asyncio
 from typing import Final
 
 from nodeagent import log
-from nodeagent.agent.tasks import pause
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.once import Once
-from nodeagent.core.report.status import Status
-from nodeagent.core.report.under_way import under_way
-from nodeagent.core.update.events import Event
-from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports.host import Files
 from nodeagent.errors import AgentError
+from nodeagent.report.status import Status
+from nodeagent.report.under_way import under_way
+from nodeagent.tasks import pause
+from nodeagent.update.events import Event
+from nodeagent.update.phase import Phase
+from nodeagent.update.ports.host import Files
 
 # The unit names this path, whatever the setting for the store is.
 PATH: Final = "/var/lib/nodeagent/under-way"

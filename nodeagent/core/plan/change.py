@@ -128,7 +128,7 @@ class PlannedChange:
     # An entry of the user replaces a reboot.
     avoids_reboot: bool = False
     keys: tuple[KeyChange, ...] = ()
-    # See core.report.plan_values.
+    # See core.plan.plan_values.
     details: tuple[Detail, ...] = ()
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from nodeagent.core.etcd.disk_latency import HISTOGRAMS, DiskLatency
 from nodeagent.core.etcd.histogram import WAL_FSYNC, Histogram, above, increase, parse
-from nodeagent.core.update.fence_view import quantile_of
+from nodeagent.core.fence_view import quantile_of
 from nodeagent.errors import AgentError, Retryable
 from nodeagent.fence.policy.bounds import Idle
 from nodeagent.fence.policy.signals import ETCD_STALL, STALL, Reading, of_etcd, of_probe, target

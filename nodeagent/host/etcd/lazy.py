@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from nodeagent.core.update.ports.host import Clock
+from nodeagent.update.ports.host import Clock
 
 if TYPE_CHECKING:
     from nodeagent.host.etcd.quorum import QuorumCheck

@@ -28,7 +28,6 @@ from nodeagent.core.etcd.membership import (
     UpdateAddress,
 )
 from nodeagent.core.etcd.quorum import EtcdSurvey, Refusal, troubles
-from nodeagent.core.update.ports.host import Clock, UnitState
 from nodeagent.errors import InvalidInput, Refused
 from nodeagent.host.etcd.client import EtcdAccess, EtcdClient, EtcdFault, endpoints_of, open_client
 from nodeagent.host.etcd.data_directory import archive, read_data_directory
@@ -44,6 +43,7 @@ from nodeagent.host.etcd.options import Endpoints
 from nodeagent.host.etcd.quorum import gateways, survey_cluster
 from nodeagent.host.programs import ProgramLate, run_program
 from nodeagent.reasons import Reason
+from nodeagent.update.ports.host import Clock, UnitState
 
 # Seconds. etcd reports READY=1 only when its cluster has a leader.
 START_TIMEOUT: Final = 120.0

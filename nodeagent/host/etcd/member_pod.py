@@ -13,12 +13,12 @@ from typing import Final
 
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.plan.static_pods import is_etcd_container
-from nodeagent.core.update.ports.host import UnitState
 from nodeagent.core.validate.static_pod import StaticPod, check, load
 from nodeagent.host import config_file
 from nodeagent.host.etcd.member_config import MEMBER_FILE, MemberConfig, invalid
 from nodeagent.host.static_pods.replacement import KubeletStaticPods
 from nodeagent.host.view import host_directory
+from nodeagent.update.ports.host import UnitState
 
 MODE: Final = 0o600
 OPERATION: Final = "member"

@@ -15,12 +15,12 @@ from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from nodeagent.core.etcd.quorum import EtcdSurvey, Member, MemberState, QuorumVerdict, Refusal, judge, troubles
-from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import Refused
 from nodeagent.host.etcd.client import TIMEOUT, EtcdAccess, EtcdClient, EtcdFault, endpoints_of, open_client
 from nodeagent.host.etcd.detect import detect
 from nodeagent.host.etcd.options import Endpoints, Options
 from nodeagent.reasons import Reason, hint
+from nodeagent.update.ports.host import Clock
 
 SCHEMA: Final = "nodeagent/etcd/v1"
 

@@ -18,7 +18,6 @@ from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, SymbolicLink
-from nodeagent.core.update.ports.host import Survey
 from nodeagent.errors import AgentError, Problem, Retryable, Terminal
 from nodeagent.host.fs.atomic import is_temp, put_dir, put_file, put_link, remove_temp
 from nodeagent.host.fs.os_errors import fault, translated
@@ -27,6 +26,7 @@ from nodeagent.host.fs.paths import Parent, Walk, open_parent, split
 from nodeagent.host.fs.selinux import Labels
 from nodeagent.host.fs.survey import contested, status, survey
 from nodeagent.reasons import Reason
+from nodeagent.update.ports.host import Survey
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

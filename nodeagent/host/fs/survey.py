@@ -10,12 +10,12 @@ import stat
 from collections.abc import Collection, Iterable
 
 from nodeagent.core.config.problems import similar
-from nodeagent.core.update.ports.host import Survey
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.host.fs.mounts import Mounts, attribute
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.fs.paths import Parent, Walk, open_parent, split
 from nodeagent.reasons import Reason
+from nodeagent.update.ports.host import Survey
 
 
 def contested(root: str, path: str) -> str:

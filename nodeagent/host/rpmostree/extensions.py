@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import Final
 
 from nodeagent.core.config.image import ContainerImage
-from nodeagent.core.update.ports.system import FencedUnit
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.fs.read_inside import read_inside, read_regular
 from nodeagent.host.rpmostree.failures import failure, one_line
 from nodeagent.host.rpmostree.guards import Services
 from nodeagent.reasons import Reason
+from nodeagent.update.ports.system import FencedUnit
 
 _UNIT: Final = FencedUnit.EXTENSIONS
 # The files that systemd passes to nodeagent-extensions.service, and the directory that the service may write. Its path

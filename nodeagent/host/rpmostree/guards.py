@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Protocol
 
 from nodeagent.core.plan.deployment import OsTarget
-from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError, Refused, Unreconcilable
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.programs import ProgramLate, run_program
 from nodeagent.host.rpmostree.client import SERVICE, Session, SysrootState
 from nodeagent.host.rpmostree.staging import read_vardict, string
 from nodeagent.reasons import Reason
+from nodeagent.update.ports.host import UnitState
 
 
 async def output_of(*command: str, deadline: float) -> Sequence[str]:

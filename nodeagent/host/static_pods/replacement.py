@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING, Final
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile
 from nodeagent.core.plan.static_pods import OPERATOR_RESOURCES, is_etcd
-from nodeagent.core.update.ports.host import Clock, Files, StaticPodState
-from nodeagent.core.update.ports.store import Notes
 from nodeagent.core.validate.static_pod import MAX_BYTES, StaticPod, is_visible, load, same_object
 from nodeagent.errors import Refused, Terminal, Unreconcilable
 from nodeagent.host.fs.os_errors import translated
@@ -29,6 +27,8 @@ from nodeagent.host.fs.paths import open_parent
 from nodeagent.host.fs.read_inside import read_regular
 from nodeagent.host.static_pods.running import PODS, Crictl, Instance, instances
 from nodeagent.reasons import Reason
+from nodeagent.update.ports.host import Clock, Files, StaticPodState
+from nodeagent.update.ports.store import Notes
 
 if TYPE_CHECKING:
     from nodeagent.host.etcd.proof import MemberProof

@@ -21,13 +21,13 @@ from nodeagent.core.plan.static_pods import (
     manifests,
     owner_of,
 )
-from nodeagent.core.update.ports.store import Notes
 from nodeagent.core.validate.static_pod import MAX_BYTES, StaticPod, is_visible, load
 from nodeagent.domains import kubelet, static_pods
 from nodeagent.errors import Problem, Refused, Unreconcilable
 from nodeagent.host.static_pods.replacement import MEMBER
 from nodeagent.host.view import read_files
 from nodeagent.reasons import Reason
+from nodeagent.update.ports.store import Notes
 
 if TYPE_CHECKING:
     from nodeagent.host.etcd.proof import MemberProof

@@ -11,11 +11,8 @@ from typing import Any
 
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.maintenance import MAINTENANCE, Maintenance
-from nodeagent.core.update.ports.coordination import Holder
-from nodeagent.core.update.ports.store import ApplyRequest, HistoryEntry, Snapshot
-from nodeagent.core.update.record import Record
-from nodeagent.core.update.record_codec import NewerRecord
 from nodeagent.errors import AgentError, Terminal
+from nodeagent.host.store.record_codec import NewerRecord
 from nodeagent.host.store.rows import (
     entry_from_json,
     from_json,
@@ -29,6 +26,9 @@ from nodeagent.host.store.rows import (
 )
 from nodeagent.host.store.schema import corrupt, store_errors, transaction
 from nodeagent.reasons import Reason
+from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.ports.store import ApplyRequest, HistoryEntry, Snapshot
+from nodeagent.update.record import Record
 
 TOO_NEW = Reason.RECORD_TOO_NEW
 _UNKNOWN_TIME = "1970-01-01T00:00:00.000Z"

@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
-from nodeagent.core.update.record import Record
 from nodeagent.errors import Retryable, Terminal
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.store.database import Database, Reader
@@ -36,6 +35,7 @@ from nodeagent.host.store.schema import (
     transaction,
 )
 from nodeagent.reasons import Reason
+from nodeagent.update.record import Record
 
 # A reader holds its lock for milliseconds.
 _BUSY_SECONDS = 5.0

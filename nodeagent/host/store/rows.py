@@ -16,10 +16,10 @@ from nodeagent.core.config.file_tree import RegularFile, SymbolicLink
 from nodeagent.core.config.text import plain_json
 from nodeagent.core.coordination.maintenance import Maintenance, is_maintenance
 from nodeagent.core.coordination.maintenance import from_dict as maintenance_from_dict
-from nodeagent.core.update.ports.coordination import Holder
-from nodeagent.core.update.ports.store import ApplyRequest, HistoryEntry, Snapshot
-from nodeagent.core.update.record import UNKNOWN_UPDATE, Record
-from nodeagent.core.update.record_codec import record_from_dict, record_to_dict, salvaged
+from nodeagent.host.store.record_codec import record_from_dict, record_to_dict, salvaged
+from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.ports.store import ApplyRequest, HistoryEntry, Snapshot
+from nodeagent.update.record import UNKNOWN_UPDATE, Record
 
 _T = TypeVar("_T")
 

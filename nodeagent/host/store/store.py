@@ -20,11 +20,11 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from nodeagent.core.update.ports.store import HistoryEntry
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.host.store.database import HISTORY_LIMIT, Database
 from nodeagent.host.store.opening import open_copy, open_database
 from nodeagent.reasons import Reason
+from nodeagent.update.ports.store import HistoryEntry
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

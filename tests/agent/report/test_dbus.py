@@ -10,10 +10,10 @@ import pytest
 from nodeagent.agent.report.dbus import NAME, PATH, serve, while_connected
 from nodeagent.agent.report.report import Report
 from nodeagent.core.coordination.windows import Hold
-from nodeagent.core.report.status import Status
 from nodeagent.errors import AgentError, Refused
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import variant
+from nodeagent.report.status import Status
 from tests.support.fixtures import PrivateBus, private_bus
 from tests.support.needs import acts_as_root
 

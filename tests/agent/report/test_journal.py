@@ -14,13 +14,13 @@ from nodeagent.core.plan.bootloader import BootloaderCheck, BootloaderState
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.os_changes import OsChanges, PackageChange, PackageChangeKind
 from nodeagent.core.plan.secure_boot import KernelTrust
-from nodeagent.core.report.status import Status
-from nodeagent.core.update import events
-from nodeagent.core.update.events import DeploymentsChanged, Event, StagingAdvanced, StepProgress, UpdateContext
-from nodeagent.core.update.lasting import Partial
-from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports.coordination import Holder
-from nodeagent.core.update.ports.store import HistoryEntry
+from nodeagent.report.status import Status
+from nodeagent.update import events
+from nodeagent.update.events import DeploymentsChanged, Event, StagingAdvanced, StepProgress, UpdateContext
+from nodeagent.update.lasting import Partial
+from nodeagent.update.phase import Phase
+from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.ports.store import HistoryEntry
 from tests.cli.daemon.fake_daemon import entry
 from tests.support.golden import Golden
 

@@ -13,12 +13,12 @@ import pytest
 from nodeagent.agent.report.kubernetes import QUEUE, TEXT_EVERY, ClusterReporter
 from nodeagent.agent.report.report import Report
 from nodeagent.core.coordination.drain import Cause, Remaining
-from nodeagent.core.report.node_events import NodeEvent, NodeState
-from nodeagent.core.report.status import Status
-from nodeagent.core.update.events import DrainAdvanced, PhaseEntered, UpdateContext, UpdateWaiting
-from nodeagent.core.update.phase import Phase
 from nodeagent.errors import AgentError, Refused, Terminal, Unreachable
 from nodeagent.reasons import Reason
+from nodeagent.report.node_events import NodeEvent, NodeState
+from nodeagent.report.status import Status
+from nodeagent.update.events import DrainAdvanced, PhaseEntered, UpdateContext, UpdateWaiting
+from nodeagent.update.phase import Phase
 
 pytestmark = pytest.mark.looptime
 

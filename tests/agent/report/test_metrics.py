@@ -14,12 +14,12 @@ from prometheus_client.parser import text_string_to_metric_families as parsed
 from nodeagent.agent.report import metrics as module
 from nodeagent.agent.report.metrics import Metrics
 from nodeagent.agent.report.report import Report
-from nodeagent.core.report.status import Status
-from nodeagent.core.update.events import DaemonStarted, PhaseEntered, UpdateContext, UpdateWaiting
-from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports.store import HistoryEntry
 from nodeagent.errors import Terminal
 from nodeagent.host.clock import SystemClock
+from nodeagent.report.status import Status
+from nodeagent.update.events import DaemonStarted, PhaseEntered, UpdateContext, UpdateWaiting
+from nodeagent.update.phase import Phase
+from nodeagent.update.ports.store import HistoryEntry
 from tests.world import FakeStore, World
 
 STARTED = DaemonStarted("1.2.3")

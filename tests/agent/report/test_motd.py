@@ -16,14 +16,14 @@ from dbus_next.aio import MessageBus
 from nodeagent import log
 from nodeagent.agent.report import motd
 from nodeagent.agent.report.motd import MotdFile
-from nodeagent.agent.tasks import running
-from nodeagent.core.report.properties import PROPERTIES
-from nodeagent.core.report.status import Status
-from nodeagent.core.update.events import DaemonStopped
-from nodeagent.core.update.phase import Phase
 from nodeagent.errors import AgentError
 from nodeagent.host import boot
 from nodeagent.host.fs.text_file import TextFile
+from nodeagent.report.properties import PROPERTIES
+from nodeagent.report.status import Status
+from nodeagent.tasks import running
+from nodeagent.update.events import DaemonStopped
+from nodeagent.update.phase import Phase
 from tests.agent.whole_daemon import PATIENCE, WholeDaemon, source
 from tests.support.fixtures import PrivateBus, private_bus
 from tests.support.needs import acts_as_root

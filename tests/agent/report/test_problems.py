@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from nodeagent.agent.report.report import Report
-from nodeagent.core.report.status import Status, line, status_to_dict
-from nodeagent.core.update.events import Event
 from nodeagent.errors import InvalidInput, Problem
 from nodeagent.reasons import Reason
+from nodeagent.report.status import Status, line, status_to_dict
+from nodeagent.update.events import Event
 
 
 def test_a_problem_is_reported_once_and_until_it_is_solved() -> None:

@@ -12,13 +12,13 @@ from nodeagent import log
 from nodeagent.agent.report.journal import to_journal, to_notify
 from nodeagent.agent.report.report import Report
 from nodeagent.core.coordination.drain import Cause, Remaining
-from nodeagent.core.report.counters import Counters
-from nodeagent.core.report.metrics import render, samples
-from nodeagent.core.report.status import Status, line, status_to_dict
-from nodeagent.core.update.events import DrainAdvanced, Event, HostDegraded, LeaseChanged, UpdateContext, UpdateWaiting
-from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.errors import Refused
+from nodeagent.report.counters import Counters
+from nodeagent.report.metrics import render, samples
+from nodeagent.report.status import Status, line, status_to_dict
+from nodeagent.update.events import DrainAdvanced, Event, HostDegraded, LeaseChanged, UpdateContext, UpdateWaiting
+from nodeagent.update.phase import Phase
+from nodeagent.update.ports.coordination import Holder
 
 BAD = "\x1b]0;owned\x07\x1b[31mroot: all is well\nNov 23 host sshd[1]: Accepted\u202e" + "x" * 5000
 

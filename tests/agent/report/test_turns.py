@@ -12,10 +12,10 @@ import pytest
 from nodeagent.agent.report import dbus
 from nodeagent.agent.report.shown_history import ShownHistory
 from nodeagent.agent.report.turns import Turns
-from nodeagent.core.report.history import entry_to_dict
-from nodeagent.core.update.ports.store import HistoryEntry
 from nodeagent.errors import InvalidInput
 from nodeagent.host.dbus.header import Message, MessageKind
+from nodeagent.update.history.entry import entry_to_dict
+from nodeagent.update.ports.store import HistoryEntry
 from tests.world.run import Host, config
 from tests.world.store import FakeStore
 

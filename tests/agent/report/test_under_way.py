@@ -10,9 +10,9 @@ import pytest
 
 from nodeagent.agent.report.under_way import PATH, RETRY, UnderWayFile
 from nodeagent.core.config.file_tree import RegularFile
-from nodeagent.core.report.status import Status
-from nodeagent.core.update.events import DaemonStarted
-from nodeagent.core.update.phase import Phase
+from nodeagent.report.status import Status
+from nodeagent.update.events import DaemonStarted
+from nodeagent.update.phase import Phase
 from tests.world import FakeFiles, World, full_disk
 
 pytestmark = [

@@ -15,9 +15,9 @@ import pytest
 from nodeagent.cli import _client, _io
 from nodeagent.cli._follow import Ending, ending_without_signal
 from nodeagent.core.plan.plan import DISRUPTION_WORDS
-from nodeagent.core.update.outcome import exit_code
 from nodeagent.errors import InvalidInput, Problem, Refused, Terminal, Unreconcilable
 from nodeagent.reasons import Reason, hint
+from nodeagent.update.history.outcome import exit_code
 from tests.cli.daemon.conftest import Cli
 from tests.cli.daemon.fake_daemon import IDLE, FakeDaemon, entry
 from tests.support.golden import Golden

@@ -11,13 +11,13 @@ import pytest
 import yaml
 
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.report.shown_config import config_to_dict
-from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports.store import HistoryEntry
-from nodeagent.core.update.record import Record
 from nodeagent.errors import InvalidInput, Refused
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.reasons import Reason, hint
+from nodeagent.report.shown_config import config_to_dict
+from nodeagent.update.phase import Phase
+from nodeagent.update.ports.store import HistoryEntry
+from nodeagent.update.record import Record
 from tests.cli.conftest import machine_config
 from tests.cli.daemon.conftest import Cli
 from tests.cli.daemon.fake_daemon import FakeDaemon, entry

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from nodeagent.cli.history import update_lines
-from nodeagent.core.update.trail import Boot, FenceTrail, Span, Trail, trail_to_dict
 from nodeagent.errors import InvalidInput
 from nodeagent.reasons import Reason
+from nodeagent.update.history.trail import Boot, FenceTrail, Span, Trail, trail_to_dict
 from tests.cli.daemon.conftest import NOW, Cli
 from tests.cli.daemon.fake_daemon import FakeDaemon, entry
 from tests.support.golden import Golden

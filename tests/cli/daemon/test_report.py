@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.core.update.ports.store import HistoryEntry
-from nodeagent.core.update.record import Record
 from nodeagent.errors import InvalidInput
 from nodeagent.host.fs import atomic
 from nodeagent.host.store.opening import open_database
 from nodeagent.reasons import Reason
+from nodeagent.update.ports.store import HistoryEntry
+from nodeagent.update.record import Record
 from tests.cli.daemon.conftest import Cli
 from tests.cli.daemon.fake_daemon import FakeDaemon
-from tests.core.report.course.samples import an_os, restarts
+from tests.report.course.samples import an_os, restarts
 
 
 def test_the_page_is_written(cli: Cli, daemon: FakeDaemon, tmp_path: Path) -> None:

@@ -16,15 +16,15 @@ import pytest
 from nodeagent.cli._render import BAD, WARN
 from nodeagent.cli.status import _style, last_lines, view
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.update.fence_view import FenceView
-from nodeagent.core.update.legs import Apply
-from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports.coordination import Holder
-from nodeagent.core.update.ports.store import HistoryEntry
-from nodeagent.core.update.record import Record
+from nodeagent.core.fence_view import FenceView
 from nodeagent.errors import Terminal
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.reasons import Reason
+from nodeagent.update.legs import Apply
+from nodeagent.update.phase import Phase
+from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.ports.store import HistoryEntry
+from nodeagent.update.record import Record
 from tests.cli.daemon.conftest import NOW, Cli
 from tests.cli.daemon.fake_daemon import IDLE, FakeDaemon, entry
 from tests.support.golden import Golden
@@ -322,10 +322,10 @@ NOT_FOR_THE_STORE = (
     "nodeagent.core.coordination.drain",
     "nodeagent.core.etcd",
     "nodeagent.core.plan",
-    "nodeagent.core.report.status_fold",
-    "nodeagent.core.update.drift",
-    "nodeagent.core.update.events",
-    "nodeagent.core.update.fence_view",
+    "nodeagent.report.status_fold",
+    "nodeagent.core.plan.drift",
+    "nodeagent.update.events",
+    "nodeagent.core.fence_view",
     "nodeagent.domains",
 )
 

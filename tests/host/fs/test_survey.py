@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from nodeagent.core.config.file_tree import RegularFile
-from nodeagent.core.update.ports.host import Survey
 from nodeagent.errors import AgentError
 from nodeagent.host.fs.files import DiskFiles
 from nodeagent.host.fs.mounts import Mounts
+from nodeagent.update.ports.host import Survey
 from tests.support.needs import needs
 
 OTHER = 1000

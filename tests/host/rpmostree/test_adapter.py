@@ -16,11 +16,11 @@ from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.packages import optional_of, packages_of, replaced_of
 from nodeagent.core.plan.deployment import OsTarget, StageProgress, target_between
 from nodeagent.core.plan.effective import mismatches_of
-from nodeagent.core.update.ports.system import Deployments
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal, Unreconcilable
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree.adapter import RpmOstree, detect
 from nodeagent.host.systemd import Systemd
+from nodeagent.update.ports.system import Deployments
 from tests.host.fake_systemd import FakeSystemd
 from tests.host.rpmostree.adapters import IMAGE, NEW, QUICK, ProgressList, adapter
 from tests.host.rpmostree.fake_rpmostree import BUSY, FAILED, OLD_IMAGE, A, B, FakeRpmOstree, deployment, until

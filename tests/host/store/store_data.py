@@ -6,10 +6,10 @@ import hashlib
 
 from nodeagent.core.config.file_tree import RegularFile, SymbolicLink
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.update.legs import Apply
-from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports.store import HistoryEntry, Snapshot
-from nodeagent.core.update.record import Record
+from nodeagent.update.legs import Apply
+from nodeagent.update.phase import Phase
+from nodeagent.update.ports.store import HistoryEntry, Snapshot
+from nodeagent.update.record import Record
 
 
 def config(number: int) -> ConfigSource:

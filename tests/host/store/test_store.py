@@ -23,11 +23,6 @@ import pytest
 
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.coordination.maintenance import Maintenance
-from nodeagent.core.update.lasting import Partial
-from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports.coordination import Holder
-from nodeagent.core.update.ports.store import ApplyRequest, HistoryEntry, Snapshot
-from nodeagent.core.update.record import Lasting, Record
 from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.host.store import opening
 from nodeagent.host.store.database import DETAILED_LIMIT, HISTORY_LIMIT, Database
@@ -35,6 +30,11 @@ from nodeagent.host.store.opening import open_database, read_only_open
 from nodeagent.host.store.rows import entry_from_json, to_json
 from nodeagent.host.store.schema import MIGRATIONS, migrate
 from nodeagent.host.store.store import SqliteStore
+from nodeagent.update.lasting import Partial
+from nodeagent.update.phase import Phase
+from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.ports.store import ApplyRequest, HistoryEntry, Snapshot
+from nodeagent.update.record import Lasting, Record
 from tests.host.store.store_data import config, entry, record, snapshots
 from tests.support.disk import MS_BIND, MS_RDONLY, MS_REMOUNT, in_mount_namespace, mount, needs_root, tree
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nodeagent.core.update.fence_view import FenceView
+from nodeagent.core.fence_view import FenceView
 from nodeagent.fence.fence import FenceOptions, fenced
 from nodeagent.fence.policy.bounds import Bounds
 from nodeagent.fence.restore_log import RestoreLog

@@ -1,1 +1,0 @@
-"""The phases of an update and the executor that runs them."""

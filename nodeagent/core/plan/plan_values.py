@@ -1,0 +1,238 @@
+"""How the entries of a plan differ: line counts, modes, owners, states of units, arguments, images, keys.
+
+No value is a secret: SSH keys are fingerprints, a password is only "changed", other texts are redacted. The lines of a
+file that other users cannot read are counted for ``private`` plans only, because counts show whether a guessed line is
+in the file.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, SymbolicLink, expand
+from nodeagent.core.config.machineconfig import CORE_USER, FileEntry, MachineConfig, UnitEntry
+from nodeagent.core.config.paths import dropin_path, ssh_keys_path, unit_path
+from nodeagent.core.plan.change import Change, Detail, Plan
+from nodeagent.core.redact import redact
+from nodeagent.core.validate import ssh_key
+
+# Entries of the host at paths where it differs from the old config, or that the old config does not manage.
+Disk = Mapping[str, FileTreeEntry]
+
+NO_DISK: Final[Disk] = {}
+
+# Details of one change: a user can have many keys, a config many kernel arguments.
+MAX_DETAILS: Final = 50
+# Bytes of a file that decide whether it is text, as in git.
+SNIFFED: Final = 8000
+READ_BY_OTHERS: Final = 0o004
+DEFAULT_MODE: Final = 0o644
+
+
+def with_values(
+    plan: Plan,
+    old: MachineConfig,
+    new: MachineConfig,
+    disk: Disk | None = None,
+    restored: Disk = NO_DISK,
+    *,
+    private: bool = False,
+    most: int | None = None,
+) -> Plan:
+    """Return ``plan`` with the details of its changes, or of the first ``most``. Takes linear time.
+
+    ``restored`` has the entries of the host that come back at paths which leave the config.
+    """
+    known = disk or {}
+    described = tuple(
+        replace(planned, details=_limited([*_details(planned.change, old, new, known, restored, private=private)]))
+        for planned in plan.changes[:most]
+    )
+    return replace(plan, changes=(*described, *plan.changes[len(described) :]))
+
+
+def binary(content: bytes) -> bool:
+    return b"\0" in content[:SNIFFED]
+
+
+def _limited(details: Sequence[Detail]) -> tuple[Detail, ...]:
+    if len(details) <= MAX_DETAILS:
+        return tuple(details)
+    return (*details[:MAX_DETAILS], Detail("more", after=f"{len(details) - MAX_DETAILS} more"))
+
+
+def _details(
+    change: Change, old: MachineConfig, new: MachineConfig, disk: Disk, restored: Disk, *, private: bool
+) -> Iterator[Detail]:
+    match change.domain:
+        case "file":
+            now = restored.get(change.key) if change.key not in new.files else _on_host(new.files, change.key, NO_DISK)
+            if isinstance(now, SymbolicLink):
+                yield Detail("type", "file", f"link to {now.target}")
+            else:
+                yield from _file(_on_host(old.files, change.key, disk), now, private=private)
+            if change.key not in old.files and change.key in disk:
+                yield Detail("replaces", after="a file of the host")
+            if change.key not in new.files and change.key in restored:
+                yield Detail("restores", after="the host's own version")
+        case "unit":
+            yield from _unit(old.units.get(change.key), new.units.get(change.key), change.key, disk, restored)
+        case "sshkey":
+            yield from _ssh_keys(old, new, disk, restored)
+        case "password":
+            yield Detail("password", after=_password(old, new))
+        case "kernelArguments":
+            yield from _listed("argument", old.kernel_arguments, new.kernel_arguments)
+        case "extensions":
+            yield from _listed("extension", old.extensions, new.extensions)
+        case "osImageURL":
+            yield Detail("image", redact(old.os_image_url), redact(new.os_image_url))
+        case "baseOSExtensionsContainerImage":
+            yield Detail("image", redact(old.extensions_image), redact(new.extensions_image))
+        case "kernelType":
+            yield Detail("kernel", old.kernel_type, new.kernel_type)
+        case "fips":
+            yield Detail("fips", _switch(on=old.fips), _switch(on=new.fips))
+        case _:
+            pass
+
+
+def _switch(*, on: bool) -> str:
+    return "on" if on else "off"
+
+
+def _on_host(files: Mapping[str, FileEntry], path: str, disk: Disk) -> RegularFile | SymbolicLink | None:
+    if path in disk or path not in files:
+        return disk.get(path)
+    entry = files[path]
+    return RegularFile(entry.content, entry.mode, entry.user, entry.group)
+
+
+def _file(was: FileTreeEntry | None, now: RegularFile | None, *, private: bool) -> Iterator[Detail]:
+    # A file takes the place of the link. Nothing is written through it.
+    if isinstance(was, SymbolicLink):
+        yield Detail("type", f"link to {was.target}", "file")
+        was = None
+    if was is None or now is None or was.content != now.content:
+        shown = private or all(side is None or side.mode & READ_BY_OTHERS for side in (was, now))
+        contents = [None if side is None else side.content for side in (was, now)]
+        yield _content("content", contents[0], contents[1], counted=shown)
+    if now is None:
+        return
+    # Of a new file, only what is unusual is worth a line.
+    mode, owner = (was.mode, _owner(was)) if was else (DEFAULT_MODE, "0:0")
+    if now.mode != mode:
+        yield Detail("mode", f"{mode:04o}" if was else "", f"{now.mode:04o}")
+    if _owner(now) != owner and (was is None or _comparable(was, now)):
+        yield Detail("owner", owner if was else "", _owner(now))
+
+
+def _owner(entry: RegularFile) -> str:
+    return f"{entry.user}:{entry.group}"
+
+
+def _comparable(was: RegularFile, now: RegularFile) -> bool:
+    """Return whether owners are of one form."""
+    # Only the host knows the number of a name, and this plan may be made elsewhere.
+    pairs = ((was.user, now.user), (was.group, now.group))
+    return all(a == b or type(a) is type(b) for a, b in pairs)
+
+
+def _content(what: str, was: bytes | None, now: bytes | None, *, counted: bool = True) -> Detail:
+    before, after = was or b"", now or b""
+    if not counted:
+        return Detail(what)
+    if binary(before) or binary(after):
+        sizes = ["" if side is None else f"binary, {len(side)} bytes" for side in (was, now)]
+        return Detail(what, sizes[0], sizes[1])
+    # Counting takes linear time. The shortest diff takes quadratic time in the worst case, and the daemon makes this
+    # for each plan.
+    lines, others = Counter(before.splitlines()), Counter(after.splitlines())
+    added, removed = (others - lines).total(), (lines - others).total()
+    if not added and not removed:
+        return Detail(what, after="empty" if not (before or after) else "other line endings or another order of lines")
+    return Detail(what, added=added, removed=removed)
+
+
+def _unit(was: UnitEntry | None, now: UnitEntry | None, name: str, disk: Disk, restored: Disk) -> Iterator[Detail]:
+    states = ["" if unit is None else _state(unit) for unit in (was, now)]
+    if states[0] != states[1]:
+        yield Detail("state", states[0], states[1])
+    texts = [_text(unit.contents) if unit else None for unit in (was, now)]
+    path = unit_path(name)
+    if isinstance(there := disk.get(path), RegularFile):
+        texts[0] = there.content
+    back = restored.get(path)
+    if texts[1] is None and isinstance(back, RegularFile):
+        texts[1] = back.content
+    if texts[0] != texts[1]:
+        yield _content("content", texts[0], texts[1])
+    before, after = (unit.dropins if unit else {} for unit in (was, now))
+    for dropin in sorted({*before, *after}):
+        there = disk.get(dropin_path(name, dropin))
+        first = there.content if isinstance(there, RegularFile) else _text(before.get(dropin))
+        own = restored.get(dropin_path(name, dropin))
+        second = own.content if isinstance(own, RegularFile) else _text(after.get(dropin))
+        if first != second:
+            yield _content(f"drop-in {dropin}", first, second)
+    paths = [path] if was is None else []
+    if any(each in disk for each in (*paths, *(dropin_path(name, dropin) for dropin in after if dropin not in before))):
+        yield Detail("replaces", after="a file of the host")
+    if path in restored or any(dropin_path(name, dropin) in restored for dropin in before):
+        yield Detail("restores", after="the host's own version")
+    elif was is not None and was.contents is not None and now is None and not was.mask:
+        yield Detail("removed", after="its file is removed, and it is stopped unless the host reboots")
+
+
+def _text(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
+
+
+def _state(unit: UnitEntry) -> str:
+    if unit.mask:
+        return "masked"
+    return {None: "as the preset says", True: "enabled", False: "disabled"}[unit.enabled]
+
+
+def _ssh_keys(old: MachineConfig, new: MachineConfig, disk: Disk, restored: Disk) -> Iterator[Detail]:
+    sides = []
+    path = ssh_keys_path(CORE_USER)
+    for config in (old, new):
+        core = config.users.get(CORE_USER)
+        # By way of the file that is written, because the side of the host is such a file.
+        entry = expand(MachineConfig("", users={CORE_USER: core})).get(path) if core else None
+        sides.append(entry.content if isinstance(entry, RegularFile) else b"")
+    if isinstance(there := disk.get(path), RegularFile):
+        sides[0] = there.content
+    if isinstance(back := restored.get(path), RegularFile):
+        sides[1] = back.content
+        yield Detail("restores", after="the host's own keys")
+    lines = [[line for line in side.decode(errors="replace").splitlines() if line.strip()] for side in sides]
+    names = [[ssh_key.fingerprint(line) or "a line without a key" for line in side] for side in lines]
+    found = [*_listed("key", names[0], names[1])]
+    yield from found or [Detail("key", after="options or comments of a key change")]
+
+
+def _password(old: MachineConfig, new: MachineConfig) -> str:
+    before, after = (user and user.password_hash for user in (old.users.get(CORE_USER), new.users.get(CORE_USER)))
+    if before is None:
+        return "set"
+    return "no longer managed" if after is None else "changed"
+
+
+def _listed(what: str, before: Sequence[str], after: Sequence[str]) -> Iterator[Detail]:
+    was, now = Counter(before), Counter(after)
+    for value in (was - now).elements():
+        yield Detail(what, before=_shown(what, value))
+    for value in (now - was).elements():
+        yield Detail(what, after=_shown(what, value))
+    if was == now and before != after:
+        yield Detail("order", after="another order of the same values")
+
+
+def _shown(what: str, value: str) -> str:
+    """Redact a value. A fingerprint looks like a credential and is none."""
+    return value if what == "key" else redact(value)

@@ -1,0 +1,120 @@
+"""Counters behind the metrics: ended updates from the history, the rest from events.
+
+The history survives a restart, so its counters continue, and a reboot by an update is counted although the daemon was
+down. The other counters start at zero with the daemon.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from nodeagent.core.coordination.kube_time import parse_time
+from nodeagent.core.fence_view import FenceView
+from nodeagent.report.status import Status
+from nodeagent.update.events import ConfigRefused, Event, FenceChanged, StagingAdvanced, UpdateWaiting
+from nodeagent.update.history.outcome import ENDED_UNCHANGED
+from nodeagent.update.phase import Phase
+from nodeagent.update.ports.store import HistoryEntry
+
+# Seconds of an update: from one that writes a single file to an OS image over a slow link.
+BOUNDS = (1.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1800.0, 3600.0, 10800.0)
+
+
+@dataclass(slots=True)
+class Counters:
+    # From the history.
+    # By outcome.
+    updates: Counter[str] = field(default_factory=Counter)
+    # Number of updates by the first bound that is not exceeded.
+    lengths: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+    seconds: float = 0.0
+    reboots: int = 0
+    avoided: int = 0
+    fallbacks: int = 0
+    soft_reboots: int = 0
+    # Epoch of the last end.
+    ended: float | None = None
+
+    # From the events.
+    # By reason.
+    refused: Counter[str] = field(default_factory=Counter)
+    # Waits by phase and reason.
+    waits: Counter[tuple[str, str]] = field(default_factory=Counter)
+    # Seconds in each.
+    phases: dict[Phase, float] = field(default_factory=dict)
+    # Bytes of OS images.
+    fetched: int = 0
+    # Seconds that staging was under a cap.
+    throttled: float = 0.0
+    # Slow fsyncs of the protected etcd during a fence.
+    slow_fsyncs: int = 0
+
+    _phase: Phase | None = None
+    _since: float = 0.0
+    _fetching: int = 0
+    _fence: FenceView | None = None
+    _newest: HistoryEntry | None = None
+    _read: bool = False
+
+    def observe(self, event: Event, status: Status, at: float) -> None:
+        """Count an event. ``status`` is the status after it, ``at`` the time in seconds on a monotonic clock."""
+        if status.phase is not self._phase:
+            # Time before the start of the daemon does not count.
+            if self._phase is not None:
+                self.phases[self._phase] = self.phases.get(self._phase, 0.0) + at - self._since
+            self._phase, self._since, self._fetching = status.phase, at, 0
+        match event:
+            case ConfigRefused(repeated=False, reason=reason):
+                self.refused[reason] += 1
+            case UpdateWaiting(about=about, reason=reason):
+                self.waits[str(about.phase), reason] += 1
+            case StagingAdvanced(fetched_bytes=int(now)):
+                # The progress counts up within one attempt and begins at zero with the next.
+                self.fetched += now - self._fetching if now >= self._fetching else now
+                self._fetching = now
+            case FenceChanged():
+                self._fenced(status.fence)
+            case _:
+                pass
+
+    def load_history(self, entries: Sequence[HistoryEntry], limit: int) -> None:
+        """Count the new entries of the history, which is newest first and has at most ``limit`` entries."""
+        fresh: list[HistoryEntry] = []
+        for entry in entries:
+            if entry == self._newest:
+                break
+            fresh.append(entry)
+        # If the history is full at the start, older entries are unknown, so counting starts at zero: Prometheus takes a
+        # counter that decreased for one that restarted, and counts all of its value again.
+        if self._read or len(entries) < limit:
+            for entry in reversed(fresh):
+                self._count(entry)
+        self._read = True
+        if entries:
+            self._newest = entries[0]
+            self.ended = parse_time(entries[0].finished)
+
+    def _fenced(self, view: FenceView | None) -> None:
+        """Add the counts of a fence, which start at zero with each fence."""
+        if view is not None:
+            before = (
+                self._fence if self._fence is not None and self._fence.seconds <= view.seconds else FenceView(False)
+            )
+            self.throttled += max(0.0, view.throttled - before.throttled)
+            self.slow_fsyncs += max(0, view.exceedances - before.exceedances)
+        self._fence = view
+
+    def _count(self, entry: HistoryEntry) -> None:
+        self.updates[entry.outcome] += 1
+        if entry.outcome in ENDED_UNCHANGED:
+            # The duration of an aborted update is mostly waiting time.
+            return
+        self.lengths[bisect_left(BOUNDS, entry.seconds)] += 1
+        self.seconds += entry.seconds
+        self.reboots += entry.reboots
+        self.avoided += entry.reboot_avoided
+        self.soft_reboots += entry.soft_reboots
+        self.fallbacks += entry.fallback or entry.outcome == "done-after-fallback"

@@ -1,0 +1,189 @@
+"""The annotations of the Node by which a machine-config-controller and the agent of a node communicate.
+
+The controller writes the desired config of the node, and that it drained the node. The agent writes the current config,
+its progress to the desired one, and that it needs a drain. Keys and meanings are those of the machine-config-daemon, so
+a controller with its pools, ``oc`` and dashboards work with nodeagent. Every user who may read Nodes sees the reason,
+which is one line of limited length without secrets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from nodeagent.core.config.machineconfig import ConfigSource
+from nodeagent.core.config.parse import API_VERSION, KIND
+from nodeagent.core.coordination.drain import is_blocked
+from nodeagent.core.coordination.gates import MCO
+from nodeagent.core.coordination.kube_objects import Node
+from nodeagent.core.redact import redact
+from nodeagent.reasons import Reason
+from nodeagent.report.status import Status
+from nodeagent.update.phase import Phase
+
+CURRENT: Final = f"{MCO}currentConfig"
+DESIRED: Final = f"{MCO}desiredConfig"
+DESIRED_IMAGE: Final = f"{MCO}desiredImage"
+CURRENT_IMAGE: Final = f"{MCO}currentImage"
+STATE: Final = f"{MCO}state"
+REASON: Final = f"{MCO}reason"
+DRAIN: Final = f"{MCO}desiredDrain"
+DRAINED: Final = f"{MCO}lastAppliedDrain"
+TOPOLOGY: Final = f"{MCO}controlPlaneTopology"
+
+# Annotation that requests a config that failed, by its name. The agent removes it when the request is recorded.
+RETRY: Final = "nodeagent.org/retry"
+
+# Characters; the machine-config-daemon allows 2000.
+MAX_REASON: Final = 1000
+
+# Reasons of a refused update to a valid config that no running host can apply.
+UNRECONCILABLE: Final = frozenset(
+    {
+        Reason.UNRECONCILABLE,
+        Reason.NO_DEPLOYMENTS,
+        Reason.BOOTC_HOST,
+        Reason.IMAGE_LAYERED,
+        Reason.STATIC_POD_OWNED,
+        Reason.LOCKOUT,
+    }
+)
+
+# The name of an object: RFC 1123, as a path of the API has it.
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_BLANK: Final = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+
+
+class DaemonState(StrEnum):
+    WORKING = "Working"
+    DONE = "Done"
+    DEGRADED = "Degraded"
+    UNRECONCILABLE = Reason.UNRECONCILABLE
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerRequest:
+    """The annotations on the Node; "" for a missing one.
+
+    ``controlled``: some are written only by a machine-config-controller, so there is one that drains. ``single``: the
+    only node of its control plane, which is not drained because its pods have no other node.
+    """
+
+    desired: str = ""
+    image: str = ""
+    current: str = ""
+    state: str = ""
+    reason: str = ""
+    drain: str = ""
+    drained: str = ""
+    retry: str = ""
+    cordoned: bool = False
+    controlled: bool = False
+    single: bool = False
+    current_image: str = ""
+
+
+def read_request(node: Node) -> ControllerRequest:
+    notes = node["metadata"].get("annotations") or {}
+    return ControllerRequest(
+        desired=notes.get(DESIRED, ""),
+        image=notes.get(DESIRED_IMAGE, ""),
+        current=notes.get(CURRENT, ""),
+        state=notes.get(STATE, ""),
+        reason=notes.get(REASON, ""),
+        drain=notes.get(DRAIN, ""),
+        drained=notes.get(DRAINED, ""),
+        retry=notes.get(RETRY, ""),
+        cordoned=bool((node.get("spec") or {}).get("unschedulable")),
+        controlled=DRAINED in notes or TOPOLOGY in notes,
+        single=notes.get(TOPOLOGY) == "SingleReplica",
+        current_image=notes.get(CURRENT_IMAGE, ""),
+    )
+
+
+def is_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None
+
+
+def source_of(found: Mapping[str, Any]) -> ConfigSource:
+    """Return a MachineConfig of the API server as the store keeps it: the spec, and no metadata but the name.
+
+    So a config has the same digest in both API groups, with any annotations.
+    """
+    name = str(found["metadata"]["name"])
+    extra = {key: value for key, value in found.items() if key not in ("metadata", "status")}
+    document = {**extra, "apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}}
+    # The digest is of the text, and the API server does not promise an order of keys.
+    text = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+    return ConfigSource(name, hashlib.sha256(text).hexdigest(), text)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnnotations:
+    """The annotations that the agent writes. ``current`` is the config in force, if known. ``verified``: no update is
+    in progress, so it is the config that was verified last."""
+
+    state: DaemonState
+    reason: str
+    current: str
+    verified: bool
+
+
+def annotations_for(status: Status) -> NodeAnnotations | None:
+    """Return the annotations of a status; None while no config was applied and no update is in progress."""
+    why = clean(f"{status.reason}: {status.message}" if status.message else status.reason) if status.reason else ""
+    if status.phase is Phase.DRAINING and not why:
+        # Names only: the reasons are in the conditions of the Node and change often.
+        blocked = [f"{pod.namespace}/{pod.name}" for pod in status.remaining or () if is_blocked(pod)]
+        why = clean(f"DrainBlocked: waits for {', '.join(blocked)}") if blocked else ""
+    if status.phase is Phase.DEGRADED:
+        state = DaemonState.UNRECONCILABLE if status.reason in UNRECONCILABLE else DaemonState.DEGRADED
+        return NodeAnnotations(state, why, status.current, verified=False)
+    if status.phase is not Phase.IDLE:
+        return NodeAnnotations(DaemonState.WORKING, why, status.current, verified=False)
+    # The machine-config-daemon clears the reason when it is done. A controller would show one that stays.
+    return NodeAnnotations(DaemonState.DONE, "", status.current, verified=True) if status.current else None
+
+
+def differing(wanted: NodeAnnotations, request: ControllerRequest) -> dict[str, str]:
+    """Return the annotations to write. ``currentConfig`` is written after the verification."""
+    there = {STATE: request.state, REASON: request.reason, CURRENT: request.current}
+    want = {STATE: str(wanted.state), REASON: wanted.reason}
+    # A Node without one, which was created again, gets the config in force at once: otherwise no controller would
+    # manage it.
+    if wanted.current and (wanted.verified or not request.current):
+        want[CURRENT] = wanted.current
+    return {key: value for key, value in want.items() if there[key] != value}
+
+
+def clean(text: str) -> str:
+    """Return one line of limited length, without text that looks like a secret."""
+    # Again on the one line: a name and its value may have been on two.
+    line = redact(_BLANK.sub(" ", redact(text))).strip()
+    return line if len(line) <= MAX_REASON else line[: MAX_REASON - 3].rstrip() + "..."
+
+
+def drain_request(request: ControllerRequest, config: str) -> str | None:
+    """Return the value of ``desiredDrain`` that requests a drain for ``config``; None if the node is drained for it."""
+    # A controller acts on values that it has not answered yet, and reads only the word before the first dash. So the
+    # request is repeated with one more dash for a node that was uncordoned after the drain.
+    wish = f"drain-{config}"
+    # No name of an object ends in a dash, so all dashes at the end are repetitions.
+    if request.drain.rstrip("-") != wish:
+        return wish
+    if request.drained != request.drain:
+        return request.drain
+    return None if request.cordoned else f"{request.drain}-"
+
+
+def uncordon_request(request: ControllerRequest) -> str | None:
+    """Return the value that requests the uncordon; None if it was answered, or no drain was requested."""
+    verb, _, config = request.drain.partition("-")
+    if verb == "drain":
+        return f"uncordon-{config.rstrip('-')}"
+    return None if request.drained == request.drain else request.drain

@@ -1,0 +1,302 @@
+"""The status and the counters as Prometheus metrics.
+
+Names, labels and meanings are an interface: the table in docs/reference/metrics.md is generated from ``FAMILIES``.
+Labels have few values each: phases, reasons, outcomes, names of configs. Times are seconds since the epoch, so that
+nothing is written while nothing happens.
+
+The text format is that of Prometheus (version 0.0.4). prometheus_client takes 60 ms to import, for servers, locks and
+collectors that are not used here; the tests read the output with its parser.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from nodeagent.core.coordination.kube_time import parse_time
+from nodeagent.reasons import Reason
+from nodeagent.report.counters import BOUNDS, Counters
+from nodeagent.report.status import Status
+from nodeagent.update.history.outcome import IN_HISTORY
+from nodeagent.update.phase import Phase
+
+
+class MetricKind(StrEnum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A metric with its name and help. Names are an interface, because alerts use them."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()
+    kind: MetricKind = MetricKind.GAUGE
+
+    def at(self, value: float, *labels: str, suffix: str = "", le: float | None = None) -> Sample:
+        """Return one sample. ``labels`` are in the order of ``self.labels``; the rest is for histograms."""
+        # Prometheus refuses a whole page for one sample that is wrong.
+        if len(labels) != len(self.labels):
+            raise ValueError(f"{self.name} has the labels {self.labels}, not {len(labels)}")
+        pairs = list(zip(self.labels, labels, strict=True))
+        if le is not None:
+            pairs.append(("le", _number(le)))
+        return Sample(self, suffix, tuple(pairs), value)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    family: Family
+    suffix: str
+    labels: tuple[tuple[str, str], ...]
+    value: float
+
+
+def render(samples: Iterable[Sample]) -> str:
+    """Return the page. The samples of a family must be adjacent; their order remains."""
+    lines: list[str] = []
+    before: Family | None = None
+    for sample in samples:
+        family = sample.family
+        if family is not before:
+            lines.append(f"# HELP {family.name} {_escaped(family.help)}")
+            lines.append(f"# TYPE {family.name} {family.kind}")
+            before = family
+        lines.append(f"{family.name}{sample.suffix}{_braces(sample.labels)} {_number(sample.value)}")
+    # The format requires a line break behind the last line.
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _braces(labels: Sequence[tuple[str, str]]) -> str:
+    inner = ",".join(f'{name}="{_quoted(value)}"' for name, value in labels)
+    return f"{{{inner}}}" if inner else ""
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n")
+
+
+def _quoted(text: str) -> str:
+    return _escaped(text).replace('"', r"\"")
+
+
+def _number(value: float) -> str:
+    if value == float("inf"):
+        return "+Inf"
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+# An info metric carries its facts in labels, by which PromQL joins it with others.
+INFO = Family("nodeagent_info", "The daemon is up; its version. Always 1.", ("version",))
+# One series for each phase, so that a query for any phase has an answer.
+PHASE = Family("nodeagent_phase", "1 for the phase that the agent is in, 0 for the others.", ("phase",))
+PHASE_START = Family("nodeagent_phase_start_timestamp_seconds", "Start of this phase.")
+# To PromQL a label with an empty value is no label, so there is no sample without a reason.
+REASON = Family(
+    "nodeagent_reason", "Why the agent is degraded, or what it waits for. Absent without a reason.", ("reason",)
+)
+# Names come and go with the configs, but each host has only two of them at a time.
+CONFIG = Family("nodeagent_config_info", "Names of the current and the desired config.", ("current", "desired"))
+IN_SYNC = Family("nodeagent_config_in_sync", "1 if the current config is the desired one.")
+DRIFTED = Family("nodeagent_drifted", "1 if managed files or units differ from the current config.")
+# The oldest one, because an alert is about how long a host has differed.
+DRIFT_START = Family(
+    "nodeagent_drift_start_timestamp_seconds",
+    "Time when the oldest of these differences was found. Absent without drift.",
+)
+WAITING = Family(
+    "nodeagent_waiting_changes",
+    "Changes of a blocked config that wait while its safe parts are applied. Absent otherwise.",
+)
+WAITING_START = Family(
+    "nodeagent_waiting_start_timestamp_seconds", "Time since which only the safe parts of a config are applied."
+)
+DEPLOYMENT = Family(
+    "nodeagent_deployment_info", "The booted and the staged deployment.", ("state", "checksum", "version")
+)
+BOOTLOADER = Family(
+    "nodeagent_bootloader_info",
+    "The installed bootloader against that of the OS: same, older, newer or unknown. Absent without bootupd.",
+    ("component", "state", "installed", "available"),
+)
+BOOTLOADER_REFUSES = Family(
+    "nodeagent_bootloader_refuses_kernel",
+    "1 if the installed bootloader refuses the kernel of the next OS with Secure Boot. Absent without bootupd.",
+)
+LEASE = Family(
+    "nodeagent_lease_held", "Holder of the lease of this node. Absent without a holder.", ("backend", "holder")
+)
+LEASE_START = Family("nodeagent_lease_start_timestamp_seconds", "Time when the holder took the lease.")
+MAINTENANCE = Family(
+    "nodeagent_maintenance",
+    "1 while an operator has requested a maintenance. Absent without one.",
+    ("requester", "state"),
+)
+MAINTENANCE_START = Family("nodeagent_maintenance_start_timestamp_seconds", "Time of the request for the maintenance.")
+DRAIN_PODS = Family("nodeagent_drain_pods", "Pods that a drain waits for. Absent without a drain.")
+FENCE = Family(
+    "nodeagent_fence_active", "1 while the fence limits a staging, 0 if it cannot. Absent outside of a staging."
+)
+FENCE_LIMIT = Family(
+    "nodeagent_fence_write_limit_bytes_per_second", "Cap on the writes of a staging. Absent without a cap."
+)
+FENCE_P99 = Family(
+    "nodeagent_fence_victim_fsync_p99_seconds",
+    "p99 of etcd's recent fsyncs during a fenced staging. Absent if unknown.",
+)
+UPDATES = Family("nodeagent_updates_total", "Ended updates, by outcome.", ("outcome",), kind=MetricKind.COUNTER)
+# A histogram, because the quantiles of a fleet follow from the buckets of its hosts, and not from their quantiles.
+DURATION = Family(
+    "nodeagent_update_duration_seconds",
+    "Duration of updates, reboots included. Superseded and withdrawn updates do not count.",
+    kind=MetricKind.HISTOGRAM,
+)
+ENDED = Family("nodeagent_last_update_end_timestamp_seconds", "End of the last update.")
+REBOOTS = Family("nodeagent_reboots_total", "Reboots that the agent requested for an update.", kind=MetricKind.COUNTER)
+AVOIDED = Family(
+    "nodeagent_reboots_avoided_total",
+    "Updates in which an entry of the admin's policy replaced a reboot of the built-in policy.",
+    kind=MetricKind.COUNTER,
+)
+FALLBACKS = Family(
+    "nodeagent_fallbacks_total", "Updates with a fallback reboot, whatever their outcome.", kind=MetricKind.COUNTER
+)
+SOFT_REBOOTS = Family(
+    "nodeagent_soft_reboots_total",
+    "Reboots for an update that started all services and no kernel; they are among nodeagent_reboots_total.",
+    kind=MetricKind.COUNTER,
+)
+# Reasons are a closed list, so the number of series is bounded.
+REFUSED = Family("nodeagent_refused_total", "Refused desired configs, by reason.", ("reason",), kind=MetricKind.COUNTER)
+WAITS = Family(
+    "nodeagent_waits_total",
+    "Waits, by phase and reason. LeaseHeld in Releasing: another holder took the node during a reboot.",
+    ("phase", "reason"),
+    kind=MetricKind.COUNTER,
+)
+# The current phase is left out, so that the page changes with events, and not with the time.
+PHASE_SECONDS = Family(
+    "nodeagent_phase_seconds_total",
+    "Time spent in each phase, without the current one. Leasing is the wait for the lease.",
+    ("phase",),
+    kind=MetricKind.COUNTER,
+)
+FETCHED = Family("nodeagent_staging_fetched_bytes_total", "Fetched bytes of OS images.", kind=MetricKind.COUNTER)
+
+THROTTLED = Family(
+    "nodeagent_fence_throttled_seconds_total", "Time in which a staging had a cap.", kind=MetricKind.COUNTER
+)
+SLOW_FSYNCS = Family(
+    "nodeagent_fence_victim_slow_fsyncs_total",
+    "Fsyncs of etcd over 100 ms during a fenced staging.",
+    kind=MetricKind.COUNTER,
+)
+
+# Metrics that continue after a restart of the daemon.
+HISTORY = (UPDATES, DURATION, ENDED, REBOOTS, AVOIDED, FALLBACKS, SOFT_REBOOTS)
+# In the order of the page.
+FAMILIES = (
+    *(INFO, PHASE, PHASE_START, REASON, CONFIG, IN_SYNC, DRIFTED, DRIFT_START, WAITING, WAITING_START, DEPLOYMENT),
+    *(BOOTLOADER, BOOTLOADER_REFUSES),
+    *(LEASE, LEASE_START, MAINTENANCE, MAINTENANCE_START, DRAIN_PODS),
+    *(FENCE, FENCE_LIMIT, FENCE_P99),
+    *HISTORY,
+    *(REFUSED, WAITS, PHASE_SECONDS, FETCHED, THROTTLED, SLOW_FSYNCS),
+)
+
+
+def samples(status: Status, counters: Counters, version: str) -> Iterator[Sample]:
+    yield from _standing(status, version)
+    yield from _others(status)
+    yield from _fence(status)
+    yield from _history(counters)
+    for reason, count in sorted(counters.refused.items()):
+        yield REFUSED.at(count, reason)
+    for labels, count in sorted(counters.waits.items()):
+        yield WAITS.at(count, *labels)
+    for phase in Phase:
+        yield PHASE_SECONDS.at(counters.phases.get(phase, 0.0), phase)
+    yield FETCHED.at(counters.fetched)
+    yield THROTTLED.at(counters.throttled)
+    yield SLOW_FSYNCS.at(counters.slow_fsyncs)
+
+
+def _standing(status: Status, version: str) -> Iterator[Sample]:
+    yield INFO.at(1, version)
+    for phase in Phase:
+        yield PHASE.at(status.phase is phase, phase)
+    if (since := parse_time(status.since)) is not None:
+        yield PHASE_START.at(since)
+    if status.reason:
+        yield REASON.at(1, status.reason)
+    yield CONFIG.at(1, status.current, status.desired)
+    yield IN_SYNC.at(_in_sync(status))
+    yield DRIFTED.at(bool(status.drift) or status.reason == Reason.DRIFTED)
+    # Times of RFC 3339 in UTC sort as text.
+    if (since := parse_time(min((each.since for each in status.drift), default=""))) is not None:
+        yield DRIFT_START.at(since)
+    if status.partial is not None:
+        yield WAITING.at(len(status.partial.waits))
+        if (since := parse_time(status.partial.since)) is not None:
+            yield WAITING_START.at(since)
+    for found in status.deployments:
+        for state, is_so in (("booted", found.booted), ("staged", found.staged)):
+            if is_so:
+                yield DEPLOYMENT.at(1, state, found.checksum, found.version)
+    if (check := status.bootloader) is not None:
+        yield BOOTLOADER.at(1, check.component, check.state, check.installed, check.available)
+        yield BOOTLOADER_REFUSES.at(check.kernel == "refused")
+
+
+def _in_sync(status: Status) -> bool:
+    """Return whether the current config is the desired one, by digest if both are known: a name may be reused."""
+    if status.current_digest and status.desired_digest:
+        return status.current_digest == status.desired_digest
+    return status.current == status.desired
+
+
+def _others(status: Status) -> Iterator[Sample]:
+    if status.lease is not None:
+        yield LEASE.at(1, status.backend, status.lease.name)
+        if (since := parse_time(status.lease.since)) is not None:
+            yield LEASE_START.at(since)
+    if status.maintenance is not None:
+        yield MAINTENANCE.at(1, status.maintenance.requester, status.maintenance.state(status.boot_id))
+        if (since := parse_time(status.maintenance.since)) is not None:
+            yield MAINTENANCE_START.at(since)
+    if status.remaining is not None:
+        yield DRAIN_PODS.at(len(status.remaining))
+
+
+def _fence(status: Status) -> Iterator[Sample]:
+    if status.fence is None:
+        return
+    yield FENCE.at(status.fence.active)
+    if status.fence.write_bps is not None:
+        yield FENCE_LIMIT.at(status.fence.write_bps)
+    if status.fence.p99 is not None:
+        yield FENCE_P99.at(status.fence.p99)
+
+
+def _history(counters: Counters) -> Iterator[Sample]:
+    # Outcomes that never occurred are zero, and not absent: increase() of PromQL does not see a series begin, so the
+    # first failure of a host would not count.
+    for outcome in sorted({*map(str, IN_HISTORY), *counters.updates}):
+        yield UPDATES.at(counters.updates[outcome], outcome)
+    below = 0
+    for bound, count in zip((*BOUNDS, math.inf), counters.lengths, strict=True):
+        below += count
+        yield DURATION.at(below, suffix="_bucket", le=bound)
+    yield DURATION.at(counters.seconds, suffix="_sum")
+    yield DURATION.at(below, suffix="_count")
+    if counters.ended is not None:
+        yield ENDED.at(counters.ended)
+    yield REBOOTS.at(counters.reboots)
+    yield AVOIDED.at(counters.avoided)
+    yield FALLBACKS.at(counters.fallbacks)
+    yield SOFT_REBOOTS.at(counters.soft_reboots)

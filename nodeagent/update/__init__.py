@@ -1,0 +1,1 @@
+"""The course of an update, from the desired config to its end."""

@@ -1,0 +1,354 @@
+"""Events that the daemon emits: a closed union with one class for each kind.
+
+The report is the only reader: it folds them into the status, and passes them to the journal, D-Bus, the metrics and the
+cluster. ``reason`` is a stable word, ``message`` is for operators. ``routine``: worth a line at level debug only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nodeagent.core.boot import RebootKind
+from nodeagent.core.coordination.drain import Remaining
+from nodeagent.core.coordination.maintenance import Maintenance
+from nodeagent.core.fence_view import FenceView
+from nodeagent.core.plan.bootloader import BootloaderCheck
+from nodeagent.core.plan.deployment import Deployment
+from nodeagent.core.plan.drift import Drift
+from nodeagent.core.plan.os_changes import OsChanges
+from nodeagent.update.lasting import Partial
+from nodeagent.update.phase import Phase
+from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.ports.store import HistoryEntry
+from nodeagent.update.record import FailedUnit
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateContext:
+    """The update that an event is about, and its state. Without an update only the phase is known.
+
+    ``reboot`` is the kind of the reboot that the update requests now, None in any other phase.
+    """
+
+    # Values, and not the update itself: a sink may work when the update is in another state.
+    phase: Phase
+    update_id: str = ""
+    current: str = ""
+    desired: str = ""
+    boot_id: str = ""
+    since: str = ""
+    failed_unit: FailedUnit | None = None
+    reboot: RebootKind | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepProgress:
+    """``index`` counts from 1; ``percent`` is of the whole update, 0 to 100. ``id`` is "" for a task of a staging."""
+
+    name: str
+    index: int
+    count: int
+    percent: int
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _OfUpdate:
+    about: UpdateContext
+
+
+@dataclass(frozen=True, slots=True)
+class StepEvent(_OfUpdate):
+    step: StepProgress
+
+
+@dataclass(frozen=True, slots=True)
+class CauseEvent(_OfUpdate):
+    message: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateStarted(_OfUpdate):
+    actions: str
+    writes: int
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateResumed(_OfUpdate):
+    """After a crash or a reboot."""
+
+    decision: str
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseEntered(_OfUpdate):
+    """A phase began, or its reason or message changed."""
+
+    message: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StepStarted(StepEvent):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone(StepEvent):
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepSkipped(StepEvent):
+    """``reason`` is "" if there was nothing to do."""
+
+    message: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StepFailed(StepEvent):
+    message: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StagingAdvanced(StepEvent):
+    # rpm-ostree reports bytes of a pull from an ostree remote only. Of a registry it reports layers.
+    fetched_bytes: int | None
+    routine: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FenceChanged(_OfUpdate):
+    """``view`` None: the fence has ended. Without a ``message`` only numbers changed."""
+
+    view: FenceView | None
+    message: str = ""
+    reason: str = ""
+    routine: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateWaiting(CauseEvent):
+    """For another actor, which the message names."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateCancelled(CauseEvent):
+    """An operator cancelled the update. Its end is reported as of any update."""
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackChosen(CauseEvent):
+    """The host reboots because an action failed, the drain was late, or a soft reboot did not help."""
+
+    kind: RebootKind = RebootKind.FULL
+
+
+@dataclass(frozen=True, slots=True)
+class RevertStarted(CauseEvent):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class HostDegraded(CauseEvent):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigRefused(CauseEvent):
+    """No update to the desired config begins. ``repeated``: for the reason that was reported before."""
+
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateDone(_OfUpdate):
+    message: str
+    seconds: float
+    reboots: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class SafePartsApplied(_OfUpdate):
+    """The host has the parts of the desired config that need no disruption. The current config is the same."""
+
+    partial: Partial
+
+
+@dataclass(frozen=True, slots=True)
+class Warned(_OfUpdate):
+    message: str
+    reason: str = ""
+    step: StepProgress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStarted:
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStopped:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredChanged:
+    """``name`` and ``digest`` are "" if no config is desired."""
+
+    name: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentsChanged:
+    """The deployments in boot order."""
+
+    deployments: Sequence[Deployment]
+
+
+@dataclass(frozen=True, slots=True)
+class StagedInspected:
+    """What the staged deployment changes."""
+
+    changes: OsChanges
+
+
+@dataclass(frozen=True, slots=True)
+class BootloaderChecked:
+    """The installed bootloader was compared with that of the deployment that boots next, or of the booted one."""
+
+    check: BootloaderCheck
+
+
+@dataclass(frozen=True, slots=True)
+class DrainAdvanced:
+    """``remaining`` are the pods that are left. ``deadline`` is RFC 3339, ``then`` describes what follows it."""
+
+    remaining: Sequence[Remaining]
+    deadline: str = ""
+    then: str = ""
+    routine: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DriftChanged:
+    """``drift`` has the entries of this host that differ from the current config, whose name is ``config``."""
+
+    config: str
+    drift: Drift
+    message: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberProgress:
+    """A join, leave or replacement of the etcd member. ``ended`` is "" while it runs, "done", or "REASON: message"."""
+
+    id: str
+    operation: str
+    requester: str
+    since: str
+    message: str
+    ended: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdMemberChanged:
+    """``progress`` is None if there is nothing but a reason to wait, which is the message."""
+
+    progress: MemberProgress | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseChanged:
+    """``holder`` None: the lease is free. ``renewed``: only its expiry changed."""
+
+    holder: Holder | None
+    renewed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceChanged:
+    """``waits`` is the cause of a wait, as "REASON: message". Without a ``message`` nothing happened that an operator
+    notices."""
+
+    maintenance: Maintenance | None
+    waits: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusProblem:
+    """A problem that does not stop the agent and that an admin must fix. There is one for each ``topic``: settings,
+    policy, store, config, sweep, etcd."""
+
+    # A later problem of a topic replaces the earlier one, so the status has a bounded number of them.
+    topic: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemSolved:
+    topic: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateFinished:
+    """An update, or a request for one, has ended. ``exit_code`` is that of a command which waited for it.
+
+    ``tried_again``: its config was requested again before this end, so another update to it follows.
+    """
+
+    entry: HistoryEntry
+    exit_code: int
+    tried_again: bool = False
+
+
+# A union, so that the type checker finds a reader that leaves one out (``assert_never``).
+UpdateEvent = (
+    UpdateStarted
+    | UpdateResumed
+    | PhaseEntered
+    | StepStarted
+    | StepDone
+    | StepSkipped
+    | StepFailed
+    | StagingAdvanced
+    | FenceChanged
+    | UpdateWaiting
+    | UpdateCancelled
+    | FallbackChosen
+    | RevertStarted
+    | UpdateDone
+    | SafePartsApplied
+    | HostDegraded
+    | ConfigRefused
+    | Warned
+)
+
+Event = (
+    UpdateEvent
+    | DaemonStarted
+    | DaemonStopped
+    | DesiredChanged
+    | DeploymentsChanged
+    | StagedInspected
+    | BootloaderChecked
+    | DrainAdvanced
+    | DriftChanged
+    | EtcdMemberChanged
+    | LeaseChanged
+    | MaintenanceChanged
+    | StatusProblem
+    | ProblemSolved
+    | UpdateFinished
+)

@@ -1,0 +1,321 @@
+"""The executor: runs an update phase by phase until it is done, reverted or degraded, or the host goes down.
+
+Each phase is a function that does the work and returns a transition. Only this module moves the record, and saves it
+before the next phase starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import partial
+
+from nodeagent.core.display import displayable
+from nodeagent.errors import AgentError, Retryable, ServiceUnavailable
+from nodeagent.reasons import Reason
+from nodeagent.tasks import finished_before, pause, running
+from nodeagent.update.events import HostDegraded, PhaseEntered, SafePartsApplied, UpdateDone, Warned
+from nodeagent.update.history import trail_fold
+from nodeagent.update.history.entry import seconds_between, with_trail
+from nodeagent.update.history.trail import Trail, elapsed, trail_to_dict
+from nodeagent.update.legs import INTERRUPTED, SAFE_PARTS_FIRST, Apply, Fallback, Prepare, Rest, Unreleased
+from nodeagent.update.next.cancelling import taken_back
+from nodeagent.update.next.finishing import finish_update
+from nodeagent.update.outcomes import bug, degraded, failed, safe_parts_first, unreleased
+from nodeagent.update.phase import BY_PROGRESS, DEADLINE, Phase, State
+from nodeagent.update.phases import PHASES, Work, superseded
+from nodeagent.update.record import FailedUnit, IllegalTransition, Record, advance
+from nodeagent.update.run import (
+    Ports,
+    Run,
+    Transition,
+    Update,
+    UpdatePolicy,
+    context_of,
+    moment,
+)
+from nodeagent.update.stages.admission import NotNow, Waiting
+from nodeagent.update.wait import Outage
+
+# Attempts of a phase with transient faults, and the seconds between two of them.
+PHASE_TRIES = 3
+PHASE_PAUSE = 2.0
+
+
+# Seconds after which the end of an update is reported although not everything could be released: its config is decided.
+RELEASE_WAIT = 300.0
+
+
+class RunResult(Enum):
+    # Done, or nothing was written and another config is desired.
+    ENDED = "ended"
+    # Nothing was changed; the same may succeed later.
+    PUT_OFF = "put off"
+    REBOOTING = "rebooting"
+    DEGRADED = "degraded"
+    # The end is reported, and the release goes on.
+    UNRELEASED = "unreleased"
+
+
+@dataclass(eq=False)
+class Executor:
+    """``superseded`` returns whether there is a newer desired config than that of the update, and ``wake`` is set when
+    there may be one. ``random`` is a number from 0 to 1 at each call. ``safe_first`` as in ``Run``."""
+
+    ports: Ports
+    policy: UpdatePolicy
+    superseded: Callable[[Update], Awaitable[bool]]
+    wake: asyncio.Event
+    random: Callable[[], float]
+    safe_first: Callable[[Update, AgentError], Awaitable[bool]]
+    phases: dict[State, Work] = field(default_factory=lambda: dict(PHASES), init=False)
+    # The time since which this process counts for the reboot budget.
+    _began: float = field(init=False)
+    _update: Update | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._began = self.ports.clock.monotonic()
+
+    @property
+    def update(self) -> Update | None:
+        """The update under way."""
+        update = self._update
+        return None if update is None or isinstance(update.record.leg, Rest) else update
+
+    @property
+    def reboot_accepted(self) -> bool:
+        """Whether the host goes down because this process requested it."""
+        return self._update is not None and self._update.reboot_accepted
+
+    @property
+    def under_way(self) -> Update | None:
+        """The update under way, None at rest and while only a release is left."""
+        update = self._update
+        resting = update is None or update.ended or update.record.phase in (Phase.IDLE, Phase.DEGRADED, Phase.RELEASING)
+        return None if resting else update
+
+    async def run(self, update: Update) -> RunResult:
+        """Continue from the phase in the record. A cancellation leaves a record from which ``resume`` continues."""
+        self._update = update
+        while True:
+            match update.record.phase:
+                case Phase.IDLE:
+                    return RunResult.ENDED
+                case Phase.DEGRADED:
+                    # A config that was rejected is a lasting end. Otherwise the loop tries again later.
+                    rejected = update.record.lasting.failed_digest == update.digest
+                    return RunResult.DEGRADED if rejected and not update.ended else RunResult.PUT_OFF
+                case phase:
+                    reported = update.ended
+                    if (to := await self._unless_bug(update, self._one(update))) is None:
+                        return RunResult.REBOOTING
+                    await self.enter(update, to)
+                    # The end was reported just now. The loop goes on with the release, with longer pauses.
+                    if phase is update.record.phase is Phase.RELEASING and update.ended and not reported:
+                        return RunResult.UNRELEASED
+
+    def _run(self, update: Update, *, overdue: bool = False) -> Run:
+        """Return a run with the present policy, which may change between two attempts of a phase."""
+        return Run(self.ports, self.policy, update, self.wake, self.superseded, self.safe_first, overdue)
+
+    async def _unless_bug(self, update: Update, work: Awaitable[Transition | None]) -> Transition | None:
+        """Return the transition of ``work``, or to Degraded if it raises an unexpected exception."""
+        try:
+            return await work
+        except AgentError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not become a loop of restarts
+            found = bug(self.ports.reporter, error, update.record.phase)
+            return degraded(self._run(update), found.message, found.reason)
+
+    async def _one(self, update: Update) -> Transition | None:
+        """Return where the present phase leads, after as many attempts as its waits take; None: the host goes down."""
+        # Before the first write the update may be superseded; afterwards it has to be finished first.
+        phase, free = update.record.phase, isinstance(update.record.leg, Prepare)
+        waiting, outage = Waiting(self.random), Outage(self.ports, self.policy, update, self.random)
+        began = self.ports.clock.monotonic()
+        while True:
+            limit = asyncio.timeout(DEADLINE[phase])
+            # Phases that write many files postpone their deadline with each file.
+            update.progressed = partial(_postpone, limit, phase)
+            run = self._run(update, overdue=outage.overdue)
+            try:
+                async with outage.attempt(limit), limit:
+                    return await self._unless_taken_back(run)
+            except (NotNow, ServiceUnavailable) as error:
+                waited = self.ports.clock.monotonic() - began
+                if phase is Phase.RELEASING and not update.ended and waited >= RELEASE_WAIT:
+                    return unreleased(run, phase, error.message, error.reason)
+                if phase in (Phase.STAGING, Phase.LEASING) and free and await self.safe_first(update, error):
+                    return safe_parts_first(error)
+                # The deadline of the phase does not count while it waits.
+                if isinstance(error, NotNow):
+                    await waiting.pause(run, error)
+                else:
+                    await pause(outage.report(error), self.wake)
+                    update.repeated = True
+                if not free and not _may_be_taken_back(update.record):
+                    self.wake.clear()
+                elif free and await run.newer():
+                    return await superseded(run)
+            except TimeoutError:
+                # Another timeout than that of the phase is an error of the caller.
+                if not limit.expired():
+                    raise
+                how = "made no progress for" if phase in BY_PROGRESS else "took more than"
+                # A reboot may help a phase that is late, because the service that it waits for starts again.
+                late = f"{phase} {how} {DEADLINE[phase]} s"
+                return await failed(run, late, Reason.PHASE_LATE, curable=True)
+            except AgentError as error:
+                curable = getattr(error, "curable", False)
+                if unit := getattr(error, "unit", ""):
+                    update.record = replace(update.record, failed_unit=FailedUnit(unit, self.ports.clock.now()))
+                return await failed(run, str(error), error.reason, curable=curable)
+
+    async def _unless_taken_back(self, run: Run) -> Transition | None:
+        """Run the phase. After the first write, a cancellation ends it, and leads back where that needs no reboot."""
+        if not _may_be_taken_back(run.record):
+            return await self._attempt(run)
+        if self.wake.is_set() and (back := await self._taken_back(run)) is not None:
+            return back
+        async with running(self._attempt(run)) as work:
+            while not await finished_before(work, self.wake):
+                if (back := await self._taken_back(run)) is not None:
+                    return back
+            return work.result()
+
+    async def _taken_back(self, run: Run) -> Transition | None:
+        self.wake.clear()
+        return await taken_back(run)
+
+    async def _attempt(self, run: Run) -> Transition | None:
+        """Run the phase, again after transient faults: they are no reason to revert, and a phase may be repeated."""
+        phase = run.record.phase
+        work = self.phases[type(run.record.leg), phase]
+        # A registry needs longer pauses, which the staging has itself.
+        tries = 1 if phase is Phase.STAGING else PHASE_TRIES
+        for _ in range(tries - 1):
+            try:
+                return await work(run)
+            except ServiceUnavailable:
+                # A fault of the bus is Retryable too, and the caller waits for the service with its own pauses.
+                raise
+            except Retryable as error:
+                run.narrate(Warned, f"trying again: {error}", reason=error.reason)
+                await asyncio.sleep(PHASE_PAUSE)
+        return await work(run)
+
+    async def enter(self, update: Update, to: Transition) -> None:
+        """Move the record to the next phase, and save it before the phase starts."""
+        # The controller of the cluster gives a cordoned node no other config, so the message says how to uncordon it.
+        if to.phase is Phase.DEGRADED and update.record.cordon and self.ports.node is not None:
+            advice = await self.ports.node.advice()
+            to = replace(to, message="; ".join(filter(None, (to.message, advice))))
+        before = update.record
+        # The transition table is checked here, and nowhere else is the phase changed.
+        try:
+            record = self._advanced(before, to)
+        except IllegalTransition as error:
+            await self.stop(update, error)
+            return
+        kind = HostDegraded if to.phase is Phase.DEGRADED else PhaseEntered
+        event = kind(context_of(self.ports, record, record.phase), to.message, to.reason)
+        trail = self._trail(before, event)
+        if record.update_id:
+            record = replace(record, trail=trail)
+        # The record is on the disk before the next phase starts. After a kill, the phase runs again.
+        await self._save(record, to, before.update_id, trail)
+        # Until the release, a client that waits for the update would see an end although the node is still held.
+        if before.phase is Phase.RELEASING and isinstance(before.leg, Apply | Fallback):
+            self._report_done(update)
+        update.record = record
+        self.ports.reporter.emit(event)
+        if isinstance(before.leg, Unreleased):
+            # The end of this update was reported before.
+            return
+        again = before.aborted is not None and before.aborted.reason in (INTERRUPTED, SAFE_PARTS_FIRST)
+        if to.phase is Phase.DEGRADED or update.ended or (to.phase is Phase.IDLE and not again):
+            await finish_update(self.ports, before, update.plan, to)
+
+    def _advanced(self, before: Record, to: Transition) -> Record:
+        clock, boot_id = self.ports.clock, self.ports.power.boot_id()
+        leg = before.leg if to.leg is None else to.leg
+        record = advance(
+            before,
+            to.phase,
+            leg,
+            now=clock.now(),
+            boot_id=boot_id,
+            reason=to.reason,
+            message=to.message,
+        )
+        # The budget counts time on the steady clock of each boot, so a change of the wall clock does not reset it.
+        budget = record.lasting.budget.counted(boot_id, clock.monotonic(), self._began)
+        repeated = isinstance(leg, Apply) and leg.soft_failed
+        if to.phase is Phase.REBOOTING and (isinstance(leg, Fallback) or repeated):
+            budget = budget.spend()
+        record = replace(record, lasting=replace(record.lasting, budget=budget))
+        if to.phase is Phase.DRAINING:
+            until = clock.monotonic() + self.policy.drain_timeout
+            # The cordon is recorded before it is made. After a kill, the node is uncordoned even if the cordon was not
+            # made.
+            record = replace(record, cordon=record.cordon or record.operation, drain_until=until)
+        return record
+
+    def _trail(self, before: Record, event: PhaseEntered | HostDegraded) -> Trail:
+        """Return the trail after a transition. At rest, the last phase is over and no other one begins."""
+        now = moment(self.ports)
+        if event.about.phase in (Phase.IDLE, Phase.DEGRADED):
+            return trail_fold.closed(before.trail, now)
+        return trail_fold.fold(before.trail, displayable(event), now)
+
+    async def _save(self, record: Record, to: Transition, update_id: str, trail: Trail) -> None:
+        store = self.ports.store
+        if to.entry is not None and to.promote:
+            await store.promote(record, record.to_digest, with_trail(to.entry, trail))
+        elif to.entry is not None:
+            await store.close_update(record, with_trail(to.entry, trail))
+        elif to.phase in (Phase.IDLE, Phase.DEGRADED):
+            # The end of the release is known only after its entry was written.
+            await store.end_trail(record, update_id, trail_to_dict(trail))
+        else:
+            await store.save(record)
+
+    async def stop(self, update: Update, error: IllegalTransition) -> None:
+        """End the update in its phase after a bug in nodeagent, which must not become a loop of restarts.
+
+        The lease is kept, and the config is not applied again without a request.
+        """
+        # A second illegal transition would come from this function, so it is raised.
+        if update.record.phase is Phase.DEGRADED:
+            raise error
+        await self.enter(update, degraded(self._run(update), f"a bug in nodeagent: {error}", error.reason))
+
+    def _report_done(self, update: Update) -> None:
+        record, seconds = update.record, elapsed(update.record.trail)
+        if (partial := record.partial) is not None:
+            update.narrate(self.ports, SafePartsApplied, partial)
+            return
+        # A power cut may have taken the place of a soft reboot.
+        softly = 0 < record.written.soft_reboots == record.written.requested_reboots
+        after = (f"after a {'soft ' * softly}fallback reboot, because {record.fallback}",) if record.fallback else ()
+        update.narrate(
+            self.ports,
+            UpdateDone,
+            "; ".join((*after, *record.notes)),
+            seconds=seconds_between(record.started, self.ports.clock.now()) if seconds is None else seconds,
+            reboots=record.written.requested_reboots,
+            digest=record.to_digest,
+        )
+
+
+def _may_be_taken_back(record: Record) -> bool:
+    return isinstance(record.leg, Apply | Fallback) and record.phase is not Phase.RELEASING
+
+
+def _postpone(limit: asyncio.Timeout, phase: Phase) -> None:
+    seconds = DEADLINE[phase]
+    if phase in BY_PROGRESS and seconds is not None and not limit.expired():
+        limit.reschedule(asyncio.get_running_loop().time() + seconds)

@@ -1,0 +1,1 @@
+"""Which update begins, and what happens between updates."""

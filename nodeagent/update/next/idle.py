@@ -1,0 +1,149 @@
+"""The work of the loop on the record and the stored configs between updates."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from nodeagent.errors import AgentError, InvalidInput, Refused
+from nodeagent.reasons import Reason
+from nodeagent.update.events import ConfigRefused, PhaseEntered, Warned
+from nodeagent.update.lasting import Rejection
+from nodeagent.update.legs import Rest
+from nodeagent.update.next.preflight import Desired
+from nodeagent.update.next.unreadable import is_unreadable
+from nodeagent.update.phase import Phase
+from nodeagent.update.record import OsProgress, Record, advance, half_way, interrupted
+from nodeagent.update.run import Ports, Update, narrate
+from nodeagent.update.stages.coordination import LOST
+from nodeagent.update.stages.os_deployments import discard_own, find_own
+
+# Configs that are known at the same time as left half-way. What is older is forgotten, and may leave files behind.
+MAX_HALF_WAY = 16
+
+# Turns a digest into the stored config. Raises ``AgentError`` for one that cannot be read.
+Load = Callable[[str], Awaitable[Desired]]
+
+
+async def with_meanings(ports: Ports, load: Load, record: Record) -> Record:
+    """Complete a record of 0.1.0, which knows the configs that failed or were rolled back by their text only."""
+    lasting = record.lasting
+    known = {one.digest: one.meaning for one in lasting.rejections}
+    known[lasting.rolled_back_digest] = lasting.rolled_back_meaning
+    for digest in [digest for digest, found in known.items() if digest and not found]:
+        # The text may be missing from the store, or invalid.
+        with contextlib.suppress(AgentError):
+            known[digest] = (await load(digest)).meaning
+    rejections = tuple(replace(one, meaning=known[one.digest]) for one in lasting.rejections)
+    meaning = known[lasting.rolled_back_digest]
+    complete = replace(lasting, rejections=rejections, rolled_back_meaning=meaning)
+    if complete != lasting:
+        record = replace(record, lasting=complete)
+        await ports.store.save(record)
+    return record
+
+
+async def leftover(ports: Ports, record: Record, update: Update) -> str:
+    """Return the id of a deployment that an abandoned update left staged, if ``update`` may build on it."""
+    if ports.os is None:
+        return ""
+    if update.target is not None:
+        return await find_own(ports.os, record)
+    await discard_own(ports.os, record)
+    return ""
+
+
+async def end_stale_count(ports: Ports, record: Record) -> None:
+    """End a count of boots that an update left, which ended before that. A failure is reported, and the next turn
+    retries."""
+    if ports.os is None:
+        return
+    try:
+        if await ports.os.end_stale_count():
+            narrate(ports, record, PhaseEntered, "the boots of an earlier update are no longer counted")
+    except AgentError as error:
+        narrate(ports, record, Warned, error.message, error.reason)
+
+
+async def discard_unwanted(ports: Ports, record: Record) -> Record:
+    """Discard an owned staged deployment that no config requests. A failure is reported, and the next turn retries."""
+    if ports.os is None or (record.os.target is None and not record.os.staged):
+        return record
+    planned = record.os.kept is not None and record.os.target is None and not record.update_id
+    if planned and record.os.staged_boot_id == ports.power.boot_id():
+        # It was staged for a plan, and the next update may use it. A locked deployment does not outlive its boot.
+        return record
+    try:
+        await discard_own(ports.os, record)
+    except AgentError as error:
+        narrate(ports, record, Warned, str(error), error.reason)
+        return record
+    record = replace(record, os=OsProgress())
+    await ports.store.save(record)
+    return record
+
+
+def left_half_way(record: Record) -> str:
+    """Return the digests, newest first, of the configs of which the disk may hold parts after a half-way ``record``."""
+    # An update that was interrupted or given up wrote nothing itself. A reverted one may have left what its revert
+    # could not reach.
+    own = () if interrupted(record) or record.aborted else (record.to_digest,)
+    known = dict.fromkeys(filter(None, (*own, *record.unfinished.split())))
+    return " ".join([*known][:MAX_HALF_WAY]) or record.update_id
+
+
+async def still_held(ports: Ports, record: Record) -> str:
+    """Return the operation whose lease a half-way node still holds, for the repair to go on with."""
+    if record.operation:
+        try:
+            await ports.coordination.lease.check(record.operation)
+        except Refused as error:
+            if error.reason not in LOST:
+                raise
+            # The operation does not get the lease again, so the repair takes it under its own.
+            return ""
+    return record.operation
+
+
+async def load_known(ports: Ports, load: Load, digest: str) -> Desired | None:
+    """Load a stored config. None if it cannot be read: the disk then shows what is there, as on a first start."""
+    try:
+        return await load(digest)
+    except AgentError as error:
+        if not isinstance(error, InvalidInput) and not is_unreadable(error):
+            raise
+        text = f"the stored config {digest[:12]} counts as unknown: {error}"
+        narrate(ports, Record(), Warned, text, error.reason)
+        return None
+
+
+async def degrade(ports: Ports, record: Record, reason: str, message: str) -> Record:
+    """Save and report that the desired config is refused. The host is unchanged."""
+    now, boot_id = ports.clock.now(), ports.power.boot_id()
+    refused = advance(record, Phase.DEGRADED, Rest(), now=now, boot_id=boot_id, reason=reason, message=message)
+    # A record that is half-way stays: it says that the disk holds parts of two configs.
+    if not (half_way(record) and record.update_id):
+        refused = replace(refused, update_id="")
+        await ports.store.save(refused)
+    narrate(ports, refused, ConfigRefused, message, reason)
+    return refused
+
+
+async def rest(ports: Ports, record: Record) -> None:
+    """Save and report that the host is as desired."""
+    record = advance(record, Phase.IDLE, Rest(), now=ports.clock.now(), boot_id=ports.power.boot_id())
+    await ports.store.save(record)
+    narrate(ports, record, PhaseEntered)
+
+
+def check_not_rejected(record: Record, desired: Desired, failed: Rejection) -> None:
+    """Raise ``Refused``, unless the status already shows why this config is not applied."""
+    name = desired.config.name
+    if (
+        record.phase is Phase.DEGRADED
+        and record.lasting.failed_digest == desired.source.digest
+        and record.to_name == name
+    ):
+        return
+    raise Refused(failed.words(name), reason=Reason(failed.reason or Reason.CONFIG_REJECTED))

@@ -1,0 +1,217 @@
+"""The ends of a failed update: reverted, aborted before the first write, put off, or degraded.
+
+Each function returns the next transition. The record keeps the reason for the status and for the next start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from nodeagent.errors import AgentError, Terminal
+from nodeagent.reasons import Reason
+from nodeagent.update.history.entry import entry_of
+from nodeagent.update.history.outcome import UpdateOutcome
+from nodeagent.update.lasting import USED_UP, left_by
+from nodeagent.update.legs import (
+    INTERRUPTED,
+    SAFE_PARTS_FIRST,
+    Abort,
+    Apply,
+    Fallback,
+    Prepare,
+    Rest,
+    Revert,
+    Unreleased,
+    revert_of,
+)
+from nodeagent.update.phase import Phase
+from nodeagent.update.ports.host import Reporter
+from nodeagent.update.ports.store import HistoryEntry
+from nodeagent.update.record import Record, reject
+from nodeagent.update.resume import FailureResponse, after_failure
+from nodeagent.update.run import Run, Takeover, Transition
+from nodeagent.update.stages.admission import reboots
+from nodeagent.update.stages.coordination import LOST
+from nodeagent.update.stages.fallback import begin_fallback
+
+# Reasons to abort an update whose config is not desired any more, and the outcomes in the history.
+OUTCOMES: Final[Mapping[str, UpdateOutcome]] = {
+    Reason.SUPERSEDED: UpdateOutcome.SUPERSEDED,
+    Reason.WITHDRAWN: UpdateOutcome.WITHDRAWN,
+    Reason.CANCELLED: UpdateOutcome.CANCELLED,
+}
+
+# Reasons with which an operator stopped the update. It is not tried again without a request.
+CANCELED: Final = frozenset({Reason.DRAIN_CANCELED, Reason.SLOT_LOST})
+
+# Reasons with which this host refuses the OS of a config. A repetition has the same result.
+REFUSALS: Final = frozenset({Reason.BOOTLOADER_TOO_OLD, Reason.BOOTLOADER_UPDATE_FAILED})
+
+
+async def failed(run: Run, message: str, reason: str, *, curable: bool) -> Transition:
+    """Return the transition after a failure. ``curable`` as in ``update.resume``."""
+    if isinstance(run.record.leg, Prepare):
+        return await _failed_before_writing(run, message, reason)
+    # The right to disrupt the node was taken away, so neither a reboot nor a revert may follow.
+    if reason in LOST:
+        return degraded(run, message, reason)
+    # The rest of the config may wait for exactly that reboot.
+    may_reboot = run.may_reboot and not run.record.safe_for
+    response = _response(run, curable=curable, may_reboot=may_reboot)
+    if response is FailureResponse.REBOOT and not run.record.lasting.budget.left:
+        # Without a boot of the kernel in the plan and none so far, a revert needs no reboot either.
+        response, reason = _response(run, curable=curable, may_reboot=False), Reason.REBOOT_BUDGET_SPENT
+        message = f"{message}; {USED_UP}"
+    match response:
+        case FailureResponse.REBOOT:
+            # Before the full reboot that follows a soft one, the node is drained already.
+            drained = run.ports.node is None or run.update.plan.drain or isinstance(run.record.leg, Fallback)
+            leg = await begin_fallback(run, message, reason)
+            return Transition(Phase.REBOOTING if drained else Phase.DRAINING, leg, reason, message)
+        case FailureResponse.REVERT:
+            back = _revert(run.record, reason)
+            run.update.record = reject(run.record, message, run.ports.clock.now())
+            return Transition(Phase.REVERTING, back, reason, message)
+        case FailureResponse.DEGRADE:
+            return degraded(run, message, reason)
+
+
+async def _failed_before_writing(run: Run, message: str, reason: str) -> Transition:
+    if reason in REFUSALS:
+        run.update.record = reject(run.record, message, run.ports.clock.now())
+        return abort(reason, f"{message}; {_left(run.record)}")
+    if run.record.phase is Phase.STAGING:
+        # The slot may still be held: the staging was cancelled, or the API server is away. Releasing waits for it.
+        return abort(reason, message)
+    canceled = reason in CANCELED
+    # An operator who deletes the lease stops the update. A lease that has another holder was taken over, and the update
+    # waits for its turn.
+    if reason == Reason.LEASE_LOST:
+        canceled = not await run.ports.coordination.lease_was_stolen(run.record.operation)
+    # Without the rejection, the next turn would begin the update again that an operator has just stopped.
+    if canceled:
+        run.update.record = reject(run.record, message, run.ports.clock.now())
+    return abort(reason, message)
+
+
+def _response(run: Run, *, curable: bool, may_reboot: bool) -> FailureResponse:
+    return after_failure(
+        run.record,
+        curable=curable,
+        planned_reboot=reboots(run.update),
+        may_reboot=may_reboot,
+        revert=run.policy.revert,
+    )
+
+
+def _revert(record: Record, reason: str) -> Revert:
+    # No action ran before the end of the first writing.
+    repaired = isinstance(record.leg, Apply) and record.leg.etc_merge_repaired
+    undo_actions = record.phase is not Phase.WRITING or repaired
+    return revert_of(record.written, reason, undo_actions=undo_actions, fallback=record.fallback)
+
+
+def abort(reason: str, message: str, successor: str = "") -> Transition:
+    """Return the transition that ends an update before its first write: everything is released first."""
+    return Transition(Phase.RELEASING, Abort(reason, message, successor), reason, message)
+
+
+def abandon(run: Run, takeover: Takeover) -> Transition:
+    """Return the transition for an update whose config is not desired any more, or that an operator cancelled."""
+    if takeover.reason == Reason.CANCELLED:
+        run.update.record = reject(run.record, takeover.message, run.ports.clock.now(), reason=takeover.reason)
+    return abort(takeover.reason, f"{takeover.message}; {_left(run.record)}", takeover.successor)
+
+
+def _left(record: Record) -> str:
+    return left_by(record.lasting.partial, record.to_digest, record.safe_for)
+
+
+def take_back(run: Run, takeover: Takeover) -> Transition:
+    """Return the transition that restores what an update wrote, because it is not wanted any more."""
+    back = _revert(run.record, takeover.reason)
+    why = f"{takeover.successor} is desired instead" if takeover.successor else "another config is desired"
+    if takeover.reason == Reason.CANCELLED:
+        why = takeover.message
+        run.update.record = reject(run.record, why, run.ports.clock.now(), reason=takeover.reason)
+    return Transition(Phase.REVERTING, back, takeover.reason, f"{why}; the previous files are restored")
+
+
+def safe_parts_first(error: AgentError) -> Transition:
+    """Return the transition for an update that ``error`` blocks, and that begins again after its safe parts."""
+    message = f"{error.message}; the parts that need no disruption are applied first"
+    return Transition(Phase.RELEASING, Abort(SAFE_PARTS_FIRST, error.message), error.reason, message)
+
+
+def at_end(run: Run) -> Transition:
+    """Return the end of an update that has given everything back."""
+    if not run.record.repairs_nothing:
+        run.update.record = replace(run.record, cordon="", held="")
+    record = run.record
+    match record.last_leg:
+        case Abort(reason=reason) if reason in (INTERRUPTED, SAFE_PARTS_FIRST):
+            return Transition(Phase.IDLE, Rest())
+        case Abort(reason=reason) if reason in OUTCOMES:
+            return Transition(Phase.IDLE, Rest(), entry=None if run.update.ended else _aborted(run))
+        case Abort(reason=reason, message=message):
+            refused = reason in REFUSALS and not run.update.ended
+            return Transition(Phase.DEGRADED, Rest(), reason, message, _aborted(run) if refused else None)
+        # The way back was requested, so the host is where it should be.
+        case Revert(reason=reason) if reason in OUTCOMES:
+            return Transition(Phase.IDLE, Rest())
+        case Revert():
+            before = record.from_name or "its previous state"
+            why = f"the host is well and runs {before}; {record.to_name} was taken back because of: "
+            why += record.lasting.failed_why
+            return Transition(Phase.DEGRADED, Rest(), Reason.REVERTED, why)
+        case _:
+            return Transition(Phase.IDLE, Rest())
+
+
+def degraded(run: Run, message: str, reason: str) -> Transition:
+    """Stop half-way, and keep the cordon, the lease and the slot until a later config is applied completely.
+
+    No other holder disrupts a node in this state, and the rollout does not continue on the next node.
+    """
+    if run.record.phase is Phase.RELEASING:
+        return unreleased(run, Phase.DEGRADED, message, reason)
+    now = run.ports.clock.now()
+    run.update.record = reject(run.record, message, now)
+    entry = entry_of(run.record, run.update.plan, now, UpdateOutcome.DEGRADED, reason, message)
+    return Transition(Phase.DEGRADED, Rest(), reason, message, entry)
+
+
+def unreleased(run: Run, phase: Phase, message: str, reason: str) -> Transition:
+    """Report the end of an update that could not release everything. ``Loop.turn`` retries the release.
+
+    ``phase`` is Degraded after an error, and Releasing if the release only waits.
+    """
+    leg, entry = run.record.last_leg, None
+    assert isinstance(leg, Abort | Apply | Fallback | Revert)
+    if isinstance(leg, Abort):
+        if (leg.reason in OUTCOMES or leg.reason in REFUSALS) and not run.update.ended:
+            entry = _aborted(run)
+        # This update has an end now, so the next attempt is another update.
+        if leg.reason in (INTERRUPTED, SAFE_PARTS_FIRST):
+            leg = Abort(reason, message)
+    elif not isinstance(leg, Revert):
+        run.update.record = replace(run.record, unfinished="")
+    return Transition(phase, Unreleased(leg), reason, message, entry)
+
+
+def _aborted(run: Run) -> HistoryEntry:
+    """Return the history entry of an update that was superseded, withdrawn or refused."""
+    why = run.record.aborted
+    assert why is not None
+    now = run.ports.clock.now()
+    outcome = OUTCOMES.get(why.reason, UpdateOutcome.REFUSED)
+    return entry_of(run.record, run.update.plan, now, outcome, why.reason, why.message)
+
+
+def bug(reporter: Reporter, error: Exception, where: str) -> Terminal:
+    """Report an unexpected exception. The message has no word of it, which may quote a config."""
+    words = f"a bug in nodeagent: {type(error).__name__} in {where}"
+    reporter.bug(words, error)
+    return Terminal(words, reason=Reason.INTERNAL_ERROR)

@@ -1,0 +1,1 @@
+"""The stages of an update, and what they need."""

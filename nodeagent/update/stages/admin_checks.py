@@ -1,0 +1,124 @@
+"""Run the checks of the admin at their places in an update.
+
+A required check that fails before a disruption holds the update: that is no verdict on the config. After the config
+took effect it is one, unless the check passes within the time for verification. After a revert, checks are reported
+only, because the host has no other way back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Final
+
+from nodeagent.core.check_stage import CheckStage
+from nodeagent.errors import AgentError, Refused
+from nodeagent.reasons import Reason
+from nodeagent.update.events import PhaseEntered, Warned
+from nodeagent.update.ports.checks import AdminCheck, AdminChecks
+from nodeagent.update.run import Progress, Run
+
+# Any unit does for the question whether systemd answers.
+AGENT: Final = "nodeagent.service"
+
+# Seconds between two attempts of a check that fails after the config took effect.
+PERIOD: Final = 5.0
+
+
+class CheckFailed(Refused):
+    """A required check failed. ``subject`` is its id. ``curable``: a reboot may help."""
+
+    default_reason = Reason.CHECK_FAILED
+    curable = True
+
+    def __init__(self, check: AdminCheck, message: str) -> None:
+        super().__init__(message)
+        self.subject = check.id
+
+
+def stages_of(*, stops_node: bool, reboots: bool) -> tuple[CheckStage, ...]:
+    """Return the stages of an update, in order. ``stops_node``: it drains or stops the node."""
+    before = (CheckStage.BEFORE_DRAIN,) if stops_node else ()
+    boots = (CheckStage.BEFORE_REBOOT, CheckStage.AFTER_BOOT) if reboots else ()
+    return (*before, *boots, CheckStage.AFTER_APPLY)
+
+
+async def check_before(run: Run, stage: CheckStage) -> None:
+    """Run the checks of a stage before a disruption.
+
+    Raises ``Refused`` (``CheckFailed``, ``CheckUnsafe``), and ``ServiceUnavailable`` without systemd.
+    """
+    if (checks := run.ports.checks) is None:
+        return
+    try:
+        found = await checks.found(stage)
+    except Refused as error:
+        if not run.record.reverting:
+            raise
+        report(run, stage, error.message, Reason.CHECK_UNSAFE)
+        return
+    for check in found:
+        # Once for each update: a check that is repeated must not hide what the update waits for.
+        if check.id not in run.update.checks_shown:
+            run.update.checks_shown.add(check.id)
+            run.narrate(PhaseEntered, f"running the check {check.id}")
+        if not (why := await _failure(run, checks, check)):
+            continue
+        if check.required and not run.record.reverting:
+            raise CheckFailed(check, why)
+        report(run, check.id, why, Reason.CHECK_FAILED)
+
+
+async def verify(run: Run, progress: Progress) -> None:
+    """Run the checks after a reboot of this update, if it had one, and those after each update.
+
+    Raises ``CheckFailed``, ``Refused`` (``CheckUnsafe``), and ``ServiceUnavailable`` without systemd.
+    """
+    if (checks := run.ports.checks) is None:
+        return
+    clock = run.ports.clock.monotonic
+    deadline = clock() + run.policy.verify_timeout
+    stages = (CheckStage.AFTER_BOOT, CheckStage.AFTER_APPLY)
+    for stage in stages if run.record.written.boots else stages[1:]:
+        try:
+            found = await checks.found(stage)
+        except AgentError as error:
+            if not run.record.reverting:
+                raise
+            report(run, stage, error.message, Reason.CHECK_UNSAFE)
+            continue
+        for check in found:
+            run.update.progressed()
+            progress(f"running the check {check.id}", deadline)
+            while why := await _failure(run, checks, check):
+                run.update.progressed()
+                if run.record.reverting or not check.required:
+                    report(run, check.id, why, Reason.CHECK_FAILED)
+                    break
+                # After the config took effect, a check has the time of a slow service before it is a verdict.
+                if clock() >= deadline:
+                    raise CheckFailed(check, why)
+                progress(f"{why}; it is repeated", deadline)
+                await asyncio.sleep(PERIOD)
+
+
+async def _failure(run: Run, checks: AdminChecks, check: AdminCheck) -> str:
+    """Return why a check failed, "" if it passed.
+
+    systemd starts the checks, so a failure counts only while systemd answers. Raises ``ServiceUnavailable`` if it does
+    not: that is no verdict on the config.
+    """
+    if why := await checks.run(check, run.record.to_name):
+        await run.ports.units.state(AGENT)
+    return why
+
+
+def report(run: Run, subject: str, why: str, reason: Reason) -> None:
+    """Report a failure that stops nothing: once for each subject in the journal, the last one in the history."""
+    known = run.update.checks_failed
+    if subject not in known:
+        run.narrate(Warned, why, reason)
+    # The output of a check may differ each time, so its last failure replaces the previous one.
+    others = [note for note in run.record.notes if note != known.get(subject)]
+    known[subject] = why
+    run.update.record = replace(run.record, notes=(*dict.fromkeys(others), why))

@@ -1,0 +1,313 @@
+"""Decide when an update may disrupt this node, and how long it waits for that.
+
+A refusal becomes ``NotNow``: the executor waits and tries again. A lease or a slot that was taken away (``LOST``) ends
+the update instead.
+
+Before the first write, every peer must answer. Afterwards the update continues without an answer while its lease lasts,
+because a node that is half-way between two configs is worse; only a reboot waits. A revert waits for no peer that does
+not answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final
+
+from nodeagent.core.backoff import delays, jittered
+from nodeagent.core.check_stage import CheckStage
+from nodeagent.core.coordination.windows import Schedule, waits
+from nodeagent.core.once import Once
+from nodeagent.core.plan.change import ETCD_UNIT
+from nodeagent.core.plan.steps import Reboot
+from nodeagent.errors import AgentError, Refused, Retryable, Unreachable
+from nodeagent.reasons import Reason
+from nodeagent.tasks import pause
+from nodeagent.update.events import UpdateWaiting, Warned
+from nodeagent.update.run import HOLDER, Ports, Run, Update
+from nodeagent.update.stages import admin_checks
+from nodeagent.update.stages.coordination import EXPIRED, LOST, Operation
+
+# Seconds that a lease must last before a step that is not interrupted.
+NEED: Final = 120.0
+
+# Seconds for which a check counts within a phase. The longer one follows an attempt without an answer.
+RECENT: Final = 5.0
+UNREACHED: Final = 60.0
+
+# Seconds. A holder that releases its lease wakes no other host, so this bounds how long the lease stays unused.
+LONGEST_PAUSE: Final = 60.0
+
+# Active states of a unit whose program does not work yet, or not any more.
+STARTING: Final = frozenset({"inactive", "failed", "activating"})
+
+# An operator delays the update, and the message says until when or until what.
+_HELD: Final = frozenset({Reason.SCHEDULED, Reason.REBOOT_REQUIRED})
+
+
+class NotNow(AgentError):
+    """The update cannot continue now; ``reason`` is that of the refusal. A later attempt may succeed.
+
+    ``after``: seconds after which it does; None if that is unknown.
+    """
+
+    after: float | None = None
+
+
+@contextlib.contextmanager
+def retry_on_refusal() -> Iterator[None]:
+    """Turn refusals and outages into ``NotNow``, except for those that end the update."""
+    try:
+        yield
+    except NotNow:
+        raise
+    except AgentError as error:
+        # A lease that was taken away stays lost: waiting for it would disrupt a node that belongs to another operation.
+        if error.reason in LOST:
+            raise
+        raise NotNow(error.message, reason=error.reason) from error
+
+
+@contextlib.contextmanager
+def retry_on_outage() -> Iterator[None]:
+    """Turn outages into ``NotNow``, and let refusals pass."""
+    try:
+        yield
+    except (Refused, Unreachable, Retryable) as error:
+        # An expired lease is a kind of outage, as it expires only where no renewal reached the API server.
+        if isinstance(error, Refused) and error.reason != EXPIRED:
+            raise
+        raise NotNow(error.message, reason=error.reason) from error
+
+
+class Waiting:
+    """The pauses of one wait: at least ``lease_retry``, longer while nothing changes. Reports each reason once.
+
+    ``random`` is a number from 0 to 1 at each call.
+    """
+
+    def __init__(self, random: Callable[[], float]) -> None:
+        self._random = random
+        self._reported = Once[tuple[str, str]]()
+        self._subject = Once[tuple[str, str]]()
+        self._pauses: Iterator[float] = iter(())
+
+    async def pause(self, run: Run, error: AgentError) -> None:
+        """Report ``error`` and sleep. ``run.wake`` ends the pause early."""
+        # The message of a fault differs with each attempt; a refusal names the holder, which is worth a line.
+        cause = error.__cause__ or error
+        words = error.message if isinstance(cause, Refused | NotNow) else ""
+        if self._reported.is_new((error.reason, words)):
+            then = "" if error.reason in _HELD else "; the update continues when that is over"
+            run.narrate(UpdateWaiting, error.message + then, error.reason)
+        # The output of a check may differ each time, and it fails nevertheless as before.
+        subject = cause.subject if isinstance(cause, admin_checks.CheckFailed) else words
+        if self._subject.is_new((error.reason, subject)):
+            self._pauses = delays(run.policy.lease_retry, max(LONGEST_PAUSE, run.policy.lease_retry))
+        seconds = jittered(next(self._pauses), self._random())
+        after = error.after if isinstance(error, NotNow) else None
+        await pause(seconds if after is None else min(seconds, after), run.wake)
+
+
+def reboots(update: Update) -> bool:
+    return any(isinstance(step, Reboot) for step in update.acts)
+
+
+def operation_of(update: Update, windows: Schedule | None = None) -> Operation:
+    record, plan = update.record, update.plan
+    if record.safe_for:
+        # It disrupts nothing, so it only needs that no other holder works on the node.
+        return Operation(record.operation, HOLDER, f"safe parts of {record.to_name}", queued=False)
+    return Operation(
+        record.operation,
+        HOLDER,
+        f"update to {record.to_name}",
+        stops_node=plan.drain or plan.reboot or plan.stops_static_pods or plan.stops_etcd,
+        keeps=bool(record.unfinished),
+        windows=windows,
+    )
+
+
+async def acquire_staging_slot(run: Run) -> None:
+    with retry_on_refusal():
+        await run.ports.coordination.acquire_staging_slot(operation_of(run.update))
+
+
+async def release_staging_slot(run: Run) -> None:
+    """A slot that cannot be released now is released at the end of the update."""
+    try:
+        await run.ports.coordination.release_staging_slot(run.record.operation)
+    except AgentError as error:
+        run.narrate(Warned, error.message, error.reason)
+
+
+async def check_free(run: Run) -> None:
+    """Raise ``NotNow`` if another holder has the lease. A holder that cannot be read is none: a staging disturbs no
+    other holder, and cancelling it would waste the download."""
+    try:
+        await run.ports.coordination.check_free(run.record.operation)
+    except (Unreachable, Retryable):
+        pass
+    except Refused as error:
+        raise NotNow(error.message, reason=error.reason) from error
+
+
+def check_hold(run: Run) -> None:
+    """Raise ``NotNow`` (``Scheduled``, ``RebootRequired``) while an operator delays the update."""
+    record, hold, now = run.record, run.record.lasting.hold, datetime.fromisoformat(run.ports.clock.now())
+    found = waits(hold, record.to_digest, now, run.policy.zone, reboots=reboots(run.update))
+    if found is None or hold is None:
+        return
+    if found.reboot:
+        why = f"this host must be rebooted for {record.to_name}; {hold.requester} holds the reboot back"
+        raise NotNow(why, reason=Reason.REBOOT_REQUIRED)
+    when = f"{found.until.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" if found.until else "a time that never comes"
+    why = f"the update to {record.to_name} waits until {when}, as requested by {hold.requester}"
+    error = NotNow(why, reason=Reason.SCHEDULED)
+    error.after = (found.until - now).total_seconds() if found.until else None
+    raise error
+
+
+async def check_next_boot(run: Run) -> None:
+    """Raise ``NotNow`` (``StagedByOther``) if a reboot would boot an OS that another program has prepared.
+
+    An update of the OS replaces or refuses such a deployment when it stages its own.
+    """
+    hold = run.record.lasting.hold
+    if hold is not None and hold.digest == run.record.to_digest and hold.boot_staged:
+        return
+    if run.ports.os is None or run.update.target is not None:
+        return
+    if other := await run.ports.os.boots_of_other(run.record):
+        raise NotNow(other_boots(other), reason=Reason.STAGED_BY_OTHER)
+
+
+def other_boots(deployment: str) -> str:
+    return f"a reboot would boot {deployment}, which another program has prepared"
+
+
+async def acquire_all(run: Run) -> None:
+    """Acquire the right to disrupt this node. Raises ``NotNow``, and ``Refused`` (``LOST``)."""
+    check_hold(run)
+    if reboots(run.update):
+        await check_next_boot(run)
+    with retry_on_refusal():
+        operation = await operation_now(run.ports, run.update, run.policy.windows)
+    gated = operation.stops_node and (run.ports.checks is not None or run.ports.alerts is not None)
+    # A check may take minutes. While it runs, or fails, other nodes can have the slot.
+    permit = partial(_permit, run) if gated else None
+    with retry_on_refusal():
+        await run.ports.coordination.acquire(operation, permit)
+    _checked(run)
+
+
+async def _permit(run: Run) -> None:
+    """Check the alerts and run the checks of the admin before the node is disrupted. Raises ``Refused`` and
+    ``Unreachable``."""
+    if run.ports.alerts is not None and (why := await run.ports.alerts.check()):
+        admin_checks.report(run, "alerts", f"continuing: {why}", Reason.ALERTS_UNREACHABLE)
+    await admin_checks.check_before(run, CheckStage.BEFORE_DRAIN)
+
+
+async def recheck_before_write(run: Run) -> None:
+    """Check everything again before the first byte is written, because the drain took time.
+
+    Raises ``Refused`` for an actor that came in between, and ``NotNow`` if a peer does not answer.
+    """
+    with retry_on_outage():
+        await run.ports.coordination.recheck(await operation_now(run.ports, run.update), need=NEED)
+    _checked(run)
+
+
+async def check_still_held(run: Run, *, need: float = 0.0) -> None:
+    """Check the lease before a step after the first write. Raises ``Refused`` (``LOST``)."""
+    # A config of a thousand files would otherwise read the lease a thousand times.
+    if run.ports.clock.monotonic() < run.update.lease_checked_at + RECENT:
+        return
+    await _tolerate_outage(run, run.ports.coordination.lease.check(run.record.operation, need=need, offline=True))
+
+
+async def stops_etcd(ports: Ports) -> bool:
+    """Return whether a restart or a stop of etcd's unit may take a member away. The start of a unit does not.
+
+    A unit that does not run yet, has failed, or is still starting, is no member that the others count on: the change
+    may be what it needs. But another etcd of the host, such as a static pod, may lose its ports to it.
+    """
+    if (await ports.units.state(ETCD_UNIT)).active not in STARTING:
+        return True
+    return ports.static_pods is not None and await ports.static_pods.has_member()
+
+
+async def operation_now(ports: Ports, update: Update, windows: Schedule | None = None) -> Operation:
+    """As ``operation_of``, with the state that the unit of etcd has now."""
+    operation, plan = operation_of(update, windows), update.plan
+    if operation.stops_node and not (plan.drain or plan.reboot or plan.stops_static_pods):
+        return replace(operation, stops_node=await stops_etcd(ports))
+    return operation
+
+
+async def check_before_etcd_stops(run: Run) -> None:
+    """Check etcd's quorum, and move the leadership, before a member stops. Raises ``NotNow``.
+
+    A revert goes on anyway: the member that it stops is the one that does not work.
+    """
+    if not run.record.reverting:
+        with retry_on_refusal():
+            await run.ports.coordination.move_etcd_leader()
+
+
+async def recheck_before_reboot(run: Run) -> None:
+    """Check everything before the host goes down, and make the lease cover the boot.
+
+    A revert continues without an answer, and so does an update whose lease lasts. Otherwise raises ``NotNow``, and
+    ``Refused`` (``LOST``).
+    """
+    coordination, operation = run.ports.coordination, run.record.operation
+    lease = coordination.lease.check(operation, need=NEED, offline=True)
+    if run.record.reverting:
+        await _tolerate_outage(run, lease)
+    else:
+        with retry_on_refusal():
+            await lease
+    await _tolerate_outage(run, coordination.check_slot(operation))
+    await _tolerate_outage(run, coordination.cover_reboot(operation, run.policy.boot_cover))
+    # The leadership moves last. Until then the reboot may still wait, and the leader is better left where it was.
+    with retry_on_refusal():
+        await coordination.move_etcd_leader()
+
+
+async def release_all(run: Run) -> None:
+    """Release everything, in reverse; releasing it again is harmless. Raises ``NotNow`` until all of it is done.
+
+    A node that is still half-way keeps its cordon, the lease and the slot.
+    """
+    ports, record, operation = run.ports, run.record, operation_of(run.update)
+    if ports.node is None and ports.coordination.slot is None and not record.repairs_nothing:
+        # Without other hosts, an error is not a refusal.
+        await ports.coordination.release(operation)
+        return
+    with retry_on_refusal():
+        if not record.repairs_nothing:
+            # The cordon may be that of an earlier update, which ended half-way and which this one repairs.
+            cordons = (record.cordon, record.operation) if record.cordon else ()
+            await ports.coordination.release(operation, cordons)
+        await ports.coordination.release_staging_slot(record.operation)
+
+
+async def _tolerate_outage(run: Run, check: Awaitable[object]) -> None:
+    try:
+        await check
+    except (Refused, Unreachable, Retryable) as error:
+        if isinstance(error, Refused) and error.reason != EXPIRED:
+            raise
+        run.narrate(Warned, f"continuing: {error.message}", error.reason)
+        _checked(run, later=UNREACHED)
+    else:
+        _checked(run)
+
+
+def _checked(run: Run, *, later: float = 0.0) -> None:
+    run.update.lease_checked_at = run.ports.clock.monotonic() + later

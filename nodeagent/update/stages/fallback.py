@@ -1,0 +1,170 @@
+"""The kind of a reboot: a soft one where that is enough, and a full one where a soft one did not help.
+
+The order is the same for each update: at most one soft reboot, then at most one full one, then the revert. A soft
+reboot that is not possible becomes a full one, and that is reported with its reason. A planned soft reboot leads into
+the deployment of the update, a fallback into the one that runs.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+from nodeagent.core.boot import RebootKind
+from nodeagent.core.plan.change import Plan
+from nodeagent.core.plan.reboot_kind import ChosenKind, fallback_kind, planned_kind
+from nodeagent.errors import AgentError, Refused, ServiceUnavailable
+from nodeagent.reasons import Reason
+from nodeagent.update.events import FallbackChosen, Warned
+from nodeagent.update.legs import Apply, Fallback, fallback_of
+from nodeagent.update.phase import Phase
+from nodeagent.update.run import Ports, Run, Transition, Update, UpdatePolicy
+
+# Reasons for which a soft reboot becomes a full one.
+NO_SOFT_REBOOT = frozenset(
+    {
+        Reason.SOFT_REBOOT_UNSUPPORTED,
+        Reason.SOFT_REBOOT_NOT_PREPARED,
+        Reason.NEXT_ROOT_PREPARED,
+        Reason.ENCRYPTED_ROOT,
+        Reason.KERNEL_START_NEEDED,
+    }
+)
+
+
+async def kind_of_fallback(ports: Ports, policy: UpdatePolicy, plan: Plan) -> ChosenKind:
+    """Return the kind of a fallback reboot on this host."""
+    found = fallback_kind([planned.change for planned in plan.changes], soft=policy.soft_fallback)
+    if found.kind is RebootKind.SOFT:
+        try:
+            # A fallback is chosen while the host is in trouble, so any doubt leads to the full reboot.
+            await ports.power.check_soft_reboot()
+        except AgentError as error:
+            return ChosenKind(RebootKind.FULL, error.message, error.reason)
+    return found
+
+
+async def kind_of_planned(ports: Ports, policy: UpdatePolicy, update: Update, staged: str) -> ChosenKind:
+    """Return the kind of the planned reboot on this host. ``staged`` is the id of the deployment, "" before it exists.
+
+    Raises ``ServiceUnavailable``; any other error is an obstacle.
+    """
+    deploys = update.target is not None
+    found = planned_kind(update.plan.changes, soft=policy.soft_update, deploys=deploys)
+    # The estimate is reported even where the reboot is a full one: it shows what the setting or the obstacle costs.
+    saves = await ports.power.kernel_start_seconds() if deploys else None
+    if found.kind is not RebootKind.SOFT:
+        return replace(found, saves=saves)
+    try:
+        await _check_planned(ports, staged)
+    except ServiceUnavailable:
+        raise
+    except AgentError as error:
+        return ChosenKind(RebootKind.FULL, error.message, error.reason, saves=saves)
+    # Only the deployment itself shows whether its kernel and initramfs are those that run.
+    if not staged:
+        return ChosenKind(None, "decided when the deployment is staged", saves=saves)
+    return replace(found, saves=saves)
+
+
+async def _check_planned(ports: Ports, staged: str) -> None:
+    await ports.power.check_soft_reboot(same_system=False)
+    if staged and ports.os is not None:
+        await ports.os.port.check_soft_reboot(staged)
+
+
+async def check_soft(run: Run) -> None:
+    """Check again right before the request. Raise ``Refused`` with one of ``NO_SOFT_REBOOT``, or ``StagedLost``.
+
+    An answer that is no yes is a no.
+    """
+    try:
+        if isinstance(run.record.leg, Apply):
+            await _check_planned(run.ports, run.record.os.staged)
+        else:
+            await run.ports.power.check_soft_reboot()
+    except ServiceUnavailable:
+        raise
+    except AgentError as error:
+        known = error.reason in NO_SOFT_REBOOT or error.reason == Reason.STAGED_LOST
+        raise Refused(error.message, reason=error.reason if known else Reason.SOFT_REBOOT_UNSUPPORTED) from error
+
+
+async def begin_planned(run: Run) -> Transition:
+    """Return the transition to the planned reboot of an update, with its kind."""
+    leg, name = run.record.leg, run.record.to_name
+    assert isinstance(leg, Apply)
+    message = f"rebooting into {name}"
+    found = ChosenKind(RebootKind.FULL)
+    # A reboot that repeats another one, or that follows a merge of /etc, is a full one.
+    if run.policy.soft_update and not (leg.soft_failed or leg.etc_merge_repaired):
+        found = await kind_of_planned(run.ports, run.policy, run.update, run.record.os.staged)
+        words = _words(found)
+        message = f"{message}: {words}"
+        run.update.add_notes(words)
+    elif not run.policy.soft_update and run.update.target is not None:
+        saves = await run.ports.power.kernel_start_seconds()
+        run.update.add_notes(*([f"a full reboot{_of_which(saves)}"] if saves is not None else []))
+    # A kind that could not be decided is no permission for a soft reboot.
+    leg = replace(leg, kind=found.kind or RebootKind.FULL)
+    return Transition(Phase.REBOOTING, leg, Reason.PLANNED, message)
+
+
+def _words(found: ChosenKind) -> str:
+    if found.kind is not RebootKind.SOFT:
+        return _full_because(": ".join(filter(None, (found.reason, found.why)))) + _of_which(found.saves)
+    saves = f" and saves about {found.saves:.0f} s of firmware and kernel" if found.saves is not None else ""
+    return f"a soft reboot, which keeps the boot ID{saves}"
+
+
+def _of_which(seconds: float | None) -> str:
+    """Return what a soft reboot does not take, as the end of a phrase about a full one; "" if it is not known."""
+    return "" if seconds is None else f", of which firmware and kernel take about {seconds:.0f} s"
+
+
+async def begin_fallback(run: Run, message: str, reason: str) -> Apply | Fallback:
+    """Return the leg of the next fallback reboot, and report it. ``message`` and ``reason`` are of the failure."""
+    record = run.record
+    leg = record.leg
+    # The update has used its soft reboot. The leg stays, so that the loop breaker still counts one fallback.
+    if isinstance(leg, Fallback) or (isinstance(leg, Apply) and leg.kind is RebootKind.SOFT):
+        run.narrate(FallbackChosen, f"after the soft reboot: {message}", reason, RebootKind.FULL)
+        if isinstance(leg, Apply):
+            run.update.add_notes(f"a full reboot followed, because {message}")
+        return replace(leg, kind=RebootKind.FULL, soft_failed=message)
+    found = await kind_of_fallback(run.ports, run.policy, run.update.plan)
+    kind = found.kind or RebootKind.FULL
+    run.narrate(FallbackChosen, message, reason, kind)
+    if found.reason:
+        run.narrate(Warned, f"the fallback is {_full_because(found.why)}", found.reason)
+    return fallback_of(record.written, message, kind)
+
+
+def wants_soft(run: Run) -> bool:
+    """Return whether the reboot of this phase is a soft one. The setting may have changed since it was chosen."""
+    match run.record.leg:
+        case Fallback(kind=RebootKind.SOFT):
+            return run.policy.soft_fallback
+        case Apply(kind=RebootKind.SOFT):
+            return run.policy.soft_update
+        case _:
+            return False
+
+
+async def make_full(run: Run, why: str, reason: Reason) -> None:
+    """Make the reboot of this phase a full one, in the record as well."""
+    planned = isinstance(run.record.leg, Apply)
+    run.update.change_leg(kind=RebootKind.FULL)
+    if planned:
+        run.update.add_notes(_full_because(f"{reason}: {why}"))
+    run.narrate(Warned, f"the {'reboot' if planned else 'fallback'} is {_full_because(why)}", reason)
+    if planned and reason == Reason.SOFT_REBOOT_FAILED and run.ports.os is not None:
+        # What is prepared would make a reboot by another program a soft one. The full reboot does not need this.
+        with suppress(AgentError):
+            await run.ports.os.port.reset_soft_reboot()
+    # A restart between here and the request must not find the soft kind again, and try what was just ruled out.
+    await run.ports.store.save(run.record)
+
+
+def _full_because(why: str) -> str:
+    return f"a full reboot, not a soft one: {why}"

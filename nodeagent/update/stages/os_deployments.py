@@ -1,0 +1,274 @@
+"""The deployments of the host as the phases use them: each change is reported, and the booted one is cached.
+
+A deployment of the agent is identified by its id, which is saved at the end of the staging. If the agent was killed
+just before that, the target identifies it, which is saved before the staging.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from nodeagent.core.config.file_tree import FileTreeEntry
+from nodeagent.core.config.image import OsImage, content_id
+from nodeagent.core.once import Once
+from nodeagent.core.plan.bootloader import BootloaderCheck
+from nodeagent.core.plan.deployment import (
+    Deployment,
+    OsTarget,
+    StageProgress,
+    booted,
+    contents,
+    staged,
+    target_from_dict,
+    unmet,
+)
+from nodeagent.core.plan.os_changes import OsChanges
+from nodeagent.errors import AgentError, Retryable, Terminal, Unreachable
+from nodeagent.reasons import Reason
+from nodeagent.update.events import BootloaderChecked, DeploymentsChanged, StagedInspected
+from nodeagent.update.ports.host import Clock, Reporter
+from nodeagent.update.ports.system import BootCounter, Bootloader, Deployments
+from nodeagent.update.record import Record
+
+# Seconds between two calls of rpm-ostreed, which may still be starting after a boot.
+ASK_AGAIN = 5.0
+
+# Seconds for rpm-ostreed to start after a boot. Afterwards the executor waits for it, and reports that.
+STARTING = 30.0
+
+# Seconds for a comparison of two deployments, which only informs.
+INSPECTION = 120.0
+
+
+class BootedSide(Enum):
+    # The deployment that was booted when the update began.
+    OLD = "old"
+    NEW = "new"
+    # A third deployment, chosen at the boot menu.
+    OTHER = "other"
+
+
+@dataclass(eq=False)
+class HostDeployments:
+    """Wraps what changes the boot order, and reports each change of it. Raises the errors of ``Deployments``.
+
+    ``counter`` counts the boots of a new deployment, so that a kernel that does not start is given up. Counting begins
+    right before the reboot into it, and ends when the update is verified, or before the boot order changes. A count
+    belongs to a boot order: GRUB takes the second entry when the tries are used up, whichever it is by then. The boot
+    loader must reach a deployment that works after a power cut at any step.
+
+    Without a ``bootloader`` the settings leave the bootloader alone. A reload of the settings replaces all three.
+    """
+
+    port: Deployments
+    reporter: Reporter
+    counter: BootCounter
+    bootloader: Bootloader | None = None
+    _booted: Deployment | None = field(default=None, init=False)
+    _reported: Once[tuple[Deployment, ...]] = field(default_factory=Once, init=False)
+    _bootloader_reported: Once[BootloaderCheck] = field(default_factory=Once, init=False)
+    # Bytes of the last staging, and what the deployment that it made changes.
+    _fetched: int | None = field(default=None, init=False)
+    _changes: OsChanges | None = field(default=None, init=False)
+    # The version of each image that was on this host in the life of this process, by digest or checksum.
+    _versions: dict[str, str] = field(default_factory=dict, init=False)
+
+    async def list(self) -> Sequence[Deployment]:
+        found = tuple(await self.port.list())
+        self._booted = self._booted or booted(found)
+        if self._reported.is_new(found):
+            self._versions |= {content: each.version for each in found for content in contents(each)}
+            self.reporter.emit(DeploymentsChanged(found))
+        return found
+
+    def version_of(self, image: OsImage) -> str:
+        """Return the version of an image that is, or was, on this host; "" if it is not known."""
+        return self._versions.get(content_id(image), "")
+
+    async def booted(self) -> Deployment:
+        """Return the booted deployment. Raises ``Terminal`` (``NoBootedDeployment``)."""
+        # It cannot change during the life of this process, and a call may start a daemon of many megabytes.
+        if self._booted is None:
+            await self.list()
+        if self._booted is None:
+            raise Terminal("none of the deployments is the booted one", reason=Reason.NO_BOOTED_DEPLOYMENT)
+        return self._booted
+
+    async def booted_within(self, clock: Clock, seconds: float) -> Deployment:
+        """Return the booted deployment right after a boot, when rpm-ostreed may not answer yet."""
+        # Beyond STARTING the caller fails, so that the status names the service for which the update waits.
+        give_up = clock.monotonic() + min(seconds, STARTING)
+        while True:
+            try:
+                return await self.booted()
+            except (Retryable, Unreachable):
+                if clock.monotonic() >= give_up:
+                    raise
+            await asyncio.sleep(ASK_AGAIN)
+
+    async def stage(
+        self, target: OsTarget, *, credentials: bytes | None, replace: str, on_progress: Callable[[StageProgress], None]
+    ) -> Deployment:
+        def progressed(progress: StageProgress) -> None:
+            if progress.fetched is not None:
+                self._fetched = max(self._fetched or 0, progress.fetched)
+            on_progress(progress)
+
+        self._fetched = None
+        try:
+            return await self.port.stage(target, credentials=credentials, replace=replace, on_progress=progressed)
+        finally:
+            await self.report_boot_order()
+
+    async def boots_of_other(self, record: Record) -> str:
+        """Return the deployment of another program that a reboot boots, "" if there is none, or it cannot be read."""
+        with contextlib.suppress(AgentError):
+            return await self.port.boots_of_other(record.os.staged)
+        return ""
+
+    async def inspect(self, managed: Mapping[str, FileTreeEntry] | None = None) -> OsChanges | None:
+        """Report and return what the staged deployment changes; None without one, or if it cannot be compared.
+
+        ``managed`` are the entries of the new config, None if that is not known. It is compared once.
+        """
+        # The comparison only informs, so no update fails because of it.
+        with contextlib.suppress(AgentError, TimeoutError):
+            found = staged(await self.list())
+            if found is None:
+                return None
+            if self._changes is None or self._changes.staged != found.id or (managed and self._changes.merged is None):
+                async with asyncio.timeout(INSPECTION):
+                    changes = await self.port.changes(found.id, managed)
+                self._changes = replace(changes, fetched=self._fetched)
+                self.reporter.emit(StagedInspected(self._changes))
+            return self._changes
+        return None
+
+    async def check_bootloader(self) -> BootloaderCheck | None:
+        """Report and return the installed bootloader compared with that of the staged deployment, or of the booted one.
+
+        None on a host without bootupd. Raises as ``list``.
+        """
+        if self.bootloader is None:
+            return None
+        found = await self.bootloader.check(staged(await self.list()))
+        if found is not None and self._bootloader_reported.is_new(found):
+            self.reporter.emit(BootloaderChecked(found))
+        return found
+
+    async def update_bootloader(self, *, bios: bool) -> None:
+        """Install the bootloader of the staged deployment, or of the booted one. Raises as ``Bootloader.update``."""
+        if self.bootloader is not None:
+            await self.bootloader.update(staged(await self.list()), bios=bios)
+
+    async def unlock(self, deployment: str) -> None:
+        await self.port.unlock(deployment)
+        await self.report_boot_order()
+
+    async def discard(self) -> None:
+        count = await self.counter.read()
+        if count.deployment and count.goes_back:
+            # The running deployment is the second entry, because the tries are used up, and the next boot would take
+            # the entry after it. With one try left, a power cut before the removal leads through the first entry back
+            # here, and one after it into the running deployment.
+            await self.counter.begin(count.deployment, 1)
+        await self.port.discard()
+        await self.end_count()
+        await self.report_boot_order()
+
+    async def rollback(self) -> str:
+        # Otherwise the boot loader may take the second entry, which is the new deployment then.
+        await self.end_count()
+        boots = await self.port.rollback()
+        await self.report_boot_order()
+        return boots
+
+    async def end_count(self) -> None:
+        """Count no more boots, if nodeagent began it. Raises ``Terminal`` (``BootCountFailed``)."""
+        if await self._counts():
+            await self.counter.end()
+
+    async def _counts(self) -> bool:
+        # greenboot counts with the same variables of GRUB. A count without a deployment of nodeagent is its own.
+        return bool((await self.counter.read()).deployment)
+
+    async def gave_up(self, deployment: str) -> str:
+        """Return why the boot loader gave up ``deployment``, "" if it did not."""
+        count = await self.counter.read()
+        # A count without a deployment is that of greenboot, which counts the boots of whatever boots first.
+        if count.went_back and count.deployment in ("", deployment):
+            return "GRUB counted its boots down"
+        if await self.counter.tries_left(deployment) == 0:
+            return "systemd-boot used up its tries"
+        return ""
+
+    async def end_stale_count(self) -> bool:
+        """Count no more boots if no update does. Return whether they were counted.
+
+        To be called at rest. The running deployment boots next anyway, so a count could only lead to another one.
+        """
+        if not await self._counts() or not (await self.list())[0].booted:
+            return False
+        await self.counter.end()
+        return True
+
+    async def report_staged(self) -> None:
+        """Report the boot order, what a staged deployment changes, and the bootloader."""
+        await self.report_boot_order()
+        await self.inspect()
+        with contextlib.suppress(AgentError):
+            await self.check_bootloader()
+
+    async def report_boot_order(self) -> None:
+        """Report the boot order. A fault is left to the caller that needs the deployments."""
+        with contextlib.suppress(AgentError):
+            await self.list()
+
+
+async def find_own(os: HostDeployments, record: Record, *, in_the_way: bool = False) -> str:
+    """Return the id of a staged or pending deployment of the agent; "" if there is none.
+
+    ``in_the_way``: also one of another program that meets the target.
+    """
+    if not record.os.staged and record.os.target is None:
+        return ""
+    target = target_from_dict(record.os.target) if record.os.target is not None else None
+    for deployment in await os.list():
+        # The boot order ends with the deployments for a rollback. One that is about to boot precedes the booted one.
+        if deployment.booted:
+            break
+        if deployment.id == record.os.staged:
+            return deployment.id
+        # The agent stages locked deployments only, so an unlocked one belongs to another program.
+        known = in_the_way or deployment.locked is not False
+        if known and target is not None and not unmet(target, deployment):
+            return deployment.id
+    return ""
+
+
+async def discard_own(os: HostDeployments, record: Record, *, in_the_way: bool = False) -> str:
+    """Discard the deployment of the agent and return its id. ``in_the_way`` as in ``find_own``."""
+    if found := await find_own(os, record, in_the_way=in_the_way):
+        await os.discard()
+    return found
+
+
+def booted_side(record: Record, deployment: Deployment) -> BootedSide:
+    """Return which side of the update in ``record`` is booted."""
+    if deployment.id == record.os.origin:
+        return BootedSide.OLD
+    if deployment.id == record.os.staged:
+        return BootedSide.NEW
+    if record.os.target is not None and not unmet(target_from_dict(record.os.target), deployment):
+        return BootedSide.NEW
+    # A rollback may have made a new deployment of the old tree, and the power failed before the record was saved.
+    return BootedSide.OLD if _tree(deployment.id) == _tree(record.os.origin) else BootedSide.OTHER
+
+
+def _tree(deployment: str) -> str:
+    """Return an id without its serial."""
+    return deployment.rpartition(".")[0]

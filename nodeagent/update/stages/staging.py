@@ -1,0 +1,126 @@
+"""Stage the OS while all services run: locked, and without a lease before the first write.
+
+A staging does not change the running host, so a failure before the first write leaves no trace and is tried again
+later. While another holder has the lease, nothing is staged: the host does not change during a maintenance.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from nodeagent.core.backoff import delays
+from nodeagent.core.config.file_tree import expand
+from nodeagent.core.fence_view import FenceEvent
+from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress
+from nodeagent.core.plan.os_changes import summary
+from nodeagent.domains.tables import credentials_of
+from nodeagent.errors import Retryable, ServiceUnavailable
+from nodeagent.tasks import finished_before, running
+from nodeagent.update.events import FenceChanged, StagingAdvanced, StepProgress, Warned
+from nodeagent.update.next.jump_check import check_jump
+from nodeagent.update.ports.system import FencedUnit
+from nodeagent.update.run import Run
+from nodeagent.update.stages.admission import check_free, check_still_held, retry_on_outage
+from nodeagent.update.stages.os_deployments import HostDeployments
+
+STAGE_TRIES = 5
+
+# Seconds between two attempts of one staging, doubled each time: a registry that is restarted is back by then. A longer
+# outage ends the phase, and the loop tries again with its own pauses.
+PAUSE_FIRST, PAUSE_CAP = 30.0, 300.0
+
+# Seconds between two changes of the status that differ in a number only.
+REPORT_EVERY = 1.0
+
+
+async def stage_unless_newer(run: Run, os: HostDeployments, target: OsTarget) -> bool:
+    """Stage before the first write. Return False as soon as another config is desired.
+
+    Raise ``NotNow`` as soon as another holder has the lease.
+    """
+    if await run.newer():
+        return False
+    await check_free(run)
+    # The block cancels the staging at its end, also if another holder takes the lease.
+    async with running(_try(run, os, target)) as work:
+        while not await finished_before(work, run.wake, timeout=run.policy.lease_retry):
+            if await run.newer():
+                return False
+            await check_free(run)
+        await _note(run, os, work.result())
+    # Only now the version of the image is known for certain. Without an answer, the staged deployment waits.
+    with retry_on_outage():
+        await check_jump(run.ports, run.update, staged=True)
+    return True
+
+
+async def stage_again(run: Run, os: HostDeployments, target: OsTarget) -> None:
+    """Stage after the first write. A newer config does not end it, because only a reboot or a revert can follow."""
+    await check_still_held(run)
+    await _note(run, os, await _try(run, os, target))
+
+
+async def _note(run: Run, os: HostDeployments, staged: Deployment) -> None:
+    # A staging that is repeated in a later boot must not take another deployment for the origin.
+    origin = run.record.os.origin or (await os.booted()).id
+    run.update.change_os(staged=staged.id, staged_boot_id=run.ports.power.boot_id(), origin=origin)
+    changes = await os.inspect(expand(run.update.new))
+    run.update.change_os(summary=summary(changes) if changes is not None else "")
+
+
+async def _try(run: Run, os: HostDeployments, target: OsTarget) -> Deployment:
+    pauses = delays(PAUSE_FIRST, PAUSE_CAP)
+    report = _ProgressReport(run)
+    for _ in range(STAGE_TRIES - 1):
+        try:
+            return await _stage(run, os, target, report)
+        except ServiceUnavailable:
+            # A fault of the bus is Retryable too, and the executor waits for the service.
+            raise
+        except Retryable as error:
+            run.narrate(Warned, f"trying again: {error}", reason=error.reason)
+            await asyncio.sleep(next(pauses))
+    return await _stage(run, os, target, report)
+
+
+async def _stage(run: Run, os: HostDeployments, target: OsTarget, report: _ProgressReport) -> Deployment:
+    credentials = credentials_of(run.update.new)
+    if await os.port.needs_packages(target):
+        report(StageProgress("Fetching the extensions image"))
+        async with _fenced(run, FencedUnit.EXTENSIONS):
+            await os.port.fetch_packages(target, credentials=credentials)
+    async with _fenced(run, FencedUnit.UPDATER):
+        return await os.stage(target, credentials=credentials, replace=run.record.os.staged, on_progress=report)
+
+
+def _fenced(run: Run, unit: FencedUnit) -> contextlib.AbstractAsyncContextManager[None]:
+    def report(event: FenceEvent) -> None:
+        # The latency of etcd is measured by the fence, and kept for the history entry of the update.
+        if event.etcd_disk:
+            run.update.change_os(etcd_disk=event.etcd_disk)
+        if event.bad:
+            run.narrate(Warned, event.message, event.reason)
+        else:
+            run.narrate(FenceChanged, event.view, event.message, event.reason, event.routine)
+
+    return contextlib.nullcontext() if run.ports.fence is None else run.ports.fence.around(report, unit)
+
+
+class _ProgressReport:
+    """Reports progress as events. Each task and each tenth of it is a line of the journal; the status has the rest."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._line = ("", -1)
+        self._at = 0.0
+
+    def __call__(self, progress: StageProgress) -> None:
+        percent = min(100, 100 * progress.done // progress.total) if progress.total else 0
+        line, now = (progress.task, percent // 10), self._run.ports.clock.monotonic()
+        routine = line == self._line
+        if routine and now - self._at < REPORT_EVERY:
+            return
+        self._line, self._at = line, now
+        step = StepProgress(progress.task, progress.done, progress.total, percent)
+        self._run.narrate(StagingAdvanced, step, progress.fetched, routine)

@@ -1,0 +1,168 @@
+"""Verify that the host matches a config, from the state of the host and never from the record.
+
+``mismatches`` compares files, units and users. Whether units stay up is checked in ``unit_watch``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from nodeagent.core.config.file_tree import FileTreeEntry, expand
+from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UnitEntry
+from nodeagent.core.plan.deployment import Deployment
+from nodeagent.core.plan.drift import entries_by_path
+from nodeagent.core.plan.effective import Candidate, asks_of_os, effective, mismatches_of, os_in_force
+from nodeagent.core.plan.static_pods import owned_manifests
+from nodeagent.core.plan.unit_origin import Brought
+from nodeagent.errors import AgentError, Unreconcilable
+from nodeagent.reasons import Reason
+from nodeagent.update.run import Ports
+from nodeagent.update.stages.own_arguments import own_arguments
+from nodeagent.update.steps.unit_links import missing_links
+
+# States of systemctl is-enabled. A static, indirect or generated unit has no links of its own, so both sets contain it.
+
+ENABLED = frozenset({"enabled", "enabled-runtime", "alias", "static", "indirect", "generated", "linked"})
+NOT_ENABLED = frozenset({"disabled", "static", "indirect", "generated", "linked", "masked", "transient", ""})
+
+
+class VerifyFailed(AgentError):
+    """``curable``: a reboot may help. ``unit`` is the one that is not well."""
+
+    default_reason = Reason.VERIFY_FAILED
+
+    def __init__(self, message: str, *, reason: Reason | None = None, curable: bool = False, unit: str = "") -> None:
+        super().__init__(message, reason=reason)
+        self.curable = curable
+        self.unit = unit
+
+
+async def mismatches(
+    ports: Ports, config: MachineConfig, *, watched: bool = False, expected: Callable[[str], bool] | None = None
+) -> dict[str, str]:
+    """Return what differs from ``config``, by entry: ``file:/etc/x``, ``unit:x.service``, ``sshkey:core``,
+    ``password:core``. For the OS see ``os_mismatches``. Static pods of an operator, which no update writes, are left
+    out unless ``watched``. A unit that is missing is not compared, unless it is ``expected`` to be there later."""
+    owner = entries_by_path(config)
+    owned = owned_manifests(config)
+    wrong: dict[str, str] = {}
+    for path, node in expand(config).items():
+        if path in owned and not watched:
+            continue
+        if why := await _difference(ports, path, node):
+            why += "; an operator writes it" if path in owned else ""
+            entry = owner[path]
+            wrong.setdefault(entry, why if entry == f"file:{path}" else f"{path}: {why}")
+    lacking = await missing_links(ports, config)
+    for unit in config.units.values():
+        lacks = lacking.get(unit.name)
+        if f"unit:{unit.name}" not in wrong and (why := await _enablement(ports, unit, expected, lacks)):
+            wrong[f"unit:{unit.name}"] = why
+    core = config.users.get(CORE_USER)
+    if (
+        core is not None
+        and core.password_hash is not None
+        and await ports.users.password_hash(CORE_USER) != core.password_hash
+    ):
+        wrong[f"password:{CORE_USER}"] = "has another password hash"
+    return wrong
+
+
+async def _difference(ports: Ports, path: str, node: FileTreeEntry) -> str:
+    try:
+        return await ports.files.differs(path, node)
+    except AgentError as error:
+        # For example a FUSE mount of its owner, which root cannot read.
+        if await ports.files.contested(path):
+            return error.message
+        raise
+
+
+async def os_mismatches(ports: Ports, config: MachineConfig, *, needed: bool = True) -> dict[str, str]:
+    """Entry id (``osImageURL:osImageURL``, ...) to what the booted deployment does not have of it. ``needed`` as for
+    ``with_os``."""
+    if not asks_of_os(config) or (deployment := await _booted(ports, needed=needed)) is None:
+        return {}
+    return dict(mismatches_of(config, deployment))
+
+
+async def _booted(ports: Ports, *, needed: bool) -> Deployment | None:
+    """Return the booted deployment; None where it is not known and not needed."""
+    if ports.os is None:
+        return None
+    try:
+        return await ports.os.booted()
+    except Unreconcilable:
+        # A host that cannot be updated. check_stageable rejects updates of its OS.
+        return None
+    except AgentError:
+        if needed:
+            raise
+        return None
+
+
+async def in_force(
+    ports: Ports,
+    base: MachineConfig,
+    candidates: Sequence[MachineConfig],
+    new: MachineConfig,
+    *,
+    left_alone: Collection[str] = (),
+    needed: bool = True,
+) -> MachineConfig:
+    """Return the config that is in effect on the host, from the entries of the candidates that it has.
+
+    The first of ``candidates`` is the current config. The drift in ``left_alone`` counts as none. ``needed`` as for
+    ``with_os``.
+    """
+    # The new config may bring a unit that an entry enables, so that the host does not have it enabled yet.
+    brings = Brought(new).has
+    found = [
+        Candidate(
+            config, (await mismatches(ports, config, watched=True, expected=brings)).keys() - frozenset(left_alone)
+        )
+        for config in candidates
+    ]
+    return effective(await with_os(ports, base, candidates, new, needed=needed), found, new)
+
+
+async def with_os(
+    ports: Ports,
+    base: MachineConfig,
+    candidates: Sequence[MachineConfig],
+    new: MachineConfig,
+    *,
+    needed: bool = True,
+) -> MachineConfig:
+    """Return ``base`` with the booted OS, whichever update brought it.
+
+    Without ``needed`` the update changes nothing of the OS, and an rpm-ostreed that does not answer is ignored: the
+    update may be about to repair it.
+    """
+    if not any(map(asks_of_os, candidates)) or (deployment := await _booted(ports, needed=needed)) is None:
+        return base
+    own = await own_arguments(ports, candidates, new, deployment)
+    return os_in_force(base, candidates, new, deployment, own)
+
+
+async def _enablement(
+    ports: Ports, unit: UnitEntry, expected: Callable[[str], bool] | None, lacking: Sequence[str] | None
+) -> str:
+    # A mask is a link to /dev/null, which is compared as a file.
+    if unit.mask or unit.enabled is None:
+        return ""
+    if lacking == []:
+        return ""
+    state = await ports.units.state(unit.name)
+    if lacking:
+        # One that starts because of other links is enabled for systemd.
+        return f"is {state.file}" if state.file and state.file not in ENABLED else f"lacks {', '.join(lacking)}"
+    if unit.enabled and state.file not in ENABLED:
+        # An entry for a unit that exists nowhere has no effect: operators render it for every node.
+        missing = state.load == "not-found" and unit.contents is None
+        if missing and not (expected is not None and expected(unit.name)):
+            return ""
+        return f"is {state.file or 'not enabled'}"
+    if not unit.enabled and state.file not in NOT_ENABLED:
+        return f"is {state.file}, should be disabled"
+    return ""

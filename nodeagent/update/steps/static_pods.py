@@ -1,0 +1,122 @@
+"""Static pods in an update: a changed manifest is not written with the other files, but replaced as an action.
+
+A write of the manifest is the restart of its pod, so it comes after all other files and restarts, and after the check
+of etcd's quorum. The way back is the same replacement with the snapshot. After it, the pod is watched for longer than
+the kubelet takes for a full listing of its manifests, because a fault of a manifest may show only then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, expand
+from nodeagent.core.plan.static_pods import is_etcd
+from nodeagent.core.plan.steps import RestartStaticPod, step_id
+from nodeagent.core.validate.static_pod import load
+from nodeagent.errors import AgentError
+from nodeagent.reasons import Reason
+from nodeagent.update.ports.host import StaticPods, StaticPodState
+from nodeagent.update.run import Progress, Run
+from nodeagent.update.stages.admission import check_before_etcd_stops
+from nodeagent.update.stages.writing import original_of
+
+PERIOD: Final = 1.0
+# Restarts of a container before its pod works: the ports of the old pod may still be taken.
+TOLERATED: Final = 1
+
+
+class StaticPodUnhealthy(AgentError):
+    """A reboot cannot help: the kubelet has started the pod."""
+
+    default_reason = Reason.STATIC_POD_UNHEALTHY
+
+
+async def check(run: Run, step: RestartStaticPod) -> None:
+    """Check the quorum of etcd, and move its leader, before a member stops. Raises ``NotNow``.
+
+    A second etcd on the host, such as a pod beside etcd.service, may take the ports of the member that runs. A member
+    that does not answer is not waited for: its manifest may be what starts it.
+    """
+    pods = run.ports.static_pods
+    if pods is None:
+        return
+    if (await pods.state(step.path)).etcd or (_adds_etcd(run, step.path) and await pods.has_member()):
+        await check_before_etcd_stops(run)
+
+
+def _adds_etcd(run: Run, path: str) -> bool:
+    node = expand(run.update.new).get(path)
+    pod = load(node.content) if isinstance(node, RegularFile) else None
+    return pod is not None and is_etcd(pod)
+
+
+async def restart(run: Run, step: RestartStaticPod) -> None:
+    """Replace the manifest. Doing it again is harmless."""
+    if run.ports.static_pods is not None:
+        known, node = await _target(run, step.path)
+        if known:
+            await run.ports.static_pods.replace(step.path, node, run.record.update_id)
+
+
+async def _target(run: Run, path: str) -> tuple[bool, FileTreeEntry | None]:
+    """Return whether anything is known about the manifest, and what must be there; None for no manifest."""
+    key = f"path:{path}"
+    if not run.record.reverting:
+        node = expand(run.update.new).get(path)
+        return True, node if node is not None else (await original_of(run.ports, path)).node
+    snapshots = [each for each in await run.ports.store.remembered(run.record.update_id) if each.key == key]
+    # Without a snapshot the update did not reach this manifest.
+    return bool(snapshots), snapshots[0].node if snapshots else None
+
+
+async def watch(run: Run, progress: Progress) -> None:
+    """Return when each pod worked for the time of a full listing and the settle time without a break.
+
+    Raises ``StaticPodUnhealthy``; without waiting, if a container is restarted after it worked, or again and again.
+    """
+    pods = run.ports.static_pods
+    paths = [step.path for step in run.update.static_pods if step_id(step) not in run.record.written.skipped]
+    if pods is None or not paths:
+        return
+    # The files of the host are the new ones: the update may have changed fileCheckFrequency.
+    clock, need = run.ports.clock.monotonic, await pods.listing() + run.policy.settle
+    limit = run.policy.verify_timeout + need
+    deadline = clock() + limit
+    # Two counts of restarts are compared: with ``baseline``, since the pod exists, one restart is tolerated; with
+    # ``first``, since it worked, none is.
+    baseline = await _states(pods, paths)
+    first: Sequence[StaticPodState] = ()
+    since = clock()
+    while True:
+        states = await _states(pods, paths)
+        why = next((f"{state.pod}: {state.problem}" for state in states if state.problem), "")
+        # The kubelet made the pod again, and its containers count from zero.
+        if [state.uid for state in states] != [state.uid for state in baseline]:
+            baseline = states
+        _check_restarts(states, baseline, TOLERATED)
+        _check_restarts(states, first, 0)
+        if why or not first or [state.uid for state in states] != [state.uid for state in first]:
+            first, since = () if why else states, clock()
+        if first and clock() - since >= need:
+            return
+        if clock() >= deadline:
+            raise StaticPodUnhealthy(f"{why or 'the static pods are not stable'} after {limit:.0f} s")
+        progress(
+            f"{why}; waiting for it" if why else "the static pods work; they are watched",
+            deadline if why else since + need,
+        )
+        await asyncio.sleep(PERIOD if why else min(PERIOD, max(need - (clock() - since), 0.05)))
+
+
+async def _states(pods: StaticPods, paths: Sequence[str]) -> Sequence[StaticPodState]:
+    return [await pods.state(path) for path in paths]
+
+
+def _check_restarts(states: Sequence[StaticPodState], before: Sequence[StaticPodState], tolerated: int) -> None:
+    for now, then in zip(states, before, strict=False):
+        if now.uid == then.uid and now.restarts > then.restarts + tolerated:
+            raise StaticPodUnhealthy(
+                f"a container of the static pod {now.pod} was restarted: {now.problem or 'it ended'}"
+            )

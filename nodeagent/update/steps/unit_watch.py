@@ -1,0 +1,260 @@
+"""Watch units until they stay up: after a restart, after a boot and after a revert, all by the same judge.
+
+After actions, the units of the steps and those that these took along are watched. After a boot, planned or not, every
+unit that the plan names or changes and every unit that the config enables is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nodeagent.core.enumerated import enumerated
+from nodeagent.core.plan.steps import ReloadUnit, RestartUnit, step_id
+from nodeagent.reasons import Reason
+from nodeagent.update.events import Warned
+from nodeagent.update.ports.host import UnitState
+from nodeagent.update.run import Progress, Run
+from nodeagent.update.stages.admission import reboots
+from nodeagent.update.stages.units_before import enabled, not_expected, touched
+from nodeagent.update.stages.verification import VerifyFailed
+from nodeagent.update.steps.actions import curable, unit_steps
+from nodeagent.update.steps.restarts import along_before
+from nodeagent.update.steps.unit_states import UP
+from nodeagent.update.steps.unit_verdict import GOOD, Health, JudgedUnit, UnitVerdict, judge, restarting
+
+# Seconds between two checks of units that settle; only for the settle time of one update.
+PERIOD = 1.0
+# After a boot, each check reads the states of some dozens of units.
+BOOT_PERIOD = 2.0
+# Seconds within which systemd describes a unit. A longer delay does not count against the unit.
+PROMPT = 2.0
+# Units that a unit needs are followed this far for the one that failed.
+DEPTH = 3
+# Units that are still starting, in notes.
+MOST_NOTES = 5
+
+
+@dataclass(slots=True)
+class _Check:
+    """``runs`` is unit to (invocation id, restarts by systemd)."""
+
+    verdict: UnitVerdict = GOOD
+    unit: str = ""
+    # Whether a reboot may help.
+    curable: bool = True
+    runs: dict[str, tuple[str, int]] = field(default_factory=dict)
+    # Seconds for which systemd did not answer.
+    delay: float = 0.0
+    # The end of the time has decided it.
+    late: bool = False
+    # Of units that are still starting, and do not fail the update.
+    notes: list[str] = field(default_factory=list)
+
+
+async def _check(run: Run, units: Sequence[str], *, over: bool = False) -> _Check:
+    """Judge the units. ``over``: the time is over, so what is not decided is decided now."""
+    found = _Check()
+    ports, before = run.ports, run.record.units_before
+    rebooted = run.record.written.boots > 0
+    booted = not rebooted or await ports.units.boot_finished()
+    jobs = await ports.units.start_jobs() if over and rebooted else {}
+    new = touched(run.update) if not run.record.reverting else set()
+    gone = not_expected(run) if rebooted else set()
+    for unit in units:
+        began = ports.clock.monotonic()
+        state = await ports.units.state(unit)
+        found.delay += max(0.0, ports.clock.monotonic() - began - PROMPT)
+        found.runs[unit] = (state.invocation_id, state.restarts)
+        facts = JudgedUnit(
+            state,
+            "inactive" if unit in gone else before.states.get(unit, ""),
+            unit in before.due and not run.record.reverting and unit not in gone,
+            unit in new or unit in before.due,
+            rebooted,
+            booted,
+            behind=tuple(jobs.get(unit, ())),
+        )
+        if rebooted and state.active == "inactive":
+            facts = await _with_relations(run, facts)
+        verdict = judge(facts)
+        # A health check that failed before the update does not count against the new config.
+        if verdict.health is Health.GOOD and unit in before.healthy and (ill := await ports.health.check(unit)):
+            lasting = await ports.health.lasting(unit)
+            verdict = UnitVerdict(Health.BAD if lasting else Health.NOT_YET, f"{unit}: {ill}")
+        late = over and verdict.health is Health.NOT_YET
+        if late:
+            found.notes += [verdict.why] if verdict.at_end is Health.GOOD else []
+            verdict = UnitVerdict(verdict.at_end, verdict.why)
+        if _worse(verdict.health, found.verdict.health):
+            ended = state.active == "failed" or restarting(state)
+            # One that ends again and again is not slow.
+            looping = restarting(state) or (state.active == "activating" and state.restarts > 0)
+            found.verdict, found.unit, found.late = verdict, unit, late and not looping
+            found.curable = curable(run.update, unit, state.result if ended else "")
+    if over:
+        found.notes += _still_starting(jobs, units)
+    elif not booted and found.verdict.health is Health.GOOD:
+        found.verdict = UnitVerdict(Health.NOT_YET, "units are still starting", Health.GOOD)
+    return found
+
+
+def _worse(one: Health, other: Health) -> bool:
+    order = (Health.GOOD, Health.NOT_YET, Health.BAD)
+    return order.index(one) > order.index(other)
+
+
+async def _with_relations(run: Run, facts: JudgedUnit) -> JudgedUnit:
+    """Return the facts with what starts the unit, and which failed unit keeps it from being started."""
+    units = run.ports.units
+    relations = await units.relations(facts.state.name)
+    wanted = False
+    for other in sorted(relations.wanted_by):
+        wanted = wanted or (await units.state(other)).active in UP
+    needs = tuple(sorted(await _failed(run, relations.needs, DEPTH)))
+    return JudgedUnit(
+        facts.state, facts.before, facts.due, facts.touched, True, facts.booted, wanted, facts.behind, needs
+    )
+
+
+async def _failed(run: Run, needs: Collection[str], depth: int) -> set[str]:
+    found: set[str] = set()
+    for unit in sorted(needs):
+        state: UnitState = await run.ports.units.state(unit)
+        if state.active == "failed":
+            found.add(unit)
+        elif state.active == "inactive" and state.type != "oneshot" and depth:
+            found |= await _failed(run, (await run.ports.units.relations(unit)).needs, depth - 1)
+    return found
+
+
+def _still_starting(jobs: Mapping[str, Sequence[str]], units: Collection[str]) -> list[str]:
+    """Return notes on the start jobs of other units, with what waits for them."""
+    notes = []
+    for unit, behind in sorted(jobs.items()):
+        if unit not in units:
+            waiting = f", and the start of {enumerated(behind, 5)} waits for it" if behind else ""
+            notes.append(f"{unit} is still starting{waiting}")
+    return notes[:MOST_NOTES]
+
+
+def _watched(run: Run) -> list[str]:
+    """Return the units to watch."""
+    named = _acted_on(run)
+    if not run.record.written.boots:
+        return named
+    states = run.record.units_before.states
+    if run.record.reverting:
+        # What the update brought is gone.
+        return sorted({*named, *states})
+    return sorted({*named, *states, *touched(run.update), *enabled(run.update)} - _templates(run))
+
+
+def _templates(run: Run) -> set[str]:
+    return {unit for unit in touched(run.update) if "@." in unit}
+
+
+def _acted_on(run: Run) -> list[str]:
+    steps = [step for step in unit_steps(run.update) if isinstance(step, RestartUnit | ReloadUnit)]
+    done = [step for step in steps if step_id(step) not in run.record.written.skipped]
+    return [*(step.unit for step in done), *along_before(run)]
+
+
+async def watch_units(run: Run, progress: Progress) -> None:
+    """Return when every unit was good for the settle time without a restart. Raise ``VerifyFailed`` otherwise.
+
+    An automatic restart, and a unit that is still starting, have the time for verification. A unit that failed has it
+    too after a planned reboot, where another unit may start it again.
+
+    If a service of the host was away just now, units that went down with it have the time for verification to come
+    back, as after each outage that is seen here.
+    """
+    if not (units := _watched(run)):
+        return
+    policy, clock = run.policy, run.ports.clock.monotonic
+    patient = reboots(run.update) and run.record.written.boots > 0
+    period = BOOT_PERIOD if run.record.written.boots else PERIOD
+    deadline = clock() + policy.verify_timeout
+    runs: Mapping[str, tuple[str, int]] | None = None
+    since, died = clock(), ""
+    outages, excused = run.ports.units.outages(), run.update.repeated
+    while True:
+        check = await _check(run, units)
+        # During that time systemd did not answer, so it says nothing about the units.
+        deadline += check.delay
+        if run.ports.units.outages() != outages:
+            outages, excused, runs = run.ports.units.outages(), True, None
+            deadline = clock() + policy.verify_timeout
+            run.update.progressed()
+        health, late = check.verdict.health, clock() >= deadline
+        if health is Health.GOOD:
+            if runs is None or check.runs != runs:
+                died = died or _died(runs or {}, check.runs)
+                # Restarted by systemd, by an operator, or by another program: watch the new run.
+                runs, since = check.runs, clock()
+            if clock() - since >= policy.settle:
+                return
+            # A watch that began in time may end: otherwise a settle time near the limit would leave no time to come up.
+            if late and (died or since >= deadline):
+                why = f"{died or 'a unit'} did not stay up"
+                raise _failed_unit(run, check, why, died, patient=patient)
+            progress("the units run; they are watched", since + policy.settle)
+            await asyncio.sleep(min(period, max(policy.settle - (clock() - since), 0.05)))
+            continue
+        if runs is not None:
+            died, runs = died or check.unit, None
+        if health is Health.BAD and not (patient or excused):
+            raise _failed_unit(run, check, check.verdict.why, check.unit, patient=patient)
+        if late:
+            await _end(run, units, patient=patient)
+            return
+        progress(f"{check.verdict.why}; waiting for it", deadline)
+        await asyncio.sleep(period)
+
+
+async def _end(run: Run, units: Sequence[str], *, patient: bool) -> None:
+    """Decide when the time is over. What is good by then is kept in notes; raise ``VerifyFailed`` for the rest."""
+    check = await _check(run, units, over=True)
+    if check.verdict.health is not Health.GOOD:
+        why = f"{check.verdict.why} after {run.policy.verify_timeout:.0f} s"
+        raise _failed_unit(run, check, why, check.unit, patient=patient)
+    for note in check.notes:
+        run.narrate(Warned, note)
+    run.update.add_notes(*check.notes)
+
+
+def _died(first: Mapping[str, tuple[str, int]], now: Mapping[str, tuple[str, int]]) -> str:
+    """Return a unit that systemd restarted because it ended, "" if there is none."""
+    return next((unit for unit, (_, restarts) in now.items() if unit in first and restarts > first[unit][1]), "")
+
+
+def _failed_unit(run: Run, check: _Check, why: str, unit: str, *, patient: bool) -> VerifyFailed:
+    # After a planned soft reboot, a full one is all that can follow.
+    helps = patient or (check.curable if unit == check.unit else curable(run.update, unit, "exit-code"))
+    reason = Reason.VERIFY_LATE if check.late and not patient else Reason.UNIT_UNHEALTHY
+    return VerifyFailed(why, reason=reason, curable=helps, unit=unit)
+
+
+@dataclass(frozen=True, slots=True)
+class RestartedUnits:
+    """The units that the plan acted on, which were up. ``check`` raises ``VerifyFailed`` for one that has ended."""
+
+    run: Run
+    first: _Check
+    outages: int
+
+    @classmethod
+    async def of(cls, run: Run) -> RestartedUnits:
+        return cls(run, await _check(run, _acted_on(run)), run.ports.units.outages())
+
+    async def check(self) -> None:
+        if self.run.ports.units.outages() != self.outages:
+            # They may have ended with the service of the host that was away.
+            return
+        now = await _check(self.run, _acted_on(self.run))
+        if now.verdict.health is Health.BAD:
+            raise _failed_unit(self.run, now, now.verdict.why, now.unit, patient=False)
+        # A program that crashes in a loop with pauses is active most of the time, so its restarts are counted.
+        if died := _died(self.first.runs, now.runs):
+            raise _failed_unit(self.run, now, f"{died} did not stay up", died, patient=False)

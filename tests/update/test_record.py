@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeagent.core.boot import RebootKind
+from nodeagent.host.store.record_codec import RECORD_VERSION, record_from_dict, record_to_dict, salvaged
+from nodeagent.update.lasting import LIMIT, Budget, Partial, Rejection, matching
+from nodeagent.update.legs import Abort, Apply, Fallback, Leg, Rest, Revert, Unreleased
+from nodeagent.update.phase import NEXT, Phase
+from nodeagent.update.record import Lasting, OsProgress, Record, UnitsBefore, at_rest, reject
+
+text = st.text(max_size=8)
+texts = st.frozensets(text, max_size=3)
+words = st.dictionaries(text, text, max_size=3)
+counts = st.integers(0, 5)
+progress = {
+    "first_write_boot_id": text,
+    "boots": counts,
+    "requested_reboots": counts,
+    "done": texts,
+    "skipped": texts,
+    "restarting": text,
+    "invocation": text,
+    "soft_reboots": counts,
+}
+mappings = st.none() | st.dictionaries(text, text, max_size=2)
+rejections = st.lists(st.builds(Rejection, text, text, text, text, text), max_size=3).map(tuple)
+budgets = st.builds(Budget, st.floats(0, 1e9), text, st.floats(0, 1e9), st.lists(st.floats(0, 1e9)).map(tuple))
+partials = st.none() | st.builds(
+    Partial, text, text, text, st.tuples(text), st.lists(st.tuples(text, text)).map(tuple), text, text, st.booleans()
+)
+OTHERS = {
+    "safe_for": text,
+    "partial": partials,
+    "since": text,
+    "reason": text,
+    "message": text,
+    "update_id": text,
+    "to_digest": text,
+    "plan": mappings,
+    "writes": st.lists(st.tuples(st.just("WritePath"), text), max_size=3).map(tuple),
+    "newly_managed": st.lists(text, max_size=3).map(tuple),
+    "arguments": st.lists(text, max_size=3).map(tuple),
+    "reboot_requests": counts,
+    "reboot_called": st.booleans(),
+    "units_before": st.builds(UnitsBefore, texts, texts, words, words, st.booleans()),
+    "repairs": st.booleans(),
+    "notes": st.lists(text, max_size=3).map(tuple),
+    "drifted": st.lists(text, max_size=3).map(tuple),
+    "held": text,
+    "lasting": st.builds(Lasting, text, text, rejections, text, text, budgets, partial=partials),
+}
+reasons = st.text(min_size=1, max_size=8)
+
+
+def legs(kind: type[Leg], phase: Phase) -> st.SearchStrategy[Leg]:
+    ended = st.one_of(
+        st.builds(Abort, reasons, text, text), st.builds(Apply, **progress), st.builds(Revert, **progress)
+    )
+    flag = st.booleans()
+    late = text if phase in (Phase.WRITING, Phase.ACTING) else st.just("")
+    strategies: dict[type[Leg], st.SearchStrategy[Leg]] = {
+        Abort: st.builds(Abort, reasons, text, text),
+        Apply: st.builds(
+            Apply,
+            **progress,
+            reboot_instead=late,
+            etc_merge_repaired=flag,
+            kind=st.sampled_from(RebootKind),
+            soft_failed=text,
+        ),
+        Fallback: st.builds(Fallback, **progress, because=reasons, kind=st.sampled_from(RebootKind), soft_failed=text),
+        Revert: st.builds(
+            Revert, **progress, reason=text, undo_actions=flag, restored=flag, rolled_back=flag, fallback=text
+        ),
+        Unreleased: st.builds(Unreleased, ended),
+    }
+    return strategies.get(kind, st.builds(kind))
+
+
+@st.composite
+def records(draw: st.DrawFn) -> Record:
+    kind, phase = draw(st.sampled_from(list(NEXT)))
+    target = st.none() if kind is Fallback else mappings
+    os = st.builds(
+        OsProgress, target, text, text, text, counts, counts, text, st.dictionaries(text, text), mappings, text
+    )
+    return Record(phase, draw(legs(kind, phase)), **draw(st.fixed_dictionaries(OTHERS)), os=draw(os))
+
+
+@given(records())
+def test_round_trip_through_json(record: Record) -> None:
+    assert record_from_dict(json.loads(json.dumps(record_to_dict(record)))) == record
+
+
+FLAGS = ("acted", "reverting", "restored", "rolled_back", "merged", "unreleased")
+
+
+@given(st.sampled_from(Phase), st.fixed_dictionaries(dict.fromkeys(FLAGS, st.booleans())), text, text, st.booleans())
+def test_flags_that_contradict_each_other_are_read_as_one_leg(
+    phase: Phase, flags: dict[str, bool], fallback: str, given_up: str, os: bool
+) -> None:
+    """The contradiction is gone after one write and read."""
+    target = {"os_target": {"image": ""} if os else None}
+    stored = {"version": 1, "phase": phase.value, "fallback": fallback, "given_up": given_up, **flags, **target}
+    record = record_from_dict(stored)
+    assert record.phase is phase
+    assert record_from_dict(record_to_dict(record)) == record
+    if flags["reverting"] and phase in (Phase.REBOOTING, Phase.VERIFYING, Phase.REVERTING):
+        assert isinstance(record.leg, Revert)
+
+
+def test_an_unknown_key_of_a_newer_agent_is_dropped() -> None:
+    assert record_from_dict({**record_to_dict(Record()), "later": 1}) == Record()
+
+
+@given(records())
+def test_a_record_at_rest_has_nothing_under_way(record: Record) -> None:
+    rest = at_rest(record)
+    assert (rest.phase, rest.update_id, rest.leg) == (Phase.IDLE, "", Rest())
+    target = record.os.kept if record.os.target is None else record.os.target
+    assert (rest.os.staged, rest.os.target) == (record.os.staged, target), "ours to discard"
+    assert rest.lasting == record.lasting
+
+
+def failing(number: int, record: Record = Record()) -> Record:  # noqa: B008 - frozen
+    record = Record(to_digest=f"d{number}", to_meaning=f"m{number}", to_name=f"n{number}", lasting=record.lasting)
+    return reject(record, f"it failed {number}", f"2026-01-01T00:00:{number:02d}Z")
+
+
+def test_several_configs_that_failed_are_remembered_the_newest_last() -> None:
+    lasting = failing(1, failing(3, failing(2, failing(1)))).lasting
+    assert [one.digest for one in lasting.rejections] == ["d2", "d3", "d1"]
+    assert (lasting.failed_digest, lasting.failed_why) == ("d1", "it failed 1")
+    assert matching(lasting.rejections, "d2", "") == Rejection("d2", "m2", "n2", "it failed 2", "2026-01-01T00:00:02Z")
+    assert matching(lasting.rejections, "another text", "m3").digest == "d3"  # type: ignore[union-attr]
+    assert matching(lasting.rejections, "another text", "") is None
+
+
+def test_what_is_applied_now_has_not_failed_yet() -> None:
+    lasting = failing(2, failing(1)).lasting
+    kept = lasting.without("another text", "m2")
+    assert ([one.digest for one in kept.rejections], kept.failed_digest, kept.failed_why) == (["d1"], "", "")
+    kept = lasting.without("d1", "m1")
+    assert ([one.digest for one in kept.rejections], kept.failed_digest) == (["d2"], "d2")
+    assert kept.failed_why == "it failed 2"
+
+
+def test_what_takes_the_place_of_a_newer_record_keeps_what_outlives_updates() -> None:
+    known = failing(1)
+    lasting = replace(
+        known.lasting, rolled_back_digest="a", rolled_back_meaning="m", budget=Budget(5.0, "b", 1.0, (1.0,))
+    )
+    known = replace(known, lasting=lasting)
+    data = record_to_dict(known) | {"version": RECORD_VERSION + 1, "phase": "Dancing", "unfinished": "x"}
+    assert (salvaged(data, "unknown").lasting, salvaged(data, "unknown").unfinished) == (lasting, "x")
+    damaged = data | {"rejections": 1, "budget": [], "held": 5, "os_target": []}
+    record = salvaged(damaged, "unknown")
+    # The one that failed last is known by its digest also to 0.1.0.
+    assert [one.digest for one in record.lasting.rejections] == ["d1"]
+    assert (record.update_id, record.held, record.lasting.budget) == ("unknown", "", Budget())
+
+
+def test_rejections_are_bounded() -> None:
+    record = Record()
+    for number in range(LIMIT + 5):
+        record = failing(number, record)
+    record = reject(record, "long " * 1000, "")
+    assert len(record.lasting.rejections) == LIMIT
+    assert len(record.lasting.rejections[-1].why) < 500 < len(record.lasting.failed_why)
+    assert record.lasting.rejections[0].digest == "d5"
+
+
+def test_the_rejection_of_0_1_0_is_kept() -> None:
+    """The record has the digest of the text of one config."""
+    old = record_to_dict(failing(1))
+    del old["rejections"], old["to_meaning"], old["avoided_meaning"]
+    assert record_from_dict(old).lasting.rejections == (Rejection("d1", why="it failed 1"),)
+    new = record_to_dict(failing(2, record_from_dict(old)))
+    assert [one.digest for one in record_from_dict(new).lasting.rejections] == ["d1", "d2"]
+    assert (new["rejected"], new["rejected_why"]) == ("d2", "it failed 2"), "for 0.1.0 after a rollback of the OS"
+
+
+def test_a_record_that_0_1_0_wrote_is_read_whole() -> None:
+    old = json.loads((Path(__file__).parent / "record-0.1.0.json").read_text())
+    record = record_from_dict(old)
+    lasting = record.lasting
+    assert lasting.rejections == (Rejection(old["rejected"], why=old["rejected_why"]),)
+    assert (lasting.rolled_back_digest, lasting.rolled_back_meaning, lasting.budget) == (old["avoided"], "", Budget())
+    again = json.loads(json.dumps(record_to_dict(record)))
+    assert set(again) >= set(old), "and 0.1.0 reads what we write, after a rollback of the OS"
+    # How an update went that has ended is in the history.
+    gone = {"acted", "done", "reboots", "fallback", "reverting", "revert_reason", "restored", "wrote_boot"}
+    assert {key: again[key] for key in old if key not in gone} == {key: old[key] for key in old if key not in gone}
+
+
+@pytest.mark.finding("adversary-10-boots", "The reboots in the record of an older agent are all of its boots.")
+def test_an_older_agent_counts_each_boot_as_a_reboot() -> None:
+    data = record_to_dict(Record(Phase.VERIFYING, Apply(boots=2, requested_reboots=1)))
+    assert (data["reboots"], data["requested_reboots"]) == (2, 1), "0.1.0 decides by the boots"
+    del data["requested_reboots"]
+    assert record_from_dict(data).leg == Apply(boots=2, requested_reboots=2)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"version": RECORD_VERSION + 1},
+        {"version": None},
+        {"phase": "Dancing"},
+        {"done": "abc"},
+        {"done": [1]},
+        {"reboots": "2"},
+        {"acted": 1},
+        {"plan": []},
+        {"os_target": []},
+        {"unwell": "abc"},
+        {"writes": [["WritePath"]]},
+        {"budget": []},
+        {"budget": {"spent": 1}},
+        {"budget": {"spent": ["x"]}},
+        {"budget": {"boot_id": 1}},
+        {"budget": {"seen": None}},
+        {"rejections": {}},
+        {"rejections": ["d1"]},
+        {"rejections": [{"digest": 1}]},
+        {"rejections": [{}]},
+    ],
+)
+def test_damage_is_an_error(damage: dict[str, Any]) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        record_from_dict({**record_to_dict(Record()), **damage})
