@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from nodeagent import log
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.boot import kernel_boot
 from nodeagent.core.plan.steps import ActStep
@@ -293,7 +294,8 @@ class Loop:
         following = asyncio.create_task(self._follow())
         try:
             while True:
-                outcome = await self.executor.run(update)
+                with log.context(update_id=update.record.update_id, phase=str(update.record.phase)):
+                    outcome = await self.executor.run(update)
                 if outcome is RunResult.ENDED and update.own is not None:
                     store = self.ports.store
                     if in_effect(await store.load(), await store.current()) == digest:

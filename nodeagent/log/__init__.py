@@ -1,7 +1,8 @@
 """Logging with structlog: into the journal with all fields, or as lines on stderr.
 
 The report logs the events of an update with ``event``. Other code uses ``get(__name__)``, libraries use the standard
-``logging``; all entries go to the same sink. ``core.redact`` filters each entry last.
+``logging``; all entries go to the same sink. ``core.redact`` filters each entry last. The loop runs an update in
+a ``context`` with its id and phase, so that the entries of all modules below have them.
 
     log.setup(settings.log.level)
     log.event(StepDone, "restarted crio.service", update_id=..., step="restart crio.service", seconds=1.2)
@@ -19,19 +20,21 @@ import contextlib
 import logging
 import os
 import sys
-import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+import structlog.contextvars
+from structlog.processors import TimeStamper
 
 from nodeagent.log.journal import SOCKET, Journal, stderr_is_journal
 from nodeagent.log.messages import DEBUG, ERROR, INFO, MESSAGES, NOTICE, WARNING
-from nodeagent.log.pipeline import PROCESSORS, Logger, Switch
+from nodeagent.log.pipeline import LEVELS, Sink, configure, get
 from nodeagent.reasons import hint
 from nodeagent.update.events import Event
 
-__all__ = ["DEBUG", "ERROR", "INFO", "NOTICE", "WARNING", "Logger", "close", "event", "get", "setup"]
+__all__ = ["DEBUG", "ERROR", "INFO", "NOTICE", "WARNING", "change_context", "close", "context", "event", "get", "setup"]
 
-LEVELS = {"debug": DEBUG, "info": INFO, "warning": WARNING, "error": ERROR}
+_THRESHOLDS = {"debug": DEBUG, "info": INFO, "warning": WARNING, "error": ERROR}
 
 # The thresholds of libraries. Their entries at info level are about themselves, so they begin at warning.
 STDLIB = {DEBUG: logging.DEBUG, INFO: logging.WARNING, WARNING: logging.WARNING, ERROR: logging.ERROR}
@@ -40,6 +43,11 @@ STDLIB = {DEBUG: logging.DEBUG, INFO: logging.WARNING, WARNING: logging.WARNING,
 WORDS = {ERROR: "error", WARNING: "warning", NOTICE: "notice", INFO: "info", DEBUG: "debug"}
 COLOURS = {ERROR: "\x1b[31m", WARNING: "\x1b[33m", NOTICE: "\x1b[1m", INFO: "", DEBUG: "\x1b[2m"}
 RESET = "\x1b[0m"
+
+# journald has times of its own.
+_CLOCK = "timestamp"
+_STAMP = TimeStamper("%Y-%m-%dT%H:%M:%S%z", utc=False, key=_CLOCK)
+_STAMP_FOR_TERMINAL = TimeStamper("%H:%M:%S", utc=False, key=_CLOCK)
 
 
 def setup(level: str = "info", *, journal: str | None = None) -> None:
@@ -50,10 +58,8 @@ def setup(level: str = "info", *, journal: str | None = None) -> None:
     """
     if journal is None and stderr_is_journal():
         journal = SOCKET
-    threshold = LEVELS[level]
-    close()
-    _switch.sink = Journal(journal) if journal is not None else Lines()
-    _switch.sink.threshold = threshold
+    threshold = _THRESHOLDS[level]
+    _use(Journal(journal) if journal is not None else Lines(), threshold)
     # A library, or an earlier call, may have installed handlers, which would log each entry twice.
     logging.basicConfig(handlers=[_Foreign()], level=STDLIB[threshold], force=True)
     # Warnings of Python would go to stderr, without fields and without the redaction of secrets.
@@ -64,14 +70,23 @@ class _Foreign(logging.Handler):
     """Receives the entries of the standard ``logging``."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        priority = ERROR if record.levelno >= logging.ERROR else WARNING if record.levelno >= logging.WARNING else DEBUG
-        code = {"CODE_FILE": record.pathname, "CODE_LINE": record.lineno, "CODE_FUNC": record.funcName}
-        get(record.name).log(priority, record.getMessage(), exc_info=record.exc_info, **code)
+        level = logging.DEBUG if record.levelno < logging.WARNING else min(record.levelno, logging.ERROR)
+        level = level if level in LEVELS.values() else logging.WARNING
+        # structlog takes the origin from the record.
+        get(record.name).log(level, record.getMessage(), exc_info=record.exc_info, _record=record)
 
 
-def get(name: str) -> Logger:
-    """Return the logger of a module. It reads the sink at each use, so it works before ``setup`` too."""
-    return Logger(_switch, PROCESSORS, {"source": name})
+@contextlib.contextmanager
+def context(**fields: str) -> Iterator[None]:
+    """Inside, each entry has these fields: those of this task, and of the tasks and threads that it starts."""
+    with structlog.contextvars.bound_contextvars(**fields):
+        yield
+
+
+def change_context(**fields: str) -> None:
+    """Change the fields that the ``context`` of this task has. Without one, nothing is done."""
+    known = structlog.contextvars.get_contextvars()
+    structlog.contextvars.bind_contextvars(**{name: value for name, value in fields.items() if name in known})
 
 
 def event(kind: type[Event], message: str, *, priority: int | None = None, **fields: Any) -> None:
@@ -81,39 +96,40 @@ def event(kind: type[Event], message: str, *, priority: int | None = None, **fie
     """
     known = MESSAGES[kind]
     fields.setdefault("hint", hint(str(fields.get("reason") or "")))
-    get("").log(known.priority if priority is None else priority, message, MESSAGE_ID=known.id, **fields)
+    number = known.priority if priority is None else priority
+    get("").log(LEVELS[number], message, PRIORITY=number, MESSAGE_ID=known.id, **fields)
 
 
 def close() -> None:
     """Close the socket of the sink. Later entries are lost until the next ``setup``."""
-    _switch.sink.close()
+    _sink.close()
 
 
 class Lines:
     """A sink that writes to the current stderr, which may be redirected at any time."""
-
-    threshold = WARNING
 
     def send(self, entry: Mapping[str, object]) -> None:
         # Closed, full, or none at all.
         with contextlib.suppress(OSError, ValueError, AttributeError):
             # A terminal shows what happens now. A log of a container is read days later and elsewhere.
             terminal = sys.stderr.isatty()
-            clock = time.strftime("%H:%M:%S" if terminal else "%Y-%m-%dT%H:%M:%S%z")
-            sys.stderr.write(_line(entry, clock, colour=terminal and "NO_COLOR" not in os.environ))
+            stamped = (_STAMP_FOR_TERMINAL if terminal else _STAMP)(None, "", dict(entry))
+            sys.stderr.write(_line(stamped, colour=terminal and "NO_COLOR" not in os.environ))
             sys.stderr.flush()
 
     def close(self) -> None:
         pass
 
 
-def _line(entry: Mapping[str, object], clock: str, *, colour: bool) -> str:
+def _line(entry: Mapping[str, object], *, colour: bool) -> str:
     priority = int(str(entry.get("PRIORITY", INFO)))
     word = WORDS.get(priority, "info")
     fields = "  ".join(
-        f"{key}={_quoted(str(value))}" for key, value in entry.items() if key.islower() and key != "traceback"
+        f"{key}={_quoted(str(value))}"
+        for key, value in entry.items()
+        if key.islower() and key not in ("traceback", _CLOCK)
     )
-    head = f"{clock} {word:<7} {entry.get('MESSAGE', '')}"
+    head = f"{entry[_CLOCK]} {word:<7} {entry.get('MESSAGE', '')}"
     if colour and COLOURS.get(priority):
         head = f"{COLOURS[priority]}{head}{RESET}"
     lines = [f"{head}  {fields}" if fields else head]
@@ -125,4 +141,12 @@ def _quoted(value: str) -> str:
     return repr(value) if any(c.isspace() or c in "\"'=" for c in value) else value
 
 
-_switch = Switch(Lines())
+def _use(sink: Sink, threshold: int) -> None:
+    global _sink
+    _sink.close()
+    _sink = sink
+    configure(sink, threshold)
+
+
+_sink: Sink = Lines()
+_use(_sink, WARNING)

@@ -15,8 +15,6 @@ import struct
 import sys
 from collections.abc import Mapping
 
-from nodeagent.log.messages import INFO
-
 SOCKET = "/run/systemd/journal/socket"
 
 # Bytes, as in libsystemd: room for a burst while journald rotates its files.
@@ -78,8 +76,6 @@ SYSTEMD = frozenset({"MESSAGE", "MESSAGE_ID", "PRIORITY", "SYSLOG_IDENTIFIER", "
 
 class Journal:
     """A sink without a connection: if journald restarts, the next datagram reaches the new process."""
-
-    threshold = INFO
 
     def __init__(self, path: str = SOCKET) -> None:
         self.path = path

@@ -1,36 +1,46 @@
-"""Turn a log call into an entry for a sink: its origin, without secrets, in a bounded form.
+"""The processors of structlog that turn a log call into an entry for a sink.
 
-Of structlog this is the bound logger and its chain of processors; its configuration would bring the rest of it along.
+Level, origin, traceback, and the fields of the context come from structlog's own processors. Ours add what structlog
+does not have: syslog's priorities and systemd's names, and entries without secrets, in a bounded form.
 """
 
 from __future__ import annotations
 
 import json
-import sys
-import traceback
+import logging
 from collections.abc import Mapping, Sequence
-from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Final, Protocol
 
-from nodeagent._partial_import import without_init
+import structlog
+from structlog.processors import CallsiteParameter, CallsiteParameterAdder, EventRenamer
+from structlog.typing import EventDict, FilteringBoundLogger, Processor
+
 from nodeagent.core.display import displayable, text
 from nodeagent.core.redact import redact_value
 from nodeagent.log.journal import SYSTEMD
-from nodeagent.log.messages import DEBUG, ERROR, INFO, WARNING
+from nodeagent.log.messages import DEBUG, ERROR, INFO, NOTICE, WARNING
 
-with without_init("structlog"):
-    from structlog._base import BoundLoggerBase
+IDENTIFIER: Final = "nodeagent"
 
-if TYPE_CHECKING:
-    from structlog.typing import EventDict, Processor
+# structlog has the levels of the standard logging, among which is no notice.
+LEVELS: Final = {
+    DEBUG: logging.DEBUG,
+    INFO: logging.INFO,
+    NOTICE: logging.INFO,
+    WARNING: logging.WARNING,
+    ERROR: logging.ERROR,
+}
+_PRIORITIES: Final = {"debug": DEBUG, "info": INFO, "warning": WARNING}
 
-IDENTIFIER = "nodeagent"
+# The frames of the logging itself are no origin. An entry of the standard logging has its origin in its record, which
+# has no qualified name.
+_ORIGIN: Final = CallsiteParameterAdder(
+    [CallsiteParameter.PATHNAME, CallsiteParameter.LINENO, CallsiteParameter.FUNC_NAME, CallsiteParameter.QUAL_NAME],
+    additional_ignores=["nodeagent.log"],
+)
 
 
 class Sink(Protocol):
-    # The highest priority number that is written.
-    threshold: int
-
     def send(self, entry: Mapping[str, object]) -> None:
         """Never blocks for long, never raises."""
         ...
@@ -38,79 +48,58 @@ class Sink(Protocol):
     def close(self) -> None: ...
 
 
-class Switch:
-    """Has the sink of the moment, so that a logger may be older than the choice of its sink."""
+class _Wrapped:
+    """The sink as structlog calls it: by the name of the level."""
 
     def __init__(self, sink: Sink) -> None:
-        self.sink = sink
+        self.debug = self.info = self.warning = self.error = self.critical = sink.send
 
 
-class Logger(BoundLoggerBase):
-    """structlog's bound logger with syslog's priorities, among them the notice that structlog has not."""
+def configure(sink: Sink, threshold: int) -> None:
+    """Let all loggers, also those that exist, write to ``sink``. ``threshold`` is the last priority that is written."""
+    filtering: Any = structlog.make_filtering_bound_logger(LEVELS[threshold])
 
-    def log(self, priority: int, message: str, *args: object, **fields: Any) -> None:
-        sink: Sink = self._logger.sink
-        # Checked first, because a config with hundreds of files has hundreds of entries at debug level.
-        if priority > sink.threshold:
-            return
-        try:
-            entry, _ = self._process_event("", message % args if args else message, {"PRIORITY": priority, **fields})
-            sink.send(entry[0])
-        except Exception as error:  # noqa: BLE001 - an entry that cannot be written must not stop an update
-            sink.send({"MESSAGE": f"lost a log entry: {type(error).__name__}", "PRIORITY": ERROR})
+    class Logger(filtering):  # type: ignore[misc]
+        def _proxy_to_logger(self, method_name: str, event: str | None = None, **fields: Any) -> Any:
+            try:
+                return super()._proxy_to_logger(method_name, event, **fields)
+            except Exception as error:  # noqa: BLE001 - an entry that cannot be written must not stop an update
+                sink.send({"MESSAGE": f"lost a log entry: {type(error).__name__}", "PRIORITY": ERROR})
 
-    def debug(self, message: str, *args: object, **fields: Any) -> None:
-        self.log(DEBUG, message, *args, **fields)
-
-    def info(self, message: str, *args: object, **fields: Any) -> None:
-        self.log(INFO, message, *args, **fields)
-
-    def warning(self, message: str, *args: object, **fields: Any) -> None:
-        self.log(WARNING, message, *args, **fields)
-
-    def error(self, message: str, *args: object, **fields: Any) -> None:
-        self.log(ERROR, message, *args, **fields)
-
-    def exception(self, message: str, *args: object, **fields: Any) -> None:
-        self.log(ERROR, message, *args, exc_info=True, **fields)
+    structlog.configure(
+        processors=PROCESSORS,
+        wrapper_class=Logger,
+        logger_factory=lambda *_names: _Wrapped(sink),
+        cache_logger_on_first_use=False,
+    )
 
 
-def _caller() -> FrameType | None:
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        # Without this, each entry would have the logging itself as its origin.
-        if not module.startswith(("structlog", "nodeagent.log")):
-            return frame
-        frame = frame.f_back
-    return None
+def get(name: str) -> FilteringBoundLogger:
+    """Return the logger of a module. It reads the configuration at each use, so it works before ``setup`` too."""
+    logger: FilteringBoundLogger = structlog.get_logger(source=name)
+    return logger
 
 
-def add_origin(_logger: Any, _method: str, entry: EventDict) -> EventDict:
-    # An entry of the standard logging brings its own origin.
-    if "CODE_FILE" not in entry and (frame := _caller()) is not None:
-        code = frame.f_code
-        entry.update(CODE_FILE=code.co_filename, CODE_LINE=frame.f_lineno, CODE_FUNC=code.co_qualname)
-    return entry
-
-
-def add_exception(_logger: Any, _method: str, entry: EventDict) -> EventDict:
-    """The traceback is for us; the message stays one line."""
-    info = entry.pop("exc_info", None)
-    if info is True:
-        info = sys.exc_info()
-    error = info if isinstance(info, BaseException) else info[1] if info else None
-    if error is not None:
-        entry["traceback"] = "".join(traceback.format_exception(error)).rstrip()
+def name_as_systemd(_logger: Any, _method: str, entry: EventDict) -> EventDict:
+    """Give the priority and the origin the names that systemd defines. A priority in the entry is left alone."""
+    entry.setdefault("PRIORITY", _PRIORITIES.get(entry.pop("level"), ERROR))
+    entry.pop("_record", None)
+    entry["CODE_FILE"] = entry.pop("pathname")
+    entry["CODE_LINE"] = entry.pop("lineno")
+    function = entry.pop("func_name")
+    entry["CODE_FUNC"] = entry.pop("qual_name", function)
+    if "exception" in entry:
+        # The message stays one line.
+        entry["traceback"] = entry.pop("exception")
     return entry
 
 
 def make_texts(_logger: Any, _method: str, entry: EventDict) -> tuple[tuple[EventDict], dict[str, Any]]:
-    """Everything as text without secrets, numbers short. Empty fields are dropped."""
+    """Return everything as text without secrets, numbers short. Empty fields are dropped."""
     texts: EventDict = {}
     # Names of configs, which the message repeats.
     names = [str(entry[key]) for key in ("current", "desired") if entry.get(key)]
-    for key, value in {"MESSAGE": entry.pop("event"), "SYSLOG_IDENTIFIER": IDENTIFIER, **entry}.items():
+    for key, value in {"MESSAGE": entry.pop("MESSAGE"), "SYSLOG_IDENTIFIER": IDENTIFIER, **entry}.items():
         if value is not None and value != "":
             # The other fields of systemd contain no text from outside.
             safe = value if key in SYSTEMD and key != "MESSAGE" else redact_value(key, value, names)
@@ -135,4 +124,12 @@ def _flat(value: Any) -> str:
 
 
 # Redaction comes after everything that could still bring in text.
-PROCESSORS: Sequence[Processor] = (add_origin, add_exception, make_texts)
+PROCESSORS: Final[Sequence[Processor]] = (
+    structlog.contextvars.merge_contextvars,
+    structlog.processors.add_log_level,
+    _ORIGIN,
+    structlog.processors.format_exc_info,
+    EventRenamer("MESSAGE"),
+    name_as_systemd,
+    make_texts,
+)

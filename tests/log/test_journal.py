@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import asyncio
 import logging
 import os
 import socket
@@ -243,6 +244,28 @@ def test_no_stderr_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not stderr_is_journal({"JOURNAL_STREAM": "1:1"})
     log.setup("info")
     log.get("t").error("this is not received")
+
+
+async def test_entries_of_an_update_have_its_context(journald: Journald) -> None:
+    """Also those of its threads, and those of other libraries; what an entry has itself comes first."""
+    log.setup("info", journal=journald.path)
+    with log.context(update_id="u1", phase="Waiting"):
+        log.change_context(phase="Acting", other="is not there")
+        await asyncio.to_thread(log.get("t").warning, "from a thread")
+        logging.getLogger("library").warning("from a library")
+        log.event(StepDone, "of another phase", priority=log.INFO, phase="Reverting")
+    log.change_context(phase="Acting")
+    log.get("t").warning("afterwards")
+    entries = [journald.receive() for _ in range(4)]
+    assert [
+        (entry["MESSAGE"], entry.get("NODEAGENT_UPDATE_ID"), entry.get("NODEAGENT_PHASE")) for entry in entries
+    ] == [
+        (b"from a thread", b"u1", b"Acting"),
+        (b"from a library", b"u1", b"Acting"),
+        (b"of another phase", b"u1", b"Reverting"),
+        (b"afterwards", None, None),
+    ]
+    assert not any("NODEAGENT_OTHER" in entry for entry in entries)
 
 
 def test_lines_for_people(capsys: pytest.CaptureFixture[str]) -> None:

@@ -167,6 +167,8 @@ def to_journal(event: Event, status: Status) -> None:
         # The fence samples every second. Samples without a message are for the status and the metrics only.
         return
     about = getattr(event, "about", UpdateContext(status.phase))
+    if isinstance(event, events.PhaseEntered):
+        log.change_context(phase=str(about.phase))
     step: StepProgress | None = getattr(event, "step", None)
     fields: dict[str, Any] = {
         "phase": str(about.phase),
