@@ -22,14 +22,16 @@ from pathlib import Path
 from typing import Final
 
 IMPORTS: Final = {
-    "dbus-next": "with without_init('dbus_next'):\n import dbus_next.errors, dbus_next._private.unmarshaller",
+    "dbus-next": "import dbus_next",
     "msgspec": "import msgspec",
     "PyYAML": "import yaml",
-    "structlog": "with without_init('structlog'):\n import structlog._base",
+    # It imports rich if it is installed, as it is with the tools of the checks, but on no node.
+    "structlog": "sys.modules['rich'] = None\nimport structlog",
+    "psutil": "import psutil",
     "pyudev": "import pyudev",
     "kubernetes": "from nodeagent.kube import _import\n_import.load()",
 }
-AFTER: Final = "import asyncio; from nodeagent._partial_import import without_init"
+AFTER: Final = "import asyncio"
 PROGRAM: Final = """
 import sys, time
 {before}

@@ -1,20 +1,22 @@
 """The parts of the official client that the agent uses: configuration, credentials, transport.
 
-The whole package takes a second of a small CPU and 40 MB of memory, most of it for models of every Kubernetes object.
-A partial import takes half of each, and the package of the agent leaves the other files out. Both must agree
+The ``__init__`` of the package imports models of every Kubernetes object, 75 MB of files that the agent does not use
+and does not ship. Here its modules are imported without. The list of shipped files must agree
 (packaging/bundle/dependencies.py); a test imports exactly what is shipped.
 """
 
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cache
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
 from threading import Lock
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from nodeagent._partial_import import without_init
 from nodeagent.errors import Terminal
 from nodeagent.reasons import Reason
 
@@ -51,11 +53,31 @@ def load() -> Library:
         return _load()
 
 
+@contextmanager
+def _without_init(package: str) -> Iterator[None]:
+    """Inside, import modules of ``package`` without its ``__init__``. A parent package must be imported already.
+
+    A later import of the package is complete, with the same modules. If the package is imported already, or is not
+    installed, nothing is changed, and the import inside raises its own error.
+    """
+    parent = sys.modules.get(package.rpartition(".")[0])
+    path = None if parent is None else list(parent.__path__)
+    spec = None if package in sys.modules else PathFinder.find_spec(package, path)
+    if spec is None:
+        yield
+        return
+    sys.modules[package] = module_from_spec(spec)
+    try:
+        yield
+    finally:
+        del sys.modules[package]
+
+
 @cache
 def _load() -> Library:
     with ExitStack() as stack:
         for package in WITHOUT_INIT:
-            stack.enter_context(without_init(package))
+            stack.enter_context(_without_init(package))
         # The loader of kubeconfigs imports the client of the models for functions that are not used here.
         stand_in = API_CLIENT not in sys.modules
         if stand_in:

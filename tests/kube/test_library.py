@@ -6,11 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+from nodeagent.kube._import import _without_init
+
 PACKAGING = Path(__file__).parents[2] / "packaging"
 PROGRAM = """\
 import sys
 from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
+
+from nodeagent.kube._import import _without_init
 from nodeagent.kube import _import
 found = _import.load()
 assert _import.load() is found
@@ -53,3 +57,15 @@ assert "kubernetes.aio" not in sys.modules
 
 def test_clients_that_connect_at_once_share_it() -> None:
     subprocess.run([sys.executable, "-c", TOGETHER], check=True, timeout=60)
+
+
+def test_a_package_that_is_there_stays() -> None:
+    whole = sys.modules["pytest"]
+    with _without_init("pytest"):
+        assert sys.modules["pytest"] is whole
+    assert sys.modules["pytest"] is whole
+
+
+def test_a_package_that_is_not_installed() -> None:
+    with _without_init("no_such_package"):
+        assert "no_such_package" not in sys.modules

@@ -1,6 +1,7 @@
 """Encode and decode the bodies of D-Bus messages. The only module that imports dbus-next.
 
-Only the marshalling of dbus-next is used, at a pinned version. Its connections are not: they connect in a blocking
+Only the marshalling of dbus-next is used, at a pinned version: its decoder has no bounds, so a subclass of it, which is
+private to dbus-next, has them here and nowhere else. Its connections are not: they connect in a blocking
 constructor, spin without end if a server closes during authentication, drop handlers silently, and leak descriptors.
 ``connection`` replaces them.
 
@@ -18,15 +19,12 @@ from dataclasses import replace
 from io import BytesIO
 from typing import Any, Final
 
-from nodeagent._partial_import import without_init
-from nodeagent.host.dbus.header import Message, MessageKind, header_size, read_header
+from dbus_next._private.unmarshaller import Unmarshaller
+from dbus_next.constants import MessageFlag, MessageType
+from dbus_next.message import Message as _Message
+from dbus_next.signature import SignatureTree, Variant
 
-with without_init("dbus_next"):
-    import dbus_next.errors  # noqa: F401 - its modules import each other; this is the order that works
-    from dbus_next._private.unmarshaller import Unmarshaller
-    from dbus_next.constants import MessageFlag, MessageType
-    from dbus_next.message import Message as _Message
-    from dbus_next.signature import SignatureTree, Variant
+from nodeagent.host.dbus.header import Message, MessageKind, header_size, read_header
 
 # Elements of one body from a service that was called or subscribed to. A large answer has some thousands.
 MAX_ELEMENTS: Final = 100_000

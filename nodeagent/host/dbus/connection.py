@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
+from urllib.parse import unquote
 
 from nodeagent.errors import AgentError
 from nodeagent.host.dbus.codec import MAX_ELEMENTS, decode, encode
@@ -359,15 +360,6 @@ def system_bus_address() -> str:
     return os.environ.get("DBUS_SYSTEM_BUS_ADDRESS") or _DEFAULT
 
 
-def _unescaped(value: str) -> str:
-    if "%" not in value:
-        return value
-    # The address of a host has no such character, and the module takes 0.3 MiB of an idle daemon.
-    from urllib.parse import unquote
-
-    return unquote(value)
-
-
 def socket_paths(address: str) -> list[str]:
     """Return the sockets in the order in which they are tried. An abstract socket starts with NUL, as in ``socket``."""
     found = []
@@ -375,9 +367,9 @@ def socket_paths(address: str) -> list[str]:
         transport, _, rest = server.partition(":")
         values = dict(pair.partition("=")[::2] for pair in rest.split(",") if pair)
         if transport == "unix" and "path" in values:
-            found.append(_unescaped(values["path"]))
+            found.append(unquote(values["path"]))
         elif transport == "unix" and "abstract" in values:
-            found.append("\0" + _unescaped(values["abstract"]))
+            found.append("\0" + unquote(values["abstract"]))
     if not found:
         raise BusTerminal(f"no unix socket in the bus address {address!r}", reason=Reason.BUS_ADDRESS_INVALID)
     return found

@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from urllib.parse import quote
 
 from nodeagent.errors import Retryable, Terminal
 from nodeagent.host.fs.os_errors import translated
@@ -225,10 +226,10 @@ def _fill(db: sqlite3.Connection) -> None:
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    # https://www.sqlite.org/uri.html
+    uri = f"file:{quote(bytes(path))}?mode={mode}"
     # isolation_level None: the module begins no transactions of its own, so BEGIN and COMMIT are explicit.
-    # What a URI of SQLite needs (https://www.sqlite.org/uri.html), without 0.3 MiB of urllib.parse in an idle daemon.
-    name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-    db = sqlite3.connect(f"file:{name}?mode={mode}", uri=True, isolation_level=None, timeout=_BUSY_SECONDS)
+    db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_BUSY_SECONDS)
     db.execute("PRAGMA temp_store = MEMORY")
     # The file is untrusted input: its schema must not call functions.
     db.execute("PRAGMA trusted_schema = OFF")
