@@ -78,7 +78,7 @@ class Ending:
 
 
 def ending_of(entry: dict[str, Any], code: int | None = None) -> Ending:
-    """``entry`` is one of ``history/v1``. Entries of older daemons lack the last keys."""
+    """``entry`` is one of ``history/v1``."""
     known: dict[str, Any] = {each.name: entry[each.name] for each in fields(Ending) if each.name in entry}
     # A request that never became an update has no duration.
     seconds = entry["seconds"] if entry["update_id"] else None
@@ -96,8 +96,7 @@ def ending_without_signal(
     # The entry of an update is written before its release, and the update has ended only after that.
     resting = status["phase"] in ("Idle", "Degraded")
     for entry in history:
-        # Entries of older daemons have no digest, so the names are compared.
-        mine = entry.get("to_digest") == digest if digest and entry.get("to_digest") else entry["to_name"] == name
+        mine = entry["to_digest"] == digest if digest else entry["to_name"] == name
         if mine and entry["update_id"] not in known and (resting or entry["update_id"] != status["update_id"]):
             return ending_of(entry)
     desired = status.get("desired_digest", "")

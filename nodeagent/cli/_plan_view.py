@@ -93,9 +93,7 @@ def _counts(plan: Plan) -> str:
     from nodeagent.core.plan.removal import Removal
 
     added, changed, removed = (plan.count(kind) for kind in ChangeKind)
-    # A daemon of an older version does not count the entries.
-    total = f" of {plan.total}" if plan.total or not (changed or removed) else ""
-    text = f"entries: {added} added, {changed} changed, {removed} removed{total}"
+    text = f"entries: {added} added, {changed} changed, {removed} removed of {plan.total}"
     return paint(text, BAD if Removal(removed, plan.total).needs_confirmation else "")
 
 

@@ -72,10 +72,7 @@ def run(args: argparse.Namespace) -> int:
     options: Options = {"not_before": not_before, "window": window, "no_reboot": args.no_reboot}
     options["max_disruption"] = args.max_disruption or ""
     options["strict"] = args.strict
-    # An older daemon refuses an option that it does not know.
-    if args.boot_staged:
-        options["boot_staged"] = True
-    options |= {"remove": args.remove, "allow_lockout": args.allow_lockout}
+    options |= {"boot_staged": args.boot_staged, "remove": args.remove, "allow_lockout": args.allow_lockout}
     # Standard input has the config, so it cannot have an answer.
     if not (args.yes or args.json or args.file == _io.STDIN) and _io.is_interactive():
         confirmed = _confirmed(args.file, name, options)

@@ -65,8 +65,7 @@ async def _cancel(client: Client, *, silent: bool) -> tuple[dict[str, Any], Endi
 def _print(answer: dict[str, Any], result: Ending) -> None:
     name, current = printable(answer["config"]), printable(answer["current"])
     took = f" after {duration(result.seconds)}" if result.seconds is not None else ""
-    # Older daemons do not count them.
-    applied = answer.get("applied", 0)
+    applied = answer["applied"]
     what = "nothing was changed"
     if answer["effect"] == Cancellation.REVERT:
         what = "the previous files are restored, without a reboot"

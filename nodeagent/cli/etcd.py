@@ -82,7 +82,6 @@ def _status(args: argparse.Namespace) -> dict[str, Any]:
         try:
             return ask(Client.etcd_status)
         except AgentError as error:
-            # A daemon of an older version does not know the method.
             why = printable(f"{error.reason}: {error.message}")
             print(f"nodeagent: no answer from the daemon ({why}); the command surveys etcd itself", file=sys.stderr)
     import asyncio

@@ -188,8 +188,7 @@ def _facts(update: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
         yield "why", printable(": ".join(filter(None, (update["reason"], update["message"]))))
     if update["reason"]:
         yield "what now", paint(hint(update["reason"], printable(update.get("failed_unit", ""))), STRONG)
-    # Entries of older daemons lack this key and others that are read with a default.
-    if update.get("successor"):
+    if update["successor"]:
         yield "instead", printable(update["successor"])
     yield "planned", update["disruption"] + _actions(update["plan"])
     for change in update["plan"].get("changes", ())[:SHOWN]:

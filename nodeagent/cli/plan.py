@@ -112,8 +112,7 @@ def plan_here(
         counted = _counted(answer)
         problems = [f"{each['reason']}: {each['message']}" for each in answer.get("problems", [])]
         missing = [Problem(each["entry"], each["message"]) for each in answer.get("unit_warnings", [])]
-        # An older daemon sends no such key, and refuses the request itself.
-        counts = answer.get("removal") or {"removed": 0, "total": 0}
+        counts = answer["removal"]
         removal = Removal(int(counts["removed"]), int(counts["total"]), removes or 0)
     except (TypeError, ValueError, KeyError) as error:
         raise Terminal(f"unexpected reply from the daemon: {error}", reason=Reason.UNEXPECTED_REPLY) from error
@@ -179,7 +178,7 @@ def _kind(found: Mapping[str, Any], *, planned: bool = False) -> str:
 
 
 def _counted(answer: Mapping[str, Any]) -> str:
-    """Return a phrase for who counts the boots of the new OS, "" without one. An older daemon sends no such key."""
+    """Return a phrase for who counts the boots of the new OS, "" without one."""
     found = answer.get("boot_count")
     if not found:
         return ""
@@ -195,7 +194,7 @@ def _os_lines(answer: Mapping[str, Any], *, stage: bool) -> list[str]:
     """
     os = answer.get("os")
     lines = [f"staged OS: {os['summary']}"] if os else []
-    # An older daemon, and one on a host without bootupd, sends no such key.
+    # A host without bootupd has no such key.
     if os and (found := answer.get("bootloader")):
         then = {"refuse": "; the update is refused", "update": "; it is updated before the host is drained"}
         lines.append(f"{found['summary']}{then.get(found['then'], '')}")

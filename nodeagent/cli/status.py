@@ -108,9 +108,8 @@ def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool, log: Sequence[
         yield "what now", paint(hint(problem["reason"]), STRONG)
     if partial := status.get("partial"):
         yield from _partial(partial, status["message"], now)
-    yield from _drift(status.get("drift", ()), now)
-    # An older daemon sends no such key.
-    if status.get("reboot"):
+    yield from _drift(status["drift"], now)
+    if status["reboot"]:
         yield "reboot", printable(f"a {status['reboot']} one")
     if step := status["step"]:
         yield "step", _step(step, as_bar=as_bar)
@@ -132,8 +131,7 @@ def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool, log: Sequence[
         yield from _drain(drain, now)
     for deployment in status["deployments"]:
         yield "deployment", _deployment(deployment)
-    # An older daemon has no such key.
-    if changes := status.get("os_changes"):
+    if changes := status["os_changes"]:
         yield "next boot", printable(changes["summary"])
     if (bootloader := status.get("bootloader")) and bootloader["state"] != "same":
         yield "bootloader", paint(printable(bootloader["summary"].removeprefix("bootloader ")), WARN)
@@ -166,7 +164,6 @@ def _partial(partial: dict[str, Any], message: str, now: datetime) -> Iterator[t
 
 
 def _drift(drift: Sequence[dict[str, Any]], now: datetime) -> Iterator[tuple[str, str]]:
-    """An older daemon sends none."""
     for found in drift[:SHOWN]:
         entry, since = change_name(found["entry"]), found["since"]
         text = f"{entry} {found['why']} (since {clock(since, now)}, {ago(since, now)}"
@@ -178,15 +175,12 @@ def _drift(drift: Sequence[dict[str, Any]], now: datetime) -> Iterator[tuple[str
 
 
 def _fence(fence: dict[str, Any]) -> str:
-    """An older daemon sends the first three keys only."""
     if not fence["active"]:
         return f"not active: {fence.get('message', '')}"
     cap = (
         "writes are not capped" if fence["write_bps"] is None else f"writes at most {fence['write_bps'] / 1e6:.0f} MB/s"
     )
     p99 = "" if fence["victim_p99_ms"] is None else f", etcd p99 {fence['victim_p99_ms']} ms"
-    if "exceedances" not in fence:
-        return cap + p99
     slow = f", {fence['exceedances']} slow" if fence["exceedances"] else ""
     return f"{cap}{p99}{slow}, capped for {fence['throttled_seconds']:.0f} s ({fence['reason']}: {fence['message']})"
 
@@ -211,7 +205,6 @@ def _step(step: dict[str, Any], *, as_bar: bool) -> str:
 
 
 def _lease(lease: dict[str, Any], now: datetime) -> str:
-    """An older daemon, or another backend, does not send the optional keys."""
     text: str = lease["holder"]
     if lease.get("operation") == "maintenance":
         text += ", maintenance"
@@ -225,7 +218,6 @@ def _lease(lease: dict[str, Any], now: datetime) -> str:
 
 
 def _drain(drain: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
-    """An older daemon does not send the optional keys."""
     if drain.get("requester"):
         since = f" (since {clock(drain['since'], now)}, {ago(drain['since'], now)})" if drain.get("since") else ""
         yield "drain for", printable(f"{drain['requester']}: {drain['reason']}{since}")

@@ -23,8 +23,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         emit(answer)
     elif answer["ok"]:
-        # Missing from a daemon of an earlier version.
-        rest = [f"{printable(change_name(each['entry']))} {printable(each['why'])}" for each in answer.get(KEY, ())]
+        rest = [f"{printable(change_name(each['entry']))} {printable(each['why'])}" for each in answer[KEY]]
         print(paint(f"this host matches {answer['config']}" + ", as far as it can be compared" * bool(rest), GOOD))
         print("".join(f"{line}\n" for line in rest), end="")
     else:
@@ -33,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
             [[printable(change_name(drift["entry"])), printable(drift["why"])] for drift in answer["drift"]],
         )
         print(paint(f"\nthis host differs from {answer['config']}: {counted(len(answer['drift']), 'difference')}", BAD))
-    # Missing from a daemon of an earlier version, and without a blocked config.
+    # Missing without a blocked config.
     if not args.json and (waits := answer.get("waits")):
         print(paint(f"\nnot applied yet, and no drift: {counted(len(waits), 'change')} of the desired config", WARN))
         print("\n".join(f"  {printable(change_name(entry))}" for entry in waits))

@@ -32,8 +32,7 @@ def text(value: str, limit: int = MAX_TEXT) -> str:
 
 def other_boots(update: Mapping[str, Any]) -> int:
     """Return how many boots of an entry of ``nodeagent/history/v1`` the agent did not request: after a power cut."""
-    # Older daemons report no boots.
-    return max(0, int(update.get("boots", update["reboots"])) - int(update["reboots"]))
+    return max(0, int(update["boots"]) - int(update["reboots"]))
 
 
 def displayable(value: T) -> T:

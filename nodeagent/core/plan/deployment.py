@@ -200,15 +200,14 @@ def target_to_dict(target: OsTarget) -> dict[str, Any]:
 
 def target_from_dict(data: Mapping[str, Any]) -> OsTarget:
     """Return the target of ``target_to_dict``. Raises ``KeyError``, ``TypeError``, ``InvalidInput`` for other data."""
-    # Records of 0.1.0 have no such key, and neither own_kernel_arguments nor optional_packages.
-    extensions = parse_image(data["extensions_image"]) if data.get("extensions_image") else None
+    extensions = parse_image(data["extensions_image"]) if data["extensions_image"] else None
     return OsTarget(
         image=parse_image(data["image"]) if data["image"] else None,
         kernel_arguments=tuple(map(str, data["kernel_arguments"])),
         without_kernel_arguments=tuple(map(str, data["without_kernel_arguments"])),
-        own_kernel_arguments=tuple(map(str, data.get("own_kernel_arguments", ()))),
+        own_kernel_arguments=tuple(map(str, data["own_kernel_arguments"])),
         packages=frozenset(map(str, data["packages"])),
-        optional_packages=frozenset(map(str, data.get("optional_packages", ()))),
+        optional_packages=frozenset(map(str, data["optional_packages"])),
         without_packages=frozenset(map(str, data["without_packages"])),
         removed=frozenset(map(str, data["removed"])),
         without_removed=frozenset(map(str, data["without_removed"])),

@@ -157,7 +157,7 @@ def step_id(step: Step) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-# Stored records have the names of these classes, so that a class that is renamed would strand an update under way.
+# Stored records have the names of these classes: renaming one needs a migration of the store.
 _WRITE_STEPS: Mapping[str, type[WriteStep]] = {
     kind.__name__: kind
     for kind in (WritePath, RemovePath, DisableUnit, EnableUnit, PresetUnit, RestoreUnit, SetPassword, LockUser)

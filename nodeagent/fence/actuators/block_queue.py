@@ -236,7 +236,7 @@ class Queue:
             return True
         except FileNotFoundError:
             return True
-        # The log of an older agent has no value of it, either.
+        # Without a value before, the one of now is not ours.
         wbt = now.wbt if found.wbt is None else found.wbt
         return now == replace(found, bare_depth=None, wbt=wbt)
 

@@ -58,7 +58,7 @@ def page(update: Mapping[str, Any], *, host: str, version: str, other: MeasuredR
     title = f"{update['from_name'] or 'first config'} → {update['to_name']}"
     parts = [_head(update, timeline, title, host)]
     if timeline is None:
-        parts.append("<p>The course of this update was not kept: it is too old, or of an older nodeagent.</p>")
+        parts.append("<p>The course of this update was not kept: it is too old.</p>")
     else:
         parts += [_pictures(timeline), _enlarged(timeline), _comparison(comparison_of(timeline, other), timeline)]
         parts += [_phases(timeline), _steps(timeline), _waits(timeline)]

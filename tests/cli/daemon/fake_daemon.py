@@ -12,6 +12,9 @@ from dbus_next import Message, MessageType, Variant
 
 from nodeagent.errors import AgentError
 from nodeagent.host.dbus.errors import to_bus
+from nodeagent.report.status import Status, status_to_dict
+from nodeagent.update.history.entry import entry_to_dict
+from nodeagent.update.ports.store import HistoryEntry
 from tests.support.fake_peer import FakePeer
 
 NAME = "org.nodeagent.Agent1"
@@ -19,41 +22,19 @@ PATH = "/org/nodeagent/Agent1"
 STATUS = "org.nodeagent.Agent1.Status"
 
 IDLE: dict[str, Any] = {
-    "schema": "nodeagent/status/v1",
-    "phase": "Idle",
-    "reason": "",
-    "message": "",
+    **status_to_dict(Status(), daemon="running"),
     "since": "2026-11-21T03:00:00.000Z",
     "current": "worker-1",
     "desired": "worker-1",
     "boot_id": "b1",
-    "update_id": "",
-    "step": None,
-    "deployments": [],
-    "lease": None,
-    "drain": None,
-    "fence": None,
-    "maintenance": None,
-    "daemon": "running",
 }
 
 
 def entry(update_id: str = "u2", to: str = "worker-2", outcome: str = "done", **more: Any) -> dict[str, Any]:
-    return {
-        "update_id": update_id,
-        "from_name": "worker-1",
-        "to_name": to,
-        "started": "2026-11-21T03:00:00.000Z",
-        "finished": "2026-11-21T03:00:12.500Z",
-        "outcome": outcome,
-        "disruption": "reload",
-        "reboots": 0,
-        "reboot_avoided": outcome == "done",
-        "seconds": 12.5,
-        "reason": "",
-        "message": "",
-        **more,
-    }
+    times = ("2026-11-21T03:00:00.000Z", "2026-11-21T03:00:12.500Z")
+    made = HistoryEntry(update_id, "worker-1", to, *times, outcome, "reload", seconds=12.5)
+    digest = ("d" if to == "worker-2" else "e") * 64
+    return {**entry_to_dict(made), "reboot_avoided": outcome == "done", "to_digest": digest, **more}
 
 
 class FakeDaemon:

@@ -435,6 +435,8 @@ PLAN = {
     "actions": [{"type": "Drain", "because": ["file:/etc/a"]}, {"type": "Reboot", "because": ["file:/etc/a"]}],
     "drain": True,
     "disruption": "reboot",
+    "counts": {"added": 0, "changed": 1, "removed": 0, "total": 3},
+    "removal": {"removed": 0, "total": 3},
     "notes": ["warning: /etc/b has Windows line endings"],
     "drifted": ["file:/etc/c"],
     "drift": [

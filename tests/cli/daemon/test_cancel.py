@@ -25,6 +25,7 @@ ANSWER = {
     "digest": "d" * 64,
     "update_id": "u2",
     "effect": "end",
+    "applied": 0,
     "current": "worker-1",
     "desired_by": "file",
 }

@@ -57,7 +57,9 @@ def test_history_has_bounds(cli: Cli, limit: str) -> None:
 
 
 def test_verify(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
-    daemon.answers["Verify"] = json.dumps({"schema": "nodeagent/verify/v1", "config": "w", "ok": True, "drift": []})
+    daemon.answers["Verify"] = json.dumps(
+        {"schema": "nodeagent/verify/v1", "config": "w", "ok": True, "drift": [], "not_compared": []}
+    )
     answer = cli("verify")
     assert (answer.code, answer.err) == (0, "")
     golden("commands", "verify", answer.out)
@@ -81,6 +83,7 @@ def test_verify_with_changes_that_wait(
 ) -> None:
     waits = ["file:/etc/unlisted", "osImageURL:osImageURL"]
     found = {"schema": "nodeagent/verify/v1", "config": "w", "waits": waits, "ok": not drift, "drift": drift}
+    found["not_compared"] = []
     daemon.answers["Verify"] = json.dumps(found)
     answer = cli("verify")
     assert (answer.code, answer.err) == (len(drift), "")

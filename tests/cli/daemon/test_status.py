@@ -104,7 +104,7 @@ def test_degraded_shows_the_remedy_and_exits_with_1(cli: Cli, daemon: FakeDaemon
 def test_everything_that_the_contract_allows(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
     daemon.status |= {
         "drain": {"remaining": [{"namespace": "db", "name": "pg-0", "why": "would break its budget"}]},
-        "fence": {"active": True, "write_bps": 16000000, "victim_p99_ms": 3.1},
+        "fence": FenceView(True, "calm", "0 of 98 fsyncs over 24 ms", 16_000_000, p99=0.0031).to_dict(),
         "deployments": [
             {"checksum": "ab" * 32, "version": "42.1", "booted": True, "staged": False, "locked": None},
             {"checksum": "cd" * 32, "version": "42.2", "booted": False, "staged": True, "locked": True},

@@ -38,6 +38,7 @@ def update(trail: dict[str, Any], plan: dict[str, Any] | None = None, **more: An
         "outcome": "done",
         "disruption": "restart",
         "reboots": 0,
+        "boots": more.get("reboots", 0),
         "reboot_avoided": False,
         "seconds": end,
         "reason": "",
