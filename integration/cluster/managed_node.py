@@ -7,12 +7,14 @@ import random
 from dataclasses import asdict, replace
 from typing import Any, Final
 
+import msgspec
+
 from integration.cluster.sim_node import SimNode
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.report.kubernetes import ClusterReporter
 from nodeagent.agent.report.report import Report
-from nodeagent.core.coordination.maintenance import Maintenance, from_dict
+from nodeagent.core.coordination.maintenance import Maintenance, checked
 from nodeagent.kube.events import EVENTS
 from nodeagent.report.status import Status, status_to_dict
 from nodeagent.update.events import DrainAdvanced, Event
@@ -30,7 +32,7 @@ class ManagedNode(SimNode):
     life: asyncio.Task[None] | None = None
 
     async def maintenance(self) -> Maintenance | None:
-        return None if self.note is None else from_dict(self.note)
+        return None if self.note is None else checked(msgspec.convert(self.note, Maintenance))
 
     async def keep_maintenance(self, wanted: Maintenance | None) -> None:
         self.note = None if wanted is None else asdict(wanted)

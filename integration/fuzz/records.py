@@ -14,7 +14,7 @@ from nodeagent.core.etcd.membership import note_from_text, operation_from_text
 from nodeagent.host.store import rows
 from nodeagent.report.course.page import page
 from nodeagent.update.ports.coordination import Holder
-from nodeagent.update.ports.store import ApplyRequest
+from nodeagent.update.ports.store import ApplyRequest, HistoryEntry
 
 # The errors that the store makes ``StoreCorrupt``.
 DAMAGE: Final = (ValueError, KeyError, TypeError)
@@ -32,8 +32,8 @@ RECORD: Final[dict[str, Any]] = {
     "to_name": "bad",
     "plan": {"changes": []},
     "writes": [["WritePath", "/etc/app/x"]],
-    "fresh": ["path:/etc/app/x"],
-    "acted": True,
+    "newly_managed": ["path:/etc/app/x"],
+    "leg": {"type": "Rest"},
     # Fields of the other rows.
     "name": "nodeagent",
     "operation": "op",
@@ -117,16 +117,14 @@ def stored(data: bytes) -> None:
     row = data.decode(errors="replace") if found is None else json.dumps(found)
     with suppress(*DAMAGE):
         rows.record_from_row(row, rows.checksum(row))
-    for kind in (Holder, ApplyRequest):
+    for kind in (Holder, ApplyRequest, HistoryEntry):
         with suppress(*DAMAGE):
             rows.from_json(kind, row)
-    with suppress(*DAMAGE):
-        rows.entry_from_json(row)
     with suppress(*DAMAGE):
         rows.maintenance_from_row(row)
     with suppress(*DAMAGE):
         rows.snapshot_from_row("path:/etc/x", row, rows.checksum("path:/etc/x", row, b"x"), b"x")
-    for read in (rows.entry_from_json, note_from_text, operation_from_text):
+    for read in (note_from_text, operation_from_text):
         with suppress(*DAMAGE):
             read(row)
     # A damaged record is salvaged, whatever it is.

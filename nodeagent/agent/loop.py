@@ -348,7 +348,7 @@ async def resumed_update(ports: Ports, load: Load, desired: DesiredReader, execu
 
     Raises ``AgentError`` for a record that cannot be read.
     """
-    record = await idle.with_meanings(ports, load, await ports.store.load())
+    record = await ports.store.load()
     decision = resume(record, ports.power.boot_id())
     if decision in (Decision.IDLE, Decision.DEGRADED):
         return None

@@ -66,7 +66,7 @@ async def plan_answer(
     notes = [*record.notes, *await notes_along(ports, await units_along(ports, update))]
     notes += [*update.jump_notes, *await _check_notes(ports, update)]
     if (rejected := await _rejected(ports, update)) is not None:
-        answer["rejected"] = {"since": rejected.since, "why": rejected.why, "reason": rejected.reason or REJECTED}
+        answer["rejected"] = {"since": rejected.since, "why": rejected.brief, "reason": rejected.reason or REJECTED}
         words = rejected.words(record.to_name)
         again = f"{RETRY}={record.to_name} on the Node" if by_cluster else "nodeagent apply"
         notes.insert(0, f"warning: {words}; {again} tries it again")

@@ -61,13 +61,13 @@ class Confirmation:
 # fallback reboots.
 LIMIT = 16
 
-# Characters of the cause that are kept: the whole of it is in the history.
+# Characters of the cause that are shown, and kept of older rejections: the whole of it is in the history.
 WORDS = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """``digest`` is that of the text. ``meaning`` is "" in a record of 0.1.0 until the config was read again."""
+    """``digest`` is that of the text. ``meaning`` is "" if the config was not read, which an operator cancelled."""
 
     digest: str
     meaning: str = ""
@@ -78,13 +78,18 @@ class Rejection:
     # "Cancelled": an operator cancelled its update. "RolledBack", in a plan only. "": it failed here.
     reason: str = ""
 
+    @property
+    def brief(self) -> str:
+        """The beginning of the cause."""
+        return self.why[:WORDS]
+
     def words(self, name: str) -> str:
         """Return a sentence: when and why the config that is now called ``name`` was rejected."""
         since = f" at {self.since}" if self.since else ""
         if self.reason:
-            return f"the update to {name} was {self.why}{since}"
+            return f"the update to {name} was {self.brief}{since}"
         other = f" as {self.name}" if self.name not in ("", name) else ""
-        return f"{name} failed on this host{other}{since}: {self.why}"
+        return f"{name} failed on this host{other}{since}: {self.brief}"
 
 
 # Entries in a message; the status has all of them.
@@ -138,8 +143,8 @@ def matching(known: Sequence[Rejection], digest: str, meaning: str) -> Rejection
 
 
 def added(known: Sequence[Rejection], new: Rejection) -> tuple[Rejection, ...]:
-    short = Rejection(new.digest, new.meaning, new.name, new.why[:WORDS], new.since, new.reason)
-    return (*without(known, new.digest, new.meaning), short)[-LIMIT:]
+    others = (replace(one, why=one.brief) for one in without(known, new.digest, new.meaning))
+    return (*others, new)[-LIMIT:]
 
 
 def without(known: Sequence[Rejection], digest: str, meaning: str) -> tuple[Rejection, ...]:

@@ -15,7 +15,7 @@ from nodeagent.core.coordination.windows import Hold
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
 from nodeagent.update.history.trail import Trail
-from nodeagent.update.lasting import Budget, Confirmation, Partial, Rejection, added, matching, without
+from nodeagent.update.lasting import Budget, Confirmation, Partial, Rejection, added, without
 from nodeagent.update.legs import (
     INTERRUPTED,
     Abort,
@@ -106,13 +106,10 @@ class OsProgress:
 class Lasting:
     """The data that outlives every update: configs that are applied on request only, and the reboot budget.
 
-    ``rejections`` are configs that failed here. ``failed_digest`` is the one that failed last, which is all that 0.1.0
-    knows of them. An operator rolled back from ``rolled_back_digest``. ``partial`` is set while the host has only parts
-    of a desired config.
+    ``rejections`` are configs that failed here, the newest last. An operator rolled back from ``rolled_back_digest``.
+    ``partial`` is set while the host has only parts of a desired config.
     """
 
-    failed_digest: str = ""
-    failed_why: str = ""
     rejections: tuple[Rejection, ...] = ()
     rolled_back_digest: str = ""
     rolled_back_meaning: str = ""
@@ -123,12 +120,18 @@ class Lasting:
     # What an operator confirmed for one config.
     confirmed: Confirmation | None = None
 
+    @property
+    def failed_digest(self) -> str:
+        """The digest of the config that failed last, "" if there is none."""
+        return self.rejections[-1].digest if self.rejections else ""
+
+    @property
+    def failed_why(self) -> str:
+        return self.rejections[-1].why if self.rejections else ""
+
     def without(self, digest: str, meaning: str) -> Lasting:
         """Forget the rejection of a config that is applied now: it has failed only when it fails again."""
-        rejections = without(self.rejections, digest, meaning)
-        kept = replace(self, rejections=rejections)
-        newest = matching(rejections, self.failed_digest, "")
-        return kept if newest else replace(kept, failed_digest="", failed_why="")
+        return replace(self, rejections=without(self.rejections, digest, meaning))
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,8 +339,7 @@ def reject(record: Record, why: str, now: str, *, reason: str = "") -> Record:
         # An operator cancels the whole config.
         rejection = replace(rejection, digest=record.safe_for, meaning="")
     rejections = added(record.lasting.rejections, rejection)
-    lasting = replace(record.lasting, failed_digest=rejection.digest, failed_why=why, rejections=rejections)
-    return replace(record, lasting=lasting)
+    return replace(record, lasting=replace(record.lasting, rejections=rejections))
 
 
 def at_rest(record: Record) -> Record:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -12,8 +13,9 @@ import pytest
 
 from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.report.report import Report
-from nodeagent.core.coordination.maintenance import Maintenance, MaintenanceRequest, add_seconds, from_dict
+from nodeagent.core.coordination.maintenance import Maintenance, MaintenanceRequest, add_seconds
 from nodeagent.errors import AgentError, InvalidInput, Refused, ServiceUnavailable, Terminal, Unreachable
+from nodeagent.host.store.rows import maintenance_from_row, to_json
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status, status_to_dict
 from nodeagent.update.events import Event, MaintenanceChanged, UpdateContext, Warned
@@ -153,7 +155,7 @@ class Scene:
         self.world.tick()
         if self.full is not None:
             raise self.full
-        self.note = from_dict(asdict(wanted)) if wanted is not None else None
+        self.note = maintenance_from_row(to_json(wanted)) if wanted is not None else None
         self.world.tick()
 
     def build(self, *, cluster: bool = True) -> MaintenanceManager:
@@ -623,12 +625,12 @@ async def test_killed_at_every_call(fuse: int) -> None:
 
 def test_a_stored_maintenance_is_checked() -> None:
     note = Maintenance("a", "root", "x", "2026-01-01T00:00:00.000Z", drain=True)
-    assert from_dict({**asdict(note), "of a newer agent": 1}) == note
-    for bad in ({"drain": "yes"}, {"tries": "1"}):
-        with pytest.raises(ValueError, match="wrong type"):
-            from_dict({**asdict(note), **bad})
-    with pytest.raises(TypeError):
-        from_dict({"id": "a"})
+    assert maintenance_from_row(json.dumps({**asdict(note), "of a newer agent": 1})) == note
+    for bad in ({"drain": "yes"}, {"tries": "1"}, {"since": "2026-01-01T00:00:00"}):
+        with pytest.raises(ValueError, match=r"Expected|no zone"):
+            maintenance_from_row(json.dumps({**asdict(note), **bad}))
+    with pytest.raises(ValueError, match="missing required"):
+        maintenance_from_row('{"id": "a"}')
 
 
 def test_only_maintenance_events_change_what_is_shown() -> None:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.core.boot import RebootKind
-from nodeagent.host.store.record_codec import RECORD_VERSION, record_from_dict, record_to_dict, salvaged
+from nodeagent.host.store.record_codec import RECORD_VERSION, NewerRecord, record_from_dict, record_to_dict, salvaged
 from nodeagent.update.lasting import LIMIT, Budget, Partial, Rejection, matching
 from nodeagent.update.legs import Abort, Apply, Fallback, Leg, Rest, Revert, Unreleased
 from nodeagent.update.phase import NEXT, Phase
@@ -55,7 +54,7 @@ OTHERS = {
     "notes": st.lists(text, max_size=3).map(tuple),
     "drifted": st.lists(text, max_size=3).map(tuple),
     "held": text,
-    "lasting": st.builds(Lasting, text, text, rejections, text, text, budgets, partial=partials),
+    "lasting": st.builds(Lasting, rejections, text, text, budgets, partial=partials),
 }
 reasons = st.text(min_size=1, max_size=8)
 
@@ -100,23 +99,6 @@ def test_round_trip_through_json(record: Record) -> None:
     assert record_from_dict(json.loads(json.dumps(record_to_dict(record)))) == record
 
 
-FLAGS = ("acted", "reverting", "restored", "rolled_back", "merged", "unreleased")
-
-
-@given(st.sampled_from(Phase), st.fixed_dictionaries(dict.fromkeys(FLAGS, st.booleans())), text, text, st.booleans())
-def test_flags_that_contradict_each_other_are_read_as_one_leg(
-    phase: Phase, flags: dict[str, bool], fallback: str, given_up: str, os: bool
-) -> None:
-    """The contradiction is gone after one write and read."""
-    target = {"os_target": {"image": ""} if os else None}
-    stored = {"version": 1, "phase": phase.value, "fallback": fallback, "given_up": given_up, **flags, **target}
-    record = record_from_dict(stored)
-    assert record.phase is phase
-    assert record_from_dict(record_to_dict(record)) == record
-    if flags["reverting"] and phase in (Phase.REBOOTING, Phase.VERIFYING, Phase.REVERTING):
-        assert isinstance(record.leg, Revert)
-
-
 def test_an_unknown_key_of_a_newer_agent_is_dropped() -> None:
     assert record_from_dict({**record_to_dict(Record()), "later": 1}) == Record()
 
@@ -147,7 +129,11 @@ def test_several_configs_that_failed_are_remembered_the_newest_last() -> None:
 def test_what_is_applied_now_has_not_failed_yet() -> None:
     lasting = failing(2, failing(1)).lasting
     kept = lasting.without("another text", "m2")
-    assert ([one.digest for one in kept.rejections], kept.failed_digest, kept.failed_why) == (["d1"], "", "")
+    assert ([one.digest for one in kept.rejections], kept.failed_digest, kept.failed_why) == (
+        ["d1"],
+        "d1",
+        "it failed 1",
+    )
     kept = lasting.without("d1", "m1")
     assert ([one.digest for one in kept.rejections], kept.failed_digest) == (["d2"], "d2")
     assert kept.failed_why == "it failed 2"
@@ -161,11 +147,11 @@ def test_what_takes_the_place_of_a_newer_record_keeps_what_outlives_updates() ->
     known = replace(known, lasting=lasting)
     data = record_to_dict(known) | {"version": RECORD_VERSION + 1, "phase": "Dancing", "unfinished": "x"}
     assert (salvaged(data, "unknown").lasting, salvaged(data, "unknown").unfinished) == (lasting, "x")
-    damaged = data | {"rejections": 1, "budget": [], "held": 5, "os_target": []}
+    damaged = data | {"lasting": data["lasting"] | {"rejections": 1, "budget": []}, "held": 5, "os": {"target": []}}
     record = salvaged(damaged, "unknown")
-    # The one that failed last is known by its digest also to 0.1.0.
-    assert [one.digest for one in record.lasting.rejections] == ["d1"]
+    assert (record.lasting.rejections, record.lasting.rolled_back_digest) == ((), "a")
     assert (record.update_id, record.held, record.lasting.budget) == ("unknown", "", Budget())
+    assert salvaged(damaged | {"lasting": 1, "os": None}, "unknown").lasting == Lasting()
 
 
 def test_rejections_are_bounded() -> None:
@@ -174,39 +160,24 @@ def test_rejections_are_bounded() -> None:
         record = failing(number, record)
     record = reject(record, "long " * 1000, "")
     assert len(record.lasting.rejections) == LIMIT
-    assert len(record.lasting.rejections[-1].why) < 500 < len(record.lasting.failed_why)
-    assert record.lasting.rejections[0].digest == "d5"
+    assert len(record.lasting.rejections[-1].brief) < 500 < len(record.lasting.failed_why)
+    record = failing(99, record)
+    assert len(record.lasting.rejections[-2].why) < 500, "the history has the rest"
+    assert record.lasting.rejections[0].digest == "d6"
 
 
-def test_the_rejection_of_0_1_0_is_kept() -> None:
-    """The record has the digest of the text of one config."""
-    old = record_to_dict(failing(1))
-    del old["rejections"], old["to_meaning"], old["avoided_meaning"]
-    assert record_from_dict(old).lasting.rejections == (Rejection("d1", why="it failed 1"),)
-    new = record_to_dict(failing(2, record_from_dict(old)))
-    assert [one.digest for one in record_from_dict(new).lasting.rejections] == ["d1", "d2"]
-    assert (new["rejected"], new["rejected_why"]) == ("d2", "it failed 2"), "for 0.1.0 after a rollback of the OS"
-
-
-def test_a_record_that_0_1_0_wrote_is_read_whole() -> None:
-    old = json.loads((Path(__file__).parent / "record-0.1.0.json").read_text())
-    record = record_from_dict(old)
-    lasting = record.lasting
-    assert lasting.rejections == (Rejection(old["rejected"], why=old["rejected_why"]),)
-    assert (lasting.rolled_back_digest, lasting.rolled_back_meaning, lasting.budget) == (old["avoided"], "", Budget())
-    again = json.loads(json.dumps(record_to_dict(record)))
-    assert set(again) >= set(old), "and 0.1.0 reads what we write, after a rollback of the OS"
-    # How an update went that has ended is in the history.
-    gone = {"acted", "done", "reboots", "fallback", "reverting", "revert_reason", "restored", "wrote_boot"}
-    assert {key: again[key] for key in old if key not in gone} == {key: old[key] for key in old if key not in gone}
-
-
-@pytest.mark.finding("adversary-10-boots", "The reboots in the record of an older agent are all of its boots.")
-def test_an_older_agent_counts_each_boot_as_a_reboot() -> None:
-    data = record_to_dict(Record(Phase.VERIFYING, Apply(boots=2, requested_reboots=1)))
-    assert (data["reboots"], data["requested_reboots"]) == (2, 1), "0.1.0 decides by the boots"
-    del data["requested_reboots"]
-    assert record_from_dict(data).leg == Apply(boots=2, requested_reboots=2)
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"version": RECORD_VERSION + 1, "leg": 5}, f"it has version {RECORD_VERSION + 1}"),
+        ({"phase": "Dancing"}, "it is in the phase 'Dancing'"),
+        ({"leg": {"type": "Dance"}}, "it is in the leg 'Dance'"),
+        ({"leg": {"type": "Unreleased", "leg": {"type": "Dance"}}}, "it is in the leg 'Dance'"),
+    ],
+)
+def test_a_newer_record_is_no_damage(data: dict[str, Any], words: str) -> None:
+    with pytest.raises(NewerRecord, match=words):
+        record_from_dict({**record_to_dict(Record()), **data})
 
 
 @pytest.mark.parametrize(
@@ -214,24 +185,30 @@ def test_an_older_agent_counts_each_boot_as_a_reboot() -> None:
     [
         {"version": RECORD_VERSION + 1},
         {"version": None},
-        {"phase": "Dancing"},
-        {"done": "abc"},
-        {"done": [1]},
-        {"reboots": "2"},
-        {"acted": 1},
+        {"phase": 5},
+        {"leg": None},
+        {"leg": {}},
+        {"leg": {"type": "Unreleased"}},
+        {"leg": {"type": "Unreleased", "leg": {"type": "Rest"}}},
+        {"phase": "Acting", "leg": {"type": "Rest"}},
+        {"phase": "Acting", "leg": {"type": "Apply", "done": "abc"}},
+        {"phase": "Acting", "leg": {"type": "Apply", "done": [1]}},
+        {"phase": "Acting", "leg": {"type": "Apply", "boots": "2"}},
+        {"phase": "Reverting", "leg": {"type": "Revert", "restored": 1}},
         {"plan": []},
-        {"os_target": []},
-        {"unwell": "abc"},
+        {"os": {"target": []}},
+        {"units_before": {"healthy": "abc"}},
         {"writes": [["WritePath"]]},
-        {"budget": []},
-        {"budget": {"spent": 1}},
-        {"budget": {"spent": ["x"]}},
-        {"budget": {"boot_id": 1}},
-        {"budget": {"seen": None}},
-        {"rejections": {}},
-        {"rejections": ["d1"]},
-        {"rejections": [{"digest": 1}]},
-        {"rejections": [{}]},
+        {"lasting": []},
+        {"lasting": {"budget": []}},
+        {"lasting": {"budget": {"spent": 1}}},
+        {"lasting": {"budget": {"spent": ["x"]}}},
+        {"lasting": {"budget": {"boot_id": 1}}},
+        {"lasting": {"budget": {"seen": None}}},
+        {"lasting": {"rejections": {}}},
+        {"lasting": {"rejections": ["d1"]}},
+        {"lasting": {"rejections": [{"digest": 1}]}},
+        {"lasting": {"rejections": [{}]}},
     ],
 )
 def test_damage_is_an_error(damage: dict[str, Any]) -> None:

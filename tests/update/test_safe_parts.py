@@ -232,7 +232,7 @@ async def test_a_cancelled_config_brings_no_fixes() -> None:
     host.want(replace(MIXED, files={**MIXED.files, **config("", {"/etc/app/x": "2"}).files}))
     lasting = host.record.lasting
     rejection = Rejection(host.wanted, reason="Cancelled")
-    rejected = replace(host.record, lasting=replace(lasting, failed_digest=host.wanted, rejections=(rejection,)))
+    rejected = replace(host.record, lasting=replace(lasting, rejections=(rejection,)))
     host.world.record = record_to_dict(rejected)
     await host.settle()
     assert disk(host) == expand(OLD)

@@ -153,7 +153,7 @@ def phase_writers() -> Iterator[str]:
                 if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
                     names = {keyword.arg for keyword in call.keywords}
                     replaces = call.func.id == "replace" and names & {"phase", None} and names & {"leg", "phase"}
-                    makes = call.func.id == "Record" and ("phase" in names or call.args)
+                    makes = call.func.id == "Record" and (names & {"phase", None} or call.args)
                     if replaces or makes:
                         yield f"{path.relative_to(root)}:{function.name}"
 

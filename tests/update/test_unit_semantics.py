@@ -9,10 +9,8 @@ import pytest
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.plan.policy import DAEMON_RELOAD, NONE, Entry, Policy, restart
-from nodeagent.host.store.record_codec import record_from_dict, record_to_dict
 from nodeagent.update.events import StepSkipped, UpdateDone
 from nodeagent.update.phase import Phase
-from nodeagent.update.record import Record
 from tests.world import FakeUnit, World
 from tests.world.run import Host, config
 
@@ -131,13 +129,6 @@ async def test_a_condition_that_is_not_met_after_a_reboot() -> None:
     await host.settle()
     assert (host.phase, host.actions()[-1]) == (Phase.IDLE, "reboot")
     assert host.world.history[-1].outcome == "done"
-
-
-def test_a_record_of_an_older_agent_has_no_notes() -> None:
-    old = record_to_dict(Record())
-    for name in ("before", "notes", "repairs"):
-        del old[name]
-    assert record_from_dict(old) == Record()
 
 
 # Units that leave the config

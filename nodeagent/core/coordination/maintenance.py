@@ -6,11 +6,9 @@ wants, also while another holder has the lease, the API server is down, or the h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
 
 from nodeagent.core.boot import kernel_boot
 from nodeagent.errors import InvalidInput
@@ -160,19 +158,10 @@ def seconds_until(until: str, now: str) -> float | None:
     return (datetime.fromisoformat(until) - datetime.fromisoformat(now)).total_seconds() if until else None
 
 
-def from_dict(data: Mapping[str, Any]) -> Maintenance:
-    """Return the maintenance with these fields, as from ``asdict``. Unknown keys are of a newer agent.
-
-    Raises ``TypeError`` and ``ValueError``.
-    """
-    known = {key: value for key, value in data.items() if key in Maintenance.__dataclass_fields__}
-    made = Maintenance(**known)
-    example = Maintenance("", "", "", "")
-    for name, value in asdict(made).items():
-        if type(value) is not type(getattr(example, name)):
-            raise ValueError(f"{name} of a maintenance has the wrong type")
+def checked(stored: Maintenance) -> Maintenance:
+    """Return the maintenance. Raise ``ValueError`` if a time of it has no zone."""
     # Python raises an error when a time without a zone is compared with one that has a zone.
-    for time in (made.since, made.until, made.began, made.drained, made.drain_by):
+    for time in (stored.since, stored.until, stored.began, stored.drained, stored.drain_by):
         if time and datetime.fromisoformat(time).tzinfo is None:
             raise ValueError("a time of a maintenance has no zone")
-    return made
+    return stored

@@ -14,7 +14,6 @@ from nodeagent.core.coordination.maintenance import MAINTENANCE, Maintenance
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.host.store.record_codec import NewerRecord
 from nodeagent.host.store.rows import (
-    entry_from_json,
     from_json,
     maintenance_from_row,
     record_from_row,
@@ -123,7 +122,7 @@ class Reader:
 
     def entries(self, rows: Sequence[str]) -> list[HistoryEntry]:
         with self._guard():
-            return [entry_from_json(text) for text in rows]
+            return [from_json(HistoryEntry, text) for text in rows]
 
     def lease(self) -> Holder | None:
         with self._guard():
@@ -302,7 +301,7 @@ class Database(Reader):
         for seq, text in rows:
             # A damaged entry is reported when it is read.
             with suppress(ValueError, TypeError, KeyError):
-                brief = replace(entry_from_json(text), plan={}, trail={})
+                brief = replace(from_json(HistoryEntry, text), plan={}, trail={})
                 self._db.execute("UPDATE history SET json = ? WHERE seq = ?", (to_json(brief), seq))
 
     def end_trail(self, record: Record, update_id: str, trail: Mapping[str, Any]) -> None:
@@ -310,7 +309,7 @@ class Database(Reader):
             self._save(record)
             row = self._db.execute("SELECT seq, json FROM history ORDER BY seq DESC LIMIT 1").fetchone()
             with suppress(ValueError, TypeError, KeyError):
-                if row and (entry := entry_from_json(row[1])).update_id == update_id:
+                if row and (entry := from_json(HistoryEntry, row[1])).update_id == update_id:
                     whole = to_json(replace(entry, trail=trail))
                     self._db.execute("UPDATE history SET json = ? WHERE seq = ?", (whole, row[0]))
 

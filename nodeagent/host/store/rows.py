@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+import msgspec
+
 from nodeagent.core.config.file_tree import RegularFile, SymbolicLink
 from nodeagent.core.config.text import plain_json
-from nodeagent.core.coordination.maintenance import Maintenance, is_maintenance
-from nodeagent.core.coordination.maintenance import from_dict as maintenance_from_dict
+from nodeagent.core.coordination.maintenance import Maintenance, checked, is_maintenance
 from nodeagent.host.store.record_codec import record_from_dict, record_to_dict, salvaged
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.store import ApplyRequest, HistoryEntry, Snapshot
@@ -50,20 +50,13 @@ def record_from_row(text: str, expected: str) -> Record:
     return record_from_dict(_object(text))
 
 
-def from_json(make: Callable[..., _T], text: str) -> _T:
-    """Return the object that ``to_json`` wrote: the holder of the lease, or a request."""
-    return _known_fields(make, _object(text))
-
-
-def entry_from_json(text: str) -> HistoryEntry:
-    """Return the entry of the history that ``to_json`` wrote."""
-    data = _object(text)
-    # Older agents counted every boot as a reboot.
-    return _known_fields(HistoryEntry, {"boots": data.get("reboots", 0), **data})
+def from_json(kind: type[_T], text: str) -> _T:
+    """Return the object that ``to_json`` wrote. Keys of a newer agent of the same format are dropped."""
+    return msgspec.convert(plain_json.loads(text), kind)
 
 
 def maintenance_from_row(text: str) -> Maintenance:
-    return maintenance_from_dict(_object(text))
+    return checked(from_json(Maintenance, text))
 
 
 def snapshot_to_row(snapshot: Snapshot) -> tuple[str, str, str, bytes]:
@@ -127,17 +120,3 @@ def salvage_record(text: str, lease: object) -> Record:
     # A lease of a maintenance or of a change of etcd names no update, so its operation must not become an update's id.
     ours = holder is not None and not is_maintenance(holder.operation) and not holder.operation.startswith(LEASE_PREFIX)
     return salvaged(data, holder.operation if holder is not None and ours else UNKNOWN_UPDATE)
-
-
-_KINDS: Mapping[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (int, float), "bool": bool}
-
-
-def _known_fields(make: Callable[..., _T], data: dict[str, Any]) -> _T:
-    """Build an object of known fields. A newer agent of the same store version may have written more."""
-    fields = getattr(make, "__dataclass_fields__", {})
-    known = {name: value for name, value in data.items() if name in fields}
-    for name, value in known.items():
-        # Python would accept any type here, and fail much later, in the middle of an update.
-        if not isinstance(value, _KINDS.get(fields[name].type, object)):
-            raise TypeError(f"{name} has the wrong type")
-    return make(**known)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
@@ -24,24 +23,6 @@ MAX_HALF_WAY = 16
 
 # Turns a digest into the stored config. Raises ``AgentError`` for one that cannot be read.
 Load = Callable[[str], Awaitable[Desired]]
-
-
-async def with_meanings(ports: Ports, load: Load, record: Record) -> Record:
-    """Complete a record of 0.1.0, which knows the configs that failed or were rolled back by their text only."""
-    lasting = record.lasting
-    known = {one.digest: one.meaning for one in lasting.rejections}
-    known[lasting.rolled_back_digest] = lasting.rolled_back_meaning
-    for digest in [digest for digest, found in known.items() if digest and not found]:
-        # The text may be missing from the store, or invalid.
-        with contextlib.suppress(AgentError):
-            known[digest] = (await load(digest)).meaning
-    rejections = tuple(replace(one, meaning=known[one.digest]) for one in lasting.rejections)
-    meaning = known[lasting.rolled_back_digest]
-    complete = replace(lasting, rejections=rejections, rolled_back_meaning=meaning)
-    if complete != lasting:
-        record = replace(record, lasting=complete)
-        await ports.store.save(record)
-    return record
 
 
 async def leftover(ports: Ports, record: Record, update: Update) -> str:

@@ -119,7 +119,7 @@ class NextUpdate:
         # If this text is the current config, another text failed.
         other = "" if desired.source.digest == current else desired.meaning
         if (failed := matching(record.lasting.rejections, desired.source.digest, other)) and request is None:
-            rejected = Blocked(desired.source.digest, f"{Reason.CONFIG_REJECTED}: {failed.why}")
+            rejected = Blocked(desired.source.digest, f"{Reason.CONFIG_REJECTED}: {failed.brief}")
             # Of a config whose update an operator cancelled, nothing is applied.
             safe = None if failed.reason else await self._begin_safe_parts(record, desired, rejected, failed=True)
             if safe is not None:
