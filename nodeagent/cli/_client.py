@@ -8,22 +8,24 @@ The exit status of each command follows from the kind of error, on either side o
     3  Unreconcilable                the change cannot be applied to a running host
     4  Refused                       a lease, a window, a check or polkit does not allow it
     5  Unreachable                   no daemon, no bus, or no answer in time
-
-The libraries of the bus are imported at the first use, because some commands do without.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from nodeagent.core.config.text import plain_json
 from nodeagent.errors import AgentError, Terminal, Unreachable
+from nodeagent.host.dbus.client import Bus
+from nodeagent.host.dbus.codec import variant
+from nodeagent.host.dbus.signals import Match
 from nodeagent.reasons import Reason, hint
 
 if TYPE_CHECKING:
-    from nodeagent.host.dbus.client import Bus
+    from nodeagent.cli._offline import Stored
 
 NAME = "org.nodeagent.Agent1"
 PATH = "/org/nodeagent/Agent1"
@@ -63,6 +65,9 @@ LOST_CALL = {
 }
 
 ACCEPTED = "nodeagent status shows whether it did; repeat the command only if it did not"
+
+# The end of a hint.
+NEITHER = "nodeagent plan --from A --to B needs neither the daemon nor root"
 
 T = TypeVar("T")
 
@@ -159,8 +164,6 @@ class Client:
         Without end, because the daemon may start again; but with ``absence``, raise ``Unreachable`` after so many
         seconds without a daemon. Close it (``contextlib.aclosing``), or the subscription stays.
         """
-        import asyncio
-
         # An empty status differs from every other one, so the first is reported too.
         last: dict[str, Any] | None = {}
         gone = 0.0
@@ -184,10 +187,6 @@ class Client:
 
     async def finished(self) -> AsyncGenerator[UpdateEnd | Subscribed, None]:
         """Yield the reported ends of updates. Without end; close it."""
-        import asyncio
-
-        from nodeagent.host.dbus.signals import Match
-
         match = Match(MANAGER, "UpdateFinished", sender=NAME, path=PATH)
         while True:
             try:
@@ -210,10 +209,6 @@ class Client:
 
     async def _changes(self, known: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """Yield changes until the connection is lost, or the daemon does not answer."""
-        import asyncio
-
-        from nodeagent.host.dbus.signals import Match
-
         match = Match(PROPERTIES, "PropertiesChanged", sender=NAME, path=PATH, arg0=STATUS)
         with _translated():
             async with self._bus.signals(match) as signals:
@@ -282,8 +277,6 @@ def _translated(*, changes: bool = False) -> Iterator[None]:
 
 def _options(values: Mapping[str, str | int | bool]) -> dict[str, Any]:
     """Return the options of a method with their types."""
-    from nodeagent.host.dbus.codec import variant
-
     # Looked up by the exact type, because a bool is an int too.
     kinds = {str: "s", bool: "b", int: "t"}
     return {name: variant(kinds[type(value)], value) for name, value in values.items()}
@@ -301,14 +294,18 @@ def _object(text: Any) -> dict[str, Any]:
     return answer
 
 
-def ask(work: Callable[[Client], Awaitable[T]], without: Callable[[Unreachable], T] | None = None) -> T:
+def stored(why: Unreachable) -> Stored:
+    """Return the answers of the store, for a command without an answer of the daemon."""
+    from nodeagent.cli._offline import Stored
+
+    return Stored(why)
+
+
+def ask(work: Callable[[Client], Awaitable[T]], without: Callable[[Stored], T] | None = None) -> T:
     """Run ``work`` in an event loop of its own, with one connection to the bus.
 
     ``without`` returns the answer if there is no daemon.
     """
-    import asyncio
-
-    from nodeagent.host.dbus.client import Bus
 
     async def conversation() -> T:
         # A missing bus is an error at once, because an operator waits. Commands that outlive a restart connect again.
@@ -321,4 +318,4 @@ def ask(work: Callable[[Client], Awaitable[T]], without: Callable[[Unreachable],
     except Unreachable as why:
         if without is None:
             raise
-        return without(why)
+        return without(stored(why))

@@ -6,6 +6,7 @@ because the daemon or the bus was restarted, the end is read from the history an
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
@@ -189,8 +190,6 @@ async def events(
 
     Yields a function that returns the next event, or ``Tick``. It raises the error of a source.
     """
-    import asyncio
-
     queue: asyncio.Queue[Any] = asyncio.Queue()
 
     async def forward(source: AsyncGenerator[Any, None]) -> None:
@@ -252,8 +251,6 @@ async def request_and_wait(
     Returns the answer and the end. Raises ``Refused`` (``StillUnderWay``) on SIGTERM, which
     a reboot of the host sends, and on SIGINT; ``Unreachable`` if the daemon is away for ``ABSENCE``.
     """
-    import asyncio
-
     known = frozenset(entry["update_id"] for entry in await client.history(RECENT))
     listening = asyncio.Event()
 

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
+from nodeagent.cli._client import NEITHER
+from nodeagent.cli._io import read
+from nodeagent.core.config.machineconfig import ConfigSource
+from nodeagent.core.config.parse import parse
+from nodeagent.core.etcd.member_facts import Identity
+from nodeagent.core.etcd.membership import NOTE_KEY, note_from_text
 from nodeagent.errors import AgentError, InvalidInput, Refused, Terminal, Unreachable
+from nodeagent.host.store.database import HISTORY_LIMIT, Reader
+from nodeagent.host.store.opening import read_only_open
 from nodeagent.reasons import Reason, hint
-
-if TYPE_CHECKING:
-    from nodeagent.core.config.machineconfig import ConfigSource
-    from nodeagent.core.etcd.member_facts import Identity
-    from nodeagent.host.store.database import Reader
-
-NEITHER = "nodeagent plan --from A --to B needs neither the daemon nor root"
+from nodeagent.report.shown_config import config_to_dict
+from nodeagent.report.status import recorded_status, status_to_dict
+from nodeagent.settings.load import load
+from nodeagent.settings.schema import Settings
+from nodeagent.update.history.entry import entry_to_dict, find_update, update_to_dict
 
 
 def _store() -> AbstractContextManager[Reader]:
-    from pathlib import Path
-
-    from nodeagent.host.store.opening import read_only_open
-    from nodeagent.settings.load import load
-    from nodeagent.settings.schema import Settings
-
     try:
         directory = load().settings.state_dir
     except InvalidInput:
@@ -42,31 +47,55 @@ def _store_or(why: Unreachable) -> Iterator[Reader]:
         raise _both(why, error) from error
 
 
-def status(why: Unreachable) -> dict[str, Any]:
-    """Return the status as the record has it. Raise an error with ``why`` if there is no store."""
-    from dataclasses import replace
+@dataclass(frozen=True)
+class Stored:
+    """Answers from the store, in the form of those of the daemon. ``why`` is the reason that the daemon has none."""
 
-    from nodeagent.report.status import recorded_status, status_to_dict
+    why: Unreachable
 
-    with _store_or(why) as store:
-        digest = store.current()
-        # The boot in which the record was written stays: the present one may be later.
-        known = recorded_status(store.load(), store.get_config(digest).name if digest else "", digest)
-        known = replace(known, lease=store.lease(), maintenance=store.maintenance())
-    return status_to_dict(known, daemon="stopped")
+    def status(self) -> dict[str, Any]:
+        """Return the status as the record has it. Raise an error with the reason if there is no store."""
+        with _store_or(self.why) as store:
+            digest = store.current()
+            # The boot in which the record was written stays: the present one may be later.
+            known = recorded_status(store.load(), store.get_config(digest).name if digest else "", digest)
+            known = replace(known, lease=store.lease(), maintenance=store.maintenance())
+        return status_to_dict(known, daemon="stopped")
 
+    def config(self, which: str, name: str, *, secrets: bool) -> dict[str, Any]:
+        """Return a config of the store, or the desired one of this host, as ``Client.config`` does."""
+        try:
+            return config_to_dict(_source(which, name), secrets=secrets)
+        # These answer the request. Any other error is about the store.
+        except (InvalidInput, Refused):
+            raise
+        except AgentError as error:
+            raise _both(self.why, error) from error
 
-def config(why: Unreachable, which: str, name: str, *, secrets: bool) -> dict[str, Any]:
-    """Return a config of the store, or the desired one of this host, as ``Client.config`` does."""
-    from nodeagent.report.shown_config import config_to_dict
+    def history(self, limit: int) -> list[dict[str, Any]]:
+        with _store_or(self.why) as store:
+            return [entry_to_dict(entry) for entry in store.history(limit)]
 
-    try:
-        return config_to_dict(_source(which, name), secrets=secrets)
-    # These answer the request. Any other error is about the store.
-    except (InvalidInput, Refused):
-        raise
-    except AgentError as error:
-        raise _both(why, error) from error
+    def update(self, update_id: str) -> dict[str, Any]:
+        """Return one update with its plan and its trail; "" is the newest one that has ended."""
+        with _store_or(self.why) as store:
+            entries = store.history(HISTORY_LIMIT)
+        return update_to_dict(find_update(entries, update_id))
+
+    def plan(self, text: str, *, diff: bool) -> dict[str, Any]:
+        """Return the plan of an update of this host. Raise an error with the reason if that needs more than a store."""
+        # The store, managed files and password hashes are for root.
+        if os.geteuid() != 0:
+            hint = f"systemctl start nodeagent, or run it as root; {NEITHER}"
+            message = f"{self.why.message}, and only root can plan from its store"
+            raise Unreachable(message, reason=self.why.reason, hint=hint)
+        from nodeagent.agent.offline import plan_offline
+
+        try:
+            return asyncio.run(plan_offline(text, diff=diff))
+        except Unreachable as error:
+            message = f"{self.why.message}, and a plan from its store failed: {error.message}"
+            raise Unreachable(message, reason=error.reason, hint=f"{self.why.hint or error.hint}; {NEITHER}") from error
 
 
 def _source(which: str, name: str) -> ConfigSource:
@@ -97,13 +126,6 @@ def _source(which: str, name: str) -> ConfigSource:
 
 def _desired() -> ConfigSource | None:
     """Return the config of the setting ``desired_config``; None where a cluster names it, or there is no file."""
-    import hashlib
-
-    from nodeagent.cli._io import read
-    from nodeagent.core.config.machineconfig import ConfigSource
-    from nodeagent.core.config.parse import parse
-    from nodeagent.settings.load import load
-
     settings = load().settings
     if settings.cluster.source != "file":
         return None
@@ -111,47 +133,8 @@ def _desired() -> ConfigSource | None:
     return ConfigSource(parse(text, settings.desired_config).name, hashlib.sha256(text).hexdigest(), text)
 
 
-def history(why: Unreachable, limit: int) -> list[dict[str, Any]]:
-    from nodeagent.update.history.entry import entry_to_dict
-
-    with _store_or(why) as store:
-        return [entry_to_dict(entry) for entry in store.history(limit)]
-
-
-def update(why: Unreachable, update_id: str) -> dict[str, Any]:
-    """Return one update with its plan and its trail; "" is the newest one that has ended."""
-    from nodeagent.host.store.database import HISTORY_LIMIT
-    from nodeagent.update.history.entry import find_update, update_to_dict
-
-    with _store_or(why) as store:
-        entries = store.history(HISTORY_LIMIT)
-    return update_to_dict(find_update(entries, update_id))
-
-
-def plan(why: Unreachable, text: str, *, diff: bool) -> dict[str, Any]:
-    """Return the plan of an update of this host without the daemon. Raise an error with ``why`` if that needs more."""
-    import os
-
-    # The store, managed files and password hashes are for root.
-    if os.geteuid() != 0:
-        hint = f"systemctl start nodeagent, or run it as root; {NEITHER}"
-        message = f"{why.message}, and only root can plan from its store"
-        raise Unreachable(message, reason=why.reason, hint=hint)
-    import asyncio
-
-    from nodeagent.agent.offline import plan_offline
-
-    try:
-        return asyncio.run(plan_offline(text, diff=diff))
-    except Unreachable as error:
-        message = f"{why.message}, and a plan from its store failed: {error.message}"
-        raise Unreachable(message, reason=error.reason, hint=f"{why.hint or error.hint}; {NEITHER}") from error
-
-
 def etcd_note() -> Identity | None:
     """Return the note of the etcd member, None without one or without a store."""
-    from nodeagent.core.etcd.membership import NOTE_KEY, note_from_text
-
     try:
         with _store() as store:
             return note_from_text(store.note(NOTE_KEY)).identity

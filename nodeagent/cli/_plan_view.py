@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from nodeagent.cli._io import printable
+from nodeagent.cli._plan_inputs import recommended_policy
 from nodeagent.cli._render import BAD, DIM, GOOD, STRONG, WARN, change_name, paint, table
 from nodeagent.core.enumerated import enumerated
 from nodeagent.core.plan.change import (
     Action,
     ActionType,
+    Change,
     ChangeKind,
     Detail,
     KeyChange,
@@ -19,6 +21,11 @@ from nodeagent.core.plan.change import (
     PlannedChange,
     PolicySource,
 )
+from nodeagent.core.plan.plan import disruption
+from nodeagent.core.plan.policy_explain import suggest
+from nodeagent.core.plan.removal import Removal
+from nodeagent.core.plan.safe_parts import divide
+from nodeagent.domains import group_of
 
 # The list of changes names all of them.
 MAX_BECAUSE: Final = 3
@@ -55,8 +62,6 @@ def show_plan(
     nothing: str = "nothing to do: both configs mean the same",
 ) -> None:
     """Print a plan. ``diffs`` has texts by the id of a change, ``nothing`` is the line of a plan without changes."""
-    from nodeagent.core.plan.plan import disruption
-
     print(paint(printable(f"{plan.from_name or 'no config'} -> {plan.to_name}"), STRONG))
     if not plan.changes:
         print(nothing)
@@ -90,8 +95,6 @@ def show_plan(
 
 
 def _counts(plan: Plan) -> str:
-    from nodeagent.core.plan.removal import Removal
-
     added, changed, removed = (plan.count(kind) for kind in ChangeKind)
     text = f"entries: {added} added, {changed} changed, {removed} removed of {plan.total}"
     return paint(text, BAD if Removal(removed, plan.total).needs_confirmation else "")
@@ -102,9 +105,20 @@ def _show_avoidable(plan: Plan) -> None:
     disruptive = [each for each in plan.changes if any(action.type in DISRUPTIVE for action in each.actions)]
     listed = [each for each in disruptive if each.policy is not PolicySource.NONE]
     if disruptive and not listed and all(each.change.domain in ("file", "unit") for each in disruptive):
-        from nodeagent.cli.policy import show_avoidable
+        _show_recommendation([each.change for each in disruptive])
 
-        show_avoidable([each.change for each in disruptive])
+
+def _show_recommendation(changes: Iterable[Change]) -> None:
+    """Print whether the recommended policy avoids the disruption by unlisted changes, or the first that it does not."""
+    recommended = recommended_policy()
+    found = [suggest(change, PolicySource.NONE, recommended) for change in changes]
+    left = [printable(each.change.key) for each in found if each.entry is None]
+    if not left:
+        print("avoidable: the recommended policy needs no drain and no reboot for it; see nodeagent policy suggest")
+        return
+    several = f"{len(left)} changes, so they drain and reboot"
+    covered = "this change, so it drains and reboots" if len(left) == 1 else several
+    print(f"unlisted: no policy entry covers {covered}; see nodeagent explain {left[0]}")
 
 
 def detail_text(detail: Detail) -> str:
@@ -122,9 +136,6 @@ def detail_text(detail: Detail) -> str:
 
 def _show_parts(plan: Plan) -> None:
     """Print what is applied while the rest waits, if the plan has both."""
-    from nodeagent.core.plan.safe_parts import divide
-    from nodeagent.domains import group_of
-
     parts = divide(plan, group_of)
     if not (parts.safe and parts.waits):
         return

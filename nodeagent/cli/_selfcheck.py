@@ -10,12 +10,13 @@ import os
 from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import nodeagent
-from nodeagent.cli import _offline
 from nodeagent.cli._client import Client
+from nodeagent.cli._offline import Stored
 from nodeagent.core.boot_count import BootCounting, CountedBy
+from nodeagent.core.coordination.kube_objects import Review
 from nodeagent.core.plan.jumps.declared import BUILT_IN, UPDATE_PATH
 from nodeagent.core.selfcheck.bus import NameFacts, UnitFacts, bus_checks, unit_checks
 from nodeagent.core.selfcheck.files import (
@@ -33,17 +34,20 @@ from nodeagent.core.selfcheck.result import NotRead, SelfCheck, failed, ok, skip
 from nodeagent.core.selfcheck.versions import RunningFacts, boot_check, version_checks
 from nodeagent.errors import AgentError, InvalidInput, Unreachable, full_text
 from nodeagent.host.boot_counter import HostBootCounter
+from nodeagent.host.clock import SystemClock
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.jumps import read_update_path
 from nodeagent.host.selfcheck import bus as bus_facts
 from nodeagent.host.selfcheck import files, servers, unit, versions
 from nodeagent.host.selfcheck.os_fields import read_os_fields
+from nodeagent.kube.client import KubeClient
+from nodeagent.kube.credentials import ClusterAccess
+from nodeagent.kube.decode import decoded
 from nodeagent.log.messages import MESSAGES
 from nodeagent.reasons import hint
+from nodeagent.settings.consistency import check_consistency
+from nodeagent.settings.load import load
 from nodeagent.settings.schema import Settings
-
-if TYPE_CHECKING:
-    from nodeagent.kube.client import KubeClient
 
 # Seconds for each reader. They run side by side in three rounds, so the command takes at most three times as long.
 DEADLINE: Final = 20.0
@@ -128,9 +132,6 @@ async def _known(fact: Fact) -> Fact:
 
 def _settings() -> tuple[Settings, SelfCheck]:
     """Return the settings of the host, or the defaults beside a check that failed."""
-    from nodeagent.settings.consistency import check_consistency
-    from nodeagent.settings.load import load
-
     try:
         loaded = load()
         check_consistency(loaded.settings, loaded.origins)
@@ -206,11 +207,6 @@ async def _cluster(settings: Settings) -> tuple[ReachFacts | NotRead, ReachFacts
     if not os.access(about.kubeconfig or about.service_account, os.R_OK) and os.geteuid() != 0:
         hidden = NotRead("the credentials of the agent are for root", AS_ROOT)
         return hidden, hidden
-    # The library of the cluster takes half a second to load, so only hosts of a cluster do.
-    from nodeagent.host.clock import SystemClock
-    from nodeagent.kube.client import KubeClient
-    from nodeagent.kube.credentials import ClusterAccess
-
     # The library needs the keys of the kubeconfig as files, which must not replace those of the daemon.
     with TemporaryDirectory(prefix="nodeagent-selfcheck-", dir=os.environ.get("XDG_RUNTIME_DIR")) as private:
         access = ClusterAccess(about.kubeconfig, private=private, service_account=Path(about.service_account))
@@ -234,9 +230,6 @@ async def reach_api_server(client: KubeClient, node: str) -> ReachFacts:
 
 async def reach_lease(client: KubeClient, node: str, namespace: str) -> ReachFacts:
     """Request the decision about each verb. Each authenticated client may, and no lease has to exist."""
-    from nodeagent.core.coordination.kube_objects import Review
-    from nodeagent.kube.decode import decoded
-
     name = f"node-{node}".lower()
     target = f"lease {namespace}/{name}"
     allowed: dict[str, bool] = {}
@@ -267,7 +260,7 @@ async def _registry(bus: Bus, *, booted: bool) -> ReachFacts | NotRead:
             return NotRead("the desired config is for root while the daemon does not run", AS_ROOT)
         try:
             down = why if isinstance(why, Unreachable) else Unreachable(why.message, reason=why.reason)
-            document = await asyncio.to_thread(_offline.config, down, "desired", "", secrets=False)
+            document = await asyncio.to_thread(Stored(down).config, "desired", "", secrets=False)
         except (AgentError, OSError):
             return NotRead("there is no desired config")
     registry = registry_of(_image(document))

@@ -5,14 +5,20 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from nodeagent.cli import _io
+from nodeagent.cli import _io, plan
 from nodeagent.cli._client import Client, ask
 from nodeagent.cli._follow import Ending, print_ending, request_and_wait
 from nodeagent.cli._io import emit, printable, warn
+from nodeagent.cli._plan_inputs import add_max_disruption, add_strict, read_config
 from nodeagent.cli._render import ahead, clock, local_now
 from nodeagent.cli.maintenance import flag
+from nodeagent.cli.plan import plan_here
+from nodeagent.core.coordination.windows import named_windows, parse_start
+from nodeagent.core.plan.plan import check_disruption, disruption
 from nodeagent.errors import InvalidInput, Refused
 from nodeagent.reasons import Reason, hint
+from nodeagent.settings.check import load_zone
+from nodeagent.settings.load import load
 
 # Options of the D-Bus method Apply.
 Options = dict[str, str | int | bool]
@@ -30,8 +36,8 @@ QUESTIONS: Final = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="the MachineConfig, YAML or JSON; - is standard input")
     parser.add_argument("--dry-run", action="store_true", help="show the plan only, as nodeagent plan FILE")
-    _io.add_max_disruption(parser, "; a failed action does not reboot the host either")
-    _io.add_strict(parser)
+    add_max_disruption(parser, "; a failed action does not reboot the host either")
+    add_strict(parser)
     parser.add_argument("--yes", "-y", action="store_true", help="do not prompt on a terminal")
     parser.add_argument(
         "--at",
@@ -64,8 +70,6 @@ def run(args: argparse.Namespace) -> int:
     """Return 0 if the config was accepted, 6 if the operator did not confirm the plan. With ``--wait``: 0 done, 1
     reverted or degraded, 4 refused or still under way."""
     if args.dry_run:
-        from nodeagent.cli import plan
-
         return plan.run(argparse.Namespace(old=None, new=None, policy=None, diff=False, stage=False, **vars(args)))
     name, text = read_config(args.file)
     not_before, window = _start(args.at) if args.at else ("", "")
@@ -94,10 +98,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _start(text: str) -> tuple[str, str]:
-    from nodeagent.core.coordination.windows import named_windows, parse_start
-    from nodeagent.settings.check import load_zone
-    from nodeagent.settings.load import load
-
     try:
         # A time begins with a digit, or has a space.
         if text[:1].isalpha() and " " not in text and (window := named_windows(load().settings.windows.open).get(text)):
@@ -110,9 +110,6 @@ def _start(text: str) -> tuple[str, str]:
 def _confirmed(path: str, name: str, options: Options) -> str | None:
     """Show the plan and prompt if it disrupts. Return the disruption of the plan, which that of the daemon must not
     exceed; None if the operator did not confirm it."""
-    from nodeagent.cli.plan import plan_here
-    from nodeagent.core.plan.plan import check_disruption, disruption
-
     allowed = str(options["max_disruption"])
     try:
         strict, lockout, removes = bool(options["strict"]), bool(options["allow_lockout"]), int(options["remove"])
@@ -145,18 +142,6 @@ def _then(options: Options) -> str:
     else:
         text = "nodeagent status --watch follows the update"
     return f"{text}; a reboot waits for nodeagent reboot" if options["no_reboot"] else text
-
-
-def read_config(path: str) -> tuple[str, str]:
-    """Return the name and the text of a config. An error names the file, which the daemon could not."""
-    from nodeagent.core.config.parse import parse
-
-    text, what = _io.read(path), _io.name_of(path)
-    name = parse(text, what).name
-    try:
-        return name, text.decode()
-    except UnicodeDecodeError:
-        raise InvalidInput(f"{what} is not UTF-8") from None
 
 
 async def _request(

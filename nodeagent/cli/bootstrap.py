@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+
+from nodeagent.cli._bootstrap import install, request
+from nodeagent.settings.load import load
 
 SOURCE = "/etc/nodeagent/bootstrap-kubeconfig"
 STEPS = ("request", "install")
@@ -38,11 +42,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from pathlib import Path
-
-    from nodeagent.cli._bootstrap import install, request
-    from nodeagent.settings.load import load
-
     settings, source = load().settings, Path(args.source)
     if args.step != "install":
         request(settings, source, wait=args.wait, renew=args.renew)

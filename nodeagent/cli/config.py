@@ -6,7 +6,8 @@ import argparse
 import sys
 from typing import Any
 
-from nodeagent.cli import _offline
+import yaml
+
 from nodeagent.cli._client import ask
 from nodeagent.cli._io import emit
 from nodeagent.cli._render import counted
@@ -28,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     which, name = ("named", args.name) if args.which == "show" else (args.which, "")
     found = ask(
         lambda client: client.config(which, name, secrets=args.show_secrets),
-        lambda why: _offline.config(why, which, name, secrets=args.show_secrets),
+        lambda stored: stored.config(which, name, secrets=args.show_secrets),
     )
     if args.json:
         emit(found)
@@ -40,8 +41,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print_yaml(document: dict[str, Any]) -> None:
-    import yaml
-
     # The dumper in C is many times faster, and PyYAML may have been built without it.
     base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 

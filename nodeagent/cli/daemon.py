@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 
+from nodeagent.agent.daemon import main
+
 
 def add_arguments(_parser: argparse.ArgumentParser) -> None:
     """Add none: the settings configure the daemon."""
 
 
 def run(_args: argparse.Namespace) -> int:
-    # It imports all of the daemon, which no other command may pay for.
-    from nodeagent.agent.daemon import main
-
     return main()

@@ -8,14 +8,21 @@ meant for the moment before a manual reboot. `prepare` permits the start of etcd
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
 from contextlib import aclosing
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final
 
 from nodeagent.cli._client import ABSENCE, Client, ask
 from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import BAD, GOOD, paint, table
-from nodeagent.errors import AgentError, InvalidInput, Terminal
+from nodeagent.errors import AgentError, Terminal
+from nodeagent.host.clock import SystemClock
+from nodeagent.host.etcd.client import EtcdAccess
+from nodeagent.host.etcd.quorum import QuorumCheck, answer
+from nodeagent.host.etcd.snapshot import snapshot_of
 from nodeagent.kinds import Kind
 from nodeagent.reasons import Reason, hint
 
@@ -60,7 +67,9 @@ def run(args: argparse.Namespace) -> int:
         case "snapshot":
             return _snapshot(args)
         case "prepare":
-            return _permit_start()
+            from nodeagent.cli._etcd_start import permit_start
+
+            return permit_start()
         case "join" | "leave" | "replace":
             return _change_member(args)
         case _:
@@ -84,12 +93,6 @@ def _status(args: argparse.Namespace) -> dict[str, Any]:
         except AgentError as error:
             why = printable(f"{error.reason}: {error.message}")
             print(f"nodeagent: no answer from the daemon ({why}); the command surveys etcd itself", file=sys.stderr)
-    import asyncio
-
-    from nodeagent.host.clock import SystemClock
-    from nodeagent.host.etcd.client import EtcdAccess
-    from nodeagent.host.etcd.quorum import QuorumCheck, answer
-
     access = EtcdAccess(args.endpoint, args.ca, args.cert, args.key)
     survey = QuorumCheck(SystemClock(), access=access, single=args.single).survey()
     return answer(asyncio.run(survey), "command")
@@ -97,13 +100,6 @@ def _status(args: argparse.Namespace) -> dict[str, Any]:
 
 def _snapshot(args: argparse.Namespace) -> int:
     """Save with the rights of the caller: the daemon must not write files where a client of the bus wants them."""
-    import asyncio
-    from dataclasses import asdict
-    from pathlib import Path
-
-    from nodeagent.host.etcd.client import EtcdAccess
-    from nodeagent.host.etcd.snapshot import snapshot_of
-
     access = EtcdAccess(args.endpoint, args.ca, args.cert, args.key)
     saved = asyncio.run(snapshot_of(access, Path(args.file)))
     if args.json:
@@ -182,25 +178,3 @@ def _failed(ended: str) -> AgentError:
     # The exit status 2 would blame arguments that the daemon has accepted.
     error.exit_code = reason.kind.exit_code if reason.kind is not Kind.INPUT else 1
     return error
-
-
-def _permit_start() -> int:
-    """Answer for the start of etcd, with or without a daemon: etcd may start before it."""
-    import asyncio
-
-    from nodeagent.cli import _offline
-    from nodeagent.host.etcd import member_host
-    from nodeagent.host.etcd.member_config import MEMBER_FILE, read_member_config
-
-    note = _offline.etcd_note()
-
-    async def prepare() -> None:
-        config = await read_member_config()
-        if config is None:
-            reason = Reason.ETCD_NOT_CONFIGURED
-            raise InvalidInput("this host has no settings for a member of etcd", reason=reason, hint=hint(reason))
-        await member_host.prepare(config, note)
-
-    asyncio.run(prepare())
-    print(f"etcd may start with {MEMBER_FILE}")
-    return 0

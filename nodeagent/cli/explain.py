@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from difflib import get_close_matches
 from typing import Any, Final
 
 from nodeagent.cli import _io
 from nodeagent.cli._io import printable
+from nodeagent.cli._plan_inputs import load_policy, recommended_policy
 from nodeagent.cli._plan_view import POLICY, actions_text
 from nodeagent.cli._render import STRONG, paint
-from nodeagent.core.config.paths import UNIT_DIR
+from nodeagent.core.config.paths import UNIT_DIR, path_problem
+from nodeagent.core.config.unit_names import UNIT_TYPES, unit_name_problem
 from nodeagent.core.plan.change import Change, ChangeKind, PolicySource
-from nodeagent.core.plan.policy import SSHKEY, Entry, Policy, match
+from nodeagent.core.plan.plan_json import action_to_dict
+from nodeagent.core.plan.policy import RECOMMENDED, SSHKEY, Entry, Policy, layered, match
 from nodeagent.core.plan.policy_explain import Explanation, explain
+from nodeagent.core.plan.policy_parse import parse_policy
+from nodeagent.domains import default_policy, with_rules
 from nodeagent.errors import InvalidInput
+from nodeagent.host.policy_files import read_policy_files
 from nodeagent.reasons import DOCUMENTATION, Reason, documentation
+from nodeagent.settings.load import load
+from nodeagent.settings.schema import Settings
+from nodeagent.update.phase import Phase
 
 SCHEMA: Final = "nodeagent/explain/v1"
 # Fields of a MachineConfig that are neither a file nor a unit nor a user.
@@ -53,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     if args.policy is None:
         policy, path = _host_policy()
     else:
-        policy, path = _io.load_policy(args.policy), args.policy
+        policy, path = load_policy(args.policy), args.policy
     found = explain(policy, domain, key)
     recommended = _recommended(found)
     if args.json:
@@ -67,21 +77,12 @@ def _recommended(found: Explanation) -> Entry | None:
     """Return the entry of the recommended policy for a path that no entry covers."""
     if found.source is not PolicySource.NONE or not found.actions:
         return None
-    from nodeagent.cli.policy import recommended_policy
-
     covered = match(recommended_policy(), Change(found.domain, found.key, ChangeKind.MODIFIED))
     return covered.entry if covered is not None else None
 
 
 def _host_policy() -> tuple[Policy, str | None]:
     """Return the policy of this host and the path of its file; files that this user cannot read are left out."""
-    from nodeagent.core.plan.policy import RECOMMENDED, layered
-    from nodeagent.core.plan.policy_parse import parse_policy
-    from nodeagent.domains import default_policy, with_rules
-    from nodeagent.host.policy_files import read_policy_files
-    from nodeagent.settings.load import load
-    from nodeagent.settings.schema import Settings
-
     try:
         settings = load().settings
     # nodeagent settings check reports them. The policy is most likely at its usual path.
@@ -112,9 +113,6 @@ def _explain_reason(reason: Reason, *, as_json: bool) -> None:
 
 
 def _target(text: str) -> tuple[str, str]:
-    from nodeagent.core.config.paths import path_problem
-    from nodeagent.core.config.unit_names import unit_name_problem
-
     if text.startswith("/"):
         # A policy names a directory without the slash at its end.
         path = text.rstrip("/")
@@ -132,11 +130,6 @@ def _target(text: str) -> tuple[str, str]:
 
 def _closest(text: str) -> str:
     """Return a hint with the word, the reason or the unit that was meant, "" if none is close."""
-    from difflib import get_close_matches
-
-    from nodeagent.core.config.unit_names import UNIT_TYPES
-    from nodeagent.update.phase import Phase
-
     if text.capitalize() in list(Phase):
         return f"it is a phase, whose reason nodeagent status names; see {DOCUMENTATION}/reference/phases.md"
     known = {str(each).lower(): str(each) for each in (*WORDS, *Reason)}
@@ -150,8 +143,6 @@ def _closest(text: str) -> str:
 def _to_dict(found: Explanation, recommended: Entry | None) -> dict[str, Any]:
     """``recommended`` in it: the actions of the recommended policy for a path without an entry; None if it has none, or
     if its rule decides (``recommended_rule``)."""
-    from nodeagent.core.plan.plan_json import action_to_dict
-
     return {
         "schema": SCHEMA,
         "domain": found.domain,

@@ -11,19 +11,25 @@ renewal comes from the node itself and gives no new rights.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from tempfile import TemporaryDirectory
+from typing import Final, TypeVar
 
 from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import BAD, GOOD, WARN, counted, paint, table
+from nodeagent.core.coordination.certificate_approval import applicant_of
 from nodeagent.core.enumerated import enumerated
 from nodeagent.errors import AgentError, InvalidInput, Refused
+from nodeagent.host.clock import SystemClock
+from nodeagent.kube.certificate import approve, pending_requests
+from nodeagent.kube.client import KubeClient
+from nodeagent.kube.credentials import ClusterAccess
+from nodeagent.kube.errors import Conflict
+from nodeagent.kube.rollout import read_objects
 from nodeagent.reasons import Reason
-
-if TYPE_CHECKING:
-    from nodeagent.kube.client import KubeClient
-    from nodeagent.report.rollout import NodeRollout, PoolRollout, Rollout
+from nodeagent.report.rollout import NodeRollout, PoolRollout, Rollout, rollout_of, rollout_to_dict
 
 _T = TypeVar("_T")
 
@@ -73,12 +79,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _with_cluster(args: argparse.Namespace, work: Callable[[KubeClient], Awaitable[_T]], *, role: str) -> _T:
     """Run ``work`` with a client. ``role`` is the file of packaging/kubernetes with the rights for it."""
-    import asyncio
-    from tempfile import TemporaryDirectory
-
-    from nodeagent.host.clock import SystemClock
-    from nodeagent.kube.client import KubeClient
-    from nodeagent.kube.credentials import ClusterAccess
 
     async def run(kubeconfig: str, private: str) -> _T:
         access = ClusterAccess(kubeconfig, args.context, private=private)
@@ -114,10 +114,6 @@ def _kubeconfig() -> str:
 def _status(args: argparse.Namespace) -> int:
     """Return 0 if every node of every pool runs its desired config, 1 if a node is degraded, 4 if nodes are pending or
     updating, also in a paused pool."""
-    from nodeagent.host.clock import SystemClock
-    from nodeagent.kube.rollout import read_objects
-    from nodeagent.report.rollout import rollout_of, rollout_to_dict
-
     seen, unknown = _with_cluster(
         args,
         lambda client: read_objects(client, SystemClock(), namespace=args.lease_namespace),
@@ -217,10 +213,6 @@ def _approve(args: argparse.Namespace) -> int:
         )
 
     async def approve_all(client: KubeClient) -> int:
-        from nodeagent.core.coordination.certificate_approval import applicant_of
-        from nodeagent.kube.certificate import approve, pending_requests
-        from nodeagent.kube.errors import Conflict
-
         status = 0
         # The keys are those that are left, in the order of the arguments.
         missing = dict.fromkeys(args.names)

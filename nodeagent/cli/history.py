@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from nodeagent.cli import _offline, logs
+from nodeagent.cli import logs
 from nodeagent.cli._client import ask
 from nodeagent.cli._io import emit, printable
 from nodeagent.cli._plan_view import POLICY, detail_text
@@ -31,9 +31,7 @@ from nodeagent.cli._render import (
 from nodeagent.core.display import other_boots
 from nodeagent.core.plan.change import ActionType, Detail
 from nodeagent.reasons import hint
-
-if TYPE_CHECKING:
-    from nodeagent.update.history.trail import Span, Trail
+from nodeagent.update.history.trail import Span, Trail, elapsed, gap_before, trail_from_dict
 
 # The daemon returns at most this many. The totals are over these.
 ALL: Final = 1000
@@ -72,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     if args.history_command:
         return _show_one(args) if args.history_command == "show" else _diff(args)
     # All of them, whatever the limit: the totals are over all updates.
-    updates = ask(lambda client: client.history(ALL), lambda why: _offline.history(why, ALL))
+    updates = ask(lambda client: client.history(ALL), lambda stored: stored.history(ALL))
     totals = _totals(updates)
     if args.json:
         emit({"schema": "nodeagent/history/v1", "updates": updates[: args.limit], "totals": totals})
@@ -164,8 +162,6 @@ def _fsyncs(etcd_disk: dict[str, Any]) -> str:
 
 def update_lines(update: dict[str, Any], now: datetime) -> list[str]:
     """``update`` is a ``nodeagent/update/v1`` object."""
-    from nodeagent.update.history.trail import trail_from_dict
-
     rows = list(_facts(update, now))
     width = max(len(label) for label, _ in rows)
     trail = trail_from_dict(update["trail"])
@@ -230,8 +226,6 @@ def _etcd(span: str, found: dict[str, Any]) -> str:
 
 def _course(trail: Trail, now: datetime) -> Iterator[str]:
     """The phases, with their steps and waits below them, and the time in which the host was down."""
-    from nodeagent.update.history.trail import elapsed, gap_before
-
     if not trail.phases:
         return
     starts = _starts(trail)
@@ -286,8 +280,6 @@ def _length(span: Span) -> str:
 
 def _starts(trail: Trail) -> list[float]:
     """Return the seconds from the beginning of the update to the first sign of life in each boot."""
-    from nodeagent.update.history.trail import gap_before
-
     starts = [0.0]
     for index in range(1, len(trail.boots)):
         before = trail.boots[index - 1]
@@ -312,8 +304,6 @@ def _differences(first: dict[str, Any], second: dict[str, Any]) -> list[tuple[st
 
 
 def _comparable(update: dict[str, Any]) -> dict[str, str]:
-    from nodeagent.update.history.trail import trail_from_dict
-
     trail = trail_from_dict(update["trail"])
     found = {
         "to": update["to_name"],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from nodeagent.cli import _offline
 from nodeagent.cli._client import Client, ask
 from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import ago, clock, local_now
@@ -19,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Return 0, with or without a holder."""
-    lease: dict[str, Any] | None = ask(Client.status, _offline.status)["lease"]
+    lease: dict[str, Any] | None = ask(Client.status, lambda stored: stored.status())["lease"]
     if args.json:
         emit({"schema": "nodeagent/lease/v1", "lease": lease})
     elif lease is None:

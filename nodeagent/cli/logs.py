@@ -7,7 +7,6 @@ import os
 import sys
 from typing import Any, Final
 
-from nodeagent.cli import _offline
 from nodeagent.cli._client import ask
 from nodeagent.cli._io import flush
 from nodeagent.errors import Terminal
@@ -42,4 +41,4 @@ def run(args: argparse.Namespace) -> int:
 
 def find(update_id: str) -> dict[str, Any]:
     """Return the update whose id begins with ``update_id``, from the daemon or the store."""
-    return ask(lambda client: client.update(update_id), lambda why: _offline.update(why, update_id))
+    return ask(lambda client: client.update(update_id), lambda stored: stored.update(update_id))

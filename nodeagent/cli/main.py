@@ -1,8 +1,7 @@
 """The command line. A command is one module with ``add_arguments(parser)`` and ``run(args) -> int``.
 
 ``COMMANDS`` lists them; the completion is generated from ``build_parser()``.
-Only the module of the requested command is imported, and no module imports anything large at its top:
-``nodeagent plan`` must start fast enough for a loop over the configs of a fleet.
+Only the module of the requested command is imported.
 """
 
 from __future__ import annotations
@@ -10,7 +9,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -57,6 +57,8 @@ COMMANDS: Final = (
     Command("version", "show client and daemon versions"),
 )
 
+NAMES: Final = frozenset(command.name for command in COMMANDS)
+
 DESCRIPTION: Final = "Applies MachineConfigs to this host with the least disruption that is safe."
 EXITS: Final = """exit status:
   0  done, or nothing to do
@@ -96,8 +98,8 @@ class _Parser(argparse.ArgumentParser):
             raise InvalidInput(message, reason=Reason.USAGE, hint=hint)
 
 
-def build_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser. ``only`` names the one command that it knows; without it all modules are imported."""
+def build_parser(commands: Collection[str] = NAMES) -> argparse.ArgumentParser:
+    """Return the parser. It knows the options of ``commands``, whose modules are imported, and the names of all."""
     parser = _Parser(
         prog="nodeagent",
         description=DESCRIPTION,
@@ -108,15 +110,14 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     )
     # ``_familiar`` replaces it by the command before it is parsed.
     parser.add_argument("--version", action="store_true", help="show the version, as nodeagent version")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    parsers = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     for command in COMMANDS:
-        if only not in (None, command.name):
-            continue
         about = command.help[0].upper() + command.help[1:] + "."
-        sub = commands.add_parser(command.name, help=command.help, description=about, allow_abbrev=False)
-        module = import_module(command.module)
-        module.add_arguments(sub)
-        sub.set_defaults(run=module.run)
+        sub = parsers.add_parser(command.name, help=command.help, description=about, allow_abbrev=False)
+        if command.name in commands:
+            module = import_module(command.module)
+            module.add_arguments(sub)
+            sub.set_defaults(run=module.run)
     return parser
 
 
@@ -148,12 +149,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
-    names = {command.name for command in COMMANDS}
-    words = _familiar(words, names)
-    if words and not words[0].startswith("-") and words[0] not in names:
-        raise _unknown_command(words[0], names)
+    words = _familiar(words)
+    if words and not words[0].startswith("-") and words[0] not in NAMES:
+        raise _unknown_command(words[0])
     try:
-        parser = build_parser(words[0] if words and words[0] in names else None)
+        parser = build_parser(NAMES & {*words[:1]})
         args, extra = parser.parse_known_args(words)
         if extra:
             raise _unknown_argument(words, extra, parser)
@@ -165,30 +165,28 @@ def _run(words: list[str]) -> int:
     return status
 
 
-def _familiar(words: list[str], names: set[str]) -> list[str]:
+def _familiar(words: list[str]) -> list[str]:
     """Accept ``--version``, ``-V`` and ``help COMMAND``, as other programs do."""
     match words:
         case ["--version" | "-V", *more]:
             return ["version", *more]
-        case ["help", command, *more] if command in names:
+        case ["help", command, *more] if command in NAMES:
             return [command, *more, "--help"]
         case ["help"]:
             return ["--help"]
         case ["help", command, *_]:
-            raise _unknown_command(command, names)
+            raise _unknown_command(command)
         case _:
             return words
 
 
 def _did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
-    from difflib import get_close_matches
-
     close = get_close_matches(word, sorted(known), 1)
     return f"did you mean {prefix}{close[0]}?" if close else ""
 
 
-def _unknown_command(word: str, names: set[str]) -> InvalidInput:
-    hint = _did_you_mean(word, names, "nodeagent ") or "nodeagent --help lists the commands"
+def _unknown_command(word: str) -> InvalidInput:
+    hint = _did_you_mean(word, NAMES, "nodeagent ") or "nodeagent --help lists the commands"
     return InvalidInput(f"there is no command {word!r}", reason=Reason.USAGE, hint=hint)
 
 

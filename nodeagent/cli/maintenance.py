@@ -6,7 +6,6 @@ import argparse
 from contextlib import aclosing
 from typing import Any
 
-from nodeagent.cli import _offline
 from nodeagent.cli._client import ABSENCE, Client, ask
 from nodeagent.cli._io import emit, printable, warn
 from nodeagent.cli._render import ago, clock, local_now, local_times
@@ -54,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.maintenance_command == "stop":
         status = ask(_stop)
     else:
-        status = ask(Client.status, _offline.status)
+        status = ask(Client.status, lambda stored: stored.status())
     found, lease = status.get("maintenance"), status["lease"]
     ours = lease is not None and lease.get("operation") == "maintenance"
     if args.json:

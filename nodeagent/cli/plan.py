@@ -12,14 +12,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from nodeagent.cli import _io
+from nodeagent.cli._client import NEITHER, ask, stored
 from nodeagent.cli._io import printable
+from nodeagent.cli._plan_inputs import add_max_disruption, add_strict, load_all, load_policy, read_config
 from nodeagent.cli._plan_view import show_plan
 from nodeagent.cli._render import WARN, change_name, paint
+from nodeagent.core.boot_count import BootCounting, CountedBy, phrase
 from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.config.parse import parse
 from nodeagent.core.plan.change import Plan
+from nodeagent.core.plan.deployment import target_between
+from nodeagent.core.plan.plan import check_disruption, make_plan
+from nodeagent.core.plan.plan_json import plan_from_dict, plan_to_dict
+from nodeagent.core.plan.plan_values import with_values
 from nodeagent.core.plan.policy import Policy
+from nodeagent.core.plan.removal import BY_CLUSTER, Removal, check_removal
+from nodeagent.core.plan.safe_parts import divide, parts_to_dict
+from nodeagent.domains import check_update, group_of, warnings
 from nodeagent.errors import InvalidInput, Problem, Refused, Terminal, Unreachable
 from nodeagent.reasons import Reason
+from nodeagent.report.plan_diff import diffs
 
 THEN: Final = {
     "kept": "it stays as it is",
@@ -43,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="stage the OS of FILE (default: the desired config), locked, and show what is inside; nothing is applied",
     )
-    _io.add_max_disruption(parser)
-    _io.add_strict(parser)
+    add_max_disruption(parser)
+    add_strict(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object (nodeagent/plan/v1)")
 
 
@@ -67,10 +79,8 @@ def run(args: argparse.Namespace) -> int:
     if offline.count(_io.STDIN) > 1:
         raise InvalidInput("only one input can be standard input", reason=Reason.USAGE)
     options = {"as_json": args.json, "diff": args.diff, "stage": args.stage, "strict": args.strict}
-    plan = plan_here(args.file, **options) if here else _offline(args)
+    plan = plan_here(args.file, **options) if here else _between_files(args)
     if args.max_disruption:
-        from nodeagent.core.plan.plan import check_disruption
-
         # The error goes to stderr, which has a buffer of its own, and belongs after the plan.
         _io.flush()
         check_disruption(plan, args.max_disruption)
@@ -94,10 +104,6 @@ def plan_here(
     that an operator confirms if the config is to be applied; raise ``Refused`` (``RemovesMost``, ``ClusterDecides``)
     for what the daemon would refuse then.
     """
-    from nodeagent.cli.apply import read_config
-    from nodeagent.core.plan.plan_json import plan_from_dict
-    from nodeagent.core.plan.removal import BY_CLUSTER, Removal, check_removal
-
     text = read_config(path)[1] if path is not None else ""
     answer = ask_plan(text, diff=diff, stage=stage, as_json=as_json, allow_lockout=allow_lockout)
     try:
@@ -182,8 +188,6 @@ def _counted(answer: Mapping[str, Any]) -> str:
     found = answer.get("boot_count")
     if not found:
         return ""
-    from nodeagent.core.boot_count import BootCounting, CountedBy, phrase
-
     return phrase(BootCounting(CountedBy(found["by"]), str(found["why"]), bool(found["greenboot"])))
 
 
@@ -217,42 +221,30 @@ def _os_lines(answer: Mapping[str, Any], *, stage: bool) -> list[str]:
 
 
 def ask_plan(text: str, *, diff: bool, stage: bool, as_json: bool, allow_lockout: bool = False) -> dict[str, Any]:
-    from nodeagent.cli._client import ask
-
     if stage and not as_json:
         print("staging the OS; nodeagent status --watch shows the progress, Ctrl-C ends it", file=sys.stderr)
     try:
         return ask(lambda client: client.plan(text, diff=diff, stage=stage, allow_lockout=allow_lockout))
     except Unreachable as error:
-        from nodeagent.cli import _offline
-
         # The units of the host are compared through the bus, so the store alone does not help.
         if error.reason == Reason.BUS_UNREACHABLE and not stage:
-            error.hint = f"{error.hint}; {_offline.NEITHER}"
+            error.hint = f"{error.hint}; {NEITHER}"
         # A daemon that runs and does not answer may be changing the host, so its store shows no state to plan from.
         if stage or error.reason != Reason.SERVICE_UNKNOWN:
             raise
 
         if not as_json:
             _io.warn("the daemon does not run; planning from its store")
-        return _offline.plan(error, text, diff=diff)
+        return stored(error).plan(text, diff=diff)
 
 
-def _offline(args: argparse.Namespace) -> Plan:
-    from nodeagent.core.plan.plan_values import with_values
-    from nodeagent.domains import warnings
-    from nodeagent.report.plan_diff import diffs
-
+def _between_files(args: argparse.Namespace) -> Plan:
     old, new, policy = _load(args.old, args.new, args.policy)
     # Both configs are files of the caller, so the numbers of changed lines reveal nothing.
     plan = with_values(plan_update(old, new, policy, _io.name_of(args.new)), old, new, private=True)
     found = warnings(old, new)
     texts = diffs(plan, old, new) if args.diff else {}
     if args.json:
-        from nodeagent.core.plan.plan_json import plan_to_dict
-        from nodeagent.core.plan.safe_parts import divide, parts_to_dict
-        from nodeagent.domains import group_of
-
         answer = plan_to_dict(plan)
         for planned, data in zip(plan.changes, answer["changes"], strict=True):
             if planned.change.id in texts:
@@ -266,25 +258,18 @@ def _offline(args: argparse.Namespace) -> Plan:
 
 
 def _load(old_path: str, new_path: str, policy_path: str | None) -> tuple[MachineConfig, MachineConfig, Policy]:
-    from nodeagent.core.config.parse import parse
-
-    old, new, policy = _io.load_all(
+    old, new, policy = load_all(
         lambda: parse(_io.read(old_path), _io.name_of(old_path)),
         lambda: parse(_io.read(new_path), _io.name_of(new_path)),
-        lambda: _io.load_policy(policy_path),
+        lambda: load_policy(policy_path),
     )
     return old, new, policy
 
 
 def plan_update(old: MachineConfig, new: MachineConfig, policy: Policy, what: str) -> Plan:
     """Return the plan of an update, after the checks that need no host. ``what`` names the new config."""
-    from nodeagent.core.plan.plan import make_plan
-    from nodeagent.domains import check_update
-
     check_update(old, new, what)
     if old.os_image_url != new.os_image_url or old.extensions != new.extensions:
-        from nodeagent.core.plan.deployment import target_between
-
         # A host refuses an image without a digest as well.
         target_between(old, new)
     return make_plan(old, new, policy)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from nodeagent.cli import _io
+from nodeagent.cli._client import Client, ask
 from nodeagent.cli._io import printable
+from nodeagent.cli._plan_inputs import read_config, recommended_policy
 from nodeagent.cli._render import change_name
+from nodeagent.cli.plan import ask_plan
 from nodeagent.core.plan.change import Change, ChangeKind, PolicySource
-from nodeagent.core.plan.policy import Policy
 from nodeagent.core.plan.policy_explain import Suggestion, entry_to_dict, suggest
-from nodeagent.errors import Terminal, Unreachable
+from nodeagent.errors import Terminal
 from nodeagent.reasons import Reason
+
+if TYPE_CHECKING:
+    from nodeagent.cli._offline import Stored
 
 SCHEMA: Final = "nodeagent/policy-suggest/v1"
 # All updates of the history.
@@ -60,27 +65,22 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plan_of(path: str, *, as_json: bool) -> tuple[str, Mapping[str, Any], int]:
-    from nodeagent.cli.apply import read_config
-    from nodeagent.cli.plan import ask_plan
-
     answer = ask_plan(read_config(path)[1], diff=False, stage=False, as_json=as_json)
     return str(answer.get("to", "")), answer, 0
 
 
 def _last_update() -> tuple[str, Mapping[str, Any], int]:
     """Return the name and the plan of the last update that drained or rebooted, and how many changes it leaves out."""
-    from nodeagent.cli import _offline
-    from nodeagent.cli._client import Client, ask
 
     async def newest(client: Client) -> Mapping[str, Any]:
         update_id = _disruptive(await client.history(ALL))
         return await client.update(update_id) if update_id else {}
 
-    def newest_offline(why: Unreachable) -> Mapping[str, Any]:
-        update_id = _disruptive(_offline.history(why, ALL))
-        return _offline.update(why, update_id) if update_id else {}
+    def newest_stored(stored: Stored) -> Mapping[str, Any]:
+        update_id = _disruptive(stored.history(ALL))
+        return stored.update(update_id) if update_id else {}
 
-    update = ask(newest, newest_offline)
+    update = ask(newest, newest_stored)
     # The plan of an update that is long ago is not kept.
     plan = update.get("plan") or {}
     return str(update.get("to_name", "")), plan, int(plan.get("more", 0))
@@ -107,30 +107,6 @@ def disruptive_changes(plan: Mapping[str, Any]) -> list[tuple[Change, PolicySour
         ]
     except (TypeError, ValueError, KeyError) as error:
         raise Terminal(f"unexpected reply from the daemon: {error}", reason=Reason.UNEXPECTED_REPLY) from error
-
-
-def recommended_policy() -> Policy:
-    """Return the entries of the recommended policy; none on a machine without the package."""
-    from nodeagent.core.plan.policy import MAX_BYTES, RECOMMENDED
-    from nodeagent.core.plan.policy_parse import parse_policy
-    from nodeagent.domains import with_rules
-    from nodeagent.host.config_file import read_now
-
-    text = read_now(RECOMMENDED, MAX_BYTES)
-    return with_rules(parse_policy(text, RECOMMENDED)) if text is not None else Policy()
-
-
-def show_avoidable(changes: Iterable[Change]) -> None:
-    """Print whether the recommended policy avoids the disruption by unlisted changes, or the first that it does not."""
-    recommended = recommended_policy()
-    found = [suggest(change, PolicySource.NONE, recommended) for change in changes]
-    left = [printable(each.change.key) for each in found if each.entry is None]
-    if not left:
-        print("avoidable: the recommended policy needs no drain and no reboot for it; see nodeagent policy suggest")
-        return
-    several = f"{len(left)} changes, so they drain and reboot"
-    covered = "this change, so it drains and reboots" if len(left) == 1 else several
-    print(f"unlisted: no policy entry covers {covered}; see nodeagent explain {left[0]}")
 
 
 def _show(what: str, found: Sequence[Suggestion], entries: Sequence[Mapping[str, Any]], more: int) -> None:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nodeagent.cli import _offline
+from nodeagent import __version__
 from nodeagent.cli._client import Client, ask
 from nodeagent.cli._io import printable
-from nodeagent.errors import InvalidInput, Unreachable
+from nodeagent.errors import InvalidInput
 from nodeagent.host.fs.atomic import new_file
 from nodeagent.reasons import Reason
+from nodeagent.report.course.page import page
+from nodeagent.report.course.timeline import MeasuredReboot, measured_reboot, timeline_of
 
 if TYPE_CHECKING:
-    from nodeagent.report.course.timeline import MeasuredReboot
+    from nodeagent.cli._offline import Stored
 
 STDOUT = "-"
 # Updates with a reboot that are read in search of one that was measured.
@@ -34,12 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    import socket
-
-    from nodeagent import __version__
-    from nodeagent.report.course.page import page
-
-    update, before = ask(lambda client: _fetch(client, args.id), lambda why: _read(why, args.id))
+    update, before = ask(lambda client: _fetch(client, args.id), lambda stored: _read(stored, args.id))
     html = page(update, host=socket.gethostname(), version=__version__, other=_reboot(before))
     if args.html == STDOUT:
         sys.stdout.write(html)
@@ -80,10 +78,10 @@ async def _fetch(client: Client, update_id: str) -> tuple[dict[str, Any], list[d
     return update, [await client.update(other) for other in _rebooted(known)]
 
 
-def _read(why: Unreachable, update_id: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    update = _offline.update(why, update_id)
-    known = [] if update["reboots"] else _offline.history(why, SEARCHED)
-    return update, [_offline.update(why, other) for other in _rebooted(known)]
+def _read(stored: Stored, update_id: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    update = stored.update(update_id)
+    known = [] if update["reboots"] else stored.history(SEARCHED)
+    return update, [stored.update(other) for other in _rebooted(known)]
 
 
 def _rebooted(updates: list[dict[str, Any]]) -> list[str]:
@@ -91,8 +89,6 @@ def _rebooted(updates: list[dict[str, Any]]) -> list[str]:
 
 
 def _reboot(updates: list[dict[str, Any]]) -> MeasuredReboot | None:
-    from nodeagent.report.course.timeline import MeasuredReboot, measured_reboot, timeline_of
-
     for update in updates:
         timeline = timeline_of(update)
         if timeline is not None and (seconds := measured_reboot(timeline)) is not None:

@@ -7,16 +7,16 @@ reason.
 from __future__ import annotations
 
 import argparse
+import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import nodeagent
 from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import BAD, DIM, GOOD, counted, paint, table
-
-if TYPE_CHECKING:
-    from nodeagent.core.selfcheck.result import SelfCheck
+from nodeagent.cli._selfcheck import survey
+from nodeagent.core.selfcheck.result import SelfCheck
 
 SCHEMA: Final = "nodeagent/selfcheck/v1"
 STYLES: Final = {"ok": GOOD, "failed": BAD, "skipped": DIM}
@@ -29,10 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Return 0; 1 if a check failed, after showing all of them."""
-    import asyncio
-
-    from nodeagent.cli._selfcheck import survey
-
     checks = asyncio.run(survey())
     bad = [check for check in checks if check.result == "failed"]
     if args.json:

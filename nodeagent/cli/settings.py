@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 from nodeagent.cli._io import emit
 from nodeagent.cli._render import BAD, DIM, GOOD, paint, table
+from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.config.parse import parse
+from nodeagent.core.config.unit_names import did_you_mean
+from nodeagent.core.plan.policy import drop_in_directory, is_policy_file
+from nodeagent.core.plan.policy_parse import parse_policy
+from nodeagent.domains import validate
 from nodeagent.errors import AgentError, InvalidInput, Problem
+from nodeagent.host.config_file import names_in
+from nodeagent.settings import schema
+from nodeagent.settings.consistency import check_consistency
+from nodeagent.settings.load import load
 
 # Unit search path of systemd.unit(5).
 UNIT_PLACES: Final = (
@@ -26,8 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="settings_command", metavar="COMMAND", required=True)
     listed = commands.add_parser("show", help="list every setting with its value and source")
     checked = commands.add_parser("check", help="check the settings, the policy and the desired config")
-    for command, schema in ((listed, "nodeagent/config/v1"), (checked, "nodeagent/config-check/v1")):
-        command.add_argument("--json", action="store_true", help=f"one JSON object ({schema})")
+    for command, answer in ((listed, "nodeagent/config/v1"), (checked, "nodeagent/config-check/v1")):
+        command.add_argument("--json", action="store_true", help=f"one JSON object ({answer})")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -36,9 +48,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def show(*, as_json: bool) -> int:
-    from nodeagent.settings import schema
-    from nodeagent.settings.load import load
-
     loaded = load()
     values = schema.flatten(loaded.settings)
     if as_json:
@@ -80,10 +89,6 @@ def check(*, as_json: bool) -> int:
 
 def _checked_files() -> list[dict[str, Any]]:
     """Check the settings first: they have the paths of the other files."""
-    from nodeagent.settings import schema
-    from nodeagent.settings.consistency import check_consistency
-    from nodeagent.settings.load import load
-
     try:
         loaded = load()
     except InvalidInput as error:
@@ -106,8 +111,6 @@ def _checked_files() -> list[dict[str, Any]]:
 
 
 def _check_file(path: str, what: str, *, optional: bool) -> dict[str, Any]:
-    from pathlib import Path
-
     title = f"{what} {path}"
     try:
         text = Path(path).read_bytes()
@@ -126,9 +129,6 @@ def _check_file(path: str, what: str, *, optional: bool) -> dict[str, Any]:
 
 
 def _check_drop_ins(policy: str) -> list[dict[str, Any]]:
-    from nodeagent.core.plan.policy import drop_in_directory, is_policy_file
-    from nodeagent.host.config_file import names_in
-
     directory = drop_in_directory(policy)
     try:
         paths = [f"{directory}/{name}" for name in sorted(names_in(directory))]
@@ -138,18 +138,11 @@ def _check_drop_ins(policy: str) -> list[dict[str, Any]]:
 
 
 def _config(text: bytes) -> tuple[Sequence[Problem], Sequence[Problem]]:
-    from nodeagent.core.config.machineconfig import MachineConfig
-    from nodeagent.core.config.parse import parse
-    from nodeagent.domains import validate
-
     return validate(MachineConfig(""), parse(text)), ()
 
 
 def _policy(text: bytes) -> tuple[Sequence[Problem], Sequence[Problem]]:
     """Check a policy. A unit that is not on the host is a note only: the next config may contain it."""
-    from nodeagent.core.config.unit_names import did_you_mean
-    from nodeagent.core.plan.policy_parse import parse_policy
-
     policy = parse_policy(text)
     entries = [
         *policy.files.values(),
@@ -164,9 +157,6 @@ def _policy(text: bytes) -> tuple[Sequence[Problem], Sequence[Problem]]:
 
 
 def _units_of_host() -> set[str]:
-    from contextlib import suppress
-    from pathlib import Path
-
     known: set[str] = set()
     # The directories are read, because a build of an image checks its settings without systemd.
     for place in UNIT_PLACES:

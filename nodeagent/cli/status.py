@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
 
-from nodeagent.cli import _offline
-from nodeagent.cli._client import Client, ask
+from nodeagent.cli._client import Client, ask, stored
+from nodeagent.cli._follow import Tick, events, lines
 from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import (
     BAD,
@@ -28,6 +29,7 @@ from nodeagent.cli._render import (
     on_terminal,
     paint,
 )
+from nodeagent.core.redact import redact
 from nodeagent.errors import Unreachable
 from nodeagent.reasons import Reason, documentation, hint
 
@@ -49,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         with suppress(KeyboardInterrupt):
             ask(lambda client: _watch(client, as_json=args.json))
         return 0
-    status = ask(Client.status, _offline.status)
+    status = ask(Client.status, lambda stored: stored.status())
     if args.json:
         emit(status)
     else:
@@ -60,8 +62,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _watch(client: Client, *, as_json: bool) -> None:
-    from nodeagent.cli._follow import Tick, events, lines
-
     screen = Screen() if on_terminal() and not as_json else None
     show = emit if as_json else lines()
     last: dict[str, Any] | None = None
@@ -71,7 +71,7 @@ async def _watch(client: Client, *, as_json: bool) -> None:
             if not isinstance(event, Tick):
                 # Without a daemon, the status that it reported last is shown, or that of its record.
                 unreachable = Unreachable("the daemon does not run", hint=hint(Reason.UNREACHABLE))
-                last = event or {**(last or _offline.status(unreachable)), "daemon": "stopped"}
+                last = event or {**(last or stored(unreachable).status()), "daemon": "stopped"}
                 if screen is None:
                     show(last)
             if screen and last:
@@ -259,10 +259,6 @@ def last_lines(failed: dict[str, Any] | None) -> list[str]:
     """Return lines without secrets; none if the user may not read the journal, or it has none of the unit."""
     if not failed:
         return []
-    import subprocess
-
-    from nodeagent.core.redact import redact
-
     command = ["journalctl", f"--unit={failed['name']}", f"--lines={LINES}", "--output=cat", "--no-pager", "--quiet"]
     if failed["at"]:
         # What came later is about the previous config. The second is for the rounding.

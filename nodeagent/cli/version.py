@@ -15,6 +15,7 @@ from nodeagent.cli._client import Client, ask
 from nodeagent.cli._io import emit
 from nodeagent.core.config.text import plain_json
 from nodeagent.errors import AgentError
+from nodeagent.host.selfcheck.versions import sbom
 
 INTERPRETER = "nodeagent:interpreter"
 ORIGINS = {
@@ -63,8 +64,6 @@ def _bundle() -> dict[str, Any]:
 
     An installation from a wheel has no origin and no components.
     """
-    from nodeagent.host.selfcheck.versions import sbom
-
     answer: dict[str, Any] = {"python": platform.python_version(), "interpreter": "", "components": []}
     try:
         document = plain_json.loads(sbom().read_text())

@@ -182,7 +182,7 @@ def test_the_answer_has_the_values(
     golden: Golden,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("nodeagent.core.plan.policy.RECOMMENDED", str(RECOMMENDED))
+    monkeypatch.setattr("nodeagent.cli._plan_inputs.RECOMMENDED", str(RECOMMENDED))
     expected, change = CHANGES[name]
     spec = base()
     change(spec)

@@ -173,7 +173,7 @@ def test_what_avoids_the_reboot(
     target: str, actions: Any, text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = with_rules(parse_policy(RECOMMENDED.read_bytes()))
-    monkeypatch.setattr("nodeagent.cli.policy.recommended_policy", lambda: policy)
+    monkeypatch.setattr("nodeagent.cli.explain.recommended_policy", lambda: policy)
     answer = explained(capsys, target)
     assert answer["recommended"] == actions
     assert answer["recommended_rule"] == (RULE if "sysctl" in target else None)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from nodeagent.cli import plan as plan_command
+from nodeagent.cli import _plan_inputs
 from nodeagent.cli import policy as command
 from nodeagent.cli.main import main
 from nodeagent.core.plan.policy import merge
 from nodeagent.core.plan.policy_parse import parse_policy
-from nodeagent.domains import default_policy, with_rules
+from nodeagent.domains import default_policy
 from tests.cli.conftest import machine_config, write
 
 RECOMMENDED = Path(__file__).parents[2] / "systemd/usr/lib/nodeagent/policy-recommended.yaml"
@@ -21,7 +21,7 @@ RECOMMENDED = Path(__file__).parents[2] / "systemd/usr/lib/nodeagent/policy-reco
 
 @pytest.fixture(autouse=True)
 def recommended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "recommended_policy", lambda: with_rules(parse_policy(RECOMMENDED.read_bytes())))
+    monkeypatch.setattr(_plan_inputs, "RECOMMENDED", str(RECOMMENDED))
 
 
 def change(key: str, domain: str = "file", policy: str = "none", *actions: str) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def test_nothing_to_avoid(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 def test_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     plan = {"to": "new", "changes": [{**change("/etc/motd"), "actions": [{"type": "Drain"}, {"type": "Reboot"}]}]}
-    monkeypatch.setattr(plan_command, "ask_plan", lambda *_, **__: plan)
+    monkeypatch.setattr(command, "ask_plan", lambda *_, **__: plan)
     path = write(tmp_path / "new.json", machine_config("new", {"/etc/motd": b"x"}))
     assert main(["policy", "suggest", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["avoidable"] is True

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.cli import _client, _io
+from nodeagent.cli import _client, _plan_inputs
 from nodeagent.cli._follow import Ending, ending_without_signal
 from nodeagent.core.plan.plan import DISRUPTION_WORDS
 from nodeagent.errors import InvalidInput, Problem, Refused, Terminal, Unreconcilable
@@ -411,7 +411,7 @@ def test_a_limit_of_the_disruption_is_checked_by_the_daemon(cli: Cli, daemon: Fa
 
 def test_the_words_are_those_of_the_plan() -> None:
     parser = ArgumentParser()
-    _io.add_max_disruption(parser)
+    _plan_inputs.add_max_disruption(parser)
     assert parser._actions[-1].choices == DISRUPTION_WORDS
 
 

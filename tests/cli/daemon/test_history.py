@@ -138,7 +138,7 @@ def test_boots_that_were_not_requested(
 
 def test_the_policy_that_avoids_the_last_reboot(cli: Cli, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
     """The list of the updates has no plans, and an update that was cancelled disrupted nothing."""
-    monkeypatch.setattr("nodeagent.core.plan.policy.RECOMMENDED", str(RECOMMENDED))
+    monkeypatch.setattr("nodeagent.cli._plan_inputs.RECOMMENDED", str(RECOMMENDED))
     changed = {"domain": "file", "key": "/etc/motd", "change": "modified", "policy": "none"}
     plan = {"changes": [{**changed, "actions": ["Drain", "Reboot"]}], "more": 0}
     daemon.history = [

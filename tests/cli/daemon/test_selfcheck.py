@@ -27,7 +27,7 @@ def with_results(monkeypatch: pytest.MonkeyPatch, checks: Sequence[SelfCheck]) -
     async def survey() -> Sequence[SelfCheck]:
         return checks
 
-    monkeypatch.setattr(_selfcheck, "survey", survey)
+    monkeypatch.setattr("nodeagent.cli.selfcheck.survey", survey)
 
 
 def test_an_installation_that_is_well(cli: Cli, monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:

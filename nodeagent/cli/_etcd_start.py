@@ -1,0 +1,27 @@
+"""The answer of ``nodeagent etcd prepare`` for the start of etcd on this host."""
+
+from __future__ import annotations
+
+import asyncio
+
+from nodeagent.cli._offline import etcd_note
+from nodeagent.errors import InvalidInput
+from nodeagent.host.etcd import member_host
+from nodeagent.host.etcd.member_config import MEMBER_FILE, read_member_config
+from nodeagent.reasons import Reason, hint
+
+
+def permit_start() -> int:
+    """Answer for the start of etcd, with or without a daemon: etcd may start before it."""
+    note = etcd_note()
+
+    async def prepare() -> None:
+        config = await read_member_config()
+        if config is None:
+            reason = Reason.ETCD_NOT_CONFIGURED
+            raise InvalidInput("this host has no settings for a member of etcd", reason=reason, hint=hint(reason))
+        await member_host.prepare(config, note)
+
+    asyncio.run(prepare())
+    print(f"etcd may start with {MEMBER_FILE}")
+    return 0
