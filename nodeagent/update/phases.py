@@ -50,7 +50,8 @@ from nodeagent.update.stages.fallback import begin_planned
 from nodeagent.update.stages.os_deployments import HostDeployments, discard_own
 from nodeagent.update.stages.reboot import request_reboot
 from nodeagent.update.stages.units_before import not_expected
-from nodeagent.update.steps import actions, ghosts, restarts, static_pods, unit_watch
+from nodeagent.update.steps import start, static_pod, unit_watch
+from nodeagent.update.steps.act import act, clear_after_reboot, unit_steps
 
 Work = Callable[[Run], Awaitable[Transition | None]]
 
@@ -156,12 +157,12 @@ async def _act(run: Run) -> Transition:
         fallback = fallback_of(leg, leg.reboot_instead)
         return Transition(Phase.REBOOTING, fallback, Reason.DRAIN_TIMED_OUT, leg.reboot_instead)
     if admission.reboots(update):
-        await actions.act(run, update.static_pods)
+        await act(run, update.static_pods)
         # A member of etcd that does not work with its new manifest shows before the node goes away.
-        await static_pods.watch(run, progress_of(run.ports, update))
+        await static_pod.watch(run, progress_of(run.ports, update))
         return await begin_planned(run)
-    await actions.act(run, actions.unit_steps(update))
-    await restarts.start_again(run)
+    await act(run, unit_steps(update))
+    await start.start_again(run)
     return Transition(Phase.VERIFYING)
 
 
@@ -192,13 +193,13 @@ async def _verify(run: Run) -> Transition:
         again = again or await after_boot.repair_etc_merge(run)
         if again is not None:
             return again
-    await actions.clear_after_reboot(run)
+    await clear_after_reboot(run)
     if isinstance(run.record.leg, Fallback):
         # The action that failed, or the reboot in its place, came before them.
-        await actions.act(run, update.static_pods)
-    await ghosts.forget_ghosts(run)
+        await act(run, update.static_pods)
+    await unit_watch.forget_gone(run)
     if run.record.written.boots:
-        await restarts.start_after_boot(run, not_expected(run))
+        await start.start_after_boot(run, not_expected(run))
     await _watch_units(run, progress)
     found = await verification.mismatches(run.ports, update.new)
     # Drift that the update left alone is no fault of the update.
@@ -252,7 +253,7 @@ async def _revert(run: Run) -> Transition:
     # After a kill, a restored host is not restored again: an operator may have changed a file since.
     update.change_leg(restored=True)
     if leg.undo_actions and admission.reboots(update):
-        await actions.act(run, update.static_pods)
+        await act(run, update.static_pods)
     if update.target is not None:
         # Services that started in this boot may have read the files before they were restored.
         stale = bool(run.record.writes) and leg.first_write_boot_id != run.ports.power.boot_id()
@@ -264,8 +265,8 @@ async def _revert(run: Run) -> Transition:
         # If the new config took effect by a reboot, the old one needs a reboot to take effect again.
         return Transition(Phase.REBOOTING, reason=Reason.REVERTING) if leg.boots else Transition(Phase.VERIFYING)
     update.index = len(update.writes)
-    await actions.act(run, actions.unit_steps(update))
-    await restarts.start_again(run)
+    await act(run, unit_steps(update))
+    await start.start_again(run)
     return Transition(Phase.VERIFYING)
 
 
@@ -275,10 +276,10 @@ async def _verify_reverted(run: Run) -> Transition:
     progress = _progress(run)
     if os is not None and run.update.target is not None:
         await after_boot.still_old(run, os)
-    await actions.clear_after_reboot(run)
-    await ghosts.forget_ghosts(run)
+    await clear_after_reboot(run)
+    await unit_watch.forget_gone(run)
     if leg.boots:
-        await restarts.start_after_boot(run, not_expected(run))
+        await start.start_after_boot(run, not_expected(run))
     await _watch_units(run, progress)
     await admin_checks.verify(run, progress)
     why = "; ".join((_why(run, leg), *await writing.compare_links(run)))
@@ -307,7 +308,7 @@ def _progress(run: Run) -> Progress:
 async def _watch_units(run: Run, progress: Progress) -> None:
     await unit_watch.watch_units(run, progress)
     run.update.progressed()
-    await static_pods.watch(run, progress)
+    await static_pod.watch(run, progress)
     run.update.progressed()
     if admission.reboots(run.update) and run.record.written.boots and not run.record.reverting:
         await greenboot.watch_greenboot(run, progress)

@@ -12,7 +12,7 @@ from nodeagent.reasons import Reason
 from nodeagent.update.events import Event, StagingAdvanced, StepDone
 from nodeagent.update.phase import Phase
 from nodeagent.update.ports.coordination import Holder
-from nodeagent.update.steps import actions
+from nodeagent.update.steps.act import JOB_HEADROOM
 from nodeagent.update.steps.unit_watch import PERIOD
 from tests.support.keys import ed25519, sha512
 from tests.update.test_bootloader import assert_refused, host_with
@@ -106,7 +106,7 @@ async def test_an_action_without_an_answer_is_waited_for_with_a_deadline(monkeyp
     began = asyncio.get_running_loop().time()
     async with asyncio.timeout(3600):
         await host.settle()
-    assert asyncio.get_running_loop().time() - began > host.limits.action_timeout + actions.JOB_HEADROOM
+    assert asyncio.get_running_loop().time() - began > host.limits.action_timeout + JOB_HEADROOM
     assert calls == ["web.service"] * 2
     assert (host.phase, host.world.history[-1].outcome) == (Phase.IDLE, "done")
 

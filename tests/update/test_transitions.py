@@ -31,7 +31,7 @@ from nodeagent.update.run import Run, Transition, Update
 from nodeagent.update.stages.admission import NotNow
 from nodeagent.update.stages.coordination import Operation
 from nodeagent.update.stages.verification import VerifyFailed
-from nodeagent.update.steps.actions import ActionFailed
+from nodeagent.update.steps.step import ActionFailed
 from tests.world import FakeFiles, FakePower, FakeUnit, World, cluster_host, os_host
 from tests.world.cluster_host import ClusterHost
 from tests.world.run import Host, change_work, config

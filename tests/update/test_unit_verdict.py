@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.update.ports.host import UnitState
-from nodeagent.update.steps.unit_states import DOWN, UP
+from nodeagent.update.ports.host import DOWN, UP, UnitState
 from nodeagent.update.steps.unit_verdict import FINISHED, Health, JudgedUnit, judge, must_run, state_before
 
 RUNNING = UnitState("a.service", "loaded", "active", "running", "simple", "success", "1", 0, "enabled")

@@ -24,8 +24,7 @@ from nodeagent.core.plan.unit_origin import Brought
 from nodeagent.core.plan.unit_relations import triggered
 from nodeagent.core.plan.unit_types import restarts_with_triggered
 from nodeagent.errors import Problem
-from nodeagent.update.ports.host import UnitFiles, Units
-from nodeagent.update.steps.unit_states import UP
+from nodeagent.update.ports.host import UP, UnitFiles, Units
 
 # Warnings about units in one update. Operators may render more entries than an admin reads.
 MAX_WARNINGS: Final = 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Protocol
+from typing import Final, Protocol
 
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.machineconfig import MachineConfig
@@ -91,6 +91,11 @@ class Files(Protocol):
     async def differs(self, path: str, node: FileTreeEntry | None) -> str:
         """Describe how the path differs, without content; "" if it does not."""
         ...
+
+
+# Active states of units, as systemd names them (org.freedesktop.systemd1).
+UP: Final = frozenset({"active", "reloading", "refreshing"})
+DOWN: Final = frozenset({"inactive", "failed"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from nodeagent.update.ports.coordination import NodeDrainer, NodeReadiness
 from nodeagent.update.run import Progress, Run
 from nodeagent.update.stages.admission import reboots
 from nodeagent.update.stages.verification import VerifyFailed
-from nodeagent.update.steps.actions import keys_of
+from nodeagent.update.steps.step import keys_of
 from nodeagent.update.steps.unit_watch import RestartedUnits
 
 # Seconds that a drain lasts at least, also if the deadline passed while the agent was down. Also the interval at which

@@ -28,7 +28,7 @@ from nodeagent.update.stages.coordination import LOST, Coordination
 from nodeagent.update.stages.fallback import NO_SOFT_REBOOT, check_soft, make_full, wants_soft
 from nodeagent.update.stages.os_deployments import HostDeployments
 from nodeagent.update.stages.verification import VerifyFailed
-from nodeagent.update.steps.actions import clear_before_reboot
+from nodeagent.update.steps.act import clear_before_reboot
 
 # Seconds for which a check before a reboot counts. Users who are warned have longer, so it is repeated then.
 STILL_VALID: Final = 1.0

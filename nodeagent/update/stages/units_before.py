@@ -12,12 +12,12 @@ from nodeagent.core.plan.change import ActionType, ChangeKind
 from nodeagent.core.plan.steps import RemovePath, RestartStaticPod, RestoreUnit, step_unit
 from nodeagent.core.plan.unit_changes import changed_unit, masked_unit
 from nodeagent.errors import AgentError
+from nodeagent.update.ports.host import DOWN, UP
 from nodeagent.update.record import UnitsBefore
 from nodeagent.update.run import Ports, Run, Update
 from nodeagent.update.stages.admission import reboots
 from nodeagent.update.stages.writing import original_of
-from nodeagent.update.steps.restarts import STARTS_AT_BOOT, units_along
-from nodeagent.update.steps.unit_states import DOWN, UP
+from nodeagent.update.steps.start import STARTS_AT_BOOT, units_along
 from nodeagent.update.steps.unit_verdict import state_before
 
 # Directories of unit files besides that of the admin: systemd.unit(5).

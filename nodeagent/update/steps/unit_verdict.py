@@ -12,8 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from nodeagent.core.enumerated import enumerated
-from nodeagent.update.ports.host import UnitState
-from nodeagent.update.steps.unit_states import DOWN, UP
+from nodeagent.update.ports.host import DOWN, UP, UnitState
 
 # The state before the update of a oneshot that has ended with success, or was not started yet.
 FINISHED: Final = "finished"

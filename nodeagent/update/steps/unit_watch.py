@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from nodeagent.core.config.paths import UNIT_DIR
+from nodeagent.core.config.unit_names import unit_name_problem
 from nodeagent.core.enumerated import enumerated
-from nodeagent.core.plan.steps import ReloadUnit, RestartUnit, step_id
+from nodeagent.core.plan.steps import ReloadUnit, RemovePath, RestartUnit, WritePath, step_id
+from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
 from nodeagent.update.events import Warned
-from nodeagent.update.ports.host import UnitState
+from nodeagent.update.ports.host import UP, UnitState
 from nodeagent.update.run import Progress, Run
 from nodeagent.update.stages.admission import reboots
 from nodeagent.update.stages.units_before import enabled, not_expected, touched
 from nodeagent.update.stages.verification import VerifyFailed
-from nodeagent.update.steps.actions import curable, unit_steps
-from nodeagent.update.steps.restarts import along_before
-from nodeagent.update.steps.unit_states import UP
+from nodeagent.update.steps.act import unit_steps
+from nodeagent.update.steps.start import along_before
+from nodeagent.update.steps.step import curable
 from nodeagent.update.steps.unit_verdict import GOOD, Health, JudgedUnit, UnitVerdict, judge, restarting
 
 # Seconds between two checks of units that settle; only for the settle time of one update.
@@ -159,6 +163,24 @@ def _acted_on(run: Run) -> list[str]:
     steps = [step for step in unit_steps(run.update) if isinstance(step, RestartUnit | ReloadUnit)]
     done = [step for step in steps if step_id(step) not in run.record.written.skipped]
     return [*(step.unit for step in done), *along_before(run)]
+
+
+async def forget_gone(run: Run) -> None:
+    """Forget the failures of units that the update took away: systemd lists them as failed until then.
+
+    What cannot be forgotten is no fault of the update.
+    """
+    # The revert removes what the update wrote.
+    kind = WritePath if run.record.reverting else RemovePath
+    for step in run.update.writes:
+        if not isinstance(step, kind):
+            continue
+        directory, _, unit = step.path.rpartition("/")
+        if directory != UNIT_DIR or unit_name_problem(unit) is not None:
+            continue
+        with suppress(AgentError):
+            if (await run.ports.units.state(unit)).load == "not-found":
+                await run.ports.units.reset_failed(unit)
 
 
 async def watch_units(run: Run, progress: Progress) -> None:

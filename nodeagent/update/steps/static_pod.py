@@ -21,6 +21,7 @@ from nodeagent.update.ports.host import StaticPods, StaticPodState
 from nodeagent.update.run import Progress, Run
 from nodeagent.update.stages.admission import check_before_etcd_stops
 from nodeagent.update.stages.writing import original_of
+from nodeagent.update.steps.step import Action
 
 PERIOD: Final = 1.0
 # Restarts of a container before its pod works: the ports of the old pod may still be taken.
@@ -33,42 +34,50 @@ class StaticPodUnhealthy(AgentError):
     default_reason = Reason.STATIC_POD_UNHEALTHY
 
 
-async def check(run: Run, step: RestartStaticPod) -> None:
-    """Check the quorum of etcd, and move its leader, before a member stops. Raises ``NotNow``.
+class RestartStaticPodAction(Action[RestartStaticPod]):
+    # The kubelet starts the pods of a boot from the same manifests.
+    reboot_helps = False
 
-    A second etcd on the host, such as a pod beside etcd.service, may take the ports of the member that runs. A member
-    that does not answer is not waited for: its manifest may be what starts it.
-    """
-    pods = run.ports.static_pods
-    if pods is None:
-        return
-    if (await pods.state(step.path)).etcd or (_adds_etcd(run, step.path) and await pods.has_member()):
-        await check_before_etcd_stops(run)
+    @property
+    def limit(self) -> None:
+        return None
+
+    async def before(self) -> None:
+        """Check the quorum of etcd, and move its leader, before a member stops. Raises ``NotNow``.
+
+        A second etcd on the host, such as a pod beside etcd.service, may take the ports of the member that runs. A
+        member that does not answer is not waited for: its manifest may be what starts it.
+        """
+        pods, path = self.run.ports.static_pods, self.step.path
+        if pods is None:
+            return
+        if (await pods.state(path)).etcd or (_adds_etcd(self.run, path) and await pods.has_member()):
+            await check_before_etcd_stops(self.run)
+
+    async def do(self) -> str:
+        node = expand(self.run.update.new).get(self.step.path)
+        if node is None:
+            node = (await original_of(self.run.ports, self.step.path)).node
+        return await self._replace(node)
+
+    async def undo(self) -> str:
+        key = f"path:{self.step.path}"
+        remembered = await self.run.ports.store.remembered(self.run.record.update_id)
+        snapshot = next((snapshot for snapshot in remembered if snapshot.key == key), None)
+        # Without a snapshot the update did not reach this manifest.
+        return "" if snapshot is None else await self._replace(snapshot.node)
+
+    async def _replace(self, node: FileTreeEntry | None) -> str:
+        """Replace the manifest; None for no manifest."""
+        if self.run.ports.static_pods is not None:
+            await self.run.ports.static_pods.replace(self.step.path, node, self.run.record.update_id)
+        return ""
 
 
 def _adds_etcd(run: Run, path: str) -> bool:
     node = expand(run.update.new).get(path)
     pod = load(node.content) if isinstance(node, RegularFile) else None
     return pod is not None and is_etcd(pod)
-
-
-async def restart(run: Run, step: RestartStaticPod) -> None:
-    """Replace the manifest. Doing it again is harmless."""
-    if run.ports.static_pods is not None:
-        known, node = await _target(run, step.path)
-        if known:
-            await run.ports.static_pods.replace(step.path, node, run.record.update_id)
-
-
-async def _target(run: Run, path: str) -> tuple[bool, FileTreeEntry | None]:
-    """Return whether anything is known about the manifest, and what must be there; None for no manifest."""
-    key = f"path:{path}"
-    if not run.record.reverting:
-        node = expand(run.update.new).get(path)
-        return True, node if node is not None else (await original_of(run.ports, path)).node
-    snapshots = [each for each in await run.ports.store.remembered(run.record.update_id) if each.key == key]
-    # Without a snapshot the update did not reach this manifest.
-    return bool(snapshots), snapshots[0].node if snapshots else None
 
 
 async def watch(run: Run, progress: Progress) -> None:

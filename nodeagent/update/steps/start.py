@@ -1,34 +1,31 @@
-"""Restarts that belong together: systemd restarts or stops other units in one transaction with a unit of the plan.
+"""Start units again that ran before the update: those that its actions stopped along, and after a reboot those that no
+boot starts. A unit that stays down is reported.
 
-No unit is restarted twice, also after a kill: the record has the invocations of the units from before the first
-restart, and a unit with another one has read the new files. What a stop has taken along is started again, as a boot
-would do, or reported.
+systemd restarts or stops other units in one transaction with a unit of the plan.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 from nodeagent.core.config.unit_names import template_of
-from nodeagent.core.plan.steps import ActStep, ClearState, RestartUnit, StopUnit, step_id
+from nodeagent.core.plan.steps import ClearState, RestartUnit, StopUnit, step_id
 from nodeagent.core.plan.unit_relations import (
     MAX_ALONG,
     NO_RELATIONS,
     Along,
     Relations,
     next_units,
-    order_after,
     relations_in,
     taken_along,
-    triggered,
 )
 from nodeagent.core.plan.unit_types import UnitStep, type_of
 from nodeagent.errors import AgentError, ServiceUnavailable
 from nodeagent.update.events import Warned
+from nodeagent.update.ports.host import DOWN, UP
 from nodeagent.update.run import Ports, Run, Update
 from nodeagent.update.stages.admission import check_still_held
-from nodeagent.update.steps.unit_states import DOWN, UP
 
 # What the links of a unit file say for a unit that a boot starts.
 STARTS_AT_BOOT = frozenset({"enabled", "enabled-runtime"})
@@ -39,18 +36,18 @@ async def units_along(ports: Ports, update: Update) -> Along:
     steps = [step for step in update.acts if isinstance(step, RestartUnit | StopUnit | ClearState)]
     # A large config takes a moment to expand.
     brought = await asyncio.to_thread(relations_in, update.new) if steps else {}
-    return taken_along(steps, await _known(ports, [step.unit for step in steps], brought))
+    return taken_along(steps, await relations_of(ports, [step.unit for step in steps], brought))
 
 
-async def _known(ports: Ports, units: Collection[str], brought: Mapping[str, Relations]) -> dict[str, Relations]:
+async def relations_of(ports: Ports, units: Collection[str], brought: Mapping[str, Relations]) -> dict[str, Relations]:
     """Return the relations of ``units``, and of all units that these take along."""
-    known: dict[str, Relations] = {}
+    relations: dict[str, Relations] = {}
     pending = sorted(set(units))
-    while pending and len(known) < MAX_ALONG:
+    while pending and len(relations) < MAX_ALONG:
         unit = pending.pop()
-        known[unit] = await ports.units.relations(unit) | brought.get(unit, NO_RELATIONS)
-        pending += sorted(next_units(known[unit]) - known.keys() - set(pending))
-    return known
+        relations[unit] = await ports.units.relations(unit) | brought.get(unit, NO_RELATIONS)
+        pending += sorted(next_units(relations[unit]) - relations.keys() - set(pending))
+    return relations
 
 
 async def notes_along(ports: Ports, along: Along) -> list[str]:
@@ -173,74 +170,3 @@ async def _one_up(ports: Ports, units: Collection[str]) -> str:
         if (await ports.units.state(unit)).active in UP:
             return unit
     return ""
-
-
-async def in_transactions(ports: Ports, steps: Sequence[ActStep]) -> list[ActStep]:
-    """Return the steps with each restart after those of the units that take its unit along: systemd restarts them in
-    one transaction, and the later step finds its unit restarted."""
-    # The dependencies of each unit are a call to systemd, and a single restart needs no order.
-    left = [step for step in steps if isinstance(step, RestartUnit)]
-    known = await _known(ports, [step.unit for step in left], {}) if len(left) > 1 else {}
-    along = {step.unit: order_after(step.unit, known) for step in left}
-    ordered: list[ActStep] = []
-    for step in steps:
-        if not isinstance(step, RestartUnit):
-            ordered.append(step)
-            continue
-        first = (each for each in left if not any(each.unit in along[other.unit] for other in left))
-        # Units that require each other are all restarted by the first.
-        ordered.append(found := next(first, left[0]))
-        left.remove(found)
-    return ordered
-
-
-async def restart(run: Run, unit: str, deadline: float, since: str | None) -> str:
-    """Restart a unit, and stop the units that it starts on demand in the meantime, if it cannot start beside them.
-
-    Returns the start condition that was not met. May be done again after a kill.
-    """
-    units = run.ports.units
-    held = triggered(unit, await units.relations(unit))
-    before = run.record.units_before.states
-    running = [each for each in sorted(held) if await _up(run.ports, each) or before.get(each) in UP]
-    state = await units.state(unit)
-    unmet = ""
-    if since is None or state.active != "active" or state.invocation_id == since:
-        for each in running:
-            await units.stop(each, deadline)
-        unmet = await units.restart(unit, deadline, since=since)
-    elif not held:
-        unmet = await units.restart(unit, deadline, since=since)
-    for each in running:
-        await units.start(each, deadline)
-    return unmet
-
-
-async def _up(ports: Ports, unit: str) -> bool:
-    return (await ports.units.state(unit)).active in (*UP, "activating")
-
-
-async def _runs(run: Run, steps: Sequence[ActStep]) -> dict[str, str]:
-    """Return the invocations of the units that run and are still to be restarted. A unit that is starting may have read
-    the previous files, so it is not among them."""
-    units = [each.unit for each in steps if isinstance(each, RestartUnit)]
-    found = {unit: await run.ports.units.state(unit) for unit in units}
-    return {unit: state.invocation_id for unit, state in found.items() if state.active == "active"}
-
-
-async def mark(run: Run, step: ActStep, ident: str, steps: Sequence[ActStep]) -> str | None:
-    """Save that the step begins. Return the invocation of a unit from before the first restart of this update, or from
-    before an earlier attempt of this one; None if its run is not to be compared."""
-    progress = run.record.written
-    since = progress.invocation if progress.restarting == ident else None
-    if isinstance(step, RestartUnit):
-        if since is None:
-            before = (await run.ports.units.state(step.unit)).invocation_id
-            run.update.change_leg(restarting=ident, invocation=before)
-        restarts = {step_id(each) for each in steps if isinstance(each, RestartUnit)}
-        # Only before the first restart: a unit that it took along has a new invocation afterwards.
-        if not progress.runs and not restarts & progress.done:
-            run.update.change_leg(runs=await _runs(run, steps))
-        since = run.record.written.runs.get(step.unit) or since
-    await run.ports.store.save(run.record)
-    return since

@@ -1,0 +1,221 @@
+"""Do the actions of a plan: daemon-reload, stops, reloads and restarts, each once, each with a deadline.
+
+After a crash, or when systemd did not answer, an action that was started and not marked as done runs again: a second
+reload is harmless, a missing one is not. A second restart harms some services, so the record has the invocation ID from
+before the first attempt, which shows whether the restart took place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from typing import Any, assert_never
+
+from nodeagent.core.plan.steps import (
+    ActStep,
+    ClearState,
+    DaemonReload,
+    Drain,
+    Reboot,
+    ReloadUnit,
+    RestartStaticPod,
+    RestartUnit,
+    StopUnit,
+    describe,
+    step_id,
+    step_unit,
+)
+from nodeagent.errors import AgentError, ServiceUnavailable
+from nodeagent.reasons import Reason
+from nodeagent.update.legs import Revert
+from nodeagent.update.run import Run, Update
+from nodeagent.update.stages.admission import check_still_held
+from nodeagent.update.steps.clear_state import ClearStateAction
+from nodeagent.update.steps.daemon_reload import DaemonReloadAction
+from nodeagent.update.steps.reload import ReloadAction
+from nodeagent.update.steps.restart import RestartAction, in_transactions
+from nodeagent.update.steps.static_pod import RestartStaticPodAction
+from nodeagent.update.steps.step import JOB_REASONS, Action, ActionFailed, StepInProgress, curable
+from nodeagent.update.steps.stop import StopAction
+from nodeagent.update.steps.unit_verdict import must_run, restarting
+
+# Seconds by which the limit of the call exceeds that of the job, which cancels the job and must end first.
+JOB_HEADROOM = 5.0
+
+# Seconds for the services of the host to settle after one of them was away.
+AFTER_OUTAGE = 5.0
+
+
+async def act(run: Run, steps: Sequence[ActStep]) -> None:
+    """Do the steps that are not done. Raise ``ActionFailed`` at the first that fails or is late."""
+    async for planned in _in_order(run, steps):
+        with StepInProgress(run, planned) as step:
+            if step.ident in run.record.written.done:
+                continue
+            action = await _due(run, planned, steps)
+            step.becomes(action.step)
+            # The lease must outlast the action, because an action is not interrupted when the lease ends.
+            await check_still_held(run, need=run.policy.action_timeout)
+            if obstacle := await action.applies():
+                await _mark_done(run, step, skipped=True)
+                step.skipped(obstacle)
+                continue
+            await action.before()
+            step.started()
+            # If the store accepts no more writes, the update stops here. After the action, each start would repeat it.
+            await run.ports.store.save(run.record)
+            try:
+                condition = await _do_excused(action, step)
+            except ServiceUnavailable:
+                raise
+            except AgentError as error:
+                await _judge_failure(action, step, error)
+                continue
+            if condition:
+                note = f"start condition {condition} of {step_unit(action.step)} is not met"
+                await _mark_done(run, step, skipped=True, note=f"{describe(action.step)} skipped, {note}")
+                step.skipped(note, Reason.CONDITION_NOT_MET)
+                continue
+            await _mark_done(run, step)
+
+
+def unit_steps(update: Update) -> tuple[ActStep, ...]:
+    return tuple(step for step in update.acts if not isinstance(step, Reboot))
+
+
+async def clear_before_reboot(run: Run) -> None:
+    """Remove the state that the reboot would keep. Its units do not run from here on, so this is done last.
+
+    What fails is left to ``clear_after_reboot``: the reboot ends a unit that does not stop.
+    """
+    clear = _clear_steps(run)
+    with suppress(ActionFailed):
+        await act(run, clear)
+        # The boot starts them.
+        restarts = {step_id(RestartUnit(step.unit)) for step in clear}
+        run.update.change_leg(done=run.record.written.done | restarts)
+
+
+async def clear_after_reboot(run: Run) -> None:
+    """Remove the state that is left, and start its units: the reboot came early, or a revert needed none."""
+    clear = _clear_steps(run)
+    await act(run, (*clear, *(RestartUnit(step.unit) for step in clear)))
+
+
+def _clear_steps(run: Run) -> tuple[ClearState, ...]:
+    # Without an action with the new config there is no state of it.
+    if isinstance(run.record.leg, Revert) and not run.record.leg.undo_actions:
+        return ()
+    return tuple(step for step in run.update.acts if isinstance(step, ClearState))
+
+
+async def _in_order(run: Run, steps: Sequence[ActStep]) -> AsyncIterator[ActStep]:
+    left = list(steps)
+    while left and not isinstance(left[0], RestartUnit):
+        yield left.pop(0)
+    if left:
+        # After the daemon-reload, which may change what requires what.
+        for step in await in_transactions(run.ports, left):
+            yield step
+
+
+async def _due(run: Run, planned: ActStep, steps: Sequence[ActStep]) -> Action[Any]:
+    """Return the action for a planned step. What it becomes depends on the state of the unit, which a kill may have
+    changed."""
+    ident = step_id(planned)
+    step = await _action(run, planned, ident, steps).due()
+    return _action(run, step, ident, steps)
+
+
+def _action(run: Run, step: ActStep, ident: str, steps: Sequence[ActStep]) -> Action[Any]:
+    match step:
+        case DaemonReload():
+            return DaemonReloadAction(run, step, ident, steps)
+        case ClearState():
+            return ClearStateAction(run, step, ident, steps)
+        case StopUnit():
+            return StopAction(run, step, ident, steps)
+        case ReloadUnit():
+            return ReloadAction(run, step, ident, steps)
+        case RestartUnit():
+            return RestartAction(run, step, ident, steps)
+        case RestartStaticPod():
+            return RestartStaticPodAction(run, step, ident, steps)
+        case Drain() | Reboot():
+            raise AssertionError("has a phase of its own")
+        case _:
+            assert_never(step)
+
+
+async def _do_excused(action: Action[Any], step: StepInProgress) -> str:
+    """As ``_do``. An action that fails while a service of the host is away may have failed for the want of it, so it is
+    tried once more."""
+    run = action.run
+    outages = run.ports.units.outages()
+    try:
+        return await _do(action)
+    except ServiceUnavailable:
+        raise
+    except AgentError as error:
+        if not run.update.repeated and run.ports.units.outages() == outages:
+            raise
+        step.warn(f"trying again, because a service of the host was away: {error}", error.reason)
+    await asyncio.sleep(AFTER_OUTAGE)
+    return await _do(action)
+
+
+async def _do(action: Action[Any]) -> str:
+    """Do an action within its limit, and return the start condition that was not met."""
+    limit = None if action.limit is None else action.limit + JOB_HEADROOM
+    try:
+        async with asyncio.timeout(limit):
+            condition = await (action.undo() if action.run.record.reverting else action.do())
+    except TimeoutError:
+        message = f"{describe(action.step)}: no answer within {limit:.0f} s"
+        raise ServiceUnavailable(message, reason=Reason.BUS_TIMEOUT, service="systemd") from None
+    if not condition:
+        await action.proof()
+    return condition
+
+
+async def _mark_done(run: Run, step: StepInProgress, *, skipped: bool = False, note: str = "") -> None:
+    progress = run.record.written
+    if note:
+        run.update.add_notes(note)
+    run.update.change_leg(
+        done=progress.done | {step.ident},
+        skipped=progress.skipped | {step.ident} if skipped else progress.skipped,
+        restarting="",
+        invocation="",
+    )
+    await run.ports.store.save(run.record)
+
+
+async def _judge_failure(action: Action[Any], step: StepInProgress, error: AgentError) -> None:
+    """Return if the failure does not count, and raise ``ActionFailed`` otherwise."""
+    run, unit, of_job = action.run, step_unit(action.step), error.reason in JOB_REASONS
+    before = run.record.units_before
+    due = unit in before.due and not run.record.reverting
+    # A unit that did not run before the update need not run after it; that systemd takes no job at all is another
+    # matter.
+    if of_job and not must_run(before.states.get(unit, ""), due=due):
+        note = f"{unit} did not run before the update, and does not start: {error}"
+        step.tolerated(note, error.reason)
+        await _mark_done(run, step, skipped=True, note=note)
+        return
+    state = await run.ports.units.state(unit) if unit else None
+    if of_job and state is not None and restarting(state):
+        # The verification waits for it.
+        step.tolerated(f"{error}; systemd starts it again", error.reason)
+        await _mark_done(run, step)
+        return
+    run.update.change_leg(restarting="", invocation="")
+    ended = state.end if state is not None and error.reason == Reason.JOB_FAILED else ""
+    why = f"{error}, {ended}" if ended else str(error)
+    step.failed(why, error.reason)
+    result = state.result if state is not None else ""
+    # At the next start the program would reject the same file, and not run at all.
+    rejected = error.reason == Reason.RELOAD_REJECTED
+    helps = action.reboot_helps and not rejected and curable(run.update, unit, result)
+    raise ActionFailed(f"{describe(action.step)}: {why}", reason=error.reason, curable=helps, unit=unit) from error
