@@ -13,12 +13,14 @@ from enum import Enum
 from functools import partial
 
 from nodeagent.core.display import displayable
+from nodeagent.core.plan.change import Plan
 from nodeagent.errors import AgentError, Retryable, ServiceUnavailable
 from nodeagent.reasons import Reason
 from nodeagent.tasks import finished_before, pause, running
 from nodeagent.update.events import HostDegraded, PhaseEntered, SafePartsApplied, UpdateDone, Warned
 from nodeagent.update.history import trail_fold
-from nodeagent.update.history.entry import seconds_between, with_trail
+from nodeagent.update.history.entry import entry_of, seconds_between, with_trail
+from nodeagent.update.history.outcome import VERIFIED
 from nodeagent.update.history.trail import Trail, elapsed, trail_to_dict
 from nodeagent.update.legs import INTERRUPTED, SAFE_PARTS_FIRST, Apply, Fallback, Prepare, Rest, Unreleased
 from nodeagent.update.next.cancelling import taken_back
@@ -26,7 +28,7 @@ from nodeagent.update.next.finishing import finish_update
 from nodeagent.update.outcomes import bug, degraded, failed, safe_parts_first, unreleased
 from nodeagent.update.phase import BY_PROGRESS, DEADLINE, Phase, State
 from nodeagent.update.phases import PHASES, Work, superseded
-from nodeagent.update.record import FailedUnit, IllegalTransition, Record, advance
+from nodeagent.update.record import FailedUnit, IllegalTransition, Record, advance, reject
 from nodeagent.update.run import (
     Ports,
     Run,
@@ -209,24 +211,29 @@ class Executor:
 
     async def enter(self, update: Update, to: Transition) -> None:
         """Move the record to the next phase, and save it before the phase starts."""
-        # The controller of the cluster gives a cordoned node no other config, so the message says how to uncordon it.
-        if to.phase is Phase.DEGRADED and update.record.cordon and self.ports.node is not None:
-            advice = await self.ports.node.advice()
-            to = replace(to, message="; ".join(filter(None, (to.message, advice))))
         before = update.record
+        if to.rejects:
+            # An operator cancelled the update, or else it failed here.
+            cancelled = to.reason if to.reason == Reason.CANCELLED else ""
+            before = reject(before, to.rejects, self.ports.clock.now(), reason=cancelled)
         # The transition table is checked here, and nowhere else is the phase changed.
         try:
             record = self._advanced(before, to)
         except IllegalTransition as error:
             await self.stop(update, error)
             return
+        # The controller of the cluster gives a cordoned node no other config, so the message says how to uncordon it.
+        if to.phase is Phase.DEGRADED and record.cordon and self.ports.node is not None:
+            advice = await self.ports.node.advice()
+            to = replace(to, message="; ".join(filter(None, (to.message, advice))))
+            record = replace(record, message=to.message)
         kind = HostDegraded if to.phase is Phase.DEGRADED else PhaseEntered
         event = kind(context_of(self.ports, record, record.phase), to.message, to.reason)
         trail = self._trail(before, event)
         if record.update_id:
             record = replace(record, trail=trail)
         # The record is on the disk before the next phase starts. After a kill, the phase runs again.
-        await self._save(record, to, before.update_id, trail)
+        await self._save(record, update.plan, before, to, trail)
         # Until the release, a client that waits for the update would see an end although the node is still held.
         if before.phase is Phase.RELEASING and isinstance(before.leg, Apply | Fallback):
             self._report_done(update)
@@ -271,15 +278,22 @@ class Executor:
             return trail_fold.closed(before.trail, now)
         return trail_fold.fold(before.trail, displayable(event), now)
 
-    async def _save(self, record: Record, to: Transition, update_id: str, trail: Trail) -> None:
-        store = self.ports.store
-        if to.entry is not None and to.promote:
-            await store.promote(record, record.to_digest, with_trail(to.entry, trail))
-        elif to.entry is not None:
-            await store.close_update(record, with_trail(to.entry, trail))
+    async def _save(self, record: Record, plan: Plan, before: Record, to: Transition, trail: Trail) -> None:
+        """Save the record, and with the end of the update its entry in the history. A verified config is promoted."""
+        store, end = self.ports.store, to.end
+        # The end of this update is in the history already.
+        if isinstance(before.leg, Unreleased):
+            end = None
+        if end is not None:
+            now = self.ports.clock.now()
+            entry = with_trail(entry_of(before, plan, now, end.outcome, end.reason, end.message), trail)
+            if end.outcome in VERIFIED:
+                await store.promote(record, record.to_digest, entry)
+            else:
+                await store.close_update(record, entry)
         elif to.phase in (Phase.IDLE, Phase.DEGRADED):
             # The end of the release is known only after its entry was written.
-            await store.end_trail(record, update_id, trail_to_dict(trail))
+            await store.end_trail(record, before.update_id, trail_to_dict(trail))
         else:
             await store.save(record)
 

@@ -6,12 +6,10 @@ Each function returns the next transition. The record keeps the reason for the s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.reasons import Reason
-from nodeagent.update.history.entry import entry_of
 from nodeagent.update.history.outcome import UpdateOutcome
 from nodeagent.update.lasting import USED_UP, left_by
 from nodeagent.update.legs import (
@@ -28,10 +26,9 @@ from nodeagent.update.legs import (
 )
 from nodeagent.update.phase import Phase
 from nodeagent.update.ports.host import Reporter
-from nodeagent.update.ports.store import HistoryEntry
-from nodeagent.update.record import Record, reject
+from nodeagent.update.record import Record
 from nodeagent.update.resume import FailureResponse, after_failure
-from nodeagent.update.run import Run, Takeover, Transition
+from nodeagent.update.run import End, Run, Takeover, Transition
 from nodeagent.update.stages.admission import reboots
 from nodeagent.update.stages.coordination import LOST
 from nodeagent.update.stages.fallback import begin_fallback
@@ -72,16 +69,14 @@ async def failed(run: Run, message: str, reason: str, *, curable: bool) -> Trans
             return Transition(Phase.REBOOTING if drained else Phase.DRAINING, leg, reason, message)
         case FailureResponse.REVERT:
             back = _revert(run.record, reason)
-            run.update.record = reject(run.record, message, run.ports.clock.now())
-            return Transition(Phase.REVERTING, back, reason, message)
+            return Transition(Phase.REVERTING, back, reason, message, rejects=message)
         case FailureResponse.DEGRADE:
             return degraded(run, message, reason)
 
 
 async def _failed_before_writing(run: Run, message: str, reason: str) -> Transition:
     if reason in REFUSALS:
-        run.update.record = reject(run.record, message, run.ports.clock.now())
-        return abort(reason, f"{message}; {_left(run.record)}")
+        return abort(reason, f"{message}; {_left(run.record)}", rejects=message)
     if run.record.phase is Phase.STAGING:
         # The slot may still be held: the staging was cancelled, or the API server is away. Releasing waits for it.
         return abort(reason, message)
@@ -91,9 +86,7 @@ async def _failed_before_writing(run: Run, message: str, reason: str) -> Transit
     if reason == Reason.LEASE_LOST:
         canceled = not await run.ports.coordination.lease_was_stolen(run.record.operation)
     # Without the rejection, the next turn would begin the update again that an operator has just stopped.
-    if canceled:
-        run.update.record = reject(run.record, message, run.ports.clock.now())
-    return abort(reason, message)
+    return abort(reason, message, rejects=message if canceled else "")
 
 
 def _response(run: Run, *, curable: bool, may_reboot: bool) -> FailureResponse:
@@ -113,16 +106,16 @@ def _revert(record: Record, reason: str) -> Revert:
     return revert_of(record.written, reason, undo_actions=undo_actions, fallback=record.fallback)
 
 
-def abort(reason: str, message: str, successor: str = "") -> Transition:
+def abort(reason: str, message: str, successor: str = "", *, rejects: str = "") -> Transition:
     """Return the transition that ends an update before its first write: everything is released first."""
-    return Transition(Phase.RELEASING, Abort(reason, message, successor), reason, message)
+    return Transition(Phase.RELEASING, Abort(reason, message, successor), reason, message, rejects=rejects)
 
 
 def abandon(run: Run, takeover: Takeover) -> Transition:
     """Return the transition for an update whose config is not desired any more, or that an operator cancelled."""
-    if takeover.reason == Reason.CANCELLED:
-        run.update.record = reject(run.record, takeover.message, run.ports.clock.now(), reason=takeover.reason)
-    return abort(takeover.reason, f"{takeover.message}; {_left(run.record)}", takeover.successor)
+    rejects = takeover.message if takeover.reason == Reason.CANCELLED else ""
+    message = f"{takeover.message}; {_left(run.record)}"
+    return abort(takeover.reason, message, takeover.successor, rejects=rejects)
 
 
 def _left(record: Record) -> str:
@@ -132,11 +125,10 @@ def _left(record: Record) -> str:
 def take_back(run: Run, takeover: Takeover) -> Transition:
     """Return the transition that restores what an update wrote, because it is not wanted any more."""
     back = _revert(run.record, takeover.reason)
+    rejects = takeover.message if takeover.reason == Reason.CANCELLED else ""
     why = f"{takeover.successor} is desired instead" if takeover.successor else "another config is desired"
-    if takeover.reason == Reason.CANCELLED:
-        why = takeover.message
-        run.update.record = reject(run.record, why, run.ports.clock.now(), reason=takeover.reason)
-    return Transition(Phase.REVERTING, back, takeover.reason, f"{why}; the previous files are restored")
+    message = f"{rejects or why}; the previous files are restored"
+    return Transition(Phase.REVERTING, back, takeover.reason, message, rejects=rejects)
 
 
 def safe_parts_first(error: AgentError) -> Transition:
@@ -147,17 +139,14 @@ def safe_parts_first(error: AgentError) -> Transition:
 
 def at_end(run: Run) -> Transition:
     """Return the end of an update that has given everything back."""
-    if not run.record.repairs_nothing:
-        run.update.record = replace(run.record, cordon="", held="")
     record = run.record
     match record.last_leg:
         case Abort(reason=reason) if reason in (INTERRUPTED, SAFE_PARTS_FIRST):
             return Transition(Phase.IDLE, Rest())
         case Abort(reason=reason) if reason in OUTCOMES:
-            return Transition(Phase.IDLE, Rest(), entry=None if run.update.ended else _aborted(run))
+            return Transition(Phase.IDLE, Rest(), end=_aborted(record))
         case Abort(reason=reason, message=message):
-            refused = reason in REFUSALS and not run.update.ended
-            return Transition(Phase.DEGRADED, Rest(), reason, message, _aborted(run) if refused else None)
+            return Transition(Phase.DEGRADED, Rest(), reason, message, _aborted(record))
         # The way back was requested, so the host is where it should be.
         case Revert(reason=reason) if reason in OUTCOMES:
             return Transition(Phase.IDLE, Rest())
@@ -177,10 +166,7 @@ def degraded(run: Run, message: str, reason: str) -> Transition:
     """
     if run.record.phase is Phase.RELEASING:
         return unreleased(run, Phase.DEGRADED, message, reason)
-    now = run.ports.clock.now()
-    run.update.record = reject(run.record, message, now)
-    entry = entry_of(run.record, run.update.plan, now, UpdateOutcome.DEGRADED, reason, message)
-    return Transition(Phase.DEGRADED, Rest(), reason, message, entry)
+    return Transition(Phase.DEGRADED, Rest(), reason, message, End(UpdateOutcome.DEGRADED, reason, message), message)
 
 
 def unreleased(run: Run, phase: Phase, message: str, reason: str) -> Transition:
@@ -188,26 +174,21 @@ def unreleased(run: Run, phase: Phase, message: str, reason: str) -> Transition:
 
     ``phase`` is Degraded after an error, and Releasing if the release only waits.
     """
-    leg, entry = run.record.last_leg, None
+    leg = run.record.last_leg
     assert isinstance(leg, Abort | Apply | Fallback | Revert)
-    if isinstance(leg, Abort):
-        if (leg.reason in OUTCOMES or leg.reason in REFUSALS) and not run.update.ended:
-            entry = _aborted(run)
-        # This update has an end now, so the next attempt is another update.
-        if leg.reason in (INTERRUPTED, SAFE_PARTS_FIRST):
-            leg = Abort(reason, message)
-    elif not isinstance(leg, Revert):
-        run.update.record = replace(run.record, unfinished="")
-    return Transition(phase, Unreleased(leg), reason, message, entry)
+    end = _aborted(run.record)
+    # This update has an end now, so the next attempt is another update.
+    if isinstance(leg, Abort) and leg.reason in (INTERRUPTED, SAFE_PARTS_FIRST):
+        leg = Abort(reason, message)
+    return Transition(phase, Unreleased(leg), reason, message, end)
 
 
-def _aborted(run: Run) -> HistoryEntry:
-    """Return the history entry of an update that was superseded, withdrawn or refused."""
-    why = run.record.aborted
-    assert why is not None
-    now = run.ports.clock.now()
-    outcome = OUTCOMES.get(why.reason, UpdateOutcome.REFUSED)
-    return entry_of(run.record, run.update.plan, now, outcome, why.reason, why.message)
+def _aborted(record: Record) -> End | None:
+    """Return the end of an update that was superseded, withdrawn or refused; None for any other."""
+    why = record.aborted
+    if why is None or not (why.reason in OUTCOMES or why.reason in REFUSALS):
+        return None
+    return End(OUTCOMES.get(why.reason, UpdateOutcome.REFUSED), why.reason, why.message)
 
 
 def bug(reporter: Reporter, error: Exception, where: str) -> Terminal:

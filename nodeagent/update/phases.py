@@ -17,7 +17,6 @@ from nodeagent.core.plan.steps import DaemonReload
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable, Terminal
 from nodeagent.reasons import Reason
 from nodeagent.update.events import FallbackChosen, RevertStarted, Warned
-from nodeagent.update.history.entry import entry_of
 from nodeagent.update.history.outcome import UpdateOutcome
 from nodeagent.update.legs import (
     INTERRUPTED,
@@ -32,7 +31,7 @@ from nodeagent.update.legs import (
 )
 from nodeagent.update.outcomes import OUTCOMES, abandon, at_end, degraded, safe_parts_first
 from nodeagent.update.phase import Phase, State
-from nodeagent.update.run import Progress, Run, Takeover, Transition, progress_of
+from nodeagent.update.run import End, Progress, Run, Takeover, Transition, progress_of
 from nodeagent.update.stages import (
     admin_checks,
     admission,
@@ -228,16 +227,13 @@ async def _verify(run: Run) -> Transition:
 
 def _good_end(run: Run) -> Transition:
     """Return the end of a verified update: its config becomes the current one, unless a part of it still waits."""
-    record, partial, now = run.record, run.record.partial, run.ports.clock.now()
-    run.update.record = replace(record, lasting=replace(record.lasting, partial=partial))
+    record, partial = run.record, run.record.partial
     if partial is not None:
         reason, _, why = partial.why.partition(": ")
-        entry = entry_of(record, run.update.plan, now, UpdateOutcome.PARTIAL, reason, why)
-        return Transition(Phase.RELEASING, entry=entry)
+        return Transition(Phase.RELEASING, end=End(UpdateOutcome.PARTIAL, reason, why))
     fallback, notes = record.fallback, "; ".join(record.notes)
     outcome = UpdateOutcome.DONE_AFTER_FALLBACK if fallback else UpdateOutcome.DONE
-    entry = entry_of(record, run.update.plan, now, outcome, fallback, notes)
-    return Transition(Phase.RELEASING, entry=entry, promote=True)
+    return Transition(Phase.RELEASING, end=End(outcome, fallback, notes))
 
 
 async def _revert(run: Run) -> Transition:
@@ -271,7 +267,7 @@ async def _revert(run: Run) -> Transition:
 
 
 async def _verify_reverted(run: Run) -> Transition:
-    record, leg, os = run.record, run.record.leg, run.ports.os
+    leg, os = run.record.leg, run.ports.os
     assert isinstance(leg, Revert)
     progress = _progress(run)
     if os is not None and run.update.target is not None:
@@ -283,10 +279,7 @@ async def _verify_reverted(run: Run) -> Transition:
     await _watch_units(run, progress)
     await admin_checks.verify(run, progress)
     why = "; ".join((_why(run, leg), *await writing.compare_links(run)))
-    record = run.record
-    outcome = OUTCOMES.get(leg.reason, UpdateOutcome.REVERTED)
-    entry = entry_of(record, run.update.plan, run.ports.clock.now(), outcome, leg.reason, why)
-    return Transition(Phase.RELEASING, entry=entry)
+    return Transition(Phase.RELEASING, end=End(OUTCOMES.get(leg.reason, UpdateOutcome.REVERTED), leg.reason, why))
 
 
 def _why(run: Run, leg: Revert) -> str:

@@ -261,11 +261,24 @@ def advance(
     if (type(leg), phase) not in NEXT[type(record.leg), record.phase]:
         before, after = type(record.leg).__name__, type(leg).__name__
         raise IllegalTransition(f"{record.phase} -> {phase} ({before} to {after})")
+    if record.phase is Phase.VERIFYING and phase is Phase.RELEASING and isinstance(leg, Apply | Fallback):
+        # The update is verified, so the host has its config, or the parts that it composed.
+        record = replace(record, lasting=replace(record.lasting, partial=record.partial))
+    if record.phase is Phase.RELEASING:
+        record = _released(record, leg)
     # A record at rest keeps only the data that outlives the update.
     if isinstance(leg, Rest):
         record = _ended(record, phase)
     record = replace(record, reboot_requests=0, reboot_called=False)
     return replace(record, phase=phase, leg=leg, since=now, boot_id=boot_id, reason=reason, message=message)
+
+
+def _released(record: Record, leg: Leg) -> Record:
+    """Return the record after a release: with everything given back, or with an end that is reported before that."""
+    if isinstance(leg, Unreleased):
+        return replace(record, unfinished="") if isinstance(leg.leg, Apply | Fallback) else record
+    # A node that is half-way as before keeps its cordon and its lease.
+    return record if record.repairs_nothing else replace(record, cordon="", held="")
 
 
 def _ended(record: Record, phase: Phase) -> Record:

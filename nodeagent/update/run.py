@@ -35,13 +35,14 @@ from nodeagent.errors import AgentError, InvalidInput, Problem
 from nodeagent.reasons import Reason
 from nodeagent.update.events import Event, PhaseEntered, StepProgress, UpdateContext, UpdateEvent
 from nodeagent.update.history import trail_fold
+from nodeagent.update.history.outcome import UpdateOutcome
 from nodeagent.update.history.trail_fold import Moment
 from nodeagent.update.legs import Leg, Unreleased
 from nodeagent.update.phase import Phase
 from nodeagent.update.ports.checks import AdminChecks, AlertGate, JumpGate
 from nodeagent.update.ports.coordination import NodeDrainer, NodeReadiness
 from nodeagent.update.ports.host import Clock, Files, HealthChecks, Reporter, StaticPods, UnitFiles, Units, Users
-from nodeagent.update.ports.store import HistoryEntry, Store
+from nodeagent.update.ports.store import Store
 from nodeagent.update.ports.system import BootedSystem, Fence, Power
 from nodeagent.update.record import Record
 from nodeagent.update.stages.coordination import Coordination
@@ -131,19 +132,28 @@ class UpdatePolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class End:
+    """How an update ended, as its entry in the history has it."""
+
+    outcome: UpdateOutcome
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Transition:
     """The next state of an update. ``leg`` None is the same leg.
 
-    ``entry`` is added to the history together with the record. With ``promote``, the config of the update becomes the
-    current one.
+    ``end`` is the end of the update, where this state is one. ``rejects`` is the reason for which its config is applied
+    on request only from now on; "" if it is not rejected. What both lead to is decided by the machine.
     """
 
     phase: Phase
     leg: Leg | None = None
     reason: str = ""
     message: str = ""
-    entry: HistoryEntry | None = None
-    promote: bool = False
+    end: End | None = None
+    rejects: str = ""
 
 
 @dataclass(frozen=True, slots=True)

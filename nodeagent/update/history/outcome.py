@@ -37,6 +37,9 @@ IN_HISTORY: Final = tuple(
     outcome for outcome in UpdateOutcome if outcome not in (UpdateOutcome.POSTPONED, UpdateOutcome.UNCHANGED)
 )
 
+# Ends of an update whose config is the current one afterwards.
+VERIFIED: Final = (UpdateOutcome.DONE, UpdateOutcome.DONE_AFTER_FALLBACK)
+
 # Ends of an update that left nothing on the host, and is not tried again: it wrote nothing, or was taken back.
 ENDED_UNCHANGED: Final = (
     UpdateOutcome.SUPERSEDED,
