@@ -66,6 +66,8 @@ class Refused(AgentError):
 
     exit_code = 4
     default_reason = Reason.REFUSED
+    # What refuses, where the message differs each time.
+    subject: str = ""
 
 
 class Unreachable(AgentError):

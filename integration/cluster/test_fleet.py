@@ -27,7 +27,7 @@ from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.errors import Refused
 from nodeagent.kube.handshake import Handshake
 from nodeagent.report.status import Status
-from nodeagent.update.stages import admission
+from nodeagent.update import wait
 from tests.world.run import config
 
 NODES: Final = 200
@@ -172,7 +172,7 @@ async def test_an_update_of_a_whole_pool(
 ) -> None:
     """Every node has an agent with its own connection, loop and executor. All want the same update at once, and there
     are eight slots."""
-    monkeypatch.setattr(admission, "LONGEST_PAUSE", SPREAD)
+    monkeypatch.setattr(wait, "LONGEST_FOR_HOLDER", SPREAD)
     nodes = [await asyncio.to_thread(make_node) for _ in range(NODES)]
     chance = random.Random(7)
     user = "pool-members"

@@ -20,6 +20,7 @@ from integration.cluster.other_holders import client_of, foreign, goodbye, lease
 from integration.cluster.sim_node import QUICK, SimNode
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.agent.loop import Loop
+from nodeagent.update import wait
 from nodeagent.update.events import FallbackChosen, UpdateWaiting
 from nodeagent.update.phase import Phase
 from nodeagent.update.ports.system import Inhibitor
@@ -90,7 +91,7 @@ Make = Callable[..., Awaitable[Node]]
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draining, "MIN_DRAIN", 1.0)
     monkeypatch.setattr(admission, "NEED", 2.0)
-    monkeypatch.setattr(admission, "LONGEST_PAUSE", 1.0)
+    monkeypatch.setattr(wait, "LONGEST_FOR_HOLDER", 1.0)
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Final
 
 from nodeagent import log
-from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.boot import kernel_boot
 from nodeagent.core.plan.steps import ActStep
 from nodeagent.errors import (
@@ -24,7 +23,7 @@ from nodeagent.errors import (
 )
 from nodeagent.tasks import pause
 from nodeagent.update.events import ConfigRefused, PhaseEntered, UpdateResumed, Warned
-from nodeagent.update.history.entry import entry_of_request
+from nodeagent.update.history.ends import finish_request
 from nodeagent.update.history.outcome import UpdateOutcome
 from nodeagent.update.lasting import Confirmation
 from nodeagent.update.legs import INTERRUPTED, Unreleased
@@ -32,10 +31,10 @@ from nodeagent.update.machine import Executor, RunResult
 from nodeagent.update.next import idle
 from nodeagent.update.next.cancelling import Cancelled, request_cancellation
 from nodeagent.update.next.desired import DesiredReader
-from nodeagent.update.next.finishing import close_interrupted, finish, unusable
 from nodeagent.update.next.idle import Load
 from nodeagent.update.next.next_update import NextUpdate
 from nodeagent.update.next.preflight import Desired, Preflight
+from nodeagent.update.next.requests import close_interrupted, unusable
 from nodeagent.update.next.safe_parts import Compose, SafeUpdates, composed
 from nodeagent.update.next.staged_plan import PlanStaging
 from nodeagent.update.next.unmerged import leave_unmerged
@@ -54,17 +53,7 @@ from nodeagent.update.record import (
 from nodeagent.update.resume import Decision, resume
 from nodeagent.update.run import Ports, Transition, Update, UpdatePolicy, context_of, narrate
 from nodeagent.update.stages.after_boot import record_clean_shutdown
-from nodeagent.update.wait import Outage
-
-# Seconds between two attempts to apply a config that was refused, or not staged, for a reason that may pass.
-RETRY_FIRST = 30.0
-RETRY_CAP = 3600.0
-
-# How often a passing fault is not reported as a refusal yet, and the seconds between the attempts.
-AGAIN, AGAIN_AFTER = 2, 2.0
-
-# Seconds until a store that failed is tried again, doubled each time.
-STUCK_FIRST, STUCK_CAP = 2.0, 60.0
+from nodeagent.update.wait import CONFIG, FAULT, STORE, Pauses, Waiting, wait_of
 
 _AFTER_BOOT: Final[Mapping[Decision, Phase]] = {
     Decision.VERIFY: Phase.VERIFYING,
@@ -105,18 +94,17 @@ class Loop:
         )
         newer, safe_first = self.desired.superseded, self._next_update.safe_first
         self.executor = Executor(ports, policy, newer, self._update_wake, random, safe_first)
-        self._plans = PlanStaging(ports, self.desired, self._next_update.check, lambda: self.policy, self._update_wake)
+        self._plans = PlanStaging(
+            ports, self.desired, self._next_update.check, lambda: self.policy, self._update_wake, random
+        )
         self._load = load
-        self._random = random
         self._wake = asyncio.Event()
         # The desired config may have changed while an update is under way.
         self._changed = asyncio.Event()
         self._refused, self._stuck_since = "", ""
-        self._delays = delays(RETRY_FIRST, RETRY_CAP)
-        self._stuck_delays = delays(STUCK_FIRST, STUCK_CAP)
-        # Consecutive turns that ended in a transient fault.
-        self._passing = 0
-        self._outage = Outage(ports, policy, None, random)
+        # A passing fault is not reported as a refusal at once.
+        self._faults, self._refusals, self._store = Pauses(FAULT, random), Pauses(CONFIG, random), Pauses(STORE, random)
+        self._waits = Waiting(ports, policy, None, random)
 
     @property
     def policy(self) -> UpdatePolicy:
@@ -138,7 +126,7 @@ class Loop:
 
     def look_again(self) -> None:
         """The desired config may have changed."""
-        self._delays = delays(RETRY_FIRST, RETRY_CAP)
+        self._refusals.forget()
         self._update_wake.set()
         self._changed.set()
         self._wake.set()
@@ -167,14 +155,14 @@ class Loop:
                     record = await self.ports.store.load()
                     narrate(self.ports, record, PhaseEntered, record.message, record.reason)
                 stuck = False
-                self._stuck_delays = delays(STUCK_FIRST, STUCK_CAP)
+                self._store.forget()
             except AgentError as error:
                 delay, stuck, resumed = self._stuck(error), True, False
             except Exception as error:  # noqa: BLE001 - whatever it is, it must not become a loop of restarts
                 delay, stuck, resumed = self._stuck(bug(self.ports.reporter, error, "the main loop")), True, False
             await pause(delay, self._wake)
 
-    def _stuck(self, error: AgentError) -> float:
+    def _stuck(self, error: AgentError) -> float | None:
         text = full_text(error, 5)
         again = f"{error.reason} {text}" == self._refused
         if not again:
@@ -182,7 +170,7 @@ class Loop:
         # Each time: what was resumed in between has set the status.
         record = degraded_record(since=self._stuck_since)
         narrate(self.ports, record, ConfigRefused, text, error.reason, again)
-        return jittered(next(self._stuck_delays), self._random())
+        return self._store.next()
 
     async def resume(self) -> None:
         """Continue the update of the record. Raise for a record that is not understood, unless an operator requested an
@@ -228,10 +216,10 @@ class Loop:
             return await self._turn()
 
     async def _turn(self) -> float | None:
-        record = self._outage.record = await self._plans.tidy(await self.ports.store.load())
+        record = self._waits.record = await self._plans.tidy(await self.ports.store.load())
         if isinstance(record.leg, Unreleased):
             return await self._release(record)
-        self._outage.begin()
+        self._waits.begin()
         try:
             # Cleared before the config is read: a change during the read sets it again, and the update notices.
             self._update_wake.clear()
@@ -241,21 +229,20 @@ class Loop:
                 await self._refuse(record, error)
                 # The same input gives the same answer.
                 return None
-            if isinstance(error, ServiceUnavailable) and not self._outage.overdue:
-                return self._outage.report(error)
-            if isinstance(error, Retryable) and self._passing < AGAIN:
-                self._passing += 1
-                text = f"{error}; looking again"
-                narrate(self.ports, record, Warned, text, error.reason)
-                return jittered(AGAIN_AFTER, self._random())
+            if isinstance(error, ServiceUnavailable) and not self._waits.overdue:
+                return self._waits.report(wait_of(error))
+            if isinstance(error, Retryable) and (seconds := self._faults.next()) is not None:
+                narrate(self.ports, record, Warned, f"{error}; looking again", error.reason)
+                return seconds
             await self._refuse(record, error)
-            return self._delay()
+            return self._refusals.next()
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not become a loop of restarts
             await self._refuse(record, bug(self.ports.reporter, error, "the preparation of an update"))
-            return self._delay()
+            return self._refusals.next()
         # A config was found, so the same refusal later is news again.
-        self._refused, self._passing = "", 0
-        self._outage.end()
+        self._refused = ""
+        self._faults.forget()
+        self._waits.end()
         if update is None:
             return await self._at_rest() if self._at_rest is not None else None
         safe = bool(update.record.safe_for)
@@ -269,19 +256,16 @@ class Loop:
             # The watch reports a file that was written again with the same config: no reason to retry at once.
             if await self.ports.store.request() is None and not await self.desired.superseded(update):
                 self._wake.clear()
-            return self._delay()
+            return self._refusals.next()
         return 0.0 if outcome in (RunResult.ENDED, RunResult.UNRELEASED) else None
 
-    async def _release(self, record: Record) -> float:
+    async def _release(self, record: Record) -> float | None:
         """Retry to give back what an update holds that has ended. Nothing else begins before that."""
         update = await rebuild(record, self._load)
         if record.phase is not Phase.RELEASING:
             await self.executor.enter(update, Transition(Phase.RELEASING, None, record.reason, record.message))
         await self._run(update)
-        return self._delay() if update.ended else 0.0
-
-    def _delay(self) -> float:
-        return jittered(next(self._delays), self._random())
+        return self._refusals.next() if update.ended else 0.0
 
     async def _run(self, update: Update) -> RunResult:
         digest = update.digest
@@ -338,9 +322,8 @@ class Loop:
             return
         if digest:
             self.desired.requests.forget(digest)
-            entry = entry_of_request(name, digest, self.ports.clock.now(), UpdateOutcome.REFUSED, error.reason, text)
             code = error.exit_code if error.exit_code in (2, 3, 4) else 1
-            finish(self.ports.reporter, entry, code=code)
+            finish_request(self.ports, name, digest, UpdateOutcome.REFUSED, error.reason, text, code=code)
 
 
 async def resumed_update(ports: Ports, load: Load, desired: DesiredReader, executor: Executor) -> Update | None:

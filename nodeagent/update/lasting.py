@@ -8,8 +8,9 @@ that is set nor a reboot makes room; time for which the host was off, or the age
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from nodeagent.core.coordination.windows import Hold
 from nodeagent.core.enumerated import enumerated
 
 # Fallback reboots in a window. An admin who tries to find the right config on a host needs a few; a tool that renders a
@@ -153,3 +154,35 @@ def without(known: Sequence[Rejection], digest: str, meaning: str) -> tuple[Reje
 
 def _same(one: Rejection, digest: str, meaning: str) -> bool:
     return bool(digest and one.digest == digest) or bool(meaning and one.meaning == meaning)
+
+
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """The data that outlives every update: configs that are applied on request only, and the reboot budget.
+
+    ``rejections`` are configs that failed here, the newest last. An operator rolled back from ``rolled_back_digest``.
+    ``partial`` is set while the host has only parts of a desired config.
+    """
+
+    rejections: tuple[Rejection, ...] = ()
+    rolled_back_digest: str = ""
+    rolled_back_meaning: str = ""
+    budget: Budget = field(default_factory=Budget)
+    partial: Partial | None = None
+    # A delay that an operator requested for one config.
+    hold: Hold | None = None
+    # What an operator confirmed for one config.
+    confirmed: Confirmation | None = None
+
+    @property
+    def failed_digest(self) -> str:
+        """The digest of the config that failed last, "" if there is none."""
+        return self.rejections[-1].digest if self.rejections else ""
+
+    @property
+    def failed_why(self) -> str:
+        return self.rejections[-1].why if self.rejections else ""
+
+    def without(self, digest: str, meaning: str) -> Lasting:
+        """Forget the rejection of a config that is applied now: it has failed only when it fails again."""
+        return replace(self, rejections=without(self.rejections, digest, meaning))

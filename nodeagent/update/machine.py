@@ -14,17 +14,17 @@ from functools import partial
 
 from nodeagent.core.display import displayable
 from nodeagent.core.plan.change import Plan
-from nodeagent.errors import AgentError, Retryable, ServiceUnavailable
+from nodeagent.errors import AgentError, ServiceUnavailable
 from nodeagent.reasons import Reason
-from nodeagent.tasks import finished_before, pause, running
-from nodeagent.update.events import HostDegraded, PhaseEntered, SafePartsApplied, UpdateDone, Warned
+from nodeagent.tasks import finished_before, running
+from nodeagent.update.events import HostDegraded, PhaseEntered, SafePartsApplied, UpdateDone
 from nodeagent.update.history import trail_fold
+from nodeagent.update.history.ends import finish_update
 from nodeagent.update.history.entry import entry_of, seconds_between, with_trail
 from nodeagent.update.history.outcome import VERIFIED
 from nodeagent.update.history.trail import Trail, elapsed, trail_to_dict
 from nodeagent.update.legs import INTERRUPTED, SAFE_PARTS_FIRST, Apply, Fallback, Prepare, Rest, Unreleased
 from nodeagent.update.next.cancelling import taken_back
-from nodeagent.update.next.finishing import finish_update
 from nodeagent.update.outcomes import bug, degraded, failed, safe_parts_first, unreleased
 from nodeagent.update.phase import BY_PROGRESS, DEADLINE, Phase, State
 from nodeagent.update.phases import PHASES, Work, superseded
@@ -38,13 +38,7 @@ from nodeagent.update.run import (
     context_of,
     moment,
 )
-from nodeagent.update.stages.admission import NotNow, Waiting
-from nodeagent.update.wait import Outage
-
-# Attempts of a phase with transient faults, and the seconds between two of them.
-PHASE_TRIES = 3
-PHASE_PAUSE = 2.0
-
+from nodeagent.update.wait import FAULT, NotNow, Waiting, again, wait_of
 
 # Seconds after which the end of an update is reported although not everything could be released: its config is decided.
 RELEASE_WAIT = 300.0
@@ -120,7 +114,7 @@ class Executor:
 
     def _run(self, update: Update, *, overdue: bool = False) -> Run:
         """Return a run with the present policy, which may change between two attempts of a phase."""
-        return Run(self.ports, self.policy, update, self.wake, self.superseded, self.safe_first, overdue)
+        return Run(self.ports, self.policy, update, self.wake, self.superseded, self.safe_first, self.random, overdue)
 
     async def _unless_bug(self, update: Update, work: Awaitable[Transition | None]) -> Transition | None:
         """Return the transition of ``work``, or to Degraded if it raises an unexpected exception."""
@@ -136,15 +130,16 @@ class Executor:
         """Return where the present phase leads, after as many attempts as its waits take; None: the host goes down."""
         # Before the first write the update may be superseded; afterwards it has to be finished first.
         phase, free = update.record.phase, isinstance(update.record.leg, Prepare)
-        waiting, outage = Waiting(self.random), Outage(self.ports, self.policy, update, self.random)
+        waits = Waiting(self.ports, self.policy, update, self.random)
         began = self.ports.clock.monotonic()
         while True:
             limit = asyncio.timeout(DEADLINE[phase])
             # Phases that write many files postpone their deadline with each file.
             update.progressed = partial(_postpone, limit, phase)
-            run = self._run(update, overdue=outage.overdue)
+            run = self._run(update, overdue=waits.overdue)
+            update.repeated = waits.repeats
             try:
-                async with outage.attempt(limit), limit:
+                async with waits.attempt(limit), limit:
                     return await self._unless_taken_back(run)
             except (NotNow, ServiceUnavailable) as error:
                 waited = self.ports.clock.monotonic() - began
@@ -152,12 +147,7 @@ class Executor:
                     return unreleased(run, phase, error.message, error.reason)
                 if phase in (Phase.STAGING, Phase.LEASING) and free and await self.safe_first(update, error):
                     return safe_parts_first(error)
-                # The deadline of the phase does not count while it waits.
-                if isinstance(error, NotNow):
-                    await waiting.pause(run, error)
-                else:
-                    await pause(outage.report(error), self.wake)
-                    update.repeated = True
+                await waits.pause(wait_of(error), self.wake)
                 if not free and not _may_be_taken_back(update.record):
                     self.wake.clear()
                 elif free and await run.newer():
@@ -197,17 +187,7 @@ class Executor:
         phase = run.record.phase
         work = self.phases[type(run.record.leg), phase]
         # A registry needs longer pauses, which the staging has itself.
-        tries = 1 if phase is Phase.STAGING else PHASE_TRIES
-        for _ in range(tries - 1):
-            try:
-                return await work(run)
-            except ServiceUnavailable:
-                # A fault of the bus is Retryable too, and the caller waits for the service with its own pauses.
-                raise
-            except Retryable as error:
-                run.narrate(Warned, f"trying again: {error}", reason=error.reason)
-                await asyncio.sleep(PHASE_PAUSE)
-        return await work(run)
+        return await work(run) if phase is Phase.STAGING else await again(run, partial(work, run), FAULT)
 
     async def enter(self, update: Update, to: Transition) -> None:
         """Move the record to the next phase, and save it before the phase starts."""

@@ -5,11 +5,11 @@ Each function returns the next transition. The record keeps the reason for the s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.reasons import Reason
+from nodeagent.update.history.ends import OUTCOMES
 from nodeagent.update.history.outcome import UpdateOutcome
 from nodeagent.update.lasting import USED_UP, left_by
 from nodeagent.update.legs import (
@@ -28,17 +28,10 @@ from nodeagent.update.phase import Phase
 from nodeagent.update.ports.host import Reporter
 from nodeagent.update.record import Record
 from nodeagent.update.resume import FailureResponse, after_failure
-from nodeagent.update.run import End, Run, Takeover, Transition
+from nodeagent.update.run import HowEnded, Run, Takeover, Transition
 from nodeagent.update.stages.admission import reboots
 from nodeagent.update.stages.coordination import LOST
 from nodeagent.update.stages.fallback import begin_fallback
-
-# Reasons to abort an update whose config is not desired any more, and the outcomes in the history.
-OUTCOMES: Final[Mapping[str, UpdateOutcome]] = {
-    Reason.SUPERSEDED: UpdateOutcome.SUPERSEDED,
-    Reason.WITHDRAWN: UpdateOutcome.WITHDRAWN,
-    Reason.CANCELLED: UpdateOutcome.CANCELLED,
-}
 
 # Reasons with which an operator stopped the update. It is not tried again without a request.
 CANCELED: Final = frozenset({Reason.DRAIN_CANCELED, Reason.SLOT_LOST})
@@ -166,7 +159,9 @@ def degraded(run: Run, message: str, reason: str) -> Transition:
     """
     if run.record.phase is Phase.RELEASING:
         return unreleased(run, Phase.DEGRADED, message, reason)
-    return Transition(Phase.DEGRADED, Rest(), reason, message, End(UpdateOutcome.DEGRADED, reason, message), message)
+    return Transition(
+        Phase.DEGRADED, Rest(), reason, message, HowEnded(UpdateOutcome.DEGRADED, reason, message), message
+    )
 
 
 def unreleased(run: Run, phase: Phase, message: str, reason: str) -> Transition:
@@ -183,12 +178,12 @@ def unreleased(run: Run, phase: Phase, message: str, reason: str) -> Transition:
     return Transition(phase, Unreleased(leg), reason, message, end)
 
 
-def _aborted(record: Record) -> End | None:
+def _aborted(record: Record) -> HowEnded | None:
     """Return the end of an update that was superseded, withdrawn or refused; None for any other."""
     why = record.aborted
     if why is None or not (why.reason in OUTCOMES or why.reason in REFUSALS):
         return None
-    return End(OUTCOMES.get(why.reason, UpdateOutcome.REFUSED), why.reason, why.message)
+    return HowEnded(OUTCOMES.get(why.reason, UpdateOutcome.REFUSED), why.reason, why.message)
 
 
 def bug(reporter: Reporter, error: Exception, where: str) -> Terminal:

@@ -17,6 +17,7 @@ from nodeagent.core.plan.steps import DaemonReload
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable, Terminal
 from nodeagent.reasons import Reason
 from nodeagent.update.events import FallbackChosen, RevertStarted, Warned
+from nodeagent.update.history.ends import OUTCOMES
 from nodeagent.update.history.outcome import UpdateOutcome
 from nodeagent.update.legs import (
     INTERRUPTED,
@@ -29,9 +30,9 @@ from nodeagent.update.legs import (
     Written,
     fallback_of,
 )
-from nodeagent.update.outcomes import OUTCOMES, abandon, at_end, degraded, safe_parts_first
+from nodeagent.update.outcomes import abandon, at_end, degraded, safe_parts_first
 from nodeagent.update.phase import Phase, State
-from nodeagent.update.run import End, Progress, Run, Takeover, Transition, progress_of
+from nodeagent.update.run import HowEnded, Progress, Run, Takeover, Transition, progress_of
 from nodeagent.update.stages import (
     admin_checks,
     admission,
@@ -51,6 +52,7 @@ from nodeagent.update.stages.reboot import request_reboot
 from nodeagent.update.stages.units_before import not_expected
 from nodeagent.update.steps import start, static_pod, unit_watch
 from nodeagent.update.steps.act import act, clear_after_reboot, unit_steps
+from nodeagent.update.wait import retry_on_outage
 
 Work = Callable[[Run], Awaitable[Transition | None]]
 
@@ -102,7 +104,7 @@ async def _blocked_reboot(run: Run) -> AgentError | None:
 
 
 async def _drain(run: Run) -> Transition:
-    with admission.retry_on_outage():
+    with retry_on_outage():
         try:
             late = await draining.unless_newer(run, draining.drain_before_writing(run))
         except draining.Superseded:
@@ -230,10 +232,10 @@ def _good_end(run: Run) -> Transition:
     record, partial = run.record, run.record.partial
     if partial is not None:
         reason, _, why = partial.why.partition(": ")
-        return Transition(Phase.RELEASING, end=End(UpdateOutcome.PARTIAL, reason, why))
+        return Transition(Phase.RELEASING, end=HowEnded(UpdateOutcome.PARTIAL, reason, why))
     fallback, notes = record.fallback, "; ".join(record.notes)
     outcome = UpdateOutcome.DONE_AFTER_FALLBACK if fallback else UpdateOutcome.DONE
-    return Transition(Phase.RELEASING, end=End(outcome, fallback, notes))
+    return Transition(Phase.RELEASING, end=HowEnded(outcome, fallback, notes))
 
 
 async def _revert(run: Run) -> Transition:
@@ -279,7 +281,7 @@ async def _verify_reverted(run: Run) -> Transition:
     await _watch_units(run, progress)
     await admin_checks.verify(run, progress)
     why = "; ".join((_why(run, leg), *await writing.compare_links(run)))
-    return Transition(Phase.RELEASING, end=End(OUTCOMES.get(leg.reason, UpdateOutcome.REVERTED), leg.reason, why))
+    return Transition(Phase.RELEASING, end=HowEnded(OUTCOMES.get(leg.reason, UpdateOutcome.REVERTED), leg.reason, why))
 
 
 def _why(run: Run, leg: Revert) -> str:

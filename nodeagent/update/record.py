@@ -11,11 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nodeagent.core.boot import RebootKind, kernel_boot
-from nodeagent.core.coordination.windows import Hold
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
 from nodeagent.update.history.trail import Trail
-from nodeagent.update.lasting import Budget, Confirmation, Partial, Rejection, added, without
+from nodeagent.update.lasting import Lasting, Partial, Rejection, added
 from nodeagent.update.legs import (
     INTERRUPTED,
     Abort,
@@ -100,38 +99,6 @@ class OsProgress:
             staged_boot_id=self.staged_boot_id,
             bootloader_tries=self.bootloader_tries,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Lasting:
-    """The data that outlives every update: configs that are applied on request only, and the reboot budget.
-
-    ``rejections`` are configs that failed here, the newest last. An operator rolled back from ``rolled_back_digest``.
-    ``partial`` is set while the host has only parts of a desired config.
-    """
-
-    rejections: tuple[Rejection, ...] = ()
-    rolled_back_digest: str = ""
-    rolled_back_meaning: str = ""
-    budget: Budget = field(default_factory=Budget)
-    partial: Partial | None = None
-    # A delay that an operator requested for one config.
-    hold: Hold | None = None
-    # What an operator confirmed for one config.
-    confirmed: Confirmation | None = None
-
-    @property
-    def failed_digest(self) -> str:
-        """The digest of the config that failed last, "" if there is none."""
-        return self.rejections[-1].digest if self.rejections else ""
-
-    @property
-    def failed_why(self) -> str:
-        return self.rejections[-1].why if self.rejections else ""
-
-    def without(self, digest: str, meaning: str) -> Lasting:
-        """Forget the rejection of a config that is applied now: it has failed only when it fails again."""
-        return replace(self, rejections=without(self.rejections, digest, meaning))
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,7 @@ class UpdatePolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class HowEnded:
     """How an update ended, as its entry in the history has it."""
 
     outcome: UpdateOutcome
@@ -152,7 +152,7 @@ class Transition:
     leg: Leg | None = None
     reason: str = ""
     message: str = ""
-    end: End | None = None
+    end: HowEnded | None = None
     rejects: str = ""
 
 
@@ -295,10 +295,10 @@ class Update:
 class Run:
     """One attempt of a phase of ``update``.
 
-    ``wake`` is set when the desired config may have changed. ``superseded`` returns whether there is a newer desired
-    config than that of the update. ``safe_first`` returns whether parts of the config are to be applied first, because
-    of an error that blocks the rest. ``overdue``: a service of the host has not answered for so long that the host is
-    degraded.
+    ``random`` is a number from 0 to 1 at each call. ``wake`` is set when the desired config may have changed.
+    ``superseded`` returns whether there is a newer desired config than that of the update. ``safe_first`` returns
+    whether parts of the config are to be applied first, because of an error that blocks the rest. ``overdue``: a
+    service of the host has not answered for so long that the host is degraded.
     """
 
     ports: Ports
@@ -307,6 +307,7 @@ class Run:
     wake: asyncio.Event
     superseded: Callable[[Update], Awaitable[bool]]
     safe_first: Callable[[Update, AgentError], Awaitable[bool]]
+    random: Callable[[], float]
     overdue: bool = False
 
     @property

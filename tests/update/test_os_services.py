@@ -7,13 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from nodeagent.agent.loop import AGAIN
 from nodeagent.errors import Retryable, Unreconcilable
 from nodeagent.host.store.record_codec import record_to_dict
 from nodeagent.reasons import Reason
 from nodeagent.update.events import ConfigRefused, UpdateWaiting
+from nodeagent.update.lasting import Lasting
 from nodeagent.update.phase import Phase
-from nodeagent.update.record import Lasting
 from tests.world import FakeDeployments, FakeUnit, Fault, World, lost_answer
 from tests.world.os_host import (
     A_DIGEST,
@@ -26,6 +25,9 @@ from tests.world.os_host import (
     os_host,
 )
 from tests.world.run import Host, config, until
+
+# Turns with a transient fault that refuse nothing yet.
+PASSED = 2
 
 pytestmark = pytest.mark.looptime
 
@@ -64,7 +66,7 @@ async def test_file_update_does_not_wait_for_rpm_ostreed(error: Exception, monke
     assert (host.phase, host.actions()) == (Phase.IDLE, ["restart app.service"])
     host.want(NEW)
     loop = host.build()
-    for _ in range(AGAIN + 1):
+    for _ in range(PASSED + 1):
         await loop.turn()
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, error.reason)  # type: ignore[attr-defined]
 
@@ -88,10 +90,10 @@ async def test_first_start_waits_for_rpm_ostreed() -> None:
 async def test_transient_error_is_not_reported_as_refusal() -> None:
     """A lost bus, as at each power cut and restart of systemd, needs no operator."""
     host = os_host()
-    host.world.faults.append(Fault("list deployments", lost_answer(), times=AGAIN))
+    host.world.faults.append(Fault("list deployments", lost_answer(), times=PASSED))
     host.want(on("b", "first"))
     loop = host.build()
-    assert [await loop.turn() for _ in range(AGAIN)] == [2.2, 4.4]
+    assert [await loop.turn() for _ in range(PASSED)] == [2.2, 4.4]
     assert host.phase is Phase.IDLE
     found = [event for event in host.world.events if isinstance(event, UpdateWaiting)]
     assert [event.reason for event in found] == ["BusTimeout"]

@@ -329,7 +329,7 @@ async def test_an_interrupted_update_of_a_newer_agent_ends(usable: bool, monkeyp
     host.loop = None
     host.world.holder = None
     plan = {**(host.record.plan or {}), "schema": "nodeagent/plan/v9"}
-    host.world.record |= {"phase": str(Phase.IDLE), "plan": plan}
+    host.world.record |= {"phase": str(Phase.IDLE), "leg": {"type": "Rest"}, "plan": plan}
     assert interrupted(host.record)
 
     async def garbage(self: Host) -> None:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from nodeagent.core.boot import RebootKind
 from nodeagent.host.store.record_codec import RECORD_VERSION, NewerRecord, record_from_dict, record_to_dict, salvaged
-from nodeagent.update.lasting import LIMIT, Budget, Partial, Rejection, matching
+from nodeagent.update.lasting import LIMIT, Budget, Lasting, Partial, Rejection, matching
 from nodeagent.update.legs import Abort, Apply, Fallback, Leg, Rest, Revert, Unreleased
 from nodeagent.update.phase import NEXT, Phase
-from nodeagent.update.record import Lasting, OsProgress, Record, UnitsBefore, at_rest, reject
+from nodeagent.update.record import OsProgress, Record, UnitsBefore, at_rest, reject
 
 text = st.text(max_size=8)
 texts = st.frozensets(text, max_size=3)

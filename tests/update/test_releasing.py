@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from nodeagent.agent.loop import RETRY_CAP
 from nodeagent.core.config.machineconfig import MachineConfig, meaning
 from nodeagent.errors import Refused, Terminal
 from nodeagent.reasons import Reason
@@ -22,7 +21,7 @@ from nodeagent.update.phases import PHASES
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.record import half_way
 from nodeagent.update.run import Run, Transition
-from nodeagent.update.stages.admission import NotNow
+from nodeagent.update.wait import CONFIG, NotNow
 from tests.agent.test_api import api
 from tests.update.test_outcomes import ends, outcomes
 from tests.world import FakeUnit, Fault, Killed, cluster_host
@@ -184,7 +183,7 @@ async def test_giving_back_is_retried_without_a_restart() -> None:
     delays = [await loop.turn() or 0.0 for _ in range(9)]
     assert delays == sorted(delays)
     assert delays[0] > delay
-    assert delays[-1] <= 1.5 * RETRY_CAP
+    assert delays[-1] <= 1.5 * CONFIG.longest
     repair()
     loop.executor.phases = dict(PHASES)
     assert await loop.turn() == 0.0

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 import nodeagent
+from nodeagent.update.lasting import Lasting
 from nodeagent.update.legs import INTERRUPTED, Abort, Apply, Fallback, Leg, Prepare, Rest, Revert, Unreleased
 from nodeagent.update.phase import DEADLINE, DISRUPTIVE, NEXT, Phase, State
-from nodeagent.update.record import IllegalTransition, Lasting, OsProgress, Record, advance, after_boot, half_way
+from nodeagent.update.record import IllegalTransition, OsProgress, Record, advance, after_boot, half_way
 
 LEGS: dict[type[Leg], Leg] = {
     Rest: Rest(),

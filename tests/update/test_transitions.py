@@ -28,10 +28,10 @@ from nodeagent.update.ports.system import ShutdownKind
 from nodeagent.update.record import OsProgress, Record
 from nodeagent.update.resume import Decision
 from nodeagent.update.run import Run, Transition, Update
-from nodeagent.update.stages.admission import NotNow
 from nodeagent.update.stages.coordination import Operation
 from nodeagent.update.stages.verification import VerifyFailed
 from nodeagent.update.steps.step import ActionFailed
+from nodeagent.update.wait import NotNow
 from tests.world import FakeFiles, FakePower, FakeUnit, World, cluster_host, os_host
 from tests.world.cluster_host import ClusterHost
 from tests.world.run import Host, change_work, config

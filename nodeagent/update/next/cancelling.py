@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
 from nodeagent.update.events import UpdateCancelled, Warned
-from nodeagent.update.history.entry import entry_of_request
+from nodeagent.update.history.ends import finish_request
 from nodeagent.update.history.outcome import UpdateOutcome
 from nodeagent.update.lasting import applied_of, left_by, matching
 from nodeagent.update.next.desired import DesiredReader
-from nodeagent.update.next.finishing import cancelled_by, close_interrupted, finish, note_cancellation
+from nodeagent.update.next.requests import cancelled_by, close_interrupted, note_cancellation
 from nodeagent.update.outcomes import take_back
 from nodeagent.update.phase import Phase
 from nodeagent.update.ports.store import ApplyRequest
@@ -125,9 +125,6 @@ async def carry_out(ports: Ports, record: Record, request: ApplyRequest, meaning
         record = replace(record, lasting=rejected.lasting)
         await ports.store.save(record)
         message = f"{why.message}; {left_by(record.lasting.partial, request.digest)}"
-        entry = entry_of_request(
-            request.name, request.digest, ports.clock.now(), UpdateOutcome.CANCELLED, why.reason, message
-        )
-        finish(ports.reporter, entry)
+        finish_request(ports, request.name, request.digest, UpdateOutcome.CANCELLED, why.reason, message)
     await ports.store.drop_request(request.digest)
     return record

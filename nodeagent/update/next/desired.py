@@ -11,8 +11,8 @@ from nodeagent.core.once import Once
 from nodeagent.errors import AgentError, InvalidInput, Retryable, Unreachable
 from nodeagent.update.events import DesiredChanged
 from nodeagent.update.legs import Prepare
-from nodeagent.update.next.finishing import Requests, note_cancellation, takeover_by, unusable
 from nodeagent.update.next.preflight import Desired
+from nodeagent.update.next.requests import Requests, note_cancellation, takeover_by, unusable
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.run import Ports, Update
 

@@ -26,9 +26,9 @@ from nodeagent.update.phase import DEADLINE, Phase
 from nodeagent.update.record import OsProgress, Record, half_way, interrupted
 from nodeagent.update.resume import Cancellation
 from nodeagent.update.run import Ports, Run, Update, UpdatePolicy, narrate
-from nodeagent.update.stages.admission import NotNow
 from nodeagent.update.stages.os_deployments import HostDeployments, discard_own, find_own
 from nodeagent.update.stages.staging import stage_unless_newer
+from nodeagent.update.wait import NotNow
 
 # Seconds for a turn of the loop that begins no update.
 TURN = 10.0
@@ -57,6 +57,7 @@ class PlanStaging:
     check: Callable[[Desired], Awaitable[Update]]
     policy: Callable[[], UpdatePolicy]
     wake: asyncio.Event
+    random: Callable[[], float]
     alone: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     _staging: _Staging | None = field(default=None, init=False)
 
@@ -110,7 +111,7 @@ class PlanStaging:
         await self.ports.store.save(record)
         # Events show the host at rest, as it is, with the progress of the staging.
         shown = Update(record, update.new, update.plan)
-        run = Run(self.ports, self.policy(), shown, self.wake, await self._requested(staging), _never)
+        run = Run(self.ports, self.policy(), shown, self.wake, await self._requested(staging), _never, self.random)
         limit = asyncio.timeout(DEADLINE[Phase.STAGING])
         try:
             async with limit:

@@ -1,6 +1,6 @@
 """Decide when an update may disrupt this node, and how long it waits for that.
 
-A refusal becomes ``NotNow``: the executor waits and tries again. A lease or a slot that was taken away (``LOST``) ends
+A refusal becomes ``NotNow``: the machine waits and tries again. A lease or a slot that was taken away (``LOST``) ends
 the update instead.
 
 Before the first write, every peer must answer. Afterwards the update continues without an answer while its lease lasts,
@@ -10,26 +10,23 @@ not answer.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.check_stage import CheckStage
 from nodeagent.core.coordination.windows import Schedule, waits
-from nodeagent.core.once import Once
 from nodeagent.core.plan.change import ETCD_UNIT
 from nodeagent.core.plan.steps import Reboot
 from nodeagent.errors import AgentError, Refused, Retryable, Unreachable
 from nodeagent.reasons import Reason
-from nodeagent.tasks import pause
-from nodeagent.update.events import UpdateWaiting, Warned
+from nodeagent.update.events import Warned
 from nodeagent.update.run import HOLDER, Ports, Run, Update
 from nodeagent.update.stages import admin_checks
-from nodeagent.update.stages.coordination import EXPIRED, LOST, Operation
+from nodeagent.update.stages.coordination import EXPIRED, Operation
+from nodeagent.update.wait import NotNow, retry_on_outage, retry_on_refusal
 
 # Seconds that a lease must last before a step that is not interrupted.
 NEED: Final = 120.0
@@ -38,78 +35,8 @@ NEED: Final = 120.0
 RECENT: Final = 5.0
 UNREACHED: Final = 60.0
 
-# Seconds. A holder that releases its lease wakes no other host, so this bounds how long the lease stays unused.
-LONGEST_PAUSE: Final = 60.0
-
 # Active states of a unit whose program does not work yet, or not any more.
 STARTING: Final = frozenset({"inactive", "failed", "activating"})
-
-# An operator delays the update, and the message says until when or until what.
-_HELD: Final = frozenset({Reason.SCHEDULED, Reason.REBOOT_REQUIRED})
-
-
-class NotNow(AgentError):
-    """The update cannot continue now; ``reason`` is that of the refusal. A later attempt may succeed.
-
-    ``after``: seconds after which it does; None if that is unknown.
-    """
-
-    after: float | None = None
-
-
-@contextlib.contextmanager
-def retry_on_refusal() -> Iterator[None]:
-    """Turn refusals and outages into ``NotNow``, except for those that end the update."""
-    try:
-        yield
-    except NotNow:
-        raise
-    except AgentError as error:
-        # A lease that was taken away stays lost: waiting for it would disrupt a node that belongs to another operation.
-        if error.reason in LOST:
-            raise
-        raise NotNow(error.message, reason=error.reason) from error
-
-
-@contextlib.contextmanager
-def retry_on_outage() -> Iterator[None]:
-    """Turn outages into ``NotNow``, and let refusals pass."""
-    try:
-        yield
-    except (Refused, Unreachable, Retryable) as error:
-        # An expired lease is a kind of outage, as it expires only where no renewal reached the API server.
-        if isinstance(error, Refused) and error.reason != EXPIRED:
-            raise
-        raise NotNow(error.message, reason=error.reason) from error
-
-
-class Waiting:
-    """The pauses of one wait: at least ``lease_retry``, longer while nothing changes. Reports each reason once.
-
-    ``random`` is a number from 0 to 1 at each call.
-    """
-
-    def __init__(self, random: Callable[[], float]) -> None:
-        self._random = random
-        self._reported = Once[tuple[str, str]]()
-        self._subject = Once[tuple[str, str]]()
-        self._pauses: Iterator[float] = iter(())
-
-    async def pause(self, run: Run, error: AgentError) -> None:
-        """Report ``error`` and sleep. ``run.wake`` ends the pause early."""
-        # The message of a fault differs with each attempt; a refusal names the holder, which is worth a line.
-        cause = error.__cause__ or error
-        words = error.message if isinstance(cause, Refused | NotNow) else ""
-        if self._reported.is_new((error.reason, words)):
-            then = "" if error.reason in _HELD else "; the update continues when that is over"
-            run.narrate(UpdateWaiting, error.message + then, error.reason)
-        # The output of a check may differ each time, and it fails nevertheless as before.
-        subject = cause.subject if isinstance(cause, admin_checks.CheckFailed) else words
-        if self._subject.is_new((error.reason, subject)):
-            self._pauses = delays(run.policy.lease_retry, max(LONGEST_PAUSE, run.policy.lease_retry))
-        seconds = jittered(next(self._pauses), self._random())
-        after = error.after if isinstance(error, NotNow) else None
-        await pause(seconds if after is None else min(seconds, after), run.wake)
 
 
 def reboots(update: Update) -> bool:
@@ -166,9 +93,8 @@ def check_hold(run: Run) -> None:
         raise NotNow(why, reason=Reason.REBOOT_REQUIRED)
     when = f"{found.until.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" if found.until else "a time that never comes"
     why = f"the update to {record.to_name} waits until {when}, as requested by {hold.requester}"
-    error = NotNow(why, reason=Reason.SCHEDULED)
-    error.after = (found.until - now).total_seconds() if found.until else None
-    raise error
+    after = (found.until - now).total_seconds() if found.until else None
+    raise NotNow(why, reason=Reason.SCHEDULED, after=after)
 
 
 async def check_next_boot(run: Run) -> None:

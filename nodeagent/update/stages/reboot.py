@@ -22,13 +22,14 @@ from nodeagent.update.ports.system import ShutdownKind
 from nodeagent.update.resume import MAX_REBOOT_TRIES
 from nodeagent.update.run import Ports, Run, Transition, UpdatePolicy, moment, narrate, time_of
 from nodeagent.update.stages.admin_checks import check_before
-from nodeagent.update.stages.admission import NotNow, check_next_boot, recheck_before_reboot, retry_on_refusal
+from nodeagent.update.stages.admission import check_next_boot, recheck_before_reboot
 from nodeagent.update.stages.after_boot import stage_again
 from nodeagent.update.stages.coordination import LOST, Coordination
 from nodeagent.update.stages.fallback import NO_SOFT_REBOOT, check_soft, make_full, wants_soft
 from nodeagent.update.stages.os_deployments import HostDeployments
 from nodeagent.update.stages.verification import VerifyFailed
 from nodeagent.update.steps.act import clear_before_reboot
+from nodeagent.update.wait import NotNow, retry_on_refusal
 
 # Seconds for which a check before a reboot counts. Users who are warned have longer, so it is repeated then.
 STILL_VALID: Final = 1.0

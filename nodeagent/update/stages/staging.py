@@ -6,29 +6,22 @@ later. While another holder has the lease, nothing is staged: the host does not 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+from functools import partial
 
-from nodeagent.core.backoff import delays
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.fence_view import FenceEvent
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress
 from nodeagent.core.plan.os_changes import summary
 from nodeagent.domains.tables import credentials_of
-from nodeagent.errors import Retryable, ServiceUnavailable
 from nodeagent.tasks import finished_before, running
 from nodeagent.update.events import FenceChanged, StagingAdvanced, StepProgress, Warned
 from nodeagent.update.next.jump_check import check_jump
 from nodeagent.update.ports.system import FencedUnit
 from nodeagent.update.run import Run
-from nodeagent.update.stages.admission import check_free, check_still_held, retry_on_outage
+from nodeagent.update.stages.admission import check_free, check_still_held
 from nodeagent.update.stages.os_deployments import HostDeployments
-
-STAGE_TRIES = 5
-
-# Seconds between two attempts of one staging, doubled each time: a registry that is restarted is back by then. A longer
-# outage ends the phase, and the loop tries again with its own pauses.
-PAUSE_FIRST, PAUSE_CAP = 30.0, 300.0
+from nodeagent.update.wait import REGISTRY, again, retry_on_outage
 
 # Seconds between two changes of the status that differ in a number only.
 REPORT_EVERY = 1.0
@@ -43,7 +36,7 @@ async def stage_unless_newer(run: Run, os: HostDeployments, target: OsTarget) ->
         return False
     await check_free(run)
     # The block cancels the staging at its end, also if another holder takes the lease.
-    async with running(_try(run, os, target)) as work:
+    async with running(_staged(run, os, target)) as work:
         while not await finished_before(work, run.wake, timeout=run.policy.lease_retry):
             if await run.newer():
                 return False
@@ -58,7 +51,7 @@ async def stage_unless_newer(run: Run, os: HostDeployments, target: OsTarget) ->
 async def stage_again(run: Run, os: HostDeployments, target: OsTarget) -> None:
     """Stage after the first write. A newer config does not end it, because only a reboot or a revert can follow."""
     await check_still_held(run)
-    await _note(run, os, await _try(run, os, target))
+    await _note(run, os, await _staged(run, os, target))
 
 
 async def _note(run: Run, os: HostDeployments, staged: Deployment) -> None:
@@ -69,19 +62,8 @@ async def _note(run: Run, os: HostDeployments, staged: Deployment) -> None:
     run.update.change_os(summary=summary(changes) if changes is not None else "")
 
 
-async def _try(run: Run, os: HostDeployments, target: OsTarget) -> Deployment:
-    pauses = delays(PAUSE_FIRST, PAUSE_CAP)
-    report = _ProgressReport(run)
-    for _ in range(STAGE_TRIES - 1):
-        try:
-            return await _stage(run, os, target, report)
-        except ServiceUnavailable:
-            # A fault of the bus is Retryable too, and the executor waits for the service.
-            raise
-        except Retryable as error:
-            run.narrate(Warned, f"trying again: {error}", reason=error.reason)
-            await asyncio.sleep(next(pauses))
-    return await _stage(run, os, target, report)
+async def _staged(run: Run, os: HostDeployments, target: OsTarget) -> Deployment:
+    return await again(run, partial(_stage, run, os, target, _ProgressReport(run)), REGISTRY)
 
 
 async def _stage(run: Run, os: HostDeployments, target: OsTarget, report: _ProgressReport) -> Deployment:

@@ -29,11 +29,11 @@ from nodeagent.host.store.opening import open_database, read_only_open
 from nodeagent.host.store.rows import record_from_row
 from nodeagent.host.store.schema import MIGRATIONS, migrate
 from nodeagent.host.store.store import SqliteStore
-from nodeagent.update.lasting import Partial, Rejection
+from nodeagent.update.lasting import Lasting, Partial, Rejection
 from nodeagent.update.phase import Phase
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.store import ApplyRequest, HistoryEntry, Snapshot
-from nodeagent.update.record import Lasting, Record
+from nodeagent.update.record import Record
 from tests.host.store.store_data import config, entry, record, snapshots
 from tests.support.disk import MS_BIND, MS_RDONLY, MS_REMOUNT, in_mount_namespace, mount, needs_root, tree
 

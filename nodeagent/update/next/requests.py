@@ -1,48 +1,18 @@
-"""The end of an update, or of a request for one: one event, from which the bus makes ``UpdateFinished``.
-
-A config that is replaced before an update to it began ends as well, and the client that waits for it is notified.
-"""
+"""The requests for configs that have no answer yet, and what takes the place of an update."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from nodeagent.core.plan.change import Plan
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
-from nodeagent.update.events import PhaseEntered, UpdateFinished
-from nodeagent.update.history.entry import entry_of, entry_of_request
-from nodeagent.update.history.outcome import UpdateOutcome, exit_code
+from nodeagent.update.history.ends import OUTCOMES, finish_interrupted, finish_request
+from nodeagent.update.history.outcome import UpdateOutcome
 from nodeagent.update.lasting import left_by
 from nodeagent.update.next.preflight import Desired
 from nodeagent.update.next.unreadable import known_plan
-from nodeagent.update.outcomes import OUTCOMES
-from nodeagent.update.ports.host import Reporter
-from nodeagent.update.ports.store import HistoryEntry
-from nodeagent.update.record import Record, at_rest
-from nodeagent.update.run import Ports, Takeover, Transition, Update, narrate
-
-
-def finish(reporter: Reporter, entry: HistoryEntry, *, code: int | None = None, tried_again: bool = False) -> None:
-    """``code`` is the exit status, where the error that ended it knows better than the outcome."""
-    code = exit_code(entry.outcome, entry.reason) if code is None else code
-    reporter.emit(UpdateFinished(entry, code, tried_again))
-
-
-async def finish_update(ports: Ports, ended: Record, plan: Plan, to: Transition) -> None:
-    """``ended`` is the record before it came to rest. The entry is in the history, except that of an update which
-    changed nothing and is tried again."""
-    newest = await ports.store.history(1)
-    # The store closes an update and writes its entry in one transaction, so the newest entry is its end, if any.
-    if newest and newest[0].update_id == ended.update_id:
-        entry = newest[0]
-    else:
-        entry = entry_of(ended, plan, ports.clock.now(), UpdateOutcome.POSTPONED, to.reason, to.message)
-    # The beginning of an update drops its request, so this one came later.
-    request = await ports.store.request()
-    failed = entry.outcome not in (UpdateOutcome.DONE, UpdateOutcome.DONE_AFTER_FALLBACK)
-    tried_again = failed and request is not None and not request.cancel and request.digest == entry.to_digest
-    finish(ports.reporter, entry, tried_again=tried_again)
+from nodeagent.update.record import Record
+from nodeagent.update.run import Ports, Takeover, Update
 
 
 async def takeover_by(ports: Ports, desired: Desired | None) -> Takeover:
@@ -71,18 +41,8 @@ def unusable(error: AgentError) -> Takeover:
 
 
 async def close_interrupted(ports: Ports, record: Record, takeover: Takeover) -> Record:
-    """Ends an update that was interrupted before anything was written, and does not begin again."""
-    now = ports.clock.now()
-    outcome, successor = OUTCOMES[takeover.reason], takeover.successor
-    plan = known_plan(record)
-    message = f"{takeover.message}; {left_by(record.lasting.partial, record.to_digest)}"
-    entry = entry_of(record, plan, now, outcome, takeover.reason, message, successor=successor)
-    rest = replace(at_rest(record), since=now, boot_id=ports.power.boot_id())
-    # The store comes first: after a kill a client may miss the event, but the history never lacks the update.
-    await ports.store.close_update(rest, entry)
-    narrate(ports, rest, PhaseEntered)
-    finish(ports.reporter, entry)
-    return rest
+    """End an update that was interrupted before anything was written, and does not begin again."""
+    return await finish_interrupted(ports, record, known_plan(record), takeover)
 
 
 @dataclass(slots=True)
@@ -133,6 +93,4 @@ class Requests:
 
     def _end(self, digest: str, outcome: UpdateOutcome, by: Takeover) -> None:
         _, name = self._open.pop(digest)
-        now = self.ports.clock.now()
-        entry = entry_of_request(name, digest, now, outcome, by.reason, by.message, successor=by.successor)
-        finish(self.ports.reporter, entry)
+        finish_request(self.ports, name, digest, outcome, by.reason, by.message, successor=by.successor)

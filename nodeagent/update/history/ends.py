@@ -1,0 +1,82 @@
+"""The end of an update, or of a request for one: one event, from which the bus makes ``UpdateFinished``.
+
+A config that is replaced before an update to it began ends as well, and the client that waits for it is notified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from nodeagent.core.plan.change import Plan
+from nodeagent.reasons import Reason
+from nodeagent.update.events import PhaseEntered, UpdateFinished
+from nodeagent.update.history.entry import entry_of, entry_of_request
+from nodeagent.update.history.outcome import VERIFIED, UpdateOutcome, exit_code
+from nodeagent.update.lasting import left_by
+from nodeagent.update.ports.host import Reporter
+from nodeagent.update.ports.store import HistoryEntry
+from nodeagent.update.record import Record, at_rest
+from nodeagent.update.run import Ports, Takeover, Transition, narrate
+
+# Reasons to abort an update whose config is not desired any more, and the outcomes in the history.
+OUTCOMES: Final[Mapping[str, UpdateOutcome]] = {
+    Reason.SUPERSEDED: UpdateOutcome.SUPERSEDED,
+    Reason.WITHDRAWN: UpdateOutcome.WITHDRAWN,
+    Reason.CANCELLED: UpdateOutcome.CANCELLED,
+}
+
+
+def _finish(reporter: Reporter, entry: HistoryEntry, *, code: int | None = None, tried_again: bool = False) -> None:
+    code = exit_code(entry.outcome, entry.reason) if code is None else code
+    reporter.emit(UpdateFinished(entry, code, tried_again))
+
+
+async def finish_update(ports: Ports, ended: Record, plan: Plan, to: Transition) -> None:
+    """``ended`` is the record before it came to rest. The entry is in the history, except that of an update which
+    changed nothing and is tried again."""
+    newest = await ports.store.history(1)
+    # The store closes an update and writes its entry in one transaction, so the newest entry is its end, if any.
+    if newest and newest[0].update_id == ended.update_id:
+        entry = newest[0]
+    else:
+        entry = entry_of(ended, plan, ports.clock.now(), UpdateOutcome.POSTPONED, to.reason, to.message)
+    # The beginning of an update drops its request, so this one came later.
+    request = await ports.store.request()
+    failed = entry.outcome not in VERIFIED
+    tried_again = failed and request is not None and not request.cancel and request.digest == entry.to_digest
+    _finish(ports.reporter, entry, tried_again=tried_again)
+
+
+async def finish_interrupted(ports: Ports, record: Record, plan: Plan, takeover: Takeover) -> Record:
+    """End an update that was interrupted before anything was written, and does not begin again."""
+    now = ports.clock.now()
+    outcome, successor = OUTCOMES[takeover.reason], takeover.successor
+    message = f"{takeover.message}; {left_by(record.lasting.partial, record.to_digest)}"
+    entry = entry_of(record, plan, now, outcome, takeover.reason, message, successor=successor)
+    rest = replace(at_rest(record), since=now, boot_id=ports.power.boot_id())
+    # The store comes first: after a kill a client may miss the event, but the history never lacks the update.
+    await ports.store.close_update(rest, entry)
+    narrate(ports, rest, PhaseEntered)
+    _finish(ports.reporter, entry)
+    return rest
+
+
+def finish_request(
+    ports: Ports,
+    name: str,
+    digest: str,
+    outcome: UpdateOutcome,
+    reason: str = "",
+    message: str = "",
+    *,
+    successor: str = "",
+    code: int | None = None,
+) -> None:
+    """End the request for a config without an update to it.
+
+    ``code`` is the exit status, where the error that ended it knows better than the outcome.
+    """
+    entry = entry_of_request(name, digest, ports.clock.now(), outcome, reason, message, successor=successor)
+    _finish(ports.reporter, entry, code=code)
