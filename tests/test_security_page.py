@@ -30,23 +30,33 @@ TESTS = {
         f"{HELPERS}::test_the_unit_that_pulls_extensions_sees_nothing_of_the_host",
         f"{HELPERS}::test_the_directory_for_packages_is_that_of_the_unit_only",
     ],
-    "It reaches neither the bus nor systemd, and reads no store": [
+    "It reaches neither the bus nor systemd, and reads no store, no desired config": [
         f"{HELPERS}::test_the_unit_that_pulls_extensions_sees_nothing_of_the_host",
         f"{HELPERS}::test_a_helper_unit_cannot_start_another",
     ],
     "The pull secret and its task": [f"{EXTENSIONS}::test_the_packages_are_visible_during_a_staging_only"],
     "What it leaves is used only": [f"{EXTENSIONS}::test_nothing_but_files_and_directories_is_taken_over"],
     "nodeagent-bootstrap.service, which requests": [
-        f"{HELPERS}::test_the_unit_that_requests_a_certificate_sees_its_own_files_only"
-    ],
-    "It reaches neither the bus nor systemd, reads of the host only": [
-        f"{HELPERS}::test_the_unit_that_requests_a_certificate_sees_its_own_files_only",
-        f"{HELPERS}::test_a_helper_unit_cannot_start_another",
-    ],
-    "nodeagent-bootstrap-install.service, which follows": [
-        "tests/cli/test_bootstrap.py::test_the_kubeconfig_is_written_by_a_step_of_its_own",
+        f"{HELPERS}::test_the_unit_that_requests_a_certificate_sees_nothing_of_the_host",
         f"{HELPERS}::test_the_unit_that_requests_a_certificate_gets_to_the_api_server",
     ],
+    "It reaches neither the bus nor systemd, and reads no store, no settings": [
+        f"{HELPERS}::test_the_unit_that_requests_a_certificate_sees_nothing_of_the_host",
+        f"{HELPERS}::test_a_helper_unit_cannot_start_another",
+    ],
+    "The kubeconfigs with the keys that they name": [
+        f"{HELPERS}::test_the_units_that_hand_over_and_install_reach_no_service",
+        "tests/cli/test_bootstrap_units.py::test_the_request_sees_neither_settings_nor_kubeconfigs",
+    ],
+    "nodeagent-bootstrap-install.service, which follows": [
+        f"{HELPERS}::test_the_units_that_hand_over_and_install_reach_no_service",
+        f"{HELPERS}::test_the_unit_that_requests_a_certificate_gets_to_the_api_server",
+    ],
+    "What the unit with the network left": [
+        "tests/host/test_client_certificate.py::test_what_is_no_certificate_of_this_node_is_not_installed",
+        f"{HELPERS}::test_the_unit_that_requests_a_certificate_gets_to_the_api_server",
+    ],
+    "No helper unit has a capability": ["tests/systemd/test_tree.py::test_no_helper_unit_is_root_with_a_network"],
     "Every user may read the status": [f"{INSTALLED}::test_everyone_may_ask_and_only_root_may_change"],
     "Calls that change something": [
         f"{INSTALLED}::test_everyone_may_ask_and_only_root_may_change",

@@ -43,6 +43,7 @@ __all__ = [
 
 TIMER = "nodeagent-bootstrap.timer"
 SERVICE = "nodeagent-bootstrap.service"
+PREPARE = "nodeagent-bootstrap-prepare.service"
 AUTHORITY = "/etc/nodeagent/ca.crt"
 
 
@@ -92,4 +93,6 @@ def test_a_host_joins(signing: Cluster, reachable: Path, make_node: HostMaker, t
     # A run without work, as the timer starts it.
     host.run(["systemctl", "start", SERVICE])
     assert len(joining.requests()) == 1
-    assert "is renewed from" in host.run(["journalctl", "--unit", SERVICE, "--output", "cat"]).stdout
+    assert "is renewed from" in host.run(["journalctl", "--unit", PREPARE, "--output", "cat"]).stdout
+    # What nodeagent-bootstrap.service obtained is installed, so its copy of the key is gone.
+    assert host.run(["ls", "/var/lib/private/nodeagent-bootstrap"]).stdout == ""

@@ -26,7 +26,7 @@ LABELS = {
     "/run/nodeagent(/.*)?": "nodeagent_runtime_t",
     "/usr/lib/nodeagent/bin(/.*)?": "bin_t",
     "/var/lib/nodeagent(/.*)?": "nodeagent_var_lib_t",
-    "/var/lib/nodeagent/client(/.*)?": "nodeagent_client_t",
+    "/var/lib/private/nodeagent-bootstrap(/.*)?": "nodeagent_bootstrap_var_lib_t",
     "/var/lib/private/nodeagent-extensions(/.*)?": "nodeagent_extensions_var_lib_t",
 }
 

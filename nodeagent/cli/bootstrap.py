@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from nodeagent.cli._bootstrap import install, request
+from nodeagent.cli import _bootstrap_units as units
+from nodeagent.cli._bootstrap import bootstrap
 from nodeagent.settings.load import load
 
 SOURCE = "/etc/nodeagent/bootstrap-kubeconfig"
-STEPS = ("request", "install")
+STEPS = ("prepare", "request", "install")
 
 
 def _seconds(text: str) -> float:
@@ -36,15 +37,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--step",
         choices=STEPS,
         default="",
-        help="only request the certificate, or only write the kubeconfig, as the unit does (both)",
+        help="take one step only, for the units (all steps)",
     )
     parser.add_argument("--renew", action="store_true", help="renew the certificate also before it is due")
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.step == "request":
+        # It sees no settings.
+        return units.request_task(args.wait)
     settings, source = load().settings, Path(args.source)
-    if args.step != "install":
-        request(settings, source, wait=args.wait, renew=args.renew)
-    if args.step != "request":
-        install(settings, source)
-    return 0
+    match args.step:
+        case "prepare":
+            return units.prepare_task(settings, source)
+        case "install":
+            return units.install_certificate(settings, source)
+        case _:
+            return bootstrap(settings, source, wait=args.wait, renew=args.renew)

@@ -120,6 +120,26 @@ class CertificateDirectory:
             os.fsync(self._fd)
         self.forget_request()
 
+    def take(self, content: bytes) -> None:
+        """Use a key and a certificate from elsewhere from now on, if they last longer. Raises ``Terminal``
+        (``CertificateFailed``) if they are not those of this node."""
+        self._write(self.candidate.name, content)
+        life = self._life(content) if _matches(self.candidate) else None
+        if life is None:
+            self.forget_request()
+            raise Terminal("what was obtained is no key and certificate of this node", reason=Reason.CERTIFICATE_FAILED)
+        in_use = self.validity()
+        if in_use is None or in_use.end < life.end:
+            self.adopt()
+        else:
+            self.forget_request()
+
+    def clear(self) -> None:
+        """Remove the key and the certificate, too."""
+        self.forget_request()
+        with translated("remove", str(self.path)):
+            self.current.unlink(missing_ok=True)
+
     def forget_request(self) -> None:
         """Remove what a request left."""
         with translated("remove", str(self.path)):

@@ -1,7 +1,5 @@
 """The address of the API server and the credentials: from a kubeconfig, or from the service account of the pod.
 
-`nodeagent bootstrap` makes the kubeconfig that names the certificate of the agent from that of the bootstrap.
-
 The official library reads token files and certificates once. ``ClusterAccess.load`` returns a connection with the files
 that it was made from, and ``changed`` returns whether they were rotated. Both block, so they run in a thread.
 """
@@ -21,7 +19,7 @@ from threading import Lock
 from typing import Any, Final
 
 from nodeagent.core.config.text import plain_yaml
-from nodeagent.errors import InvalidInput, Terminal
+from nodeagent.errors import Terminal
 from nodeagent.kube._import import load
 from nodeagent.reasons import Reason
 
@@ -34,9 +32,6 @@ PLUGIN_TIMEOUT: Final = 30.0
 KEYS: Final = "kubeconfig-keys"
 # The library has one list of its files for the whole process.
 _KEYS_LOCK: Final = Lock()
-
-# What is taken over of a cluster: the address, its authority, and the way to it.
-ADDRESS: Final = ("server", "certificate-authority", "certificate-authority-data", "tls-server-name", "proxy-url")
 
 # Inode, size, nanoseconds: a rename over the file changes the first, a rewrite the others.
 Stamp = tuple[int, int, int]
@@ -169,68 +164,3 @@ def _stamp(path: str) -> Stamp | None:
     except OSError:
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def cluster_of(path: Path) -> Mapping[str, str]:
-    """Return the cluster of the current context, with an absolute path of its authority.
-
-    Raises ``InvalidInput`` (``KubeconfigInvalid``).
-    """
-    document, context = _current(path)
-    found = _named(path, document, "cluster", context.get("cluster"))
-    cluster = {key: str(found[key]) for key in ADDRESS if found.get(key)}
-    if "server" not in cluster:
-        raise _invalid(path, "the cluster of the current context has no server")
-    # A relative path in a kubeconfig is relative to it, and the new one is in another directory.
-    if "certificate-authority" in cluster:
-        cluster["certificate-authority"] = str(path.parent / cluster["certificate-authority"])
-    return cluster
-
-
-def client_certificate_of(path: Path) -> Path | None:
-    """Return the file with the certificate of the current user, None for another kind of credentials."""
-    document, context = _current(path)
-    name = _named(path, document, "user", context.get("user")).get("client-certificate")
-    return path.parent / name if isinstance(name, str) and name else None
-
-
-def kubeconfig(cluster: Mapping[str, str], certificate: Path) -> bytes:
-    """Return a kubeconfig for the key and the certificate in one file."""
-    import yaml
-
-    files = {"client-certificate": str(certificate), "client-key": str(certificate)}
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "cluster", "cluster": dict(cluster)}],
-        "users": [{"name": "nodeagent", "user": files}],
-        "contexts": [{"name": "nodeagent", "context": {"cluster": "cluster", "user": "nodeagent"}}],
-        "current-context": "nodeagent",
-    }
-    return yaml.safe_dump(document, sort_keys=False).encode()
-
-
-def _current(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return the document and its current context."""
-    try:
-        document = plain_yaml.loads(path.read_bytes())
-    except OSError as error:
-        raise _invalid(path, error.strerror or str(error)) from None
-    except ValueError as error:
-        raise _invalid(path, str(error)) from None
-    if not isinstance(document, Mapping):
-        raise _invalid(path, "not a kubeconfig")
-    return document, _named(path, document, "context", document.get("current-context"))
-
-
-def _named(path: Path, document: Mapping[str, Any], kind: str, name: object) -> Mapping[str, Any]:
-    entries = document.get(f"{kind}s")
-    for entry in entries if isinstance(entries, list) else ():
-        if isinstance(entry, Mapping) and entry.get("name") == name and isinstance(entry.get(kind), Mapping):
-            found: Mapping[str, Any] = entry[kind]
-            return found
-    raise _invalid(path, f"the {kind} of the current context is missing")
-
-
-def _invalid(path: Path, why: str) -> InvalidInput:
-    return InvalidInput(f"{path}: {why}", reason=Reason.KUBECONFIG_INVALID)

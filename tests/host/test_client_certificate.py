@@ -67,6 +67,47 @@ def test_each_request_has_a_key_of_its_own(folder: CertificateDirectory, signer:
     assert reason_of(caught) == "CertificateFailed"
 
 
+def made(path: Path, node: str, signer: Signer, *, days: int = 30) -> bytes:
+    """Return a key and a certificate as another directory has them."""
+    folder = CertificateDirectory(path, node)
+    with folder.locked():
+        folder.store(signer.sign(folder.request(), days=days))
+        folder.adopt()
+        return folder.current.read_bytes()
+
+
+def test_the_certificate_that_lasts_longest_is_installed(
+    folder: CertificateDirectory, signer: Signer, tmp_path: Path
+) -> None:
+    first, longer, shorter = (made(tmp_path / str(days), "n1", signer, days=days) for days in (3, 4, 2))
+    with folder.locked():
+        for content, installed in [(first, first), (longer, longer), (shorter, longer), (first, longer)]:
+            folder.take(content)
+            assert folder.current.read_bytes() == installed
+    assert os.listdir(folder.path) == ["client.pem"]
+
+
+@pytest.mark.parametrize("about", ["another node", "another key", "no certificate", "garbage"])
+def test_what_is_no_certificate_of_this_node_is_not_installed(
+    folder: CertificateDirectory, signer: Signer, tmp_path: Path, about: str
+) -> None:
+    own, other = made(tmp_path / "own", "n1", signer), made(tmp_path / "other", "n2", signer)
+    content = {
+        "another node": other,
+        "another key": other[: other.index(b"-----BEGIN CERT")] + own[own.index(b"-----BEGIN CERT") :],
+        "no certificate": own[: own.index(b"-----BEGIN CERT")],
+        "garbage": b"root:$6$a-secret:19000:0:99999:7:::\n",
+    }[about]
+    with folder.locked():
+        folder.take(own)
+        with pytest.raises(AgentError) as caught:
+            folder.take(content)
+        assert folder.current.read_bytes() == own
+    assert reason_of(caught) == "CertificateFailed"
+    assert "secret" not in caught.value.message
+    assert os.listdir(folder.path) == ["client.pem"]
+
+
 def test_a_certificate_of_another_node(folder: CertificateDirectory, signer: Signer) -> None:
     with folder.locked():
         folder.store(signer.sign(folder.request()))

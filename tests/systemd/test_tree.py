@@ -108,7 +108,8 @@ def security(unit: Path, *options: str) -> subprocess.CompletedProcess[str]:
     ("name", "tenths"),
     [
         ("nodeagent", 34),
-        ("nodeagent-bootstrap", 18),
+        ("nodeagent-bootstrap", 15),
+        ("nodeagent-bootstrap-prepare", 11),
         ("nodeagent-bootstrap-install", 11),
         ("nodeagent-extensions", 15),
     ],
@@ -117,6 +118,19 @@ def test_the_unit_stays_hardened(name: str, tenths: int) -> None:
     """The figures of systemd 252; newer ones know more to find fault with, and have other weights."""
     done = security(UNIT.with_name(f"{name}.service"), f"--threshold={tenths if systemd_version() == 252 else 35}")
     assert done.returncode == 0, done.stdout.splitlines()[-1:]
+
+
+@pytest.mark.finding("adversary-6", "Each helper unit with a network has a user of its own, and root has no network.")
+def test_no_helper_unit_is_root_with_a_network() -> None:
+    units = {path.name: path.read_text() for path in UNIT.parent.glob("nodeagent-*.service")}
+    programs = {name: text for name, text in units.items() if "ExecStart=/usr/bin/nodeagent " in text}
+    assert {name for name, text in programs.items() if "\nDynamicUser=yes\n" in text} == {
+        "nodeagent-bootstrap.service",
+        "nodeagent-extensions.service",
+    }
+    for name, text in programs.items():
+        assert ("\nDynamicUser=yes\n" in text) != ("\nPrivateNetwork=yes\n" in text), name
+        assert "\nCapabilityBoundingSet=\n" in text, name
 
 
 @needs("systemd-analyze")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,12 @@ SCRIPT = Path(__file__).with_name("sandbox_probe.sh")
 REQUEST = "/run/nodeagent/extensions/request.json"
 AUTH = "/run/nodeagent/extensions/auth.json"
 KUBECONFIG = "/etc/nodeagent/kubeconfig"
+SERVICE = "nodeagent-bootstrap.service"
+PREPARE = "nodeagent-bootstrap-prepare.service"
+INSTALL = "nodeagent-bootstrap-install.service"
+BOOTSTRAP = "/var/lib/private/nodeagent-bootstrap"
+INSTALLED = "/var/lib/nodeagent/client/client.pem"
+TASK = "/run/nodeagent/bootstrap/task.json"
 SECRETS = {
     "/etc/nodeagent/machineconfig.yaml": 0o600,
     "/etc/ssh/ssh_host_ed25519_key": 0o600,
@@ -79,11 +86,22 @@ def test_the_unit_that_pulls_extensions_sees_nothing_of_the_host(up: Host) -> No
     assert 61184 <= int(uid) <= 65519, "a user that exists while the unit runs"
 
 
-@pytest.mark.finding("adversary-6", "The unit that requests a certificate has no bus and no store, and only its files.")
-def test_the_unit_that_requests_a_certificate_sees_its_own_files_only(up: Host) -> None:
-    _, could = probed(up, "nodeagent-bootstrap.service", *SECRETS, *HOSTS_OWN, KUBECONFIG)
-    # The kubeconfig is what the unit renews.
-    assert could == {f"read {KUBECONFIG}"}
+@pytest.mark.finding("adversary-6", "The unit that requests a certificate has its own user and directory, and no bus.")
+def test_the_unit_that_requests_a_certificate_sees_nothing_of_the_host(up: Host) -> None:
+    uid, could = probed(up, "nodeagent-bootstrap.service", *SECRETS, *HOSTS_OWN, KUBECONFIG, TASK)
+    assert could == set()
+    assert 61184 <= int(uid) <= 65519, "a user that exists while the unit runs"
+
+
+@pytest.mark.finding("adversary-6", "The units of root beside it have no bus, no store and no network.")
+def test_the_units_that_hand_over_and_install_reach_no_service(up: Host) -> None:
+    config = "/etc/nodeagent/machineconfig.yaml"
+    uid, could = probed(up, "nodeagent-bootstrap-prepare.service", config, agent.STORE, KUBECONFIG, TASK)
+    assert (uid, could) == ("0", {f"read {KUBECONFIG}", f"read {TASK}", f"write {TASK}"})
+    uid, could = probed(up, "nodeagent-bootstrap-install.service", config, agent.STORE, KUBECONFIG, TASK)
+    of_the_admin = {"write in /etc/nodeagent", "write in /etc/nodeagent/config.d"}
+    # In place of the directory with the task it has an empty one.
+    assert (uid, could) == ("0", {f"read {KUBECONFIG}", f"write {KUBECONFIG}", f"write {TASK}", *of_the_admin})
 
 
 @pytest.mark.finding("adversary-6", "Code in the sandbox of a helper unit cannot start a unit as root.")
@@ -106,7 +124,7 @@ def test_a_helper_unit_cannot_start_another(up: Host, unit: str) -> None:
 
 
 def test_the_unit_that_requests_a_certificate_gets_to_the_api_server(make_node: HostMaker) -> None:
-    """No server answers: key and request are made by then. The whole way is tested with a cluster."""
+    """The server ends each connection. The whole way is tested with a cluster."""
     if (openssl := shutil.which("openssl")) is None:
         pytest.skip("missing: openssl")
     source = {
@@ -121,20 +139,50 @@ def test_the_unit_that_requests_a_certificate_gets_to_the_api_server(make_node: 
         # The image of the hosts has the library without the program.
         read_only={"/usr/bin/openssl": Path(openssl)},
     )
-    host.run(["systemctl", "start", "--no-block", "nodeagent-bootstrap.service"])
-    request = "/var/lib/nodeagent/client/request.pem"
-    host.wait_for(lambda: host.exists(request), "the request", 180)
-    assert host.run(["stat", "--format=%a %U", request]).stdout.split() == ["600", "root"]
-    host.run(["systemctl", "stop", "nodeagent-bootstrap.service"])
+    listen = ["systemd-run", "--unit=api", "--socket-property=ListenStream=127.0.0.1:9"]
+    host.run([*listen, "/bin/touch", "/run/connected"])
+    host.run(["systemctl", "start", "--no-block", SERVICE])
+    host.wait_for(lambda: host.exists("/run/connected"), "a connection", 180)
+    mode, uid = host.run(["stat", "--format=%a %u", f"{BOOTSTRAP}/request.pem"]).stdout.split()
+    assert mode == "600"
+    assert 61184 <= int(uid) <= 65519
+    host.run(["systemctl", "stop", SERVICE])
     assert not host.exists(KUBECONFIG)
-    # After a success, another unit writes the kubeconfig.
-    host.run(["cp", request, "/var/lib/nodeagent/client/client.pem"])
+    assert host.run(["stat", "--format=%a %U", TASK]).stdout.split() == ["600", "root"]
+    # After a success, another unit installs what is there.
     drop_in = "[Service]\nExecStart=\nExecStart=/bin/true\n"
-    host.write("/run/systemd/system/nodeagent-bootstrap.service.d/probe.conf", drop_in)
+    host.write(f"/run/systemd/system/{SERVICE}.d/probe.conf", drop_in)
     host.run(["systemctl", "daemon-reload"])
-    host.run(["systemctl", "start", "nodeagent-bootstrap.service"])
+    host.write(f"{BOOTSTRAP}/client.pem", certificate_of("n1"), mode=0o600)
+    host.run(["systemctl", "start", SERVICE])
     host.wait_for(lambda: host.exists(KUBECONFIG), "the kubeconfig", 180)
-    assert host.run(["stat", "--format=%a %U", KUBECONFIG]).stdout.split() == ["600", "root"]
+    for path in (KUBECONFIG, INSTALLED):
+        assert host.run(["stat", "--format=%a %U", path]).stdout.split() == ["600", "root"]
+    host.wait_for(lambda: not host.exists(TASK), "the end of the task", 60)
+    # Code in the unit leaves a link to a secret of the host instead: it is refused, and is in no message.
+    host.run(["ln", "-sf", "/etc/shadow", f"{BOOTSTRAP}/client.pem"])
+    before = host.read_text(INSTALLED)
+    host.run(["systemctl", "start", INSTALL], check=False)
+    printed = host.run(["journalctl", "--unit", INSTALL, "--output", "cat"]).stdout
+    assert "CertificateFailed" in printed
+    assert "root:" not in printed
+    assert host.read_text(INSTALLED) == before
+
+
+def test_a_request_that_cannot_be_prepared_is_the_result_of_the_unit(make_node: HostMaker) -> None:
+    """Nothing is set, which systemd does not repeat: the timer is soon enough."""
+    host = make_node()
+    assert host.run(["systemctl", "start", SERVICE], check=False, timeout=90).returncode != 0
+    found = host.unit(SERVICE, "ActiveState", "ExecMainStatus")
+    assert (found["ActiveState"], found["ExecMainStatus"]) == ("failed", "2")
+    assert "cluster.kubeconfig is not set" in host.run(["journalctl", "--unit", PREPARE, "--output", "cat"]).stdout
+
+
+def certificate_of(node: str) -> str:
+    """A key and a certificate of its own."""
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "-"]
+    command = ["openssl", "req", "-x509", *key, "-subj", f"/O=nodeagent/CN=nodeagent:{node}", "-days", "1"]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout
 
 
 def test_the_directory_for_packages_is_that_of_the_unit_only(up: Host) -> None:
