@@ -38,20 +38,20 @@ from nodeagent.update.stages import (
     admission,
     after_boot,
     bootloader,
-    contested,
     draining,
     greenboot,
     staging,
-    units_before,
     verification,
     writing,
 )
 from nodeagent.update.stages.fallback import begin_planned
 from nodeagent.update.stages.os_deployments import HostDeployments, discard_own
 from nodeagent.update.stages.reboot import request_reboot
-from nodeagent.update.stages.units_before import not_expected
-from nodeagent.update.steps import start, static_pod, unit_watch
+from nodeagent.update.steps import start, static_pod, unit_watch, units_before
 from nodeagent.update.steps.act import act, clear_after_reboot, unit_steps
+from nodeagent.update.steps.originals import forget_originals
+from nodeagent.update.steps.unit_links import compare_links
+from nodeagent.update.steps.units_before import not_expected
 from nodeagent.update.wait import retry_on_outage
 
 Work = Callable[[Run], Awaitable[Transition | None]]
@@ -206,8 +206,8 @@ async def _verify(run: Run) -> Transition:
     # Drift that the update left alone is no fault of the update.
     for entry in run.record.drifted:
         found.pop(entry, None)
-    wrong, loose = await contested.divide(run.ports, update.new, found)
-    contested.report(run.ports, loose, run.record)
+    wrong, loose = await verification.divide(run.ports, update.new, found)
+    verification.report_contested(run.ports, loose, run.record)
     if target is not None:
         wrong |= await verification.os_mismatches(run.ports, update.new)
     if wrong:
@@ -280,7 +280,7 @@ async def _verify_reverted(run: Run) -> Transition:
         await start.start_after_boot(run, not_expected(run))
     await _watch_units(run, progress)
     await admin_checks.verify(run, progress)
-    why = "; ".join((_why(run, leg), *await writing.compare_links(run)))
+    why = "; ".join((_why(run, leg), *await compare_links(run)))
     return Transition(Phase.RELEASING, end=HowEnded(OUTCOMES.get(leg.reason, UpdateOutcome.REVERTED), leg.reason, why))
 
 
@@ -326,7 +326,7 @@ def _deployments(run: Run) -> tuple[HostDeployments, OsTarget]:
 async def _release(run: Run) -> Transition:
     # Originals are deleted only after the end: until then a revert may need them.
     if isinstance(run.record.last_leg, Written):
-        await writing.forget_originals(run.ports, run.update)
+        await forget_originals(run.ports, run.update)
     await admission.release_all(run)
     aborted = run.record.aborted
     takeovers = (Reason.SUPERSEDED, Reason.WITHDRAWN)

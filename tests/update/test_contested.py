@@ -13,7 +13,7 @@ from nodeagent.reasons import Reason
 from nodeagent.update.events import PhaseEntered, Warned
 from nodeagent.update.phase import Phase
 from nodeagent.update.ports.host import MAX_KEPT, Survey
-from nodeagent.update.stages import writing
+from nodeagent.update.steps import paths
 from tests.world import FakeUnit, Fault, World
 from tests.world.run import Host, config
 
@@ -214,7 +214,7 @@ async def test_more_than_a_revert_can_keep_is_refused() -> None:
     "At most 256 MiB of replaced files are kept for a revert; more is refused before the lease is taken.",
 )
 async def test_a_file_that_grew_since_is_not_kept_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "MAX_KEPT", 100)
+    monkeypatch.setattr(paths, "MAX_KEPT", 100)
     it = await started(contested=False)
     it.world.disk["/etc/quiet/big"] = RegularFile(b"x" * 101)
     it.want(config("b", CONTENTS | {"/etc/app/x": "2", "/etc/quiet/big": "small"}))

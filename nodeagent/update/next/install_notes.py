@@ -21,7 +21,7 @@ from nodeagent.core.plan.unit_origin import Brought
 from nodeagent.core.plan.unit_relations import started_on_demand
 from nodeagent.update.next.unit_checks import MAX_WARNINGS
 from nodeagent.update.run import Ports, Update
-from nodeagent.update.stages.units_before import has_other_file
+from nodeagent.update.steps.originals import has_other_file
 
 NOWHERE: Final = "exists neither on this host nor in the config"
 

@@ -14,7 +14,7 @@ from nodeagent.core.validate import ssh_key
 from nodeagent.errors import Problem, Unreconcilable
 from nodeagent.reasons import Reason
 from nodeagent.update.run import Ports
-from nodeagent.update.stages.writing import original_of
+from nodeagent.update.steps.originals import original_of
 
 # The files with which sshd admits the user. Only the first is of the keys of a config.
 KEY_FILES: Final = (ssh_keys_path(CORE_USER), f"/home/{CORE_USER}/.ssh/authorized_keys")

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UnitEntry
+from nodeagent.core.config.paths import ssh_keys_path
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.drift import entries_by_path
 from nodeagent.core.plan.effective import Candidate, asks_of_os, effective, mismatches_of, os_in_force
@@ -16,14 +17,20 @@ from nodeagent.core.plan.static_pods import owned_manifests
 from nodeagent.core.plan.unit_origin import Brought
 from nodeagent.errors import AgentError, Unreconcilable
 from nodeagent.reasons import Reason
-from nodeagent.update.run import Ports
-from nodeagent.update.stages.own_arguments import own_arguments
+from nodeagent.update.events import Warned
+from nodeagent.update.record import Record
+from nodeagent.update.run import Ports, narrate
+from nodeagent.update.steps.originals import own_arguments
 from nodeagent.update.steps.unit_links import missing_links
 
 # States of systemctl is-enabled. A static, indirect or generated unit has no links of its own, so both sets contain it.
 
 ENABLED = frozenset({"enabled", "enabled-runtime", "alias", "static", "indirect", "generated", "linked"})
 NOT_ENABLED = frozenset({"disabled", "static", "indirect", "generated", "linked", "masked", "transient", ""})
+
+
+# The group counts as well: its members are not root.
+_OTHERS_WRITE = 0o022
 
 
 class VerifyFailed(AgentError):
@@ -166,3 +173,46 @@ async def _enablement(
     if not unit.enabled and state.file not in NOT_ENABLED:
         return f"is {state.file}, should be disabled"
     return ""
+
+
+async def divide(
+    ports: Ports, config: MachineConfig, wrong: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Divide what ``mismatches`` returned for ``config``: what only root can have caused, and what others can have. Of
+    the latter each message says who.
+
+    The owner of a directory, such as the home directory of ``core``, can replace everything in it at any time. So what
+    is there is reported, and never a verdict: it does not block the verification of everything else.
+    """
+    strict: dict[str, str] = {}
+    loose: dict[str, str] = {}
+    for entry, difference in wrong.items():
+        owner = await _others(ports, config, entry)
+        if owner:
+            loose[entry] = f"{difference} ({owner})"
+        else:
+            strict[entry] = difference
+    return strict, loose
+
+
+def report_contested(ports: Ports, differences: Mapping[str, str], record: Record) -> None:
+    for entry, difference in sorted(differences.items()):
+        narrate(ports, record, Warned, f"{entry} is not as desired: {difference}", Reason.PATH_CONTESTED)
+
+
+async def _others(ports: Ports, config: MachineConfig, entry: str) -> str:
+    """Return who besides root can change what ``entry`` is about; "" if only root can."""
+    domain, _, key = entry.partition(":")
+    match domain:
+        case "file":
+            # The config itself gives such a file away, and its owner may write to it at any time.
+            file = config.files.get(key)
+            if file is not None and file.user not in (0, "root"):
+                return f"the file belongs to {file.user}"
+            if file is not None and file.mode & _OTHERS_WRITE:
+                return "others than root may write to the file"
+            return await ports.files.contested(key)
+        case "sshkey":
+            return await ports.files.contested(ssh_keys_path(key))
+        case _:
+            return ""

@@ -20,7 +20,7 @@ from nodeagent.reasons import Reason
 from nodeagent.update.ports.host import StaticPods, StaticPodState
 from nodeagent.update.run import Progress, Run
 from nodeagent.update.stages.admission import check_before_etcd_stops
-from nodeagent.update.stages.writing import original_of
+from nodeagent.update.steps.originals import original_of
 from nodeagent.update.steps.step import Action
 
 PERIOD: Final = 1.0

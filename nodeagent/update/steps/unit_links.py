@@ -1,14 +1,18 @@
-"""The links that enable units, for the executor: planned from all entries once, before the first write.
+"""Make the links that enable units: planned from all entries once, before the first write.
 
 Each link that changes is a path with a snapshot of its own, so a revert restores it as any other path. The plan is kept
 beside the snapshots: after a kill it is carried out again, and never computed from a half-changed host.
+
+The links of a unit that the next OS brings are made in the running /etc, before the reboot, from the unit file in the
+tree of the staged deployment. The merge of /etc carries them over, so the unit starts in the first boot of that OS.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -21,14 +25,53 @@ from nodeagent.core.plan.enablement.link_plan import LinkClaims, LinkPlan, UnitS
 from nodeagent.core.plan.enablement.links import fulfils
 from nodeagent.core.plan.enablement.presets import PRESETS
 from nodeagent.core.plan.enablement.stored import claims_from_text, claims_to_text
-from nodeagent.core.plan.steps import PresetUnit, UnitStep, WriteStep
+from nodeagent.core.plan.enablement.unit_files import source_of
+from nodeagent.core.plan.steps import EnableUnit, PresetUnit, RemovePath, UnitStep, WritePath, WriteStep
+from nodeagent.core.plan.unit_entries import dropins_of
+from nodeagent.core.plan.unit_origin import Brought
+from nodeagent.errors import AgentError
+from nodeagent.update.events import Warned
+from nodeagent.update.next.unit_checks import missing_warnings
 from nodeagent.update.ports.store import Snapshot
-from nodeagent.update.run import Ports
+from nodeagent.update.run import Ports, Run, Update
+from nodeagent.update.steps.originals import original_of
+from nodeagent.update.steps.paths import Paths
 
 # The snapshot of the plan, and the claims in the store.
 KEY: Final = "links"
 NOTE: Final = "unit-links"
 NO_FILES: Final[Mapping[str, FileTreeEntry]] = MappingProxyType({})
+
+
+@dataclass(slots=True)
+class UnitLinks:
+    """The links of all units, which are made with the first of the steps about units."""
+
+    ports: Ports
+    plan: LinkPlan
+    made_dirs: Sequence[str] = ()
+    made: bool = False
+
+    async def do(self) -> None:
+        if not self.made:
+            await put_links(self.ports, self.plan, self.made_dirs)
+        self.made = True
+
+
+async def plan_update_links(ports: Ports, update: Update, tree: Mapping[str, FileTreeEntry]) -> LinkPlan:
+    """Return the links after an update. ``tree`` is that of its config."""
+    writes: dict[str, FileTreeEntry | None] = {}
+    for step in update.writes:
+        match step:
+            case WritePath(path):
+                writes[path] = tree[path]
+            case RemovePath(path) if path.startswith(f"{UNIT_DIR}/") or path.rpartition("/")[0] in PRESETS:
+                writes[path] = (await original_of(ports, path)).node
+            case _:
+                pass
+    record, next_os = update.record, await _next_os_units(ports, update)
+    new, left = record.newly_managed, record.drifted
+    return await plan_links(ports, update.new, update.writes, writes, new=new, left=left, next_os=next_os)
 
 
 async def plan_links(
@@ -119,6 +162,32 @@ async def restore_claims(ports: Ports, snapshots: Sequence[Snapshot]) -> None:
         await ports.store.keep_note(NOTE, kept["before"])
 
 
+async def compare_links(run: Run) -> list[str]:
+    """Compare the links with those from before this update, at the end of its revert. Return those that differ.
+
+    A program that runs during a revert may change a link that is already restored, so each is corrected once.
+    """
+    ports, update = run.ports, run.update
+    snapshots = await ports.store.remembered(update.record.update_id)
+    plan = plan_of(snapshots)
+    keys = {f"path:{path}" for path in link_paths(plan)} if plan is not None else set()
+    paths = Paths(ports, update, NO_FILES, await ports.store.made_dirs())
+    differing = []
+    for snapshot in [snapshot for snapshot in snapshots if snapshot.key in keys]:
+        path = snapshot.key.partition(":")[2]
+        try:
+            if not await ports.files.differs(path, snapshot.node):
+                continue
+            await paths.put_back(path, snapshot.node)
+            difference = await ports.files.differs(path, snapshot.node)
+        except AgentError as error:
+            difference = error.message
+        if difference:
+            differing.append(f"{path} is not as before the update: {difference}")
+            run.narrate(Warned, differing[-1])
+    return differing
+
+
 async def follow_install(ports: Ports, config: MachineConfig, left: Collection[str]) -> None:
     """Make the links that the unit files of a new OS demand, and those of the previous one did not.
 
@@ -149,3 +218,41 @@ async def missing_links(ports: Ports, config: MachineConfig) -> Mapping[str, Seq
         # Where the only link is an alias that cannot be made, systemd calls the unit disabled.
         found[name] = lacking if wanted or taken_aliases(name, facts) else None
     return found
+
+
+async def _next_os_units(ports: Ports, update: Update) -> Mapping[str, FileTreeEntry]:
+    """Return the unit files of the staged OS for units that this update enables and this host lacks.
+
+    A unit that the next OS lacks as well is a note, also if the config has only a drop-in of it. Without an answer,
+    such units are enabled after the boot.
+    """
+    brought, own = Brought(update.new), update.record.os.staged
+    if ports.os is None or not own:
+        return {}
+    units = [step.unit for step in update.writes if isinstance(step, EnableUnit) and not brought.has(step.unit)]
+    entries = {f"unit:{unit}": unit for unit in units}
+    dropins = await asyncio.to_thread(_dropins, brought)
+    try:
+        here = await ports.unit_files.facts(units)
+        missing = {entry: unit for entry, unit in entries.items() if source_of(unit, here.files) is None}
+        missing |= {path: unit for path, unit in dropins.items() if (await ports.units.state(unit)).load == "not-found"}
+        deployment = next((deployment for deployment in await ports.os.list() if deployment.id == own), None)
+        if not missing or deployment is None:
+            return {}
+        shipped = await ports.unit_files.shipped(deployment, {*missing.values()})
+    except AgentError as error:
+        update.add_notes(f"units of the next OS are enabled after the boot: {error}")
+        return {}
+    missing = {entry: unit for entry, unit in missing.items() if source_of(unit, shipped) is None}
+    warnings = missing_warnings(missing, {}, "on this host, in the config or in the next OS")
+    update.add_notes(*(f"warning: {warning.path} {warning.message}" for warning in warnings))
+    return shipped
+
+
+def _dropins(brought: Brought) -> dict[str, str]:
+    """Return the drop-ins of units that the config does not bring, each with its unit."""
+    return {
+        path: unit
+        for path, unit in dropins_of(brought.config).items()
+        if not brought.has(unit) and not brought.generator_of(unit)
+    }

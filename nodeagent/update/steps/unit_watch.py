@@ -21,12 +21,12 @@ from nodeagent.update.events import Warned
 from nodeagent.update.ports.host import UP, UnitState
 from nodeagent.update.run import Progress, Run
 from nodeagent.update.stages.admission import reboots
-from nodeagent.update.stages.units_before import enabled, not_expected, touched
 from nodeagent.update.stages.verification import VerifyFailed
 from nodeagent.update.steps.act import unit_steps
 from nodeagent.update.steps.start import along_before
 from nodeagent.update.steps.step import curable
 from nodeagent.update.steps.unit_verdict import GOOD, Health, JudgedUnit, UnitVerdict, judge, restarting
+from nodeagent.update.steps.units_before import enabled, not_expected, touched
 
 # Seconds between two checks of units that settle; only for the settle time of one update.
 PERIOD = 1.0

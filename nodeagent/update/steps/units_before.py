@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
-from typing import Final
 
 from nodeagent.core.config.paths import unit_path
 from nodeagent.core.config.unit_names import is_template
 from nodeagent.core.plan.change import ActionType, ChangeKind
 from nodeagent.core.plan.steps import RemovePath, RestartStaticPod, RestoreUnit, step_unit
 from nodeagent.core.plan.unit_changes import changed_unit, masked_unit
-from nodeagent.errors import AgentError
 from nodeagent.update.ports.host import DOWN, UP
 from nodeagent.update.record import UnitsBefore
 from nodeagent.update.run import Ports, Run, Update
 from nodeagent.update.stages.admission import reboots
-from nodeagent.update.stages.writing import original_of
 from nodeagent.update.steps.start import STARTS_AT_BOOT, units_along
 from nodeagent.update.steps.unit_verdict import state_before
-
-# Directories of unit files besides that of the admin: systemd.unit(5).
-SHIPPED_UNITS: Final = ("/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system")
 
 
 def acted_on(update: Update) -> set[str]:
@@ -83,18 +76,6 @@ async def _all(ports: Ports, update: Update) -> set[str]:
         else:
             found.add(unit)
     return found
-
-
-async def has_other_file(ports: Ports, unit: str) -> bool:
-    """Return whether the host has a file of ``unit`` besides the one that a config manages."""
-    if (await original_of(ports, unit_path(unit))).node is not None:
-        return True
-    for directory in SHIPPED_UNITS:
-        # A file that cannot be read is one that systemd cannot load either.
-        with suppress(AgentError):
-            if await ports.files.capture(f"{directory}/{unit}") is not None:
-                return True
-    return False
 
 
 async def notes_on_masks(ports: Ports, update: Update) -> list[str]:
