@@ -1,14 +1,17 @@
-"""The kinds of error that code above the adapters distinguishes.
+"""The errors. An adapter translates every foreign error (D-Bus, errno, SQLite, HTTP) to one of these, once.
 
-An adapter translates every foreign error (D-Bus, errno, SQLite, HTTP) to one of these, once. ``reason`` is a stable
-word (``nodeagent.reasons``). The message is for operators and never contains a secret.
+``reason`` is a stable word (``nodeagent.reasons``); the kind, and with it the exit status, come from it alone. The
+class is for code that catches it: what the agent does about the error. ``kinds`` has the kinds of reasons that fit a
+class, which a test checks for each place that makes an error. The message is for operators and never contains a secret.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
+from nodeagent.kinds import Kind
 from nodeagent.reasons import Reason
 
 
@@ -25,10 +28,15 @@ class Problem:
 
 
 class AgentError(Exception):
-    """The base of all expected errors. ``exit_code`` is the exit status of a command that fails with the error."""
+    """The base of all expected errors.
 
-    exit_code = 1
+    ``curable``: a reboot of the host may help. ``unit`` is the unit that failed, "" if it is about none.
+    """
+
+    kinds: ClassVar[frozenset[Kind]] = frozenset(Kind)
     default_reason: Reason = Reason.AGENT_FAILED
+    curable: bool = False
+    unit: str = ""
 
     def __init__(
         self, message: str, *, reason: Reason | None = None, hint: str = "", problems: Iterable[Problem] = ()
@@ -38,6 +46,11 @@ class AgentError(Exception):
         self.reason = reason or self.default_reason
         self.hint = hint
         self.problems = tuple(problems)
+
+    @property
+    def exit_code(self) -> int:
+        """The exit status of a command that fails with the error."""
+        return self.reason.kind.exit_code
 
 
 def full_text(error: AgentError, limit: int | None = None) -> str:
@@ -50,21 +63,21 @@ def full_text(error: AgentError, limit: int | None = None) -> str:
 class InvalidInput(AgentError):
     """The input cannot be read or breaks a rule. Nothing was changed, and a repetition gives the same result."""
 
-    exit_code = 2
+    kinds = frozenset({Kind.INPUT})
     default_reason = Reason.INVALID_INPUT
 
 
 class Unreconcilable(AgentError):
     """The input is valid, but the change cannot be applied to a running host."""
 
-    exit_code = 3
+    kinds = frozenset({Kind.UNRECONCILABLE})
     default_reason = Reason.UNRECONCILABLE
 
 
 class Refused(AgentError):
     """Another holder has the lease, a window is closed, or etcd would lose its quorum. Waiting may help."""
 
-    exit_code = 4
+    kinds = frozenset({Kind.REFUSED})
     default_reason = Reason.REFUSED
     # What refuses, where the message differs each time.
     subject: str = ""
@@ -73,13 +86,14 @@ class Refused(AgentError):
 class Unreachable(AgentError):
     """The daemon, or a service that the agent needs, does not answer."""
 
-    exit_code = 5
+    kinds = frozenset({Kind.UNREACHABLE})
     default_reason = Reason.UNREACHABLE
 
 
 class Retryable(AgentError):
     """A transient fault: the same call may succeed later. The executor bounds the number of attempts."""
 
+    kinds = frozenset({Kind.RETRY, Kind.FAULT})
     default_reason = Reason.TRY_AGAIN
 
 
@@ -90,6 +104,7 @@ class ServiceUnavailable(AgentError):
     ``service`` is the name of the service for people.
     """
 
+    kinds = frozenset({Kind.UNREACHABLE, Kind.RETRY})
     default_reason = Reason.SERVICE_UNAVAILABLE
     service: str = ""
 
@@ -99,6 +114,22 @@ class ServiceUnavailable(AgentError):
 
 
 class Terminal(AgentError):
-    """A permanent fault of the host: no space, a read-only file system, a corrupt store."""
+    """A permanent fault of the host: no space, a read-only file system, a corrupt store, an invalid kubeconfig."""
 
+    kinds = frozenset({Kind.FAULT, Kind.INPUT})
     default_reason = Reason.HOST_FAULT
+
+
+_CLASSES: dict[Kind, type[AgentError]] = {
+    Kind.INPUT: InvalidInput,
+    Kind.UNRECONCILABLE: Unreconcilable,
+    Kind.REFUSED: Refused,
+    Kind.UNREACHABLE: Unreachable,
+    Kind.RETRY: Retryable,
+    Kind.FAULT: Terminal,
+}
+
+
+def error_of(reason: Reason, message: str, *, hint: str = "", problems: Iterable[Problem] = ()) -> AgentError:
+    """Return an error of the class that fits ``reason``."""
+    return _CLASSES[reason.kind](message, reason=reason, hint=hint, problems=problems)

@@ -19,7 +19,7 @@ _UNKNOWN = "journalctl -u nodeagent shows the details"
 
 
 class Reason(StrEnum):
-    """A reason, with its usual kind and its hint. The comments are the headings of the reference."""
+    """A reason, with its kind and its hint. The comments are the headings of the reference."""
 
     kind: Kind
     hint: str
@@ -80,7 +80,7 @@ class Reason(StrEnum):
     REBOOT_NOT_ALLOWED = "RebootNotAllowed", Kind.REFUSED, "set reboot.allow: true, or remove the change from the config"
     DISRUPTION_EXCEEDED = "DisruptionExceeded", Kind.REFUSED, "split the config, extend the policy, or raise --max-disruption"
     NO_MAINTENANCE = "NoMaintenance", Kind.REFUSED, "nothing to stop; nodeagent lease show names the lease holder"
-    MAINTENANCE_ENDING = "MaintenanceEnding", Kind.RETRY, "the agent retries; nodeagent maintenance status shows what it is waiting for"
+    MAINTENANCE_ENDING = "MaintenanceEnding", Kind.REFUSED, "the agent retries; nodeagent maintenance status shows what it is waiting for"
     BAD_DURATION = "BadDuration", Kind.INPUT, "use 90s, 30min, 2h or 3d, or omit it to keep maintenance until it is stopped"
     BAD_TEXT = "BadText", Kind.INPUT, "write reason and requester as one line of 500 characters at most, without control characters"
     BAD_OPTION = "BadOption", Kind.INPUT, "update the daemon (nodeagent version shows both versions), or omit the option"
@@ -118,7 +118,7 @@ class Reason(StrEnum):
     OTHER_DRIVER = "OtherDriver", Kind.REFUSED, "mask the other updater (systemctl mask --now zincati), or remove the OS from the config"
     STAGED_BY_OTHER = "StagedByOther", Kind.REFUSED, "rpm-ostree status shows it; reboot to keep it, or run rpm-ostree cleanup -p to drop it"
     STAGED_UNLOCKED = "StagedUnlocked", Kind.REFUSED, "stop what unlocks it (bootc upgrade and its timer, ostree admin lock-finalization); do not reboot until then"
-    STAGED_LOST = "StagedLost", Kind.FAULT, "it was removed, or the host kept going down while it was staged: journalctl -b -1, apply again"
+    STAGED_LOST = "StagedLost", Kind.REFUSED, "it was removed, or the host kept going down while it was staged: journalctl -b -1, apply again"
     STAGE_FAILED = "StageFailed", Kind.RETRY, "journalctl -u rpm-ostreed shows the error; the agent retries"
     STAGE_INCOMPLETE = "StageIncomplete", Kind.FAULT, "rpm-ostreed staged something else than requested (journalctl -u rpm-ostreed); report it"
     TRANSACTION_BUSY = "TransactionBusy", Kind.REFUSED, "rpm-ostree status shows the transaction; the agent retries"
@@ -161,10 +161,10 @@ class Reason(StrEnum):
     MERGED = "Merged", Kind.FAULT, "no action: files that the OS update replaced are written again, and the host is rebooted"
 
     # The I/O fence
-    QUEUE_NOT_RESTORED = "QueueNotRestored", Kind.RETRY, "look at the disk (grep . /sys/block/*/queue/* 2>/dev/null); a reboot resets it"
+    QUEUE_NOT_RESTORED = "QueueNotRestored", Kind.FAULT, "look at the disk (grep . /sys/block/*/queue/* 2>/dev/null); a reboot resets it"
     NO_IO_CONTROL = "NoIoControl", Kind.FAULT, "boot with the unified cgroup hierarchy; until then only the disk queue is limited"
     LIMIT_NOT_HELD = "LimitNotHeld", Kind.RETRY, "journalctl -b _PID=1 shows why systemd could not limit it; the agent retries"
-    LIMITS_NOT_RESET = "LimitsNotReset", Kind.RETRY, "systemctl set-property --runtime UNIT IOWriteBandwidthMax= IOWriteIOPSMax=, or reboot"
+    LIMITS_NOT_RESET = "LimitsNotReset", Kind.FAULT, "systemctl set-property --runtime UNIT IOWriteBandwidthMax= IOWriteIOPSMax=, or reboot"
     NO_UDEV = "NoUdev", Kind.FAULT, "install libudev (part of systemd); until then the I/O of staging is not limited"
     NO_DISK = "NoDisk", Kind.FAULT, "no action: /sysroot is not on a local disk, or on btrfs, so the I/O of staging is not limited"
     METRICS_INVALID = "MetricsInvalid", Kind.RETRY, "check etcd's metrics with curl; until then the fence uses its own probe"
@@ -216,7 +216,7 @@ class Reason(StrEnum):
     REVERT_FAILED = "RevertFailed", Kind.FAULT, "the host has parts of two configs; run nodeagent verify, free the disk, apply the good config"
 
     # Files and disks
-    NO_SPACE = "NoSpace", Kind.RETRY, "free space (df -h /etc /var); the agent retries"
+    NO_SPACE = "NoSpace", Kind.FAULT, "free space (df -h /etc /var); the agent retries"
     QUOTA_EXCEEDED = "QuotaExceeded", Kind.FAULT, "quota -v shows whose quota is used up; raise it or free space"
     READ_ONLY = "ReadOnly", Kind.FAULT, "remount the file system for writing; dmesg shows why it is read-only"
     DISK_FAULT = "DiskFault", Kind.FAULT, "dmesg and smartctl show what is wrong with the disk"
@@ -261,12 +261,12 @@ class Reason(StrEnum):
     PROGRAM_NOT_STARTED = "ProgramNotStarted", Kind.RETRY, "free processes, memory or open files (systemd-cgtop, ps -eLf); the agent continues when the program starts"
     SERVICE_UNAVAILABLE = "ServiceUnavailable", Kind.RETRY, "systemctl status of the named service; the agent continues when it answers"
     BUS_UNREACHABLE = "BusUnreachable", Kind.UNREACHABLE, "systemctl status dbus; the agent reconnects"
-    BUS_CONNECTION_LOST = "BusConnectionLost", Kind.FAULT, "the bus was restarted; the agent reconnects"
-    BUS_TIMEOUT = "BusTimeout", Kind.RETRY, "the named service hangs (systemctl status of it); the agent continues when it answers"
+    BUS_CONNECTION_LOST = "BusConnectionLost", Kind.UNREACHABLE, "the bus was restarted; the agent reconnects"
+    BUS_TIMEOUT = "BusTimeout", Kind.UNREACHABLE, "the named service hangs (systemctl status of it); the agent continues when it answers"
     BUS_REFUSED = "BusRefused", Kind.REFUSED, "run the command as root, and check the policy of the bus"
     BUS_CALL_FAILED = "BusCallFailed", Kind.FAULT, "journalctl of the named service shows the error"
     CALL_TOO_LARGE = "CallTooLarge", Kind.REFUSED, "run it as root (sudo), who may send 32 MiB; others may send a config of 2 MiB"
-    LIMITS_EXCEEDED = "LimitsExceeded", Kind.RETRY, "too many calls at once; the agent retries"
+    LIMITS_EXCEEDED = "LimitsExceeded", Kind.UNREACHABLE, "too many calls at once; the agent retries"
     NO_MEMORY = "NoMemory", Kind.RETRY, "free memory (systemd-cgtop -m); the agent retries"
     UNKNOWN_METHOD = "UnknownMethod", Kind.FAULT, "the named service is too old or too new; check its version"
     UNKNOWN_OBJECT = "UnknownObject", Kind.FAULT, "the named service is too old or too new; check its version"
@@ -275,7 +275,7 @@ class Reason(StrEnum):
     NOT_SUPPORTED = "NotSupported", Kind.FAULT, "the named service cannot do that on this host; see its journal"
     BUS_ADDRESS_INVALID = "BusAddressInvalid", Kind.FAULT, "check DBUS_SYSTEM_BUS_ADDRESS"
     SIGNALS_LOST = "SignalsLost", Kind.RETRY, "the host sends more signals than can be read; the agent retries"
-    NO_REPLY = "NoReply", Kind.RETRY, "the named service was restarted during the call; the agent retries"
+    NO_REPLY = "NoReply", Kind.UNREACHABLE, "the named service was restarted during the call; the agent retries"
     ACCESS_DENIED = "AccessDenied", Kind.REFUSED, "run the command as root (sudo), or allow it with a polkit rule"
     NOT_AUTHORIZED = "NotAuthorized", Kind.REFUSED, "run the command as root (sudo), or allow it with a polkit rule"
     AUTHORIZATION_REQUIRED = "AuthorizationRequired", Kind.REFUSED, "run it as root (sudo), or on a terminal where polkit can prompt for a password"
@@ -285,8 +285,8 @@ class Reason(StrEnum):
     CLIENT_MISSING = "ClientMissing", Kind.FAULT, "install it with pip install nodeagent[cluster]; the package contains it"
     KUBECONFIG_INVALID = "KubeconfigInvalid", Kind.INPUT, "check the named file with kubectl --kubeconfig FILE config view"
     KUBE_UNREACHABLE = "KubeUnreachable", Kind.UNREACHABLE, "kubectl --kubeconfig FILE get --raw /readyz from this host; the agent retries"
-    KUBE_UNAUTHORIZED = "KubeUnauthorized", Kind.FAULT, "renew the agent's token or certificate; no restart is needed"
-    KUBE_FORBIDDEN = "KubeForbidden", Kind.FAULT, "grant the agent's role the named verb and resource"
+    KUBE_UNAUTHORIZED = "KubeUnauthorized", Kind.UNREACHABLE, "renew the agent's token or certificate; no restart is needed"
+    KUBE_FORBIDDEN = "KubeForbidden", Kind.REFUSED, "grant the agent's role the named verb and resource"
     KUBE_SERVER_FAULT = "KubeServerFault", Kind.RETRY, "check the API server and its etcd (/readyz?verbose); the agent retries"
     KUBE_THROTTLED = "KubeThrottled", Kind.RETRY, "the API server is busy; the agent retries"
     KUBE_NOT_FOUND = "KubeNotFound", Kind.FAULT, "the named object is not in the cluster; check the name, or create it"

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from tests.support.golden import golden
 from tests.support.guards import (
+    fitting_errors,
     no_blocking_calls,
     no_leaked_children,
     no_leaked_tasks,
+    odd_errors,
     pytest_collection_finish,
     pytest_collection_modifyitems,
     pytest_sessionstart,
 )
 
 __all__ = [
+    "fitting_errors",
     "golden",
     "no_blocking_calls",
     "no_leaked_children",
     "no_leaked_tasks",
+    "odd_errors",
     "pytest_collection_finish",
     "pytest_collection_modifyitems",
     "pytest_sessionstart",

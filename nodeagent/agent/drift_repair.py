@@ -30,7 +30,7 @@ from nodeagent.core.plan.steps import (
     WritePath,
     WriteStep,
 )
-from nodeagent.errors import AgentError, Terminal
+from nodeagent.errors import AgentError, error_of
 from nodeagent.reasons import Reason
 from nodeagent.update.next.preflight import Desired
 from nodeagent.update.record import half_way, in_effect
@@ -138,6 +138,6 @@ class DriftRepair:
     def _show(self, problems: Mapping[str, str], *, contended: bool) -> None:
         if problems:
             reason = Reason.DRIFT_CONTENDED if contended else Reason.DRIFTED
-            self.report.problem(TOPIC, Terminal("; ".join(problems[key] for key in sorted(problems)), reason=reason))
+            self.report.problem(TOPIC, error_of(reason, "; ".join(problems[key] for key in sorted(problems))))
         else:
             self.report.solved(TOPIC, "drifted entries are put back again")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final, Protocol
 
@@ -37,8 +37,7 @@ from nodeagent.core.etcd.membership import (
     unattended_kind,
 )
 from nodeagent.core.etcd.quorum import Refusal
-from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable, Terminal, Unreachable
-from nodeagent.kinds import Kind
+from nodeagent.errors import AgentError, InvalidInput, Refused, Terminal, error_of
 from nodeagent.reasons import Reason
 from nodeagent.tasks import pause
 from nodeagent.update.events import EtcdMemberChanged, MemberProgress
@@ -61,13 +60,6 @@ GIVE_UP: Final = 1800.0
 
 # Seconds for a whole operation, as a multiple of the above: steps may alternate, each of which is progress.
 OVERALL: Final = 6
-
-_ERRORS: Final[Mapping[Kind, type[AgentError]]] = {
-    Kind.UNREACHABLE: Unreachable,
-    Kind.RETRY: Retryable,
-    Kind.INPUT: InvalidInput,
-    Kind.FAULT: Terminal,
-}
 
 
 class MemberPort(Protocol):
@@ -331,4 +323,4 @@ def _lease(operation: MemberOperation) -> Operation:
 
 
 def _error(refusal: Refusal) -> AgentError:
-    return _ERRORS.get(refusal.reason.kind, Refused)(refusal.message, reason=refusal.reason)
+    return error_of(refusal.reason, refusal.message)

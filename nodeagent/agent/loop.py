@@ -322,8 +322,7 @@ class Loop:
             return
         if digest:
             self.desired.requests.forget(digest)
-            code = error.exit_code if error.exit_code in (2, 3, 4) else 1
-            finish_request(self.ports, name, digest, UpdateOutcome.REFUSED, error.reason, text, code=code)
+            finish_request(self.ports, name, digest, UpdateOutcome.REFUSED, error.reason, text)
 
 
 async def resumed_update(ports: Ports, load: Load, desired: DesiredReader, executor: Executor) -> Update | None:

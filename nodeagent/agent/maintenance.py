@@ -26,7 +26,7 @@ from nodeagent.core.coordination.maintenance import (
     of_lease,
     seconds_until,
 )
-from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable
+from nodeagent.errors import AgentError, Refused, ServiceUnavailable
 from nodeagent.reasons import Reason
 from nodeagent.tasks import finished_before, pause, running
 from nodeagent.update.events import MaintenanceChanged, UpdateWaiting, Warned
@@ -143,7 +143,7 @@ class MaintenanceManager:
     def _check_released(self) -> None:
         if self._current is not None:
             why = self._error.message if self._error is not None else f"no answer within {ANSWER:g} s"
-            raise Retryable(f"the maintenance is ending; the agent retries: {why}", reason=Reason.MAINTENANCE_ENDING)
+            raise Refused(f"the maintenance is ending; the agent retries: {why}", reason=Reason.MAINTENANCE_ENDING)
 
     def _wanted(self, before: Maintenance | None, name: str, request: MaintenanceRequest) -> Maintenance:
         now = self.ports.clock.now()

@@ -14,7 +14,7 @@ from nodeagent import log
 from nodeagent.agent.report.report import Report
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.once import Once
-from nodeagent.errors import Refused
+from nodeagent.errors import AgentError, Refused
 from nodeagent.host.notify import Notifier, watchdog_interval
 from nodeagent.reasons import Reason
 from nodeagent.update.stages.os_deployments import HostDeployments
@@ -47,7 +47,7 @@ async def keep_running(name: str, work: Callable[[], Awaitable[None]], random: C
             pause = jittered(next(pauses), random())
             text = f"{type(error).__name__}: {error}"
             if logged.is_new(text):
-                reason = getattr(error, "reason", Reason.INTERNAL_ERROR)
+                reason = error.reason if isinstance(error, AgentError) else Reason.INTERNAL_ERROR
                 words = f"{name} failed and starts again in {pause:.0f} s: {text}"
                 log.get(__name__).error(words, reason=reason, exc_info=error)
             await asyncio.sleep(pause)

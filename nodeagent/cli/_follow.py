@@ -318,14 +318,15 @@ async def _wait(
                     return answer, result
 
 
+class StoppedByUser(Refused):
+    """The command was interrupted. The exit status is that of the signal, as a shell reports it."""
+
+    exit_code = 128 + signal.SIGINT
+
+
 def _stopped(*, by_user: bool, requested: bool) -> Refused:
     words = "stopped while the update goes on" if requested else "stopped before the request was answered"
-    error = Refused(
-        words if by_user else f"{words}; the host may be rebooting",
-        reason=Reason.STILL_UNDER_WAY,
-        hint=hint(Reason.STILL_UNDER_WAY),
-    )
+    reason = Reason.STILL_UNDER_WAY
     if by_user:
-        # As a shell reports it.
-        error.exit_code = 128 + signal.SIGINT
-    return error
+        return StoppedByUser(words, reason=reason, hint=hint(reason))
+    return Refused(f"{words}; the host may be rebooting", reason=reason, hint=hint(reason))

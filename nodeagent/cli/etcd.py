@@ -18,12 +18,11 @@ from typing import Any, Final
 from nodeagent.cli._client import ABSENCE, Client, ask
 from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import BAD, GOOD, paint, table
-from nodeagent.errors import AgentError, Terminal
+from nodeagent.errors import AgentError, error_of
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.etcd.client import EtcdAccess
 from nodeagent.host.etcd.quorum import QuorumCheck, answer
 from nodeagent.host.etcd.snapshot import snapshot_of
-from nodeagent.kinds import Kind
 from nodeagent.reasons import Reason, hint
 
 SCHEMA: Final = "nodeagent/etcd/v1"
@@ -174,7 +173,4 @@ async def _change(client: Client, args: argparse.Namespace) -> dict[str, Any]:
 def _failed(ended: str) -> AgentError:
     word, _, message = ended.partition(": ")
     reason = Reason(word)
-    error = Terminal(message, reason=reason, hint=hint(reason))
-    # The exit status 2 would blame arguments that the daemon has accepted.
-    error.exit_code = reason.kind.exit_code if reason.kind is not Kind.INPUT else 1
-    return error
+    return error_of(reason, message, hint=hint(reason))

@@ -92,9 +92,6 @@ def _with_cluster(args: argparse.Namespace, work: Callable[[KubeClient], Awaitab
             return asyncio.run(run(kubeconfig, private))
     except AgentError as error:
         error.hint = error.hint or HINTS.get(error.reason, "").format(role=role)
-        if error.reason == Reason.KUBECONFIG_INVALID:
-            # For these commands the kubeconfig is an input of the caller.
-            raise InvalidInput(error.message, reason=error.reason, hint=error.hint) from error
         raise
 
 

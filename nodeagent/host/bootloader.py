@@ -34,7 +34,7 @@ from nodeagent.core.plan.bootloader import (
     parse_status,
 )
 from nodeagent.core.plan.deployment import Deployment
-from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
+from nodeagent.errors import AgentError, Refused, ServiceUnavailable
 from nodeagent.host.boot_chain import BIOS, has_efi, read_chain, unfit_payload
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import variant
@@ -137,7 +137,7 @@ class BootupdBootloader:
     async def update(self, staged: Deployment | None, *, bios: bool) -> None:
         tree = self._tree(staged)
         if not await asyncio.to_thread(self._has_bootupctl, tree):
-            raise Terminal(f"the OS has no {BOOTUPCTL}", reason=Reason.BOOTLOADER_UPDATE_FAILED)
+            raise Refused(f"the OS has no {BOOTUPCTL}", reason=Reason.BOOTLOADER_UPDATE_FAILED)
         try:
             only_efi = [] if bios else await asyncio.to_thread(self._only_efi, tree)
             await self._run_alone([*self._inside(tree), *_mounted(only_efi, read_only=True)])
@@ -145,7 +145,7 @@ class BootupdBootloader:
             raise
         except (AgentError, OSError) as error:
             message = f"the update of the bootloader failed: {error}"
-            raise Terminal(message, reason=Reason.BOOTLOADER_UPDATE_FAILED) from error
+            raise Refused(message, reason=Reason.BOOTLOADER_UPDATE_FAILED) from error
         finally:
             await asyncio.to_thread(shutil.rmtree, self._runtime / "bootloader", ignore_errors=True)
 
@@ -213,9 +213,7 @@ class BootupdBootloader:
         (made / "EFI.json").write_bytes(metadata)
         if files.is_dir() and not files.is_symlink():
             if sum(path.lstat().st_size for path in files.rglob("*")) > _MAX_PAYLOAD:
-                raise Terminal(
-                    f"{files} has more than {_MAX_PAYLOAD >> 20} MiB", reason=Reason.BOOTLOADER_UPDATE_FAILED
-                )
+                raise Refused(f"{files} has more than {_MAX_PAYLOAD >> 20} MiB", reason=Reason.BOOTLOADER_UPDATE_FAILED)
             shutil.copytree(files, made / EFI, symlinks=True)
         return [(str(made), _UPDATES)]
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from nodeagent.core.coordination.client_certificate import GROUP, Validity, subject_of, user_of
-from nodeagent.errors import Refused, Retryable, Terminal
+from nodeagent.errors import Retryable, Terminal
 from nodeagent.host.fs.atomic import new_file
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.programs import starting
@@ -74,7 +74,7 @@ class CertificateDirectory:
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise Refused("another nodeagent bootstrap is running", reason=Reason.BUSY) from None
+                raise Retryable("another nodeagent bootstrap is running", reason=Reason.BUSY) from None
             yield
         finally:
             os.close(self._fd)

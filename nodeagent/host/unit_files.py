@@ -23,7 +23,7 @@ from nodeagent.core.plan.enablement.install import named
 from nodeagent.core.plan.enablement.links import SUFFIXES, is_link_name, last_part
 from nodeagent.core.plan.enablement.presets import PRESETS
 from nodeagent.core.plan.enablement.unit_files import SEARCH_PATH, EnablementFacts, dropin_dirs, overlaid
-from nodeagent.errors import AgentError, Terminal
+from nodeagent.errors import AgentError, Refused
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.fs.paths import open_parent
 from nodeagent.host.fs.read_inside import read_inside
@@ -106,7 +106,7 @@ class HostUnitFiles:
                 return []
             raise
         if len(names) > MAX_ENTRIES:
-            raise Terminal(f"{directory} has more than {MAX_ENTRIES} entries", reason=Reason.REVERT_TOO_LARGE)
+            raise Refused(f"{directory} has more than {MAX_ENTRIES} entries", reason=Reason.REVERT_TOO_LARGE)
         return names
 
     def _files(self, unit: str, listing: Mapping[str, Collection[str]]) -> dict[str, FileTreeEntry]:

@@ -161,10 +161,9 @@ class Executor:
                 late = f"{phase} {how} {DEADLINE[phase]} s"
                 return await failed(run, late, Reason.PHASE_LATE, curable=True)
             except AgentError as error:
-                curable = getattr(error, "curable", False)
-                if unit := getattr(error, "unit", ""):
-                    update.record = replace(update.record, failed_unit=FailedUnit(unit, self.ports.clock.now()))
-                return await failed(run, str(error), error.reason, curable=curable)
+                if error.unit:
+                    update.record = replace(update.record, failed_unit=FailedUnit(error.unit, self.ports.clock.now()))
+                return await failed(run, str(error), error.reason, curable=error.curable)
 
     async def _unless_taken_back(self, run: Run) -> Transition | None:
         """Run the phase. After the first write, a cancellation ends it, and leads back where that needs no reboot."""

@@ -14,7 +14,7 @@ from typing import Final
 from nodeagent.core.check_stage import CheckStage
 from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.core.plan.steps import DaemonReload
-from nodeagent.errors import AgentError, Refused, ServiceUnavailable, Terminal
+from nodeagent.errors import AgentError, Refused, ServiceUnavailable, Unreconcilable
 from nodeagent.reasons import Reason
 from nodeagent.update.events import FallbackChosen, RevertStarted, Warned
 from nodeagent.update.history.ends import OUTCOMES
@@ -316,7 +316,7 @@ async def _watch_units(run: Run, progress: Progress) -> None:
 def _deployments(run: Run) -> tuple[HostDeployments, OsTarget]:
     os, target = run.ports.os, run.update.target
     if os is None or target is None:
-        raise Terminal("the deployments of this host cannot be reached any more", reason=Reason.NO_DEPLOYMENTS)
+        raise Unreconcilable("the deployments of this host cannot be reached any more", reason=Reason.NO_DEPLOYMENTS)
     return os, target
 
 

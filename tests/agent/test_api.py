@@ -155,7 +155,7 @@ async def test_rollback_is_refused_without_a_config_before_and_in_an_update() ->
 
 async def test_rollback_is_refused_while_an_update_waits_for_a_service_of_the_host() -> None:
     host = await at_old()
-    host.world.record = {**host.world.record, "phase": str(Phase.ACTING)}
+    host.world.record = {**host.world.record, "phase": str(Phase.ACTING), "leg": {"type": "Apply"}}
     with pytest.raises(Refused) as caught:
         await api(host, Phase.DEGRADED).rollback()
     assert caught.value.reason == "UpdateUnderWay"

@@ -215,11 +215,12 @@ async def test_an_update_is_no_drift() -> None:
         host = scene.host
         host.want(B)
         scene.report.emit(UpdateStarted(UpdateContext(Phase.IDLE), "Reload", 1))
-        host.world.record = {**host.world.record, "phase": "Writing", "update_id": "u"}
+        under_way = {"phase": "Writing", "leg": {"type": "Apply"}, "update_id": "u"}
+        host.world.record = {**host.world.record, **under_way}
         scene.by_hand(PATH, "2")
         await asyncio.sleep(60)
         assert not scene.drifts()
-        host.world.record = {**host.world.record, "phase": "Idle", "update_id": ""}
+        host.world.record = {**host.world.record, "phase": "Idle", "leg": {"type": "Rest"}, "update_id": ""}
         host.world.current = host.wanted
         scene.report.emit(UpdateFinished(entry_of_request("b", host.wanted, "now", "done"), 0))
         await asyncio.sleep(60)

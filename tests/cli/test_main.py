@@ -15,7 +15,7 @@ import pytest
 from nodeagent.cli import main as cli
 from nodeagent.cli.main import COMMANDS, build_parser, main
 from nodeagent.errors import AgentError, InvalidInput, Problem, Refused, Unreachable, Unreconcilable
-from nodeagent.reasons import hint
+from nodeagent.reasons import Reason, documentation, hint
 
 Raising = Callable[[BaseException], None]
 
@@ -71,15 +71,16 @@ def test_error_lines(raising: Raising, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_error_object(raising: Raising, capsys: pytest.CaptureFixture[str]) -> None:
-    raising(InvalidInput("bad", reason="BadThing", problems=[Problem("spec.a", "is bad")]))
+    raising(InvalidInput("bad", reason=Reason.INVALID_CONTENT, problems=[Problem("spec.a", "is bad")]))
     assert main(["plan", "--json"]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert json.loads(printed.err) == {
         "schema": "nodeagent/error/v1",
-        "reason": "BadThing",
+        "reason": "InvalidContent",
         "message": "bad",
         "errors": [{"path": "spec.a", "message": "is bad"}],
+        "documentation": documentation("InvalidContent"),
     }
 
 

@@ -15,7 +15,7 @@ from dbus_next import Variant
 
 from nodeagent.core.plan.bootloader import MAX_JSON, BootloaderCheck, BootloaderUpdate, decide
 from nodeagent.core.plan.deployment import Deployment
-from nodeagent.errors import ServiceUnavailable, Terminal
+from nodeagent.errors import Refused, ServiceUnavailable
 from nodeagent.host.boot_chain import MAX_PARTS
 from nodeagent.host.bootloader import UNIT, BootupdBootloader, BootupdTiming
 from nodeagent.host.dbus.client import Bus
@@ -335,7 +335,7 @@ async def test_an_update_with_the_boot_sectors(port: Bootloader, manager: FakeSy
 async def test_an_update_that_fails(port: Bootloader, manager: FakeSystemd) -> None:
     manager.properties["ExecMainStatus"] = Variant("i", 1)
     prints(manager, b"", "failed")
-    with pytest.raises(Terminal, match=f"failed, exit status 1; see journalctl -u {UNIT}") as caught:
+    with pytest.raises(Refused, match=f"failed, exit status 1; see journalctl -u {UNIT}") as caught:
         await port.update(STAGED, bios=False)
     assert caught.value.reason == "BootloaderUpdateFailed"
 
@@ -352,14 +352,14 @@ async def test_one_that_never_ends_is_given_up(
     manager.loaded_names = [UNIT] * 10_000
     timing = BootupdTiming(update=0.05, stop=0.05, poll=0.01)
     port = BootupdBootloader(lambda: Bus(private_bus.address), root=host.root, runtime=tmp_path / "run", timing=timing)
-    with pytest.raises(Terminal) as caught:
+    with pytest.raises(Refused) as caught:
         await port.update(STAGED, bios=False)
     assert caught.value.reason == "BootloaderUpdateFailed"
 
 
 async def test_an_os_without_bootupctl_updates_nothing(port: Bootloader, manager: FakeSystemd, host: HostRoot) -> None:
     (host.tree / "usr/bin/bootupctl").unlink()
-    with pytest.raises(Terminal, match="no /usr/bin/bootupctl"):
+    with pytest.raises(Refused, match="no /usr/bin/bootupctl"):
         await port.update(STAGED, bios=False)
     assert manager.transient == []
 

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import inspect
 import os
+import sys
 from collections.abc import AsyncIterator, Iterator
 
 import psutil
@@ -13,11 +14,17 @@ import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
 from hypothesis import HealthCheck, settings
 
+import nodeagent
+from nodeagent.errors import AgentError
+from nodeagent.reasons import Reason
+
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
 
 # Times that looptime polls for I/O before it moves the clock. Its default of 42 takes a quarter of the time of a kill.
 NOOP_CYCLES = 4
+
+PRODUCT = os.path.dirname(nodeagent.__file__)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -63,6 +70,34 @@ def no_leaked_children() -> Iterator[None]:
     left = [c for c in _descendants() if c.pid not in before and c.is_running()]
     zombies = [c for c in left if c.status() == psutil.STATUS_ZOMBIE]
     assert not left, f"children left behind: {left} (zombies: {zombies})"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def odd_errors() -> Iterator[list[str]]:
+    """The errors made by nodeagent whose class does not fit the kind of their reason. Those of a literal reason are
+    checked in ``tests/test_errors.py``."""
+    found: list[str] = []
+    original = AgentError.__init__
+
+    def checked(self: AgentError, *args: object, **kwargs: object) -> None:
+        original(self, *args, **kwargs)  # type: ignore[arg-type]  # whatever was given
+        frame = sys._getframe(1)
+        while frame.f_code.co_name == "__init__" and frame.f_back is not None:
+            frame = frame.f_back
+        if Reason(self.reason).kind not in self.kinds and frame.f_code.co_filename.startswith(PRODUCT):
+            found.append(f"{frame.f_code.co_filename}:{frame.f_lineno}: {type(self).__name__} with {self.reason}")
+
+    AgentError.__init__ = checked  # type: ignore[method-assign]
+    yield found
+    AgentError.__init__ = original  # type: ignore[method-assign]
+
+
+@pytest.fixture(autouse=True)
+def fitting_errors(odd_errors: list[str]) -> Iterator[None]:
+    yield
+    wrong = odd_errors.copy()
+    odd_errors.clear()
+    assert not wrong, "an error whose class does not fit its reason"
 
 
 def _descendants() -> list[psutil.Process]:

@@ -2,7 +2,7 @@
 
 ``bus_error`` keeps the original name for adapters that distinguish the errors of their service
 (``org.freedesktop.systemd1.NoSuchUnit``). Errors of the daemon cross the bus completely: name, message and, in a second
-argument that other clients ignore, kind, hint and problems. So `nodeagent apply` exits as if the error had been raised
+argument that other clients ignore, hint and problems. So `nodeagent apply` exits as if the error had been raised
 in the client.
 """
 
@@ -15,14 +15,13 @@ from typing import Any
 from nodeagent.core.config.text import plain_json
 from nodeagent.errors import (
     AgentError,
-    InvalidInput,
     Problem,
     Refused,
     Retryable,
     ServiceUnavailable,
     Terminal,
     Unreachable,
-    Unreconcilable,
+    error_of,
 )
 from nodeagent.reasons import Reason, hint
 
@@ -87,12 +86,6 @@ _KINDS: dict[str, tuple[type[BusFault], Reason]] = {
     "NotSupported": (BusTerminal, Reason.NOT_SUPPORTED),
 }
 
-_OWN_KINDS: dict[str, type[AgentError]] = {
-    kind.__name__: kind
-    for kind in (InvalidInput, Refused, Retryable, Terminal, Unreachable, Unreconcilable, AgentError)
-}
-
-
 BUS_SERVICE = "the system bus"
 _SERVICES = {
     "org.freedesktop.DBus": BUS_SERVICE,
@@ -132,18 +125,17 @@ def _from_own(reason: Reason, message: str, details: Any) -> AgentError:
     try:
         facts = plain_json.loads(details)
         problems = [Problem(str(p["path"]), str(p["message"])) for p in facts.get("problems", ())]
-        kind, hint = _OWN_KINDS.get(facts.get("kind"), AgentError), str(facts.get("hint", ""))
+        hint = str(facts.get("hint", ""))
     except (TypeError, ValueError, KeyError, AttributeError):
         # The details of another version of the daemon may differ; the reason is stable.
-        return AgentError(message, reason=reason)
-    return kind(message, reason=reason, hint=hint, problems=problems)
+        return error_of(reason, message)
+    return error_of(reason, message, hint=hint, problems=problems)
 
 
 def to_bus(error: AgentError) -> tuple[str, tuple[str, str]]:
     """Return the name and the body of the D-Bus error for ``error``."""
-    kind = next(cls.__name__ for cls in type(error).__mro__ if cls.__name__ in _OWN_KINDS)
     found = error_to_dict(error)
-    details = {"kind": kind, "hint": found["hint"], "problems": found["problems"]}
+    details = {"hint": found["hint"], "problems": found["problems"]}
     return OWN_PREFIX + error.reason, (error.message, json.dumps(details))
 
 

@@ -17,6 +17,7 @@ from nodeagent.core.etcd.quorum import Alarm, Member, MemberState, read_alarms, 
 from nodeagent.errors import Unreachable
 from nodeagent.host.etcd.options import Endpoints, Options, endpoints
 from nodeagent.host.http import Answer, HttpFault, exchange, request, tls_context
+from nodeagent.kinds import Kind
 from nodeagent.reasons import Reason
 
 T = TypeVar("T")
@@ -26,8 +27,12 @@ HEALTH: Final = "/health?exclude=NOSPACE&exclude=CORRUPT"
 
 
 class EtcdFault(Unreachable):
-    """No answer, or an error. The message has the address and the message of etcd."""
+    """No answer, or an error. The message has the address and the message of etcd.
 
+    Whatever its reason, the survey counts the member as one that does not answer.
+    """
+
+    kinds = frozenset({Kind.UNREACHABLE, Kind.REFUSED, Kind.RETRY, Kind.FAULT})
     default_reason = Reason.ETCD_UNREACHABLE
 
 

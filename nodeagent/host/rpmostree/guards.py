@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from nodeagent.core.plan.deployment import OsTarget
-from nodeagent.errors import AgentError, Refused, Unreconcilable
+from nodeagent.errors import AgentError, Refused, Terminal, Unreconcilable
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.programs import ProgramLate, run_program
 from nodeagent.host.rpmostree.client import SERVICE, Session, SysrootState
@@ -165,7 +165,7 @@ class Guards:
             free = _free(path)
         if free < self._min_free:
             message = f"{_mib(free)} MiB free in /sysroot, staging needs at least {_mib(self._min_free)}"
-            raise Refused(message, reason=Reason.NO_SPACE, hint="free space: rpm-ostree cleanup -br, df -h /sysroot")
+            raise Terminal(message, reason=Reason.NO_SPACE, hint="free space: rpm-ostree cleanup -br, df -h /sysroot")
 
     async def _boot_space(self, state: SysrootState) -> None:
         names: dict[bool, set[str]] = {True: set(), False: set()}

@@ -28,9 +28,8 @@ OUTCOMES: Final[Mapping[str, UpdateOutcome]] = {
 }
 
 
-def _finish(reporter: Reporter, entry: HistoryEntry, *, code: int | None = None, tried_again: bool = False) -> None:
-    code = exit_code(entry.outcome, entry.reason) if code is None else code
-    reporter.emit(UpdateFinished(entry, code, tried_again))
+def _finish(reporter: Reporter, entry: HistoryEntry, *, tried_again: bool = False) -> None:
+    reporter.emit(UpdateFinished(entry, exit_code(entry.outcome, entry.reason), tried_again))
 
 
 async def finish_update(ports: Ports, ended: Record, plan: Plan, to: Transition) -> None:
@@ -72,11 +71,7 @@ def finish_request(
     message: str = "",
     *,
     successor: str = "",
-    code: int | None = None,
 ) -> None:
-    """End the request for a config without an update to it.
-
-    ``code`` is the exit status, where the error that ended it knows better than the outcome.
-    """
+    """End the request for a config without an update to it."""
     entry = entry_of_request(name, digest, ports.clock.now(), outcome, reason, message, successor=successor)
-    _finish(ports.reporter, entry, code=code)
+    _finish(ports.reporter, entry)

@@ -57,9 +57,7 @@ def exit_code(outcome: str, reason: str = "") -> int:
             return 4
         case UpdateOutcome.REFUSED | UpdateOutcome.POSTPONED:
             kind = Reason(reason).kind
-            if kind in (Kind.INPUT, Kind.UNRECONCILABLE, Kind.REFUSED):
-                return kind.exit_code
-            # A refused update ended for good, a postponed one is tried again: that is a failure for a command only.
-            return 4 if outcome == UpdateOutcome.REFUSED else 1
+            # That a service of the host does not answer (5) is about the daemon in a command.
+            return 1 if kind is Kind.UNREACHABLE else kind.exit_code
         case _:
             return 1

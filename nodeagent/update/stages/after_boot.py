@@ -111,10 +111,10 @@ def stage_again(run: Run, why: str) -> Transition:
 
 
 async def before_staging_again(run: Run) -> None:
-    """Wait whether this boot lasts. Raise ``Terminal`` (``StagedLost``) if the update was staged too often."""
+    """Wait whether this boot lasts. Raise ``VerifyFailed`` (``StagedLost``) if it was staged too often."""
     count = run.record.os.restage_count
     if count >= MAX_RESTAGINGS:
-        raise Terminal(f"staged {count + 1} times, and the host went down each time", reason=Reason.STAGED_LOST)
+        raise VerifyFailed(f"staged {count + 1} times, and the host went down each time", reason=Reason.STAGED_LOST)
     if count >= IMMEDIATE_RESTAGINGS:
         pause = PAUSE * 2 ** (count - IMMEDIATE_RESTAGINGS)
         why = f"staged {count + 1} times already; waiting {pause:g} s to see whether this boot lasts"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile
 from nodeagent.core.plan.steps import RemovePath, WritePath
-from nodeagent.errors import AgentError, Terminal
+from nodeagent.errors import AgentError, Refused
 from nodeagent.reasons import Reason
 from nodeagent.update.events import Warned
 from nodeagent.update.ports.host import MAX_KEPT
@@ -40,7 +40,7 @@ class Paths:
             size = len(node.content) if isinstance(node, RegularFile) else 0
             if self.kept + size > MAX_KEPT:
                 text = f"no room to keep {path} for a revert beside {self.kept} bytes of other files"
-                raise Terminal(text, reason=Reason.REVERT_TOO_LARGE)
+                raise Refused(text, reason=Reason.REVERT_TOO_LARGE)
         except AgentError as error:
             if not await self._left_alone(path, error):
                 raise

@@ -22,6 +22,7 @@ from nodeagent.host.dbus.connection import Connection, socket_paths, system_bus_
 from nodeagent.host.dbus.errors import LOST, BusFault, from_bus, to_bus
 from nodeagent.host.dbus.header import Message, MessageKind, frame_size
 from nodeagent.host.dbus.signals import Match
+from nodeagent.reasons import Reason
 from tests.support.fake_peer import DBusFault, FakePeer
 from tests.support.fixtures import PrivateBus
 
@@ -508,9 +509,11 @@ def test_match_rules() -> None:
 
 
 def test_our_own_errors_cross_the_bus_whole() -> None:
-    sent = InvalidInput("bad config", reason="ConfigInvalid", hint="look", problems=[Problem("spec.x", "is wrong")])
+    sent = InvalidInput(
+        "bad config", reason=Reason.SETTINGS_INVALID, hint="look", problems=[Problem("spec.x", "is wrong")]
+    )
     name, body = to_bus(sent)
-    assert name == "org.nodeagent.Error.ConfigInvalid"
+    assert name == "org.nodeagent.Error.SettingsInvalid"
     got = from_bus(name, body, "x")
     assert type(got) is InvalidInput
     assert (got.message, got.reason, got.hint, got.problems) == (sent.message, sent.reason, sent.hint, sent.problems)
@@ -519,7 +522,7 @@ def test_our_own_errors_cross_the_bus_whole() -> None:
 @pytest.mark.parametrize("details", ["", "{", "[]", '{"problems": [1]}', 7])
 def test_errors_of_another_version_keep_the_reason(details: object) -> None:
     got = from_bus("org.nodeagent.Error.New", ("message", details), "x")
-    assert (type(got), got.reason, got.message) == (AgentError, "New", "message")
+    assert (type(got), got.reason, got.message) == (Terminal, "New", "message")
 
 
 @pytest.mark.finding("adversary-10", "A connection that a message ends within a long slice is not used again.")

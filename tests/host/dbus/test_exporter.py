@@ -47,7 +47,9 @@ class Daemon:
     async def fail(self, message: Message) -> Sequence[Any]:
         match message.body[0]:
             case "input":
-                raise InvalidInput("bad", reason="ConfigInvalid", hint="look", problems=[Problem("spec.a", "is wrong")])
+                raise InvalidInput(
+                    "bad", reason="SettingsInvalid", hint="look", problems=[Problem("spec.a", "is wrong")]
+                )
             case "lease":
                 raise Refused("held by y", reason=Reason.LEASE_HELD)
             case "value":
@@ -121,7 +123,7 @@ async def test_a_call_and_who_made_it(client: Bus, daemon: Daemon) -> None:
 async def test_errors_arrive_as_they_were_raised(client: Bus) -> None:
     with pytest.raises(InvalidInput, match="bad") as caught:
         await ask(client, "Fail", "s", ("input",))
-    assert (caught.value.reason, caught.value.hint) == ("ConfigInvalid", "look")
+    assert (caught.value.reason, caught.value.hint) == ("SettingsInvalid", "look")
     assert caught.value.problems == (Problem("spec.a", "is wrong"),)
     with pytest.raises(Refused, match="held by y"):
         await ask(client, "Fail", "s", ("lease",))

@@ -10,7 +10,7 @@ import pytest
 from dbus_next import Variant
 
 from nodeagent.core.plan.deployment import OsTarget
-from nodeagent.errors import Refused
+from nodeagent.errors import AgentError, Refused, Terminal
 from nodeagent.host import programs as host_programs
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree import guards
@@ -33,8 +33,8 @@ def daemon(daemon: FakeRpmOstree, tmp_path: Path) -> FakeRpmOstree:
     return daemon
 
 
-async def refused(os: RpmOstree, target: OsTarget = IMAGE) -> Refused:
-    with pytest.raises(Refused) as caught:
+async def refused(os: RpmOstree, target: OsTarget = IMAGE, kind: type[AgentError] = Refused) -> AgentError:
+    with pytest.raises(kind) as caught:
         await os.check_stageable(target)
     return caught.value
 
@@ -85,7 +85,7 @@ async def test_a_driver_that_registered(
 async def test_too_little_room_in_the_repository(
     private_bus: PrivateBus, bus: Bus, manager: FakeSystemd, daemon: FakeRpmOstree
 ) -> None:
-    error = await refused(adapter(private_bus, Systemd(bus), daemon.root, min_free=1 << 60))
+    error = await refused(adapter(private_bus, Systemd(bus), daemon.root, min_free=1 << 60), kind=Terminal)
     assert error.reason == "NoSpace"
 
 

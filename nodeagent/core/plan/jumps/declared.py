@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from nodeagent.core.config.text import document
 from nodeagent.core.plan.jumps.release import VERSION, version_key
-from nodeagent.errors import InvalidInput
+from nodeagent.errors import InvalidInput, Refused
 from nodeagent.reasons import Reason
 
 UPDATE_PATH: Final = "/etc/nodeagent/update-path.yaml"
@@ -136,12 +136,11 @@ BUILT_IN: Final = (
 
 
 def parse_update_path(text: bytes) -> UpdatePath:
-    """Raises ``InvalidInput`` (``UpdatePathInvalid``)."""
+    """Raises ``Refused`` (``UpdatePathInvalid``)."""
     try:
         found = msgspec.convert(document.load(text, UPDATE_PATH), UpdatePath)
     except InvalidInput as error:
-        error.reason = Reason.UPDATE_PATH_INVALID
-        raise
+        raise Refused(error.message, reason=Reason.UPDATE_PATH_INVALID, problems=error.problems) from error
     except msgspec.ValidationError as error:
         raise _invalid(str(error)) from error
     for minimum in found.minimum:
@@ -161,5 +160,5 @@ def parse_update_path(text: bytes) -> UpdatePath:
     return found
 
 
-def _invalid(why: str) -> InvalidInput:
-    return InvalidInput(f"{UPDATE_PATH}: {why}", reason=Reason.UPDATE_PATH_INVALID)
+def _invalid(why: str) -> Refused:
+    return Refused(f"{UPDATE_PATH}: {why}", reason=Reason.UPDATE_PATH_INVALID)

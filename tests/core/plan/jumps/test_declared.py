@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.core.plan.jumps.declared import BUILT_IN, UpdatePath, parse_update_path
-from nodeagent.errors import InvalidInput
+from nodeagent.errors import Refused
 
 GOOD = b"""
 barriers:
@@ -73,7 +73,7 @@ def requirement(**more: str) -> bytes:
     ],
 )
 def test_a_bad_file_is_refused(text: bytes, why: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
+    with pytest.raises(Refused) as caught:
         parse_update_path(text)
     assert caught.value.reason == "UpdatePathInvalid"
     assert why in caught.value.message
@@ -83,5 +83,5 @@ def test_a_bad_file_is_refused(text: bytes, why: str) -> None:
 def test_any_bytes_are_read_or_refused(text: bytes) -> None:
     try:
         assert isinstance(parse_update_path(text), UpdatePath)
-    except InvalidInput as error:
+    except Refused as error:
         assert error.reason == "UpdatePathInvalid"

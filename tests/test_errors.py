@@ -1,0 +1,81 @@
+"""Each place that makes an error names a reason, and the class fits the kind of that reason."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import nodeagent
+from nodeagent.errors import AgentError, error_of
+from nodeagent.kinds import Kind
+from nodeagent.reasons import Reason
+
+ROOT = Path(nodeagent.__file__).parent
+MODULES = sorted(
+    ".".join(path.relative_to(ROOT.parent).with_suffix("").parts)
+    for path in ROOT.rglob("*.py")
+    if path.name not in ("__init__.py", "__main__.py")
+)
+
+
+def made(module: ModuleType, tree: ast.Module) -> Iterator[tuple[ast.Call, type[AgentError]]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            kind = getattr(module, node.func.id, None)
+            if isinstance(kind, type) and issubclass(kind, AgentError):
+                yield node, kind
+
+
+def reasons(module: ModuleType, call: ast.Call, kind: type[AgentError]) -> Iterator[Reason]:
+    """Yield the reasons that the text names. One that is known only when it runs is checked by ``conftest.py``."""
+    given = next((keyword.value for keyword in call.keywords if keyword.arg == "reason"), None)
+    if given is None:
+        yield kind.default_reason
+        return
+    for one in (given.body, given.orelse) if isinstance(given, ast.IfExp) else (given,):
+        try:
+            found = eval(ast.unparse(one), vars(module))
+        except (NameError, AttributeError):
+            continue
+        if isinstance(found, Reason):
+            yield found
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_class_of_an_error_fits_its_reason(name: str) -> None:
+    module = importlib.import_module(name)
+    assert module.__file__ is not None
+    tree = ast.parse(Path(module.__file__).read_text())
+    wrong = [
+        f"line {call.lineno}: {kind.__name__} with {reason}, which is {reason.kind.name}"
+        for call, kind in made(module, tree)
+        for reason in reasons(module, call, kind)
+        if reason.kind not in kind.kinds
+    ]
+    assert not wrong
+
+
+def test_the_class_follows_from_the_reason() -> None:
+    for reason in Reason:
+        error = error_of(reason, "x")
+        assert (error.exit_code, reason.kind in error.kinds) == (reason.kind.exit_code, True)
+    assert error_of(Reason("OfANewerAgent"), "x").exit_code == Kind.FAULT.exit_code
+
+
+def _classes(kind: type[AgentError]) -> Iterator[type[AgentError]]:
+    yield kind
+    for one in kind.__subclasses__():
+        yield from _classes(one)
+
+
+def test_each_class_fits_its_own_reason() -> None:
+    for name in MODULES:
+        importlib.import_module(name)
+    wrong = [kind.__name__ for kind in _classes(AgentError) if kind.default_reason.kind not in kind.kinds]
+    # The bases of errors of the bus and of the API server have no reason of their own.
+    assert set(wrong) <= {"BusRefused", "BusRetryable", "BusUnreachable"}
