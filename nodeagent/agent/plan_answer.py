@@ -30,7 +30,7 @@ from nodeagent.update.stages.admin_checks import stages_of
 from nodeagent.update.stages.admission import operation_now, other_boots, reboots
 from nodeagent.update.stages.fallback import kind_of_fallback, kind_of_planned
 from nodeagent.update.stages.os_deployments import HostDeployments
-from nodeagent.update.steps.start import notes_along, units_along
+from nodeagent.update.steps.units_before import notes_along, units_along
 
 REJECTED = Reason.CONFIG_REJECTED
 

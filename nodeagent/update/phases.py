@@ -47,7 +47,7 @@ from nodeagent.update.stages import (
 from nodeagent.update.stages.fallback import begin_planned
 from nodeagent.update.stages.os_deployments import HostDeployments, discard_own
 from nodeagent.update.stages.reboot import request_reboot
-from nodeagent.update.steps import start, static_pod, unit_watch, units_before
+from nodeagent.update.steps import static_pod, unit_watch, units_before
 from nodeagent.update.steps.act import act, clear_after_reboot, unit_steps
 from nodeagent.update.steps.originals import forget_originals
 from nodeagent.update.steps.unit_links import compare_links
@@ -163,7 +163,7 @@ async def _act(run: Run) -> Transition:
         await static_pod.watch(run, progress_of(run.ports, update))
         return await begin_planned(run)
     await act(run, unit_steps(update))
-    await start.start_again(run)
+    await units_before.start_again(run)
     return Transition(Phase.VERIFYING)
 
 
@@ -200,7 +200,7 @@ async def _verify(run: Run) -> Transition:
         await act(run, update.static_pods)
     await unit_watch.forget_gone(run)
     if run.record.written.boots:
-        await start.start_after_boot(run, not_expected(run))
+        await units_before.start_after_boot(run, not_expected(run))
     await _watch_units(run, progress)
     found = await verification.mismatches(run.ports, update.new)
     # Drift that the update left alone is no fault of the update.
@@ -264,7 +264,7 @@ async def _revert(run: Run) -> Transition:
         return Transition(Phase.REBOOTING, reason=Reason.REVERTING) if leg.boots else Transition(Phase.VERIFYING)
     update.index = len(update.writes)
     await act(run, unit_steps(update))
-    await start.start_again(run)
+    await units_before.start_again(run)
     return Transition(Phase.VERIFYING)
 
 
@@ -277,7 +277,7 @@ async def _verify_reverted(run: Run) -> Transition:
     await clear_after_reboot(run)
     await unit_watch.forget_gone(run)
     if leg.boots:
-        await start.start_after_boot(run, not_expected(run))
+        await units_before.start_after_boot(run, not_expected(run))
     await _watch_units(run, progress)
     await admin_checks.verify(run, progress)
     why = "; ".join((_why(run, leg), *await compare_links(run)))

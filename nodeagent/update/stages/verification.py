@@ -56,15 +56,15 @@ async def mismatches(
     for path, node in expand(config).items():
         if path in owned and not watched:
             continue
-        if why := await _difference(ports, path, node):
-            why += "; an operator writes it" if path in owned else ""
+        if difference := await _difference(ports, path, node):
+            difference += "; an operator writes it" if path in owned else ""
             entry = owner[path]
-            wrong.setdefault(entry, why if entry == f"file:{path}" else f"{path}: {why}")
+            wrong.setdefault(entry, difference if entry == f"file:{path}" else f"{path}: {difference}")
     lacking = await missing_links(ports, config)
     for unit in config.units.values():
         lacks = lacking.get(unit.name)
-        if f"unit:{unit.name}" not in wrong and (why := await _enablement(ports, unit, expected, lacks)):
-            wrong[f"unit:{unit.name}"] = why
+        if f"unit:{unit.name}" not in wrong and (difference := await _enablement(ports, unit, expected, lacks)):
+            wrong[f"unit:{unit.name}"] = difference
     core = config.users.get(CORE_USER)
     if (
         core is not None
@@ -124,13 +124,13 @@ async def in_force(
     """
     # The new config may bring a unit that an entry enables, so that the host does not have it enabled yet.
     brings = Brought(new).has
-    found = [
+    compared = [
         Candidate(
             config, (await mismatches(ports, config, watched=True, expected=brings)).keys() - frozenset(left_alone)
         )
         for config in candidates
     ]
-    return effective(await with_os(ports, base, candidates, new, needed=needed), found, new)
+    return effective(await with_os(ports, base, candidates, new, needed=needed), compared, new)
 
 
 async def with_os(

@@ -52,7 +52,8 @@ async def write(run: Run) -> None:
     repaired = _merge_repaired(update)
     # After the repair another OS is booted, whose default files differ.
     if not repaired:
-        await keep_originals(run, snapshots, await links_before(ports, snapshots))
+        own_links = await links_before(ports, snapshots) if snapshots else {}
+        await keep_originals(run, snapshots, own_links)
     # After the repair, the links are those of another deployment's /etc.
     plan = (None if repaired else plan_of(snapshots)) or await plan_update_links(ports, update, tree)
     saved = {snapshot.key for snapshot in snapshots}
@@ -137,7 +138,7 @@ def _written_later(ports: Ports, update: Update) -> Collection[str]:
 
 
 async def _save_snapshots(ports: Ports, update: Update, tree: Mapping[str, FileTreeEntry]) -> Sequence[Snapshot]:
-    """Save the state before the update, once, and return it. Raises ``Terminal`` (``RevertTooLarge``)."""
+    """Save the state before the update, once, and return it. Raises ``Refused`` (``RevertTooLarge``)."""
     operation = update.record.update_id
     remembered = await ports.store.remembered(operation)
     if remembered or not update.writes or _merge_repaired(update):

@@ -71,13 +71,8 @@ async def act(run: Run, steps: Sequence[ActStep]) -> None:
                 raise
             except AgentError as error:
                 await _judge_failure(action, step, error)
-                continue
-            if condition:
-                note = f"start condition {condition} of {step_unit(action.step)} is not met"
-                await _mark_done(run, step, skipped=True, note=f"{describe(action.step)} skipped, {note}")
-                step.skipped(note, Reason.CONDITION_NOT_MET)
-                continue
-            await _mark_done(run, step)
+            else:
+                await _end(action, step, condition)
 
 
 def unit_steps(update: Update) -> tuple[ActStep, ...]:
@@ -179,6 +174,16 @@ async def _do(action: Action[Any]) -> str:
     return condition
 
 
+async def _end(action: Action[Any], step: StepInProgress, condition: str) -> None:
+    """End a step whose job is done. ``condition`` is the start condition that was not met."""
+    if not condition:
+        await _mark_done(action.run, step)
+        return
+    note = f"start condition {condition} of {step_unit(action.step)} is not met"
+    await _mark_done(action.run, step, skipped=True, note=f"{describe(action.step)} skipped, {note}")
+    step.skipped(note, Reason.CONDITION_NOT_MET)
+
+
 async def _mark_done(run: Run, step: StepInProgress, *, skipped: bool = False, note: str = "") -> None:
     progress = run.record.written
     if note:
@@ -212,10 +217,10 @@ async def _judge_failure(action: Action[Any], step: StepInProgress, error: Agent
         return
     run.update.change_leg(restarting="", invocation="")
     ended = state.end if state is not None and error.reason == Reason.JOB_FAILED else ""
-    why = f"{error}, {ended}" if ended else str(error)
-    step.failed(why, error.reason)
+    message = f"{error}, {ended}" if ended else str(error)
+    step.failed(message, error.reason)
     result = state.result if state is not None else ""
     # At the next start the program would reject the same file, and not run at all.
     rejected = error.reason == Reason.RELOAD_REJECTED
     helps = action.reboot_helps and not rejected and curable(run.update, unit, result)
-    raise ActionFailed(f"{describe(action.step)}: {why}", reason=error.reason, curable=helps, unit=unit) from error
+    raise ActionFailed(f"{describe(action.step)}: {message}", reason=error.reason, curable=helps, unit=unit) from error

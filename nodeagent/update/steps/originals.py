@@ -65,7 +65,7 @@ async def keep_originals(run: Run, snapshots: Sequence[Snapshot], own_links: Map
     ports, update = run.ports, run.update
     newly_managed = frozenset(update.record.newly_managed)
     originals = []
-    for snapshot in [_before_links(each, own_links) for each in snapshots if each.key in newly_managed]:
+    for snapshot in [_before_links(saved, own_links) for saved in snapshots if saved.key in newly_managed]:
         if not await _shipped(ports, snapshot):
             originals.append(snapshot)
         update.progressed()

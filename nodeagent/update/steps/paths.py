@@ -22,30 +22,30 @@ from nodeagent.update.steps.originals import original_of
 
 @dataclass(slots=True)
 class Paths:
-    """``tree`` is that of the new config. ``made_dirs`` are removed with their last file. ``kept`` counts the bytes of
-    snapshots."""
+    """``tree`` is that of the new config. ``made_dirs`` are removed with their last file. ``saved_bytes`` counts those
+    of snapshots."""
 
     ports: Ports
     update: Update
     tree: Mapping[str, FileTreeEntry]
     made_dirs: Sequence[str] = ()
-    kept: int = 0
+    saved_bytes: int = 0
 
     async def snapshot(self, key: str) -> Snapshot | None:
-        """Return the present state of a path; None for a path that is left alone. Raises ``Terminal``
+        """Return the present state of a path; None for a path that is left alone. Raises ``Refused``
         (``RevertTooLarge``)."""
         path = key.partition(":")[2]
         try:
             node = await self._capture(path)
             size = len(node.content) if isinstance(node, RegularFile) else 0
-            if self.kept + size > MAX_KEPT:
-                text = f"no room to keep {path} for a revert beside {self.kept} bytes of other files"
+            if self.saved_bytes + size > MAX_KEPT:
+                text = f"no room to keep {path} for a revert beside {self.saved_bytes} bytes of other files"
                 raise Refused(text, reason=Reason.REVERT_TOO_LARGE)
         except AgentError as error:
             if not await self._left_alone(path, error):
                 raise
             return None
-        self.kept += size
+        self.saved_bytes += size
         return Snapshot(key, node=node)
 
     async def _capture(self, path: str) -> FileTreeEntry | None:

@@ -18,8 +18,8 @@ from nodeagent.errors import Terminal
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.host import DOWN, UP
 from nodeagent.update.run import Ports, Update
-from nodeagent.update.steps.start import along_before, relations_of
 from nodeagent.update.steps.step import UnitAction, keys_of
+from nodeagent.update.steps.units_before import along_before, relations_of
 
 
 @dataclass(slots=True)
@@ -119,8 +119,8 @@ async def in_transactions(ports: Ports, steps: Sequence[ActStep]) -> list[ActSte
         if not isinstance(step, RestartUnit):
             ordered.append(step)
             continue
-        first = (each for each in left if not any(each.unit in along[other.unit] for other in left))
+        first = (restart for restart in left if not any(restart.unit in along[other.unit] for other in left))
         # Units that require each other are all restarted by the first.
-        ordered.append(restart := next(first, left[0]))
-        left.remove(restart)
+        ordered.append(following := next(first, left[0]))
+        left.remove(following)
     return ordered

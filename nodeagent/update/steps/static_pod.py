@@ -100,23 +100,23 @@ async def watch(run: Run, progress: Progress) -> None:
     since = clock()
     while True:
         states = await _states(pods, paths)
-        why = next((f"{state.pod}: {state.problem}" for state in states if state.problem), "")
+        problem = next((f"{state.pod}: {state.problem}" for state in states if state.problem), "")
         # The kubelet made the pod again, and its containers count from zero.
         if [state.uid for state in states] != [state.uid for state in baseline]:
             baseline = states
         _check_restarts(states, baseline, TOLERATED)
         _check_restarts(states, first, 0)
-        if why or not first or [state.uid for state in states] != [state.uid for state in first]:
-            first, since = () if why else states, clock()
+        if problem or not first or [state.uid for state in states] != [state.uid for state in first]:
+            first, since = () if problem else states, clock()
         if first and clock() - since >= need:
             return
         if clock() >= deadline:
-            raise StaticPodUnhealthy(f"{why or 'the static pods are not stable'} after {limit:.0f} s")
+            raise StaticPodUnhealthy(f"{problem or 'the static pods are not stable'} after {limit:.0f} s")
         progress(
-            f"{why}; waiting for it" if why else "the static pods work; they are watched",
-            deadline if why else since + need,
+            f"{problem}; waiting for it" if problem else "the static pods work; they are watched",
+            deadline if problem else since + need,
         )
-        await asyncio.sleep(PERIOD if why else min(PERIOD, max(need - (clock() - since), 0.05)))
+        await asyncio.sleep(PERIOD if problem else min(PERIOD, max(need - (clock() - since), 0.05)))
 
 
 async def _states(pods: StaticPods, paths: Sequence[str]) -> Sequence[StaticPodState]:

@@ -187,18 +187,18 @@ class StepInProgress:
         self._run.narrate(StepStarted, self._run.update.progress(self._step))
         self._began = self._run.ports.clock.monotonic()
 
-    def skipped(self, why: str, reason: str = "") -> None:
+    def skipped(self, message: str, reason: str = "") -> None:
         self._began = None
-        self._run.narrate(StepSkipped, self._run.update.progress(self._step), why, reason)
+        self._run.narrate(StepSkipped, self._run.update.progress(self._step), message, reason)
 
-    def failed(self, why: str, reason: str) -> None:
+    def failed(self, message: str, reason: str) -> None:
         self._began = None
-        self._run.narrate(StepFailed, self._run.update.progress(self._step), why, reason)
+        self._run.narrate(StepFailed, self._run.update.progress(self._step), message, reason)
 
-    def tolerated(self, why: str, reason: str) -> None:
+    def tolerated(self, message: str, reason: str) -> None:
         """Report a failure that does not count."""
         self._began = None
-        self.warn(why, reason)
+        self.warn(message, reason)
 
     def warn(self, message: str, reason: str) -> None:
         self._run.narrate(Warned, message, reason, self._run.update.progress(self._step))

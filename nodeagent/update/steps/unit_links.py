@@ -1,7 +1,7 @@
 """Make the links that enable units: planned from all entries once, before the first write.
 
-Each link that changes is a path with a snapshot of its own, so a revert restores it as any other path. The plan is kept
-beside the snapshots: after a kill it is carried out again, and never computed from a half-changed host.
+Each link that changes is a path with a snapshot of its own, so a revert restores it as any other path. The plan is
+stored beside the snapshots: after a kill it is carried out again, and never computed from a half-changed host.
 
 The links of a unit that the next OS brings are made in the running /etc, before the reboot, from the unit file in the
 tree of the staged deployment. The merge of /etc carries them over, so the unit starts in the first boot of that OS.
@@ -117,17 +117,17 @@ async def _claims(ports: Ports) -> LinkClaims:
 
 async def snapshot_of(ports: Ports, plan: LinkPlan) -> Snapshot:
     """Return the snapshot of a plan, with the claims from before it."""
-    kept = {"changes": plan.changes, "claims": claims_to_text(plan.claims), "before": await ports.store.note(NOTE)}
-    return Snapshot(KEY, text=json.dumps(kept))
+    stored = {"changes": plan.changes, "claims": claims_to_text(plan.claims), "before": await ports.store.note(NOTE)}
+    return Snapshot(KEY, text=json.dumps(stored))
 
 
 def plan_of(snapshots: Sequence[Snapshot]) -> LinkPlan | None:
     """Return the plan that was kept with the snapshots."""
-    kept = _kept(snapshots)
-    return None if kept is None else LinkPlan(kept["changes"], claims_from_text(kept["claims"]))
+    stored = _stored(snapshots)
+    return None if stored is None else LinkPlan(stored["changes"], claims_from_text(stored["claims"]))
 
 
-def _kept(snapshots: Sequence[Snapshot]) -> dict[str, Any] | None:
+def _stored(snapshots: Sequence[Snapshot]) -> dict[str, Any] | None:
     text = next((snapshot.text for snapshot in snapshots if snapshot.key == KEY), "")
     return plain_json.loads(text) if text else None
 
@@ -149,8 +149,8 @@ async def put_links(ports: Ports, plan: LinkPlan, made_dirs: Sequence[str]) -> N
 
 async def links_before(ports: Ports, snapshots: Sequence[Snapshot]) -> Mapping[str, SymbolicLink | None]:
     """Return what was in the place of each link that a config had made before the update, by path."""
-    kept = _kept(snapshots)
-    claims = await _claims(ports) if kept is None else claims_from_text(kept["before"])
+    stored = _stored(snapshots)
+    claims = await _claims(ports) if stored is None else claims_from_text(stored["before"])
     return {
         f"{UNIT_DIR}/{path}": SymbolicLink(claim.before) if claim.before is not None else None
         for path, claim in claims.items()
@@ -158,8 +158,8 @@ async def links_before(ports: Ports, snapshots: Sequence[Snapshot]) -> Mapping[s
 
 
 async def restore_claims(ports: Ports, snapshots: Sequence[Snapshot]) -> None:
-    if (kept := _kept(snapshots)) is not None:
-        await ports.store.keep_note(NOTE, kept["before"])
+    if (stored := _stored(snapshots)) is not None:
+        await ports.store.keep_note(NOTE, stored["before"])
 
 
 async def compare_links(run: Run) -> list[str]:
@@ -211,13 +211,13 @@ async def missing_links(ports: Ports, config: MachineConfig) -> Mapping[str, Seq
     if not enabled:
         return {}
     facts = await ports.unit_files.facts(enabled)
-    found: dict[str, Sequence[str] | None] = {}
+    links_lacking: dict[str, Sequence[str] | None] = {}
     for name in enabled:
         wanted = next((install.links for install in installs(name, facts)), {})
         lacking = [path for path, target in wanted.items() if not fulfils(path, facts.links.get(path), target)]
         # Where the only link is an alias that cannot be made, systemd calls the unit disabled.
-        found[name] = lacking if wanted or taken_aliases(name, facts) else None
-    return found
+        links_lacking[name] = lacking if wanted or taken_aliases(name, facts) else None
+    return links_lacking
 
 
 async def _next_os_units(ports: Ports, update: Update) -> Mapping[str, FileTreeEntry]:

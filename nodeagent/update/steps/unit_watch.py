@@ -23,10 +23,9 @@ from nodeagent.update.run import Progress, Run
 from nodeagent.update.stages.admission import reboots
 from nodeagent.update.stages.verification import VerifyFailed
 from nodeagent.update.steps.act import unit_steps
-from nodeagent.update.steps.start import along_before
 from nodeagent.update.steps.step import curable
 from nodeagent.update.steps.unit_verdict import GOOD, Health, JudgedUnit, UnitVerdict, judge, restarting
-from nodeagent.update.steps.units_before import enabled, not_expected, touched
+from nodeagent.update.steps.units_before import along_before, enabled, not_expected, touched
 
 # Seconds between two checks of units that settle; only for the settle time of one update.
 PERIOD = 1.0
@@ -59,7 +58,7 @@ class _Check:
 
 async def _check(run: Run, units: Sequence[str], *, over: bool = False) -> _Check:
     """Judge the units. ``over``: the time is over, so what is not decided is decided now."""
-    found = _Check()
+    check = _Check()
     ports, before = run.ports, run.record.units_before
     rebooted = run.record.written.boots > 0
     booted = not rebooted or await ports.units.boot_finished()
@@ -69,8 +68,8 @@ async def _check(run: Run, units: Sequence[str], *, over: bool = False) -> _Chec
     for unit in units:
         began = ports.clock.monotonic()
         state = await ports.units.state(unit)
-        found.delay += max(0.0, ports.clock.monotonic() - began - PROMPT)
-        found.runs[unit] = (state.invocation_id, state.restarts)
+        check.delay += max(0.0, ports.clock.monotonic() - began - PROMPT)
+        check.runs[unit] = (state.invocation_id, state.restarts)
         facts = JudgedUnit(
             state,
             "inactive" if unit in gone else before.states.get(unit, ""),
@@ -89,24 +88,24 @@ async def _check(run: Run, units: Sequence[str], *, over: bool = False) -> _Chec
             verdict = UnitVerdict(Health.BAD if lasting else Health.NOT_YET, f"{unit}: {ill}")
         late = over and verdict.health is Health.NOT_YET
         if late:
-            found.notes += [verdict.why] if verdict.at_end is Health.GOOD else []
+            check.notes += [verdict.why] if verdict.at_end is Health.GOOD else []
             verdict = UnitVerdict(verdict.at_end, verdict.why)
-        if _worse(verdict.health, found.verdict.health):
+        if _worse(verdict.health, check.verdict.health):
             ended = state.active == "failed" or restarting(state)
             # One that ends again and again is not slow.
             looping = restarting(state) or (state.active == "activating" and state.restarts > 0)
-            found.verdict, found.unit, found.late = verdict, unit, late and not looping
-            found.curable = curable(run.update, unit, state.result if ended else "")
+            check.verdict, check.unit, check.late = verdict, unit, late and not looping
+            check.curable = curable(run.update, unit, state.result if ended else "")
     if over:
-        found.notes += _still_starting(jobs, units)
-    elif not booted and found.verdict.health is Health.GOOD:
-        found.verdict = UnitVerdict(Health.NOT_YET, "units are still starting", Health.GOOD)
-    return found
+        check.notes += _still_starting(jobs, units)
+    elif not booted and check.verdict.health is Health.GOOD:
+        check.verdict = UnitVerdict(Health.NOT_YET, "units are still starting", Health.GOOD)
+    return check
 
 
-def _worse(one: Health, other: Health) -> bool:
+def _worse(health: Health, other: Health) -> bool:
     order = (Health.GOOD, Health.NOT_YET, Health.BAD)
-    return order.index(one) > order.index(other)
+    return order.index(health) > order.index(other)
 
 
 async def _with_relations(run: Run, facts: JudgedUnit) -> JudgedUnit:
@@ -123,14 +122,14 @@ async def _with_relations(run: Run, facts: JudgedUnit) -> JudgedUnit:
 
 
 async def _failed(run: Run, needs: Collection[str], depth: int) -> set[str]:
-    found: set[str] = set()
+    failed: set[str] = set()
     for unit in sorted(needs):
         state: UnitState = await run.ports.units.state(unit)
         if state.active == "failed":
-            found.add(unit)
+            failed.add(unit)
         elif state.active == "inactive" and state.type != "oneshot" and depth:
-            found |= await _failed(run, (await run.ports.units.relations(unit)).needs, depth - 1)
-    return found
+            failed |= await _failed(run, (await run.ports.units.relations(unit)).needs, depth - 1)
+    return failed
 
 
 def _still_starting(jobs: Mapping[str, Sequence[str]], units: Collection[str]) -> list[str]:
@@ -219,8 +218,8 @@ async def watch_units(run: Run, progress: Progress) -> None:
                 return
             # A watch that began in time may end: otherwise a settle time near the limit would leave no time to come up.
             if late and (died or since >= deadline):
-                why = f"{died or 'a unit'} did not stay up"
-                raise _failed_unit(run, check, why, died, patient=patient)
+                message = f"{died or 'a unit'} did not stay up"
+                raise _failed_unit(run, check, message, died, patient=patient)
             progress("the units run; they are watched", since + policy.settle)
             await asyncio.sleep(min(period, max(policy.settle - (clock() - since), 0.05)))
             continue
@@ -239,8 +238,8 @@ async def _end(run: Run, units: Sequence[str], *, patient: bool) -> None:
     """Decide when the time is over. What is good by then is kept in notes; raise ``VerifyFailed`` for the rest."""
     check = await _check(run, units, over=True)
     if check.verdict.health is not Health.GOOD:
-        why = f"{check.verdict.why} after {run.policy.verify_timeout:.0f} s"
-        raise _failed_unit(run, check, why, check.unit, patient=patient)
+        message = f"{check.verdict.why} after {run.policy.verify_timeout:.0f} s"
+        raise _failed_unit(run, check, message, check.unit, patient=patient)
     for note in check.notes:
         run.narrate(Warned, note)
     run.update.add_notes(*check.notes)
@@ -251,11 +250,11 @@ def _died(first: Mapping[str, tuple[str, int]], now: Mapping[str, tuple[str, int
     return next((unit for unit, (_, restarts) in now.items() if unit in first and restarts > first[unit][1]), "")
 
 
-def _failed_unit(run: Run, check: _Check, why: str, unit: str, *, patient: bool) -> VerifyFailed:
+def _failed_unit(run: Run, check: _Check, message: str, unit: str, *, patient: bool) -> VerifyFailed:
     # After a planned soft reboot, a full one is all that can follow.
     helps = patient or (check.curable if unit == check.unit else curable(run.update, unit, "exit-code"))
     reason = Reason.VERIFY_LATE if check.late and not patient else Reason.UNIT_UNHEALTHY
-    return VerifyFailed(why, reason=reason, curable=helps, unit=unit)
+    return VerifyFailed(message, reason=reason, curable=helps, unit=unit)
 
 
 @dataclass(frozen=True, slots=True)
