@@ -29,7 +29,7 @@ from nodeagent.agent.report.motd import MOTD, MotdFile
 from nodeagent.agent.report.report import first_status
 from nodeagent.agent.report.under_way import PATH as UNDER_WAY
 from nodeagent.agent.report.under_way import UnderWayFile
-from nodeagent.agent.staged_watch import DIRECTORY, NAMES, StagedWatch
+from nodeagent.agent.staged_watch import FILES, StagedWatch
 from nodeagent.agent.supervise import SoftRebootWatch, keep_running, run_until, stop_signals, watchdog
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.parse import parse, parse_stored
@@ -342,7 +342,7 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
             watches.append(config_file.watch(PREPARED, soft_reboots.changed))
             beside.append(("the watch for soft reboots", soft_reboots.run))
             staged = StagedWatch(daemon.ports, daemon.ports.os, report, lambda: daemon.loop.executor.update)
-            watches.append(config_file.watch_directory(DIRECTORY, lambda name: name.startswith(NAMES), staged.changed))
+            watches += [config_file.watch_directory(path, wanted, staged.changed) for path, wanted in FILES]
             beside.append(("the watch of the staged deployment", staged.run))
         # A failure of one of these ends the daemon. The tasks beside them are started again.
         lives = [daemon.loop.run(), watchdog(notifier)]

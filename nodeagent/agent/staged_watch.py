@@ -1,9 +1,10 @@
-"""The watch of the staged deployment: what another program stages, and what it does to the one of the agent.
+"""The watch of the next boot: what another program stages or puts first, and what it does to the deployment of the
+agent.
 
 The agent stages locked deployments, so that no reboot boots one before its files are written. Another program may
-unlock it (``bootc upgrade``, ``ostree admin lock-finalization --unlock``), replace it (``rpm-ostree kargs``), or stage
-one of its own, which the next reboot boots. An unlocked one of the agent is locked again once; another's is never
-touched.
+unlock it (``bootc upgrade``, ``ostree admin lock-finalization --unlock``), replace it (``rpm-ostree kargs``), stage one
+of its own, which the next reboot boots, or put another one first (``bootc rollback``). An unlocked one of the agent is
+locked again once; another's is never touched.
 """
 
 from __future__ import annotations
@@ -23,15 +24,24 @@ from nodeagent.update.run import Ports, Update
 from nodeagent.update.stages.admission import other_boots
 from nodeagent.update.stages.os_deployments import HostDeployments
 
-# The directory of libostree's files, and how their names begin.
-DIRECTORY: Final = "/run/ostree"
-NAMES: Final = "staged-deployment"
-
 NEXT_BOOT: Final = "next boot"
 STAGED: Final = "staged deployment"
 
 # Seconds until a store or a deployment that cannot be read is read again.
 RETRY: Final = 30.0
+
+
+def _is_staged(name: str) -> bool:
+    return name.startswith("staged-deployment")
+
+
+def _is_order(name: str) -> bool:
+    return name == "loader"
+
+
+# Directories, and which of their files change with the next boot: the state and the lock of the staged deployment, and
+# the link that libostree replaces when it changes the boot order.
+FILES: Final = (("/run/ostree", _is_staged), ("/boot", _is_order))
 
 
 @dataclass(eq=False)

@@ -145,6 +145,41 @@ def test_another_program_prepares_a_soft_reboot_into_it(node_at_a: OstreeHost, p
     updates.wait_updated(node, "b", B)
 
 
+@pytest.mark.finding(
+    "ostree-N2", "A rollback that another program queues is seen at once, without rpm-ostreed as well."
+)
+@pytest.mark.parametrize("absent", [False, True], ids=["with rpm-ostreed", "without"])
+def test_another_program_changes_the_boot_order(
+    node_at_a: OstreeHost, publish: Publish, commit_b: Commit, absent: bool
+) -> None:
+    """As `bootc rollback`, and a second one, do."""
+    node = node_at_a
+    if absent:
+        node.run(["systemctl", "mask", "--runtime", "--now", "rpm-ostreed.service"])
+    node.add(commit_b)
+    node.run(["ostree", "admin", "deploy", commit_b.checksum])
+
+    def reported() -> str:
+        problems = agent.status(node)["problems"]
+        return next((each["message"] for each in problems if each["reason"] == "StagedByOther"), "")
+
+    message = node.wait_for(reported, "the problem in the status", 20)
+    assert commit_b.checksum in message
+    files = {updates.MINE: "mine of a\n", "/etc/other.conf": "needs a reboot\n"}
+    unit = {updates.MINE_UNIT: agent.UnitSpec(updates.UNIT, enabled=True)}
+    config = agent.machine_config("k", files=files, units=unit, osImageURL=publish(A).by_digest)
+    agent.apply(node, config)
+    updates.wait_logged(node, UpdateWaiting, Reason.STAGED_BY_OTHER)
+    node.write("/run/k.yaml", config)
+    assert commit_b.checksum in node.run(["nodeagent", "plan", "/run/k.yaml"]).stdout
+    assert not node.exists("/etc/other.conf")
+    node.run(["ostree", "admin", "set-default", "1"])
+    node.wait_for(lambda: not reported(), "the end of the problem", 20)
+    agent.wait_done(node, "k", updates.WAIT)
+    assert node.reboots == 1
+    assert node.booted != commit_b.checksum
+
+
 def test_another_program_has_the_lock(node_at_a: OstreeHost, publish: Publish) -> None:
     node = node_at_a
     node.write("/run/lock.py", LOCK)

@@ -22,6 +22,7 @@ from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import BusUnreachable
+from nodeagent.host.rpmostree.boot_order import other_boots_first
 from nodeagent.host.rpmostree.changes import compare
 from nodeagent.host.rpmostree.client import SERVICE, BusyWait, Local, Session, SysrootState, start_transaction
 from nodeagent.host.rpmostree.credentials import Credentials
@@ -185,7 +186,9 @@ class RpmOstree:
         try:
             found = await self.list()
         except AgentError:
-            return ""
+            # A host of bootc has no rpm-ostreed, and the same boot order.
+            other = await asyncio.to_thread(other_boots_first, self._root)
+            return "" if other == own else other
         # A locked staged deployment is discarded by a reboot, and the next one in the order boots.
         first = next((each for each in found if not each.staged), None)
         if first is None or first.booted or first.id == own:

@@ -81,13 +81,15 @@ class BootEntry:
     """A boot menu entry. ``kernel`` is the path below /boot.
 
     ``restricted`` means that GRUB starts it for authenticated users only, if GRUB has superusers. ``tries_left`` is the
-    number of boots that systemd-boot still tries, None if it does not count those of this entry.
+    number of boots that systemd-boot still tries, None if it does not count those of this entry. ``order`` is highest
+    for the deployment that boots first.
     """
 
     kernel_arguments: tuple[str, ...]
     kernel: str
     restricted: bool
     tries_left: int | None = None
+    order: int = 0
 
 
 # The end of the name of an entry whose boots are counted: the tries that are left, and those that were made.
@@ -115,7 +117,8 @@ class BootEntries:
             if links and (deployment := self._deployment(links[-1])):
                 tries = _TRIES.search(path.name)
                 left = int(tries[1]) if tries else None
-                found[deployment] = BootEntry(arguments, values.get("linux", ""), "grub_users" in values, left)
+                order = int(version) if (version := values.get("version", "")).isdecimal() else 0
+                found[deployment] = BootEntry(arguments, values.get("linux", ""), "grub_users" in values, left, order)
         return found
 
     def _paths(self) -> Iterator[Path]:

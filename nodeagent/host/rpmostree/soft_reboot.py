@@ -33,6 +33,7 @@ from nodeagent.core.enumerated import enumerated
 from nodeagent.core.plan.deployment import Deployment, booted
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
 from nodeagent.host.dbus.client import Bus
+from nodeagent.host.rpmostree.boot_order import BOOTED, DIRECTORY
 from nodeagent.host.rpmostree.changes import Trees, argument_changes
 from nodeagent.host.rpmostree.client import SERVICE
 from nodeagent.host.rpmostree.guards import Services, ostree_version
@@ -44,12 +45,8 @@ from nodeagent.reasons import Reason
 # libostree creates it after the mounts and removes it with them.
 PREPARED: Final = "/run/ostree/nextroot-booted"
 
-_BOOTED: Final = "run/ostree-booted"
 _MOUNT: Final = " /run/nextroot "
 _COMMAND: Final = ("/usr/bin/ostree", "admin", "prepare-soft-reboot")
-
-# The key of both notes that has device and inode of the directory of the deployment.
-_DIRECTORY: Final = "backing-root-device-inode"
 
 # The first libostree after whose soft reboot /boot and /sysroot are mounted in each case.
 _SINCE: Final = (2026, 1)
@@ -159,7 +156,7 @@ class SoftReboot:
 
     def _runs_unmerged(self) -> str:
         # A staged deployment runs only if it was started without being finalized, which ends its staging.
-        lock, found = self._staged.lock(), device_and_inode(_vardict(self._root / _BOOTED).get(_DIRECTORY))
+        lock, found = self._staged.lock(), device_and_inode(_vardict(self._root / BOOTED).get(DIRECTORY))
         runs = lock is not None and found is not None and self._is_directory(lock.id, found)
         return lock.id if lock is not None and lock.locked and runs else ""
 
@@ -182,7 +179,7 @@ class SoftReboot:
         return self._prepared.exists() and not self._mounted()
 
     def _is_another(self, deployments: Sequence[Deployment]) -> bool:
-        found = device_and_inode(_vardict(self._root / _BOOTED).get(_DIRECTORY))
+        found = device_and_inode(_vardict(self._root / BOOTED).get(DIRECTORY))
         if found is None:
             return False
         of = {each.id for each in deployments if self._is_directory(each.id, found)}
@@ -197,7 +194,7 @@ class SoftReboot:
             return False
 
     def _check_files(self, here: Deployment, there: Deployment) -> None:
-        if boolean(_vardict(self._root / _BOOTED).get("composefs")) is not True:
+        if boolean(_vardict(self._root / BOOTED).get("composefs")) is not True:
             message = "the booted deployment has no composefs, without which libostree prepares no soft reboot"
             raise Refused(message, reason=Reason.SOFT_REBOOT_UNSUPPORTED)
         # A preparation of this deployment may be ours, from before a restart.
@@ -212,7 +209,7 @@ class SoftReboot:
 
     def _is_for(self, deployment: str) -> bool:
         """Return whether the deployment with this id is prepared completely: mounted, and noted by libostree."""
-        found = device_and_inode(_vardict(self._prepared).get(_DIRECTORY))
+        found = device_and_inode(_vardict(self._prepared).get(DIRECTORY))
         return found is not None and self._mounted() and self._is_directory(deployment, found)
 
     def _is_directory(self, deployment: str, found: tuple[int, int]) -> bool:

@@ -121,7 +121,7 @@ class FakeRpmOstree(FakePeer):
         self._entries = now
         made = self.root / f"boot/loader.{len(now)}.{time.monotonic_ns()}"
         (made / "entries").mkdir(parents=True)
-        for one in finalized:
+        for version, one in zip(range(len(finalized), 0, -1), finalized, strict=True):
             osname, checksum, serial = one["osname"], one["checksum"], one["serial"]
             link = self.root / f"ostree/boot.1/{osname}/{checksum}/{serial}"
             link.parent.mkdir(parents=True, exist_ok=True)
@@ -129,6 +129,7 @@ class FakeRpmOstree(FakePeer):
                 link.symlink_to(f"../../../deploy/{osname}/deploy/{checksum}.{serial}")
             values = {
                 "title": "Fake (ostree)",
+                "version": str(version),
                 "options": f"{one['options']} ostree=/ostree/boot.1/{osname}/{checksum}/{serial}",
                 "linux": f"/ostree/{osname}-{checksum}/vmlinuz-6.1",
             }
