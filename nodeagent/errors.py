@@ -27,6 +27,17 @@ class Problem:
     warning: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why something failed, was refused or waits. The message is for operators."""
+
+    reason: Reason
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.message}"
+
+
 class AgentError(Exception):
     """The base of all expected errors.
 
@@ -46,6 +57,10 @@ class AgentError(Exception):
         self.reason = reason or self.default_reason
         self.hint = hint
         self.problems = tuple(problems)
+
+    @property
+    def cause(self) -> Cause:
+        return Cause(self.reason, self.message)
 
     @property
     def exit_code(self) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 from integration.cluster.cluster import Cluster
 from integration.cluster.other_holders import client_of
-from nodeagent.core.coordination.drain import Cause, Remaining
+from nodeagent.core.coordination.drain import PodWait, Remaining
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube.node import NodeConditions
 from nodeagent.report.node_events import NodeState
@@ -25,7 +25,7 @@ async def test_they_come_and_go_and_the_kubelet_keeps_its_own(cluster: Cluster, 
         conditions = NodeConditions(client, node, SystemClock())
         await conditions.publish(NodeState())
         assert there(cluster, node).keys() == {"Ready"}
-        left = [Remaining("shop", "web-0", Cause.BUDGET, "web")]
+        left = [Remaining("shop", "web-0", PodWait.BUDGET, "web")]
         draining = NodeState("jane", "new disks", maintenance=True, draining=True, remaining=left)
         await conditions.publish(draining)
         now = there(cluster, node)

@@ -17,7 +17,7 @@ from integration.cluster.cluster import Cluster
 from integration.cluster.other_holders import client_of, goodbye, seconds
 from integration.cluster.webhook import denying
 from nodeagent.core.coordination import drain as decisions
-from nodeagent.core.coordination.drain import Cause, DrainPolicy, Remaining, cause_of, eviction
+from nodeagent.core.coordination.drain import DrainPolicy, PodWait, Remaining, cause_of, eviction
 from nodeagent.core.coordination.drain_order import DrainOrder
 from nodeagent.core.coordination.kube_objects import Pod
 from nodeagent.errors import Refused
@@ -340,7 +340,7 @@ async def test_another_pod_of_the_same_name_is_not_touched(scene: Scene) -> None
     scene.pod("db-0", kind="StatefulSet")
     with pytest.raises(Conflict) as caught:
         await scene.client.create(f"{scene.pods}/db-0/eviction", eviction(decoded(Pod, old, "test")))
-    assert cause_of(caught.value.status, caught.value.detail)[0] is Cause.GONE
+    assert cause_of(caught.value.status, caught.value.detail)[0] is PodWait.GONE
     (pod,) = scene.cluster.admin.get(scene.pods)["items"]
     assert "deletionTimestamp" not in pod["metadata"]
 

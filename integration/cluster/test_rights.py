@@ -17,7 +17,7 @@ from integration.cluster.cluster import LEASE_PATH, Cluster
 from integration.cluster.controller import CONFIGS, MCO, Controller, Memory
 from integration.cluster.other_holders import Agent, client_at, lease_of
 from integration.cluster.test_machine_config_node import make_machine_config_node
-from nodeagent.core.coordination.drain import Cause, DrainPolicy, eviction
+from nodeagent.core.coordination.drain import DrainPolicy, PodWait, eviction
 from nodeagent.core.coordination.kube_objects import Pod
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.core.coordination.slots import SlotKind, SlotPool
@@ -281,7 +281,7 @@ async def test_a_drain_by_an_agent_meets_no_refusal_of_the_policy(
         work = DrainRounds(client, node, SystemClock(), DrainPolicy())
         async with asyncio.timeout(60):  # a busy machine may not answer a request in time: it is made again
             while not await work.round(yes):
-                assert [pod for pod in work.remaining if pod.cause is Cause.FORBIDDEN] == []
+                assert [pod for pod in work.remaining if pod.cause is PodWait.FORBIDDEN] == []
                 await asyncio.sleep(0.2)
                 terminated(installed, space)
     left = installed.admin.get(f"/api/v1/namespaces/{space}/pods")["items"]

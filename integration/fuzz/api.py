@@ -10,8 +10,8 @@ from integration.fuzz.target import Target, choices, document
 from nodeagent.core.coordination.certificate_approval import applicant_of, is_pending
 from nodeagent.core.coordination.client_certificate import check_identity, issued
 from nodeagent.core.coordination.drain import (
-    Cause,
     DrainPolicy,
+    PodWait,
     cause_of,
     classify,
     daemon_set_of,
@@ -121,7 +121,7 @@ def _pod(pod: Pod) -> None:
     daemon_set_of(pod)
     eviction(pod)
     present_step(DrainOrder(("a=b",), ("!c",)), [pod])
-    remedy(remaining_pod(pod, Cause.BUDGET, "x"))
+    remedy(remaining_pod(pod, PodWait.BUDGET, "x"))
 
 
 def _lease(lease: LeaseObject) -> None:

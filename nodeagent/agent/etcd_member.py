@@ -37,7 +37,7 @@ from nodeagent.core.etcd.membership import (
     unattended_kind,
 )
 from nodeagent.core.etcd.quorum import Refusal
-from nodeagent.errors import AgentError, InvalidInput, Refused, Terminal, error_of
+from nodeagent.errors import AgentError, Cause, InvalidInput, Refused, Terminal, error_of
 from nodeagent.reasons import Reason
 from nodeagent.tasks import pause
 from nodeagent.update.events import EtcdMemberChanged, MemberProgress
@@ -270,17 +270,18 @@ class MemberManager:
         """Give up. A learner that was added is removed first: it would block the next join."""
         # The removal of the learner has the whole time again.
         self._began = self._progressed = self.clock.monotonic()
-        failed = operation.failed or f"{why.reason}: {why.message}"
+        failed = operation.failed or Cause(why.reason, why.message)
         if operation.added and not operation.failed:
             await self._keep(replace(operation, failed=failed, remove=operation.added))
             self._emit(self._current, f"given up: {failed}")
         else:
             await self._end(operation, failed)
 
-    async def _end(self, operation: MemberOperation, failed: str) -> None:
+    async def _end(self, operation: MemberOperation, failed: Cause | None) -> None:
         await self._drop(operation)
         self._waits = ""
-        self._emit(operation, f"failed: {failed}" if failed else "done", ended=failed or DONE)
+        reason = failed.reason if failed else ""
+        self._emit(operation, f"failed: {failed}" if failed else "done", ended=str(failed or DONE), reason=reason)
         self.on_release()
 
     async def _note(self) -> MemberNote:
@@ -298,16 +299,16 @@ class MemberManager:
         self._current = operation
 
     def _wait(self, error: AgentError) -> None:
-        message = f"{error.reason}: {error.message}"
+        message = str(error.cause)
         if message != self._waits:
             self._waits = message
             self._emit(self._current, message)
 
-    def _emit(self, operation: MemberOperation | None, message: str, *, ended: str = "") -> None:
+    def _emit(self, operation: MemberOperation | None, message: str, *, ended: str = "", reason: str = "") -> None:
         progress = None
         if operation is not None:
             about = (operation.id, str(operation.kind), operation.requester, operation.since)
-            progress = MemberProgress(*about, message=message, ended=ended)
+            progress = MemberProgress(*about, message=message, ended=ended, reason=reason)
         self.report.emit(EtcdMemberChanged(progress, message))
 
 

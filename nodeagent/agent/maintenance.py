@@ -284,7 +284,7 @@ class MaintenanceManager:
 
     async def _failed(self, error: AgentError) -> bool:
         """Decide what an error means for the maintenance. Return True if there is another step to do at once."""
-        current, message = self._current, f"{error.reason}: {error.message}"
+        current, message = self._current, str(error.cause)
         if current is None:
             return False
         if not current.ended:

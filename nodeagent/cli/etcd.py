@@ -137,9 +137,9 @@ def _change_member(args: argparse.Namespace) -> int:
     found = ask(lambda client: _change(client, args))
     if args.json:
         emit({"schema": MEMBER_SCHEMA, **found})
-    ended = str(found["ended"])
-    if ended and ended != DONE:
-        raise _failed(ended)
+    if found["reason"]:
+        reason = Reason(found["reason"])
+        raise error_of(reason, str(found["ended"]).removeprefix(f"{reason}: "), hint=hint(reason))
     if not args.json:
         print(f"{found['operation']}: {printable(found['message'])}")
     return 0
@@ -150,7 +150,7 @@ async def _change(client: Client, args: argparse.Namespace) -> dict[str, Any]:
     status = await client.change_etcd_member(args.etcd_command, getattr(args, "member", ""))
     found: dict[str, Any] | None = status.get("etcd_member")
     if found is None or args.no_wait:
-        return found or {"operation": args.etcd_command, "message": "requested", "ended": ""}
+        return found or {"operation": args.etcd_command, "message": "requested", "ended": "", "reason": ""}
     shown = ""
     async with aclosing(client.follow(ABSENCE)) as statuses:
         async for changed in statuses:
@@ -168,9 +168,3 @@ async def _change(client: Client, args: argparse.Namespace) -> dict[str, Any]:
                 shown = found["message"]
                 print(printable(shown), flush=True)
     return found
-
-
-def _failed(ended: str) -> AgentError:
-    word, _, message = ended.partition(": ")
-    reason = Reason(word)
-    return error_of(reason, message, hint=hint(reason))

@@ -20,9 +20,9 @@ from typing import Final
 
 from nodeagent.core.backoff import jittered
 from nodeagent.core.coordination.drain import (
-    Cause,
     DrainPolicy,
     EvictionClass,
+    PodWait,
     Remaining,
     cause_of,
     classify,
@@ -79,7 +79,7 @@ class _Try:
 
     count: int = 0
     due: float = 0.0
-    cause: Cause | None = None
+    cause: PodWait | None = None
     words: str = ""
 
 
@@ -272,16 +272,16 @@ class DrainRounds:
         self.remaining = remaining()
         return False
 
-    def _later(self, going: Sequence[Pod], begins: str) -> Mapping[str, tuple[Cause, str]]:
+    def _later(self, going: Sequence[Pod], begins: str) -> Mapping[str, tuple[PodWait, str]]:
         """Return the pods whose turn has not come, by uid, with what they wait for."""
         if begins:
-            return {pod["metadata"]["uid"]: (Cause.LEAD_TIME, f"from {begins} on") for pod in going}
+            return {pod["metadata"]["uid"]: (PodWait.LEAD_TIME, f"from {begins} on") for pod in going}
         order = self._policy.order
         step = present_step(order, going)
         now = sorted(
             f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in going if order.step(pod) == step
         )
-        return {pod["metadata"]["uid"]: (Cause.LATER, enumerated(now)) for pod in going if order.step(pod) > step}
+        return {pod["metadata"]["uid"]: (PodWait.LATER, enumerated(now)) for pod in going if order.step(pod) > step}
 
     def _of(self, pod: Pod) -> _Try:
         return self._tries.setdefault(pod["metadata"]["uid"], _Try())
@@ -303,7 +303,7 @@ class DrainRounds:
             pause = pause_after(one.count, None)
         one.due = self._clock.monotonic() + jittered(pause, random.random())  # noqa: S311
 
-    def _remaining(self, pod: Pod, protected: EvictionClass | None, later: tuple[Cause, str] | None) -> Remaining:
+    def _remaining(self, pod: Pod, protected: EvictionClass | None, later: tuple[PodWait, str] | None) -> Remaining:
         if protected is not None:
             return protected_pod(pod, protected)
         one = self._of(pod)

@@ -13,7 +13,14 @@ from contextlib import suppress
 from typing import Final
 
 from nodeagent.core.backoff import jittered
-from nodeagent.core.coordination.drain import Cause, DrainPolicy, EvictionClass, Remaining, classify, remaining_pod
+from nodeagent.core.coordination.drain import (
+    DrainPolicy,
+    EvictionClass,
+    PodWait,
+    Remaining,
+    classify,
+    remaining_pod,
+)
 from nodeagent.errors import AgentError, Refused, Retryable, Unreachable
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.drain import pods_of
@@ -103,7 +110,7 @@ class ControllerDrain:
         pods = await pods_of(self._client, self._node)
         going = (pod for pod in pods if classify(pod, self._policy()) is not EvictionClass.STAYS)
         # Only the log of the controller has the API server's reason.
-        return sorted(remaining_pod(pod, Cause.CONTROLLER) for pod in going)
+        return sorted(remaining_pod(pod, PodWait.CONTROLLER) for pod in going)
 
     async def request(self) -> ControllerRequest:
         return read_request(await self._client.node(self._node))

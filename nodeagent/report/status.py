@@ -67,7 +67,7 @@ class Status:
     # Whether the node was drained for the current update.
     drained: bool = False
     maintenance: Maintenance | None = None
-    # Cause of the wait, as "REASON: message".
+    # Text of the cause of the wait.
     maintenance_waits: str = ""
     drift: Drift = ()
     # The safe parts of the desired config that are applied, and what waits.
@@ -183,13 +183,12 @@ def _partial(partial: Partial | None) -> Mapping[str, Any] | None:
     """Return the blocked config as JSON data: what of it is applied, and what the rest waits for."""
     if partial is None:
         return None
-    reason, _, message = partial.why.partition(": ")
     return {
         "config": partial.name,
         "digest": partial.desired,
         "since": partial.since,
-        "reason": reason,
-        "message": message,
+        "reason": partial.cause.reason,
+        "message": partial.cause.message,
         "applied": list(partial.applied),
         "waits": [{"change": change, "for": why} for change, why in partial.waits],
     }

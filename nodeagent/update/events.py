@@ -248,7 +248,8 @@ class DriftChanged:
 
 @dataclass(frozen=True, slots=True)
 class MemberProgress:
-    """A join, leave or replacement of the etcd member. ``ended`` is "" while it runs, "done", or "REASON: message"."""
+    """A join, leave or replacement of the etcd member. ``ended`` is "" while it runs, "done", or the text of the cause,
+    whose reason is ``reason``."""
 
     id: str
     operation: str
@@ -256,6 +257,7 @@ class MemberProgress:
     since: str
     message: str
     ended: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from nodeagent.core.coordination.windows import Hold
 from nodeagent.core.enumerated import enumerated
+from nodeagent.errors import Cause
 
 # Fallback reboots in a window. An admin who tries to find the right config on a host needs a few; a tool that renders a
 # new bad one every minute gets no more.
@@ -103,16 +104,16 @@ class Partial:
 
     ``digest`` is the config that was composed of both, which is what the host is compared with. ``desired`` and
     ``name`` are those of the desired config. ``applied`` and ``waits`` are ids of changes; ``waits`` pairs them with
-    what they wait for. ``why`` is why the rest could not be applied, as "REASON: message". ``fixes``: the desired
-    config failed on this host, so of its safe parts only credentials, trust and access were applied.
+    what they wait for. ``cause`` is why the rest could not be applied. ``fixes``: the desired config failed on this
+    host, so of its safe parts only credentials, trust and access were applied.
     """
 
     digest: str
     desired: str
-    name: str = ""
+    name: str
+    cause: Cause
     applied: tuple[str, ...] = ()
     waits: tuple[tuple[str, str], ...] = ()
-    why: str = ""
     # RFC 3339.
     since: str = ""
     fixes: bool = False
@@ -122,7 +123,7 @@ class Partial:
         """Return a sentence for operators: how much is applied, what waits, and why."""
         waits = enumerated((entry for entry, _ in self.waits), SHOWN)
         count = f"{len(self.applied)} of {len(self.applied) + len(self.waits)} changes are applied"
-        return f"{count}; waiting: {waits} ({self.why})"
+        return f"{count}; waiting: {waits} ({self.cause})"
 
 
 def applied_of(partial: Partial | None, *digests: str) -> int:

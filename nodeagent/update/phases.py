@@ -231,8 +231,8 @@ def _good_end(run: Run) -> Transition:
     """Return the end of a verified update: its config becomes the current one, unless a part of it still waits."""
     record, partial = run.record, run.record.partial
     if partial is not None:
-        reason, _, why = partial.why.partition(": ")
-        return Transition(Phase.RELEASING, end=HowEnded(UpdateOutcome.PARTIAL, reason, why))
+        cause = partial.cause
+        return Transition(Phase.RELEASING, end=HowEnded(UpdateOutcome.PARTIAL, cause.reason, cause.message))
     fallback, notes = record.fallback, "; ".join(record.notes)
     outcome = UpdateOutcome.DONE_AFTER_FALLBACK if fallback else UpdateOutcome.DONE
     return Transition(Phase.RELEASING, end=HowEnded(outcome, fallback, notes))

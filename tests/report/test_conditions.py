@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.core.coordination.drain import Cause, Remaining
+from nodeagent.core.coordination.drain import PodWait, Remaining
 from nodeagent.report.node_events import LONGEST, TYPES, NodeState, conditions, differing
 
 NOW = "2026-11-21T09:00:00Z"
@@ -36,7 +36,7 @@ def test_what_holds(state: NodeState, types: set[str]) -> None:
 
 
 def test_who_why_and_what_is_left() -> None:
-    pods = [Remaining("shop", f"web-{n}", Cause.BUDGET, "web") for n in range(7)]
+    pods = [Remaining("shop", f"web-{n}", PodWait.BUDGET, "web") for n in range(7)]
     state = NodeState("nodeagent", "update to rendered-2", draining=True, remaining=pods)
     message = true(state)["DrainInProgress"]
     assert message.startswith("nodeagent: update to rendered-2; 7 pods are left: shop/web-0: a disruption budget: web;")
@@ -51,7 +51,7 @@ def test_only_what_differs_is_written() -> None:
     kubelet: dict[str, Any] = {"type": "Ready", "status": "True"}
     assert differing(conditions(UPDATE), [kubelet, *first], LATER) == []
 
-    other = NodeState("nodeagent", "update to rendered-2", draining=True, remaining=[Remaining("a", "b", Cause.BUSY)])
+    other = NodeState("nodeagent", "update to rendered-2", draining=True, remaining=[Remaining("a", "b", PodWait.BUSY)])
     (words,) = differing(conditions(other), first, LATER)
     assert (words["lastTransitionTime"], words["lastHeartbeatTime"]) == (NOW, LATER)
 

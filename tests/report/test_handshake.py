@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import nodeagent
 from nodeagent.core.config.parse import parse
-from nodeagent.core.coordination.drain import Cause, Remaining
+from nodeagent.core.coordination.drain import PodWait, Remaining
 from nodeagent.reasons import Reason
 from nodeagent.report.handshake import (
     CURRENT,
@@ -95,13 +95,19 @@ def test_the_topology_is_a_sign_of_a_controller(topology: str, single: bool) -> 
         ),
         (
             Status(
-                Phase.DRAINING, remaining=[Remaining("db", "a", Cause.REQUESTED), Remaining("db", "b", Cause.BUDGET)]
+                Phase.DRAINING,
+                remaining=[Remaining("db", "a", PodWait.REQUESTED), Remaining("db", "b", PodWait.BUDGET)],
             ),
             DaemonState.WORKING,
             "DrainBlocked: waits for db/b",
             False,
         ),
-        (Status(Phase.DRAINING, remaining=[Remaining("db", "a", Cause.REQUESTED)]), DaemonState.WORKING, "", False),
+        (
+            Status(Phase.DRAINING, remaining=[Remaining("db", "a", PodWait.REQUESTED)]),
+            DaemonState.WORKING,
+            "",
+            False,
+        ),
         (Status(Phase.REVERTING, "ActionFailed", "", current=A), DaemonState.WORKING, "ActionFailed", False),
         (Status(Phase.RELEASING, current=B), DaemonState.WORKING, "", False),
         (Status(Phase.DEGRADED, "Drifted", "2 files", current=A), DaemonState.DEGRADED, "Drifted: 2 files", False),

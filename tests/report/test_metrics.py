@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
-from nodeagent.core.coordination.drain import Cause, Remaining
+from nodeagent.core.coordination.drain import PodWait, Remaining
 from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.fence_view import FenceView
 from nodeagent.core.plan.deployment import Deployment
@@ -101,7 +101,7 @@ def test_who_has_the_lease() -> None:
 
 def test_who_wants_the_node_and_what_a_drain_waits_for() -> None:
     wanted = Maintenance("m1", "jane", "new disks", SINCE, drain=True)
-    left = (Remaining("web", "web-1", Cause.BUDGET), Remaining("web", "web-2", Cause.REQUESTED))
+    left = (Remaining("web", "web-1", PodWait.BUDGET), Remaining("web", "web-2", PodWait.REQUESTED))
     found = page(Status(Phase.DRAINING, maintenance=wanted, remaining=left))
     assert found["nodeagent_maintenance", "jane", "planned"] == 1
     assert found["nodeagent_maintenance_start_timestamp_seconds",] == 1772359200.5

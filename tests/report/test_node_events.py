@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nodeagent.core.boot import RebootKind
-from nodeagent.core.coordination.drain import Cause, Remaining
+from nodeagent.core.coordination.drain import PodWait, Remaining
 from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.plan.drift import DriftedEntry
 from nodeagent.report.node_events import BLOCKED_FOR, LONGEST, NodeEvent, NodeEventSource, NodeState, node_state
@@ -38,10 +38,10 @@ from nodeagent.update.events import (
 from nodeagent.update.phase import Phase
 from nodeagent.update.ports.store import HistoryEntry
 
-BUDGET = Remaining("shop", "web-0", Cause.BUDGET, "the disruption budget web needs 3 healthy pods and has 3")
-GOING = Remaining("shop", "web-1", Cause.REQUESTED, "grace period of 30 s")
-GRACE = Remaining("shop", "web-2", Cause.GRACE_PERIOD, "30 s, until 2026-11-21T03:00:00Z")
-FINALIZER = Remaining("shop", "db-0", Cause.FINALIZERS, "example.com/backup")
+BUDGET = Remaining("shop", "web-0", PodWait.BUDGET, "the disruption budget web needs 3 healthy pods and has 3")
+GOING = Remaining("shop", "web-1", PodWait.REQUESTED, "grace period of 30 s")
+GRACE = Remaining("shop", "web-2", PodWait.GRACE_PERIOD, "30 s, until 2026-11-21T03:00:00Z")
+FINALIZER = Remaining("shop", "db-0", PodWait.FINALIZERS, "example.com/backup")
 NOTE = Maintenance("3f2b", "jane", "disks", "2026-11-21T03:00:00.000Z", drain=True)
 
 
@@ -171,7 +171,7 @@ def test_only_a_pod_that_stays_blocked_is_an_event() -> None:
     ]
     assert events.drain(GOING, now=200) == []
     assert events.drain(BUDGET, now=201) == [], "the pod was replaced, so its time begins again"
-    many = [Remaining("shop", f"db-{number:02}", Cause.FINALIZERS, "f") for number in range(30)]
+    many = [Remaining("shop", f"db-{number:02}", PodWait.FINALIZERS, "f") for number in range(30)]
     events.drain(*many, now=300)
     assert len(events.drain(*many, now=400)) == 10
 

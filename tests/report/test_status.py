@@ -4,10 +4,12 @@ import json
 from dataclasses import replace
 
 from nodeagent.core.boot import RebootKind
-from nodeagent.core.coordination.drain import Cause, Remaining
+from nodeagent.core.coordination.drain import PodWait, Remaining
 from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.os_changes import OsChanges, PackageChange, PackageChangeKind
+from nodeagent.errors import Cause
+from nodeagent.reasons import Reason
 from nodeagent.report.status import Status, line, status_to_dict
 from nodeagent.report.status_fold import fold
 from nodeagent.update.events import (
@@ -72,7 +74,7 @@ def test_the_kind_of_the_reboot() -> None:
 
 def test_safe_parts_leave_the_current_config_until_the_whole_one_is_done() -> None:
     waits = (("file:/etc/x", "Drain, Reboot"),)
-    partial = Partial("p", "d", "b", ("sshkey:core",), waits, "WindowClosed: none is open")
+    partial = Partial("p", "d", "b", Cause(Reason.WINDOW_CLOSED, "none is open"), ("sshkey:core",), waits)
     about = UpdateContext(Phase.RELEASING, "u", "a", "b", "x", since="t")
     status = fold(replace(Status(), current="a", current_digest="c"), SafePartsApplied(about, partial))
     assert (status.current, status.current_digest, status.partial) == ("a", "c", partial)
@@ -86,7 +88,7 @@ def test_safe_parts_leave_the_current_config_until_the_whole_one_is_done() -> No
 
 def test_a_drain_names_who_requested_it() -> None:
     """A maintenance that waits while an update drains the node has not requested that drain."""
-    pods = [Remaining("db", "a", Cause.REQUESTED), Remaining("db", "b", Cause.BUDGET)]
+    pods = [Remaining("db", "a", PodWait.REQUESTED), Remaining("db", "b", PodWait.BUDGET)]
     note = Maintenance("3f2b", "jane", "disks", "01:00", began="02:00")
     idle = Status(since="03:00", desired="b", remaining=pods, drain_by="04:00", drain_then="Reboot", maintenance=note)
 

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.core.boot import RebootKind
+from nodeagent.errors import Cause
 from nodeagent.host.store.record_codec import RECORD_VERSION, NewerRecord, record_from_dict, record_to_dict, salvaged
+from nodeagent.reasons import Reason
 from nodeagent.update.lasting import LIMIT, Budget, Lasting, Partial, Rejection, matching
 from nodeagent.update.legs import Abort, Apply, Fallback, Leg, Rest, Revert, Unreleased
 from nodeagent.update.phase import NEXT, Phase
@@ -32,8 +34,9 @@ progress = {
 mappings = st.none() | st.dictionaries(text, text, max_size=2)
 rejections = st.lists(st.builds(Rejection, text, text, text, text, text), max_size=3).map(tuple)
 budgets = st.builds(Budget, st.floats(0, 1e9), text, st.floats(0, 1e9), st.lists(st.floats(0, 1e9)).map(tuple))
+causes = st.builds(Cause, st.sampled_from(Reason) | st.just(Reason("OfANewerAgent")), text)
 partials = st.none() | st.builds(
-    Partial, text, text, text, st.tuples(text), st.lists(st.tuples(text, text)).map(tuple), text, text, st.booleans()
+    Partial, text, text, text, causes, st.tuples(text), st.lists(st.tuples(text, text)).map(tuple), text, st.booleans()
 )
 OTHERS = {
     "safe_for": text,

@@ -125,7 +125,7 @@ async def test_a_closed_window_holds_only_what_disrupts() -> None:
         # The rest waits, with the lease free for others.
         assert (host.phase, host.world.holder) == (Phase.LEASING, None)
     (applied,) = [event for event in host.world.events if isinstance(event, SafePartsApplied)]
-    assert applied.partial.why.startswith("WindowClosed: no window is open")
+    assert str(applied.partial.cause).startswith("WindowClosed: no window is open")
     assert dict(applied.partial.waits) == {
         "file:/etc/moved/y": "Drain, Restart app.service",
         "file:/etc/unlisted": "Drain, Reboot",

@@ -133,8 +133,7 @@ def _fields(event: Event, status: Status) -> Mapping[str, str | int | float | No
         case events.UpdateDone():
             return {"seconds": round(event.seconds, 3), "reboots": event.reboots, "digest": event.digest}
         case events.SafePartsApplied(partial=partial):
-            reason = partial.why.partition(": ")[0]
-            return {"reason": reason, "applied": len(partial.applied), "waits": len(partial.waits)}
+            return {"reason": partial.cause.reason, "applied": len(partial.applied), "waits": len(partial.waits)}
         case events.DesiredChanged(name=name, digest=digest):
             return {"desired": name, "digest": digest}
         case events.UpdateFinished(entry=entry, exit_code=code):

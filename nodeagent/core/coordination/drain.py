@@ -47,7 +47,7 @@ class EvictionClass(Enum):
     LOCAL_DATA = "local data"
 
 
-class Cause(StrEnum):
+class PodWait(StrEnum):
     """Why a pod is still on the node. The value is the first part of the reason that is shown."""
 
     REQUESTED = "eviction requested"
@@ -79,12 +79,12 @@ class Remaining:
 
     namespace: str
     name: str
-    cause: Cause
+    cause: PodWait
     words: str = ""
 
     @property
     def why(self) -> str:
-        if self.cause is Cause.FINALIZERS:
+        if self.cause is PodWait.FINALIZERS:
             return f"{self.cause} {self.words}"
         return f"{self.cause}: {self.words}" if self.words else str(self.cause)
 
@@ -142,7 +142,7 @@ def eviction(pod: Pod) -> dict[str, Any]:
     }
 
 
-def cause_of(status: int, detail: ApiStatus) -> tuple[Cause, str]:
+def cause_of(status: int, detail: ApiStatus) -> tuple[PodWait, str]:
     """Return the cause of a failed eviction, and the server's message where it names the budget or the webhook.
 
     ``status`` is the HTTP status (0: no answer), ``detail`` what came with it.
@@ -153,24 +153,24 @@ def cause_of(status: int, detail: ApiStatus) -> tuple[Cause, str]:
     match status:
         # The pod is gone, or another one has its name by now (409, the precondition on the uid).
         case 404 | 409:
-            return Cause.GONE, ""
+            return PodWait.GONE, ""
         case 429 if "DisruptionBudget" in reasons:
             words = reasons["DisruptionBudget"]
-            return (Cause.PENDING_BUDGET if "still being processed" in words else Cause.BUDGET), words
+            return (PodWait.PENDING_BUDGET if "still being processed" in words else PodWait.BUDGET), words
         # The text decides, because a webhook chooses the status of its refusal itself.
         case _ if "admission webhook" in message:
-            return Cause.WEBHOOK, message
+            return PodWait.WEBHOOK, message
         # API Priority and Fairness answers with the same status as a disruption budget.
         case 429:
-            return Cause.BUSY, ""
+            return PodWait.BUSY, ""
         case 403 if "NamespaceTerminating" in reasons:
-            return Cause.NAMESPACE, ""
+            return PodWait.NAMESPACE, ""
         case 403:
-            return Cause.FORBIDDEN, message
+            return PodWait.FORBIDDEN, message
         case 500 if "more than one PodDisruptionBudget" in message:
-            return Cause.TWO_BUDGETS, ""
+            return PodWait.TWO_BUDGETS, ""
         case _:
-            return Cause.OTHER, message
+            return PodWait.OTHER, message
 
 
 def pause_after(tries: int, retry_after: float | None) -> float:
@@ -181,38 +181,43 @@ def pause_after(tries: int, retry_after: float | None) -> float:
     return min(max(usual, retry_after or 0.0), LAST_PAUSE)
 
 
-def remaining_pod(pod: Pod, failure: Cause | None, words: str = "") -> Remaining:
+def remaining_pod(pod: Pod, failure: PodWait | None, words: str = "") -> Remaining:
     """Return a pod that is to be evicted. ``failure`` is the cause of its last failed eviction, None without one."""
     return _remaining(pod, *_blocking_reason(pod, failure, words))
 
 
 def protected_pod(pod: Pod, found: EvictionClass) -> Remaining:
     """Return a pod that the policy protects."""
-    return _remaining(pod, Cause.UNMANAGED if found is EvictionClass.UNMANAGED else Cause.LOCAL_DATA, "")
+    return _remaining(pod, PodWait.UNMANAGED if found is EvictionClass.UNMANAGED else PodWait.LOCAL_DATA, "")
 
 
-def _remaining(pod: Pod, cause: Cause, words: str) -> Remaining:
+def _remaining(pod: Pod, cause: PodWait, words: str) -> Remaining:
     meta = pod["metadata"]
     return Remaining(meta["namespace"], meta["name"], cause, words)
 
 
-def _blocking_reason(pod: Pod, failure: Cause | None, words: str) -> tuple[Cause, str]:
+def _blocking_reason(pod: Pod, failure: PodWait | None, words: str) -> tuple[PodWait, str]:
     """Return why a pod is still on the node. A pod that is terminating does not depend on the failed eviction."""
     meta, spec = pod["metadata"], pod.get("spec") or {}
     if deleted := meta.get("deletionTimestamp"):
         if finalizers := meta.get("finalizers"):
-            return Cause.FINALIZERS, ", ".join(finalizers)
+            return PodWait.FINALIZERS, ", ".join(finalizers)
         grace = meta.get("deletionGracePeriodSeconds")
-        return (Cause.TERMINATING, "") if grace is None else (Cause.GRACE_PERIOD, f"{grace} s, until {deleted}")
-    if failure is not None and failure is not Cause.GONE:
+        return (PodWait.TERMINATING, "") if grace is None else (PodWait.GRACE_PERIOD, f"{grace} s, until {deleted}")
+    if failure is not None and failure is not PodWait.GONE:
         return failure, words
     seconds = spec.get("terminationGracePeriodSeconds") or 0
-    return Cause.REQUESTED, f"grace period of {seconds} s" if seconds > 0 else ""
+    return PodWait.REQUESTED, f"grace period of {seconds} s" if seconds > 0 else ""
 
 
 def is_blocked(pod: Remaining) -> bool:
     """Return whether something keeps the pod on the node; otherwise it is terminating, or its turn comes later."""
-    return pod.cause not in (Cause.REQUESTED, Cause.GRACE_PERIOD, Cause.LEAD_TIME, Cause.LATER)
+    return pod.cause not in (
+        PodWait.REQUESTED,
+        PodWait.GRACE_PERIOD,
+        PodWait.LEAD_TIME,
+        PodWait.LATER,
+    )
 
 
 def remedy(pod: Remaining) -> str:
@@ -222,17 +227,17 @@ def remedy(pod: Remaining) -> str:
     return _REMEDIES.get(pod.cause, "kubectl describe pod -n {pod.namespace} {pod.name}").format(pod=pod)
 
 
-_REMEDIES: Final[Mapping[Cause, str]] = {
-    Cause.TWO_BUDGETS: "delete one of the budgets: kubectl get pdb -n {pod.namespace}",
-    Cause.PENDING_BUDGET: "wait; if it does not change, check the controller manager of the cluster",
-    Cause.BUDGET: ("add a replica, or make the other replicas ready: kubectl get pdb,pods -n {pod.namespace}"),
-    Cause.WEBHOOK: "check the service behind the webhook; often a controller is moving the pod",
-    Cause.NAMESPACE: "wait for the namespace: kubectl describe namespace {pod.namespace}",
-    Cause.FORBIDDEN: "kubectl apply -f packaging/kubernetes/nodeagent.yaml, which has the permissions of the agent",
-    Cause.CONTROLLER: (
+_REMEDIES: Final[Mapping[PodWait, str]] = {
+    PodWait.TWO_BUDGETS: "delete one of the budgets: kubectl get pdb -n {pod.namespace}",
+    PodWait.PENDING_BUDGET: "wait; if it does not change, check the controller manager of the cluster",
+    PodWait.BUDGET: ("add a replica, or make the other replicas ready: kubectl get pdb,pods -n {pod.namespace}"),
+    PodWait.WEBHOOK: "check the service behind the webhook; often a controller is moving the pod",
+    PodWait.NAMESPACE: "wait for the namespace: kubectl describe namespace {pod.namespace}",
+    PodWait.FORBIDDEN: "kubectl apply -f packaging/kubernetes/nodeagent.yaml, which has the permissions of the agent",
+    PodWait.CONTROLLER: (
         "kubectl get pdb -n {pod.namespace}; kubectl logs -n openshift-machine-config-operator"
         " deployment/machine-config-controller"
     ),
-    Cause.FINALIZERS: "check the controller that owns the finalizer; the pod is deleted when it removes it",
-    Cause.TERMINATING: "journalctl -u kubelet -u crio on this node: an unmount or the runtime may hang",
+    PodWait.FINALIZERS: "check the controller that owns the finalizer; the pod is deleted when it removes it",
+    PodWait.TERMINATING: "journalctl -u kubelet -u crio on this node: an unmount or the runtime may hang",
 }

@@ -60,7 +60,7 @@ class Maintenance:
     off_boot: str = ""
     # Requests of the power-off.
     tries: int = 0
-    # Why the drain or the power-off was given up, as "REASON: message".
+    # Why the drain or the power-off was given up: the text of the cause.
     problem: str = ""
     # Why it is over, while its release is not complete.
     ended: str = ""

@@ -17,11 +17,11 @@ The note of the member and its running operation are kept in the store as JSON.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -36,6 +36,7 @@ from nodeagent.core.etcd.member_facts import (
     same_name,
 )
 from nodeagent.core.etcd.quorum import MAX_LAG, EtcdSurvey, Member, Refusal, judge, troubles
+from nodeagent.errors import Cause
 from nodeagent.reasons import Reason
 
 
@@ -58,8 +59,8 @@ class MemberOperation:
     """A change of the membership, as the store keeps it. Times are RFC 3339.
 
     ``remove`` is the id of the member to remove first. ``added`` is the id of the learner that was added. ``begun``: a
-    step had an effect, so the operation is completed instead of dropped. ``failed`` is why a join was given up, as
-    "REASON: message": from then on its learner is removed.
+    step had an effect, so the operation is completed instead of dropped. ``failed`` is why a join was given up: from
+    then on its learner is removed.
     """
 
     id: str
@@ -69,7 +70,7 @@ class MemberOperation:
     remove: str = ""
     added: str = ""
     begun: bool = False
-    failed: str = ""
+    failed: Cause | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,36 +353,26 @@ def to_text(value: MemberNote | MemberOperation) -> str:
 
 def note_from_text(text: str) -> MemberNote:
     """Return the empty note for "". Raises ``ValueError`` and ``TypeError``."""
-    data = _known(MemberNote, text) if text else {}
-    ids = [data.get(key, "") for key in ("member", "cluster")]
-    if not isinstance(data.get("left", False), bool) or not all(map(_is_id, ids)):
-        raise ValueError("the note of the etcd member has a wrong type")
-    return MemberNote(**data)
+    if not text:
+        return MemberNote()
+    note = msgspec.json.decode(text, type=MemberNote)
+    # A stored note has all keys, whatever their values.
+    if text == "{}" or not (_is_id(note.member) and _is_id(note.cluster)):
+        raise ValueError("the note of the etcd member has no valid id")
+    return note
 
 
 def operation_from_text(text: str) -> MemberOperation | None:
     """Return None for "". Raises ``ValueError`` and ``TypeError``."""
     if not text:
         return None
-    data = dict(_known(MemberOperation, text))
-    texts = [data.get(key, "") for key in ("id", "requester", "since", "failed")]
-    if not isinstance(data.get("begun", False), bool) or not all(isinstance(value, str) for value in texts):
-        raise TypeError("the operation of the etcd member has a wrong type")
-    if not all(_is_id(data.get(key, "")) for key in ("remove", "added")):
-        raise ValueError("the operation of the etcd member has no valid id")
     # An unknown kind is an error: this agent could not end what a newer one began.
-    operation = MemberOperation(**{**data, "kind": OperationKind(data.get("kind", ""))})
+    operation = msgspec.json.decode(text, type=MemberOperation)
+    if not (_is_id(operation.remove) and _is_id(operation.added)):
+        raise ValueError("the operation of the etcd member has no valid id")
     if datetime.fromisoformat(operation.since).tzinfo is None:
         raise ValueError("the time of the operation has no zone")
     return operation
-
-
-def _known(kind: type[MemberNote | MemberOperation], text: str) -> Mapping[str, Any]:
-    """Return the known keys: a newer agent may have written others."""
-    data = msgspec.json.decode(text)
-    if not isinstance(data, dict) or not data:
-        raise TypeError("not a JSON object")
-    return {key: value for key, value in data.items() if key in kind.__dataclass_fields__}
 
 
 def _is_id(value: object) -> bool:

@@ -8,7 +8,7 @@ from typing import Final
 
 from nodeagent.core.plan.change import ActionType
 from nodeagent.core.plan.removal import check_removal
-from nodeagent.errors import AgentError, InvalidInput, Refused, Unreconcilable
+from nodeagent.errors import AgentError, Cause, InvalidInput, Refused, Unreconcilable
 from nodeagent.reasons import Reason
 from nodeagent.update.events import PhaseEntered, UpdateStarted, Warned
 from nodeagent.update.lasting import Confirmation, Lasting, matching
@@ -56,7 +56,7 @@ class NextUpdate:
         except AgentError as error:
             if self.wanted is None or not is_block(error):
                 raise
-            blocked = Blocked(self.wanted.source.digest, f"{error.reason}: {error}")
+            blocked = Blocked(self.wanted.source.digest, error.cause)
             update = await self._begin_safe_parts(await self.ports.store.load(), self.wanted, blocked)
             if update is None:
                 raise
@@ -72,8 +72,8 @@ class NextUpdate:
         record, wanted = await self.ports.store.load(), self.wanted
         if update.record.safe_for or wanted is None or wanted.source.digest != update.digest or not is_block(error):
             return False
-        blocked = Blocked(update.digest, f"{error.reason}: {error}")
-        if await self.safe.find(self.preflight, record, wanted, blocked.why) is None:
+        blocked = Blocked(update.digest, error.cause)
+        if await self.safe.find(self.preflight, record, wanted, blocked.cause) is None:
             return False
         self.safe.blocked = blocked
         return True
@@ -84,7 +84,7 @@ class NextUpdate:
         """Begin the update to the safe parts of ``desired``, if it is the blocked config and has any."""
         if blocked is None or blocked.digest != desired.source.digest:
             return None
-        found = await self.safe.find(self.preflight, record, desired, blocked.why, failed=failed)
+        found = await self.safe.find(self.preflight, record, desired, blocked.cause, failed=failed)
         if found is None:
             return None
         target, update = found
@@ -119,7 +119,7 @@ class NextUpdate:
         # If this text is the current config, another text failed.
         other = "" if desired.source.digest == current else desired.meaning
         if (failed := matching(record.lasting.rejections, desired.source.digest, other)) and request is None:
-            rejected = Blocked(desired.source.digest, f"{Reason.CONFIG_REJECTED}: {failed.brief}")
+            rejected = Blocked(desired.source.digest, Cause(Reason.CONFIG_REJECTED, failed.brief))
             # Of a config whose update an operator cancelled, nothing is applied.
             safe = None if failed.reason else await self._begin_safe_parts(record, desired, rejected, failed=True)
             if safe is not None:

@@ -21,6 +21,7 @@ from nodeagent.core.plan.safe_parts import SafeParts, compose, divide, is_safe
 from nodeagent.domains import group_of, is_fix
 from nodeagent.errors import (
     AgentError,
+    Cause,
     InvalidInput,
     Refused,
     Retryable,
@@ -68,10 +69,10 @@ FAILED_WITH: Final = "failed on this host with the rest"
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """The update to the config with this digest cannot go on now. ``why`` is "REASON: message"."""
+    """The update to the config with this digest cannot go on now."""
 
     digest: str
-    why: str
+    cause: Cause
 
 
 def is_block(error: AgentError) -> bool:
@@ -107,7 +108,7 @@ class SafeUpdates:
     _none: tuple[str, ...] = field(default=(), init=False)
 
     async def find(
-        self, preflight: Preflight, record: Record, desired: Desired, why: str, *, failed: bool = False
+        self, preflight: Preflight, record: Record, desired: Desired, cause: Cause, *, failed: bool = False
     ) -> tuple[Desired, Update] | None:
         """Return the update to the safe parts of ``desired``, and its target; None if there is none.
 
@@ -128,7 +129,7 @@ class SafeUpdates:
         if question == self._none:
             return None
         try:
-            found = await self._find(preflight, record, desired, await self.load(current), why, failed=failed)
+            found = await self._find(preflight, record, desired, await self.load(current), cause, failed=failed)
         except (ServiceUnavailable, Retryable, Unreachable):
             return None
         except AgentError as error:
@@ -140,7 +141,7 @@ class SafeUpdates:
         return found
 
     async def _find(
-        self, preflight: Preflight, record: Record, desired: Desired, current: Desired, why: str, *, failed: bool
+        self, preflight: Preflight, record: Record, desired: Desired, current: Desired, cause: Cause, *, failed: bool
     ) -> tuple[Desired, Update] | None:
         base = await self.load(in_effect(record, current.source.digest))
         parts = await self._divide(preflight, current, desired, base, failed=failed)
@@ -152,9 +153,9 @@ class SafeUpdates:
                 target.source.digest,
                 desired.source.digest,
                 desired.config.name,
+                cause,
                 parts.safe,
                 tuple(parts.waits.items()),
-                why,
                 self.ports.clock.now(),
                 failed,
             )

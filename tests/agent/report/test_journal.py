@@ -9,11 +9,13 @@ import pytest
 from nodeagent import log
 from nodeagent.agent.report.journal import sentence, to_journal
 from nodeagent.core.boot import RebootKind
-from nodeagent.core.coordination.drain import Cause, Remaining
+from nodeagent.core.coordination.drain import PodWait, Remaining
 from nodeagent.core.plan.bootloader import BootloaderCheck, BootloaderState
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.os_changes import OsChanges, PackageChange, PackageChangeKind
 from nodeagent.core.plan.secure_boot import KernelTrust
+from nodeagent.errors import Cause
+from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from nodeagent.update import events
 from nodeagent.update.events import DeploymentsChanged, Event, StagingAdvanced, StepProgress, UpdateContext
@@ -49,7 +51,7 @@ def test_progress_is_a_line_for_every_tenth_only(journal: list[dict[str, Any]]) 
 ABOUT = UpdateContext(Phase.ACTING, current="worker-1", desired="worker-2")
 FIRST = UpdateContext(Phase.ACTING, desired="worker-2")
 STEP = StepProgress("restart crio.service", 3, 9, 40)
-PODS = tuple(Remaining("shop", f"web-{number}", Cause.REQUESTED) for number in range(7))
+PODS = tuple(Remaining("shop", f"web-{number}", PodWait.REQUESTED) for number in range(7))
 ORDER = (
     Deployment("a.1", "c1", "os", version="41.2", staged=True),
     Deployment("a.0", "c0", "os", digest="sha256:d0", booted=True),
@@ -95,9 +97,9 @@ CASES: tuple[Event, ...] = (
             "p",
             "d",
             "worker-2",
+            Cause(Reason.WINDOW_CLOSED, "no window is open"),
             ("sshkey:core",),
             tuple((f"file:/etc/{name}", "Drain, Reboot") for name in "abcdef"),
-            "WindowClosed: no window is open",
         ),
     ),
     events.UpdateDone(ABOUT, "", 1.0, 0, "d"),

@@ -12,7 +12,7 @@ import pytest
 
 from nodeagent.agent.report.kubernetes import QUEUE, TEXT_EVERY, ClusterReporter
 from nodeagent.agent.report.report import Report
-from nodeagent.core.coordination.drain import Cause, Remaining
+from nodeagent.core.coordination.drain import PodWait, Remaining
 from nodeagent.errors import AgentError, Refused, Terminal, Unreachable
 from nodeagent.reasons import Reason
 from nodeagent.report.node_events import NodeEvent, NodeState
@@ -100,7 +100,7 @@ async def test_messages_alone_are_not_written_at_every_poll(cluster: Cluster) ->
     async with reporting(cluster) as report:
         phase(report, Phase.DRAINING)
         for number in range(60):
-            pods = [Remaining("shop", f"web-{number}", Cause.REQUESTED)]
+            pods = [Remaining("shop", f"web-{number}", PodWait.REQUESTED)]
             report.emit(DrainAdvanced(pods))
             await asyncio.sleep(3)
         await asyncio.sleep(2 * TEXT_EVERY)

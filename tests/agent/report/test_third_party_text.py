@@ -11,7 +11,7 @@ import pytest
 from nodeagent import log
 from nodeagent.agent.report.journal import to_journal, to_notify
 from nodeagent.agent.report.report import Report
-from nodeagent.core.coordination.drain import Cause, Remaining
+from nodeagent.core.coordination.drain import PodWait, Remaining
 from nodeagent.errors import Refused
 from nodeagent.report.counters import Counters
 from nodeagent.report.metrics import render, samples
@@ -38,7 +38,7 @@ def harmless(value: Any) -> bool:
 EVENTS = [
     UpdateWaiting(UpdateContext(Phase.REBOOTING), f"the reboot is blocked by {BAD}", "RebootBlocked"),
     LeaseChanged(Holder(BAD, "op", BAD, "")),
-    DrainAdvanced((Remaining("ns", "pod", Cause.OTHER, BAD),)),
+    DrainAdvanced((Remaining("ns", "pod", PodWait.OTHER, BAD),)),
     HostDegraded(UpdateContext(Phase.DEGRADED), BAD, "OsBusy"),
 ]
 

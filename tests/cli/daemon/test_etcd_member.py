@@ -18,6 +18,7 @@ PROGRESS = {
     "since": "2026-11-21T03:00:00.000Z",
     "message": "requested by root",
     "ended": "",
+    "reason": "",
 }
 
 
@@ -55,7 +56,7 @@ def test_json(cli: Cli, daemon: FakeDaemon) -> None:
 
 
 def test_an_operation_that_fails(cli: Cli, daemon: FakeDaemon) -> None:
-    ends(daemon, message="failed", ended="EtcdCertificates: no member accepts it")
+    ends(daemon, message="failed", ended="EtcdCertificates: no member accepts it", reason="EtcdCertificates")
     answer = cli("etcd", "join")
     assert answer.code == 4
     assert answer.err.startswith("nodeagent: EtcdCertificates: no member accepts it\nhint: ")

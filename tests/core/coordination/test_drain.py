@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from nodeagent.core.coordination.drain import (
-    Cause,
     DrainPolicy,
     EvictionClass,
+    PodWait,
     cause_of,
     classify,
     daemon_set_of,
@@ -94,12 +94,12 @@ def test_the_daemon_set_of_a_pod() -> None:
 
 
 def test_a_pod_that_a_controller_is_to_evict_has_a_remedy() -> None:
-    waiting = remaining_pod(pod(), Cause.CONTROLLER)
-    assert (waiting.cause, is_blocked(waiting)) == (Cause.CONTROLLER, True)
+    waiting = remaining_pod(pod(), PodWait.CONTROLLER)
+    assert (waiting.cause, is_blocked(waiting)) == (PodWait.CONTROLLER, True)
     assert "kubectl get pdb -n ns" in remedy(waiting)
     leaving = pod(deletionTimestamp="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=30)
-    terminating = remaining_pod(leaving, Cause.CONTROLLER)
-    assert (terminating.cause, is_blocked(terminating)) == (Cause.GRACE_PERIOD, False)
+    terminating = remaining_pod(leaving, PodWait.CONTROLLER)
+    assert (terminating.cause, is_blocked(terminating)) == (PodWait.GRACE_PERIOD, False)
 
 
 def test_an_eviction_is_of_that_pod_only_and_forces_nothing() -> None:
@@ -116,32 +116,42 @@ NEEDS = "The disruption budget web needs 2 healthy pods and has 2 currently"
 @pytest.mark.parametrize(
     ("status", "detail", "cause", "words"),
     [
-        (404, {}, Cause.GONE, ""),
-        (409, {"message": "the UID in the precondition does not match"}, Cause.GONE, ""),
-        (429, causes("DisruptionBudget", NEEDS), Cause.BUDGET, NEEDS),
+        (404, {}, PodWait.GONE, ""),
+        (409, {"message": "the UID in the precondition does not match"}, PodWait.GONE, ""),
+        (429, causes("DisruptionBudget", NEEDS), PodWait.BUDGET, NEEDS),
         (
             429,
             causes("DisruptionBudget", "The disruption budget web is still being processed by the server."),
-            Cause.PENDING_BUDGET,
+            PodWait.PENDING_BUDGET,
             "The disruption budget web is still being processed by the server.",
         ),
-        (429, {"message": "too many requests"}, Cause.BUSY, ""),
+        (429, {"message": "too many requests"}, PodWait.BUSY, ""),
         (
             500,
             {"message": "This pod has more than one PodDisruptionBudget, which the eviction subresource ..."},
-            Cause.TWO_BUDGETS,
+            PodWait.TWO_BUDGETS,
             "",
         ),
-        (500, {"message": 'admission webhook "d.x" denied it'}, Cause.WEBHOOK, 'admission webhook "d.x" denied it'),
-        (429, {"message": 'admission webhook "d.x" denied it'}, Cause.WEBHOOK, 'admission webhook "d.x" denied it'),
-        (403, causes("NamespaceTerminating"), Cause.NAMESPACE, ""),
-        (403, {"message": "cannot create pods/eviction"}, Cause.FORBIDDEN, "cannot create pods/eviction"),
-        (503, {"message": "etcd is away"}, Cause.OTHER, "etcd is away"),
-        (0, {}, Cause.OTHER, ""),
-        (429, {"message": None, "details": {"causes": None}}, Cause.BUSY, ""),
+        (
+            500,
+            {"message": 'admission webhook "d.x" denied it'},
+            PodWait.WEBHOOK,
+            'admission webhook "d.x" denied it',
+        ),
+        (
+            429,
+            {"message": 'admission webhook "d.x" denied it'},
+            PodWait.WEBHOOK,
+            'admission webhook "d.x" denied it',
+        ),
+        (403, causes("NamespaceTerminating"), PodWait.NAMESPACE, ""),
+        (403, {"message": "cannot create pods/eviction"}, PodWait.FORBIDDEN, "cannot create pods/eviction"),
+        (503, {"message": "etcd is away"}, PodWait.OTHER, "etcd is away"),
+        (0, {}, PodWait.OTHER, ""),
+        (429, {"message": None, "details": {"causes": None}}, PodWait.BUSY, ""),
     ],
 )
-def test_cause(status: int, detail: dict[str, Any], cause: Cause, words: str) -> None:
+def test_cause(status: int, detail: dict[str, Any], cause: PodWait, words: str) -> None:
     assert cause_of(status, detail) == (cause, words)
 
 
@@ -159,36 +169,36 @@ def test_pauses_grow_to_a_minute_and_no_further() -> None:
 @pytest.mark.parametrize(
     ("what", "failure", "words", "cause", "why"),
     [
-        (pod(), None, "", Cause.REQUESTED, "eviction requested"),
+        (pod(), None, "", PodWait.REQUESTED, "eviction requested"),
         (
             pod(spec={"terminationGracePeriodSeconds": 600}),
             None,
             "",
-            Cause.REQUESTED,
+            PodWait.REQUESTED,
             "eviction requested: grace period of 600 s",
         ),
-        (pod(), Cause.BUDGET, NEEDS, Cause.BUDGET, f"a disruption budget: {NEEDS}"),
-        (pod(), Cause.BUSY, "", Cause.BUSY, "the API server is busy"),
-        (pod(), Cause.GONE, "", Cause.REQUESTED, "eviction requested"),
-        (pod(deletionTimestamp="T"), Cause.BUDGET, NEEDS, Cause.TERMINATING, "terminating"),
+        (pod(), PodWait.BUDGET, NEEDS, PodWait.BUDGET, f"a disruption budget: {NEEDS}"),
+        (pod(), PodWait.BUSY, "", PodWait.BUSY, "the API server is busy"),
+        (pod(), PodWait.GONE, "", PodWait.REQUESTED, "eviction requested"),
+        (pod(deletionTimestamp="T"), PodWait.BUDGET, NEEDS, PodWait.TERMINATING, "terminating"),
         (
             pod(deletionTimestamp="2026-01-01T00:10:00Z", deletionGracePeriodSeconds=600),
             None,
             "",
-            Cause.GRACE_PERIOD,
+            PodWait.GRACE_PERIOD,
             "terminating in its grace period: 600 s, until 2026-01-01T00:10:00Z",
         ),
         (
             pod(deletionTimestamp="T", finalizers=["a/b", "c/d"]),
             None,
             "",
-            Cause.FINALIZERS,
+            PodWait.FINALIZERS,
             "terminating, waits for a/b, c/d",
         ),
     ],
 )
 def test_the_reason_of_a_remaining_pod(
-    what: dict[str, Any], failure: Cause | None, words: str, cause: Cause, why: str
+    what: dict[str, Any], failure: PodWait | None, words: str, cause: PodWait, why: str
 ) -> None:
     left = remaining_pod(what, failure, words)
     assert (left.cause, left.why) == (cause, why)
@@ -200,19 +210,19 @@ def test_the_reason_of_a_remaining_pod(
         (pod(), None, ""),
         (pod(spec={"terminationGracePeriodSeconds": 600}), None, ""),
         (pod(deletionTimestamp="T", deletionGracePeriodSeconds=600), None, ""),
-        (pod(), Cause.BUDGET, "kubectl get pdb,pods -n ns"),
-        (pod(), Cause.TWO_BUDGETS, "delete one of the budgets"),
-        (pod(), Cause.PENDING_BUDGET, "controller manager"),
-        (pod(), Cause.WEBHOOK, "behind the webhook"),
-        (pod(), Cause.FORBIDDEN, "packaging/kubernetes"),
-        (pod(), Cause.NAMESPACE, "describe namespace ns"),
-        (pod(), Cause.BUSY, "kubectl describe pod -n ns p"),
+        (pod(), PodWait.BUDGET, "kubectl get pdb,pods -n ns"),
+        (pod(), PodWait.TWO_BUDGETS, "delete one of the budgets"),
+        (pod(), PodWait.PENDING_BUDGET, "controller manager"),
+        (pod(), PodWait.WEBHOOK, "behind the webhook"),
+        (pod(), PodWait.FORBIDDEN, "packaging/kubernetes"),
+        (pod(), PodWait.NAMESPACE, "describe namespace ns"),
+        (pod(), PodWait.BUSY, "kubectl describe pod -n ns p"),
         (pod(deletionTimestamp="T", finalizers=["a/b"]), None, "owns the finalizer"),
         (pod(deletionTimestamp="T"), None, "journalctl -u kubelet"),
     ],
 )
 def test_a_blocked_pod_has_a_remedy_and_a_terminating_pod_needs_none(
-    what: dict[str, Any], cause: Cause | None, words: str
+    what: dict[str, Any], cause: PodWait | None, words: str
 ) -> None:
     left = remaining_pod(what, cause, "words of the server")
     assert is_blocked(left) == bool(words)

@@ -16,6 +16,8 @@ from nodeagent.core.etcd.membership import (
     operation_from_text,
     to_text,
 )
+from nodeagent.errors import Cause
+from nodeagent.reasons import Reason
 
 IDS = st.one_of(st.just(""), st.integers(1, 2**64 - 1).map(str))
 NOTES = st.builds(MemberNote, IDS, IDS, st.booleans())
@@ -28,7 +30,7 @@ OPERATIONS = st.builds(
     IDS,
     IDS,
     st.booleans(),
-    st.text(max_size=20),
+    st.none() | st.builds(Cause, st.sampled_from(Reason), st.text(max_size=20)),
 )
 
 

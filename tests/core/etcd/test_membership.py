@@ -34,6 +34,8 @@ from nodeagent.core.etcd.membership import (
     unattended_kind,
 )
 from nodeagent.core.etcd.quorum import Alarm, EtcdSurvey, Member, MemberState, Refusal, judge
+from nodeagent.errors import Cause
+from nodeagent.reasons import Reason
 
 OK = MemberState(leader="1", applied=100, index=100, cluster="9", version="3.6.8")
 DOWN = MemberState(fault="does not answer")
@@ -251,7 +253,7 @@ def test_two_of_five_that_are_dead_are_removed_one_by_one() -> None:
 
 
 def test_a_join_that_was_given_up_removes_its_learner() -> None:
-    given_up = operation(OperationKind.JOIN, HERE, added=HERE, failed="EtcdStarting: it never started")
+    given_up = operation(OperationKind.JOIN, HERE, added=HERE, failed=Cause(Reason.ETCD_STARTING, "it never started"))
     assert next_step(given_up, facts(UNSTARTED, running=True)) == RemoveMember(HERE)
     assert next_step(given_up, facts(WITHOUT, UNREADABLE, running=True)) == StopMember()
     assert next_step(given_up, facts(WITHOUT, UNREADABLE)) == ArchiveData()

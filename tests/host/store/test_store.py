@@ -22,13 +22,14 @@ import pytest
 
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.coordination.maintenance import Maintenance
-from nodeagent.errors import AgentError, Retryable, Terminal
+from nodeagent.errors import AgentError, Cause, Retryable, Terminal
 from nodeagent.host.store import opening
 from nodeagent.host.store.database import DETAILED_LIMIT, HISTORY_LIMIT, Database
 from nodeagent.host.store.opening import open_database, read_only_open
 from nodeagent.host.store.rows import record_from_row
 from nodeagent.host.store.schema import MIGRATIONS, migrate
 from nodeagent.host.store.store import SqliteStore
+from nodeagent.reasons import Reason
 from nodeagent.update.lasting import Lasting, Partial, Rejection
 from nodeagent.update.phase import Phase
 from nodeagent.update.ports.coordination import Holder
@@ -174,7 +175,7 @@ class TestContents:
     async def test_the_config_that_the_host_has_in_part_is_kept(self, store: SqliteStore) -> None:
         for number in range(10):
             await store.put_config(config(number))
-        lasting = Lasting(partial=Partial(config(4).digest, config(9).digest))
+        lasting = Lasting(partial=Partial(config(4).digest, config(9).digest, "x", Cause(Reason.WINDOW_CLOSED, "")))
         await store.close_update(replace(record(7), lasting=lasting), entry(7))
         assert (await store.load()).lasting == lasting
         assert await store.get_config(config(4).digest) == config(4)
