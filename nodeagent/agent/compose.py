@@ -37,10 +37,16 @@ from nodeagent.host.booted_system import HostBootedSystem
 from nodeagent.host.bootloader import BootupdBootloader
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.dbus.client import Bus
+from nodeagent.host.etcd.lazy import LazyQuorumCheck
+from nodeagent.host.etcd.member_config import read_member_config
+from nodeagent.host.etcd.member_host import MemberHost
+from nodeagent.host.etcd.member_pod import MemberPod
+from nodeagent.host.etcd.proof import MemberProof
+from nodeagent.host.fleetlock import FleetLock
 from nodeagent.host.fs.files import HostFiles
 from nodeagent.host.health import HostHealth
 from nodeagent.host.jumps import HostJumps
-from nodeagent.host.lease import LocalLease
+from nodeagent.host.lease import LocalLease, StoredToken
 from nodeagent.host.logind import Logind
 from nodeagent.host.rpmostree import adapter
 from nodeagent.host.static_pods.replacement import KubeletStaticPods
@@ -53,7 +59,7 @@ from nodeagent.host.view import read_view
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from nodeagent.settings.check import load_zone, window_schedule
-from nodeagent.settings.cluster import ClusterSettings, DrainSettings, SlotSettings
+from nodeagent.settings.cluster import ETCD_MEMBER_FILE, ClusterSettings, DrainSettings, SlotSettings
 from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.schema import Settings
 from nodeagent.update.events import UpdateContext, Warned
@@ -64,7 +70,6 @@ from nodeagent.update.stages.coordination import Coordination
 from nodeagent.update.stages.os_deployments import HostDeployments
 
 if TYPE_CHECKING:
-    from nodeagent.host.etcd.member_host import MemberHost
     from nodeagent.kube.cluster import Cluster
     from nodeagent.kube.handshake import Handshake
 
@@ -90,8 +95,6 @@ class Adapters:
         fence: HostFence,
         static_pods: KubeletStaticPods,
     ) -> None:
-        from nodeagent.host.etcd.lazy import LazyQuorumCheck
-
         check_consistency(settings)
         clock = SystemClock()
         self.settings = settings
@@ -176,21 +179,14 @@ class Adapters:
 
     async def open_etcd_member(self) -> MemberHost | None:
         """Read the settings of the etcd member; None without them. Raises ``InvalidInput``."""
-        from nodeagent.settings.cluster import ETCD_MEMBER_FILE
-
         if not await asyncio.to_thread(Path(ETCD_MEMBER_FILE).exists):
             return None
-        from nodeagent.host.etcd.member_config import read_member_config
-        from nodeagent.host.etcd.member_host import MemberHost
-
         # Read at each call, so that other settings of the member need no restart of the daemon.
         config = await read_member_config()
         if config is None:
             return None
         if not config.settings.static_pod:
             return MemberHost(config, self._units, self.ports.clock)
-        from nodeagent.host.etcd.member_pod import MemberPod
-
         return MemberHost(config, MemberPod(config, self.static_pods), self.ports.clock)
 
     def handshake(
@@ -271,8 +267,6 @@ async def open_adapters(found: FoundSettings, bus: Bus, stack: AsyncExitStack, *
 
 
 def _static_pods(store: SqliteStore, state_dir: Path) -> KubeletStaticPods:
-    from nodeagent.host.etcd.proof import MemberProof
-
     return KubeletStaticPods(HostFiles(), store, SystemClock(), Crictl(), MemberProof(state_dir / SNAPSHOT))
 
 
@@ -297,7 +291,6 @@ def connect(
 ) -> Cluster | None:
     if not settings.cluster.configured:
         return None
-    from nodeagent.host.lease import StoredToken
     from nodeagent.kube.cluster import Cluster
 
     return Cluster(
@@ -333,8 +326,6 @@ def coordinate(
     # limit.
     slot, slots = None, settings.slots
     if slots.fleetlock:
-        from nodeagent.host.fleetlock import FleetLock
-
         slot = FleetLock(slots.fleetlock, _instance(), slots.fleetlock_group, ca=slots.fleetlock_ca)
     return Coordination(LocalLease(store, clock), clock, slot=slot, quorum=quorum, report=report.lease)
 

@@ -22,6 +22,7 @@ from nodeagent.domains import group_of
 from nodeagent.errors import AgentError, ServiceUnavailable
 from nodeagent.reasons import Reason
 from nodeagent.report.handshake import RETRY
+from nodeagent.report.plan_diff import diffs
 from nodeagent.update.lasting import Rejection, matching
 from nodeagent.update.next.next_update import RENDERED
 from nodeagent.update.next.unreadable import load_or_half_way
@@ -166,9 +167,6 @@ def _plan(
     answer = plan_to_dict(plan)
     answer |= parts_to_dict(divide(plan, group_of))
     if diff:
-        # The daemon needs difflib for nothing else.
-        from nodeagent.report.plan_diff import diffs
-
         texts = diffs(plan, basis.config, update.new, disk, basis.restored)
         for change in answer["changes"]:
             if text := texts.get(f"{change['domain']}:{change['key']}"):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from nodeagent.cli._render import change_name, local_now, local_times
-from nodeagent.core.config.text.document import MAX_BYTES
+from nodeagent.core.config.text.limits import MAX_BYTES
 from nodeagent.core.redact import redact
 from nodeagent.errors import AgentError, InvalidInput
 from nodeagent.reasons import Reason, documentation

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
+from xml.parsers import expat
 
 from nodeagent.core.check_stage import CheckStage
 from nodeagent.core.config.file_tree import RegularFile, SymbolicLink, expand
@@ -132,9 +133,6 @@ def _polkit_policy(node: RegularFile | SymbolicLink) -> Iterator[str]:
 
 def _xml_problems(content: bytes, root: str, begin: Callable[[str, dict[str, str]], None]) -> Iterator[str]:
     """Yield the problems of an XML document; ``begin`` gets each element."""
-    # Half a megabyte with ElementTree, for a file that few configs have.
-    from xml.parsers import expat
-
     roots: list[str] = []
     entities: list[str] = []
 

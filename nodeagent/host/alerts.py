@@ -10,12 +10,14 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from nodeagent.core.coordination.alerts import firing, incomplete, rejection
 from nodeagent.core.display import text
 from nodeagent.core.redact import redact
 from nodeagent.errors import Refused, Unreachable
 from nodeagent.host.fs.read_inside import read_regular
+from nodeagent.host.http import fetch_json
 from nodeagent.reasons import Reason
 from nodeagent.settings.cluster import AlertSettings
 
@@ -51,11 +53,6 @@ class PrometheusAlerts:
         return ""
 
     async def _answer(self) -> Mapping[str, Any]:
-        # Most hosts have no such server, and the modules for URLs, HTTP and TLS are large.
-        from urllib.parse import urlencode
-
-        from nodeagent.host.http import fetch_json
-
         try:
             # Tokens are rotated, so they are read for each request.
             token = await asyncio.to_thread(self._token)

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from nodeagent.core.coordination.kube_time import parse_time
 from nodeagent.core.plan.change import KeyChange
@@ -121,10 +122,6 @@ def values_problem(values: Mapping[str, str], root: Path = Path("/")) -> str:
 
 
 async def _http(url: str) -> str:
-    # Not host.http: it would keep the modules for HTTP and TLS in the memory of each host with a kubelet, for one line.
-    # Hosts without one do not need URLs either.
-    from urllib.parse import urlsplit
-
     parts = urlsplit(url)
     try:
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port or 80)

@@ -28,6 +28,7 @@ from nodeagent.core.plan.jumps.release import Jump, JumpAnswer
 from nodeagent.errors import AgentError, Refused, Unreachable, full_text
 from nodeagent.host.config_file import read_now
 from nodeagent.host.fs.read_inside import read_regular
+from nodeagent.host.http import fetch_json
 from nodeagent.reasons import Reason
 from nodeagent.settings.schema import GraphSettings
 
@@ -88,8 +89,6 @@ def read_update_path(path: str = UPDATE_PATH) -> UpdatePath:
 
 async def fetch_graph(settings: GraphSettings, timeout: float = TIMEOUT) -> UpdateGraph:
     """Raises ``Unreachable`` (``GraphUnreachable``) and ``Refused`` (``GraphRejected``)."""
-    # Most hosts have no such server, and the modules for HTTP and TLS are large.
-    from nodeagent.host.http import fetch_json
 
     def unreachable(why: str) -> Unreachable:
         return Unreachable(text(f"{settings.url}: {why}"), reason=Reason.GRAPH_UNREACHABLE)

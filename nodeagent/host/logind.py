@@ -27,6 +27,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import psutil
+
 from nodeagent import log
 from nodeagent.core.display import text
 from nodeagent.errors import AgentError, Refused
@@ -332,9 +334,6 @@ class Logind:
 
 
 def _process(pid: int) -> str:
-    # Takes 37 ms, and only a blocked shutdown needs it.
-    import psutil
-
     try:
         return f"{psutil.Process(pid).name()}[{pid}]"
     except psutil.Error:

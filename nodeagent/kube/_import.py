@@ -8,20 +8,17 @@ and does not ship. Here its modules are imported without. The list of shipped fi
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 from threading import Lock
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from nodeagent.errors import Terminal
 from nodeagent.reasons import Reason
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
 
 WITHOUT_INIT = ("kubernetes", "kubernetes.aio", "kubernetes.aio.utils")
 CLIENT = "kubernetes.aio.client"

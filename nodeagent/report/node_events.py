@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.coordination.drain import Remaining, is_blocked
@@ -21,14 +20,12 @@ from nodeagent.core.coordination.kube_objects import Condition
 from nodeagent.core.coordination.maintenance import Maintenance, MaintenanceState
 from nodeagent.core.plan.drift import describe_drift
 from nodeagent.reasons import Reason
+from nodeagent.report.machine_config_node import UpdateProgress
 from nodeagent.report.status import Status
 from nodeagent.update import events
 from nodeagent.update.events import Event
 from nodeagent.update.history.outcome import ENDED_UNCHANGED
 from nodeagent.update.phase import Phase
-
-if TYPE_CHECKING:
-    from nodeagent.report.machine_config_node import UpdateProgress
 
 TYPES = ("MaintenancePlanned", "MaintenanceInProgress", "DrainInProgress", "Drained", "ConfigDrift")
 # Pods in a message; the rest is a number.

@@ -8,25 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nodeagent.core.boot import RebootKind, kernel_boot, soft_reboots
-from nodeagent.core.coordination.maintenance import MAINTENANCE, is_maintenance
+from nodeagent.core.coordination.drain import Remaining, is_blocked, remedy
+from nodeagent.core.coordination.maintenance import MAINTENANCE, Maintenance, is_maintenance
+from nodeagent.core.fence_view import FenceView
+from nodeagent.core.plan.bootloader import BootloaderCheck, check_to_dict
+from nodeagent.core.plan.deployment import Deployment
+from nodeagent.core.plan.drift import Drift, describe_drift
+from nodeagent.core.plan.os_changes import OsChanges, os_changes_to_dict
 from nodeagent.reasons import Reason, documentation
+from nodeagent.update.events import MemberProgress, StatusProblem, StepProgress
+from nodeagent.update.lasting import Partial
 from nodeagent.update.phase import Phase
-
-if TYPE_CHECKING:
-    from nodeagent.core.coordination.drain import Remaining
-    from nodeagent.core.coordination.maintenance import Maintenance
-    from nodeagent.core.fence_view import FenceView
-    from nodeagent.core.plan.bootloader import BootloaderCheck
-    from nodeagent.core.plan.deployment import Deployment
-    from nodeagent.core.plan.drift import Drift
-    from nodeagent.core.plan.os_changes import OsChanges
-    from nodeagent.update.events import MemberProgress, StatusProblem, StepProgress
-    from nodeagent.update.lasting import Partial
-    from nodeagent.update.ports.coordination import Holder
-    from nodeagent.update.record import FailedUnit, Record
+from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.record import FailedUnit, Record
 
 SCHEMA = "nodeagent/status/v1"
 
@@ -129,8 +126,6 @@ def line(status: Status) -> str:
         count, name = len(status.partial.waits), status.partial.name
         parts.append(f"{count} changes of {name} wait" if count > 1 else f"1 change of {name} waits")
     if status.drift:
-        from nodeagent.core.plan.drift import describe_drift
-
         parts.append(f"drift: {describe_drift(status.drift)}")
     if status.problems:
         parts.append("problem: " + "; ".join(f"{found.reason}: {found.message}" for found in status.problems))
@@ -161,7 +156,6 @@ def _drain(status: Status) -> Mapping[str, Any] | None:
     """Return the drain as JSON data: requester, reason, times, and remaining pods, blocked ones first."""
     if status.remaining is None:
         return None
-    from nodeagent.core.coordination.drain import is_blocked, remedy
 
     def pod_to_dict(pod: Remaining) -> Mapping[str, Any]:
         about = {"namespace": pod.namespace, "name": pod.name, "why": pod.why}
@@ -197,16 +191,12 @@ def _partial(partial: Partial | None) -> Mapping[str, Any] | None:
 def _os_changes(changes: OsChanges | None) -> Mapping[str, Any] | None:
     if changes is None:
         return None
-    from nodeagent.core.plan.os_changes import os_changes_to_dict
-
     return os_changes_to_dict(changes)
 
 
 def _bootloader(check: BootloaderCheck | None) -> Mapping[str, Any] | None:
     if check is None:
         return None
-    from nodeagent.core.plan.bootloader import check_to_dict
-
     return check_to_dict(check)
 
 

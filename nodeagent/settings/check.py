@@ -8,11 +8,13 @@ setting is needed.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
+from typing import Any, Final, Literal, get_args, get_origin
+from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -21,9 +23,6 @@ from nodeagent.errors import InvalidInput, Problem
 from nodeagent.reasons import Reason
 from nodeagent.settings.cluster import WindowSettings
 from nodeagent.settings.schema import GROUPS, KEYS, NodeName, Settings
-
-if TYPE_CHECKING:
-    from zoneinfo import ZoneInfo
 
 HOST_ZONE: Final = "localtime"
 
@@ -86,9 +85,6 @@ def _settings(values: Mapping[str, Any]) -> Settings:
 def _unknown(key: str) -> str:
     if key in GROUPS:
         return f"{key} is a group: its keys go below it, indented"
-    # Only for a misspelt key: the daemon and each command check settings at their start.
-    import difflib
-
     near = difflib.get_close_matches(key, [*KEYS, *sorted(GROUPS)], n=1)
     if not near:
         # The right key in the wrong group, or outside of any group.
@@ -132,7 +128,7 @@ def window_schedule(settings: WindowSettings) -> Schedule | None:
 
     Raises ``InvalidInput`` (``SettingsInvalid``, ``TimeZoneUnknown``).
     """
-    # Without windows, the zone of the host is not used, and reading it costs an idle agent 0.3 MiB.
+    # Without windows, a zone of the host that cannot be read does not matter.
     zone = load_zone(settings.zone) if settings.open or settings.zone != HOST_ZONE else None
     try:
         named_windows(settings.open)
@@ -146,9 +142,6 @@ def load_zone(name: str, localtime: Path = Path("/etc/localtime")) -> ZoneInfo:
 
     A host without the file ``localtime`` is in UTC, as in localtime(5).
     """
-    # Imported here: only windows need it.
-    from zoneinfo import ZoneInfo
-
     try:
         if name != HOST_ZONE:
             return ZoneInfo(name)

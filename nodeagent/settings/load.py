@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import yaml
 
 from nodeagent.core.config.text.document import encodes
 from nodeagent.errors import InvalidInput, Problem
@@ -74,9 +75,6 @@ def read(path: str | Path) -> Fragment:
 
 
 def parse_fragment(path: str, text: bytes) -> Fragment:
-    # The import takes 14 ms, which only a host with fragments pays for.
-    import yaml
-
     def problem(mark: Any, message: str) -> Problem:
         return Problem(f"{path}:{mark.line + 1}" if mark is not None else path, message)
 

@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from nodeagent import __version__
+from nodeagent.agent.api import Api
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.report.turns import Turns
 from nodeagent.core.coordination.maintenance import MaintenanceRequest
@@ -32,9 +33,6 @@ from nodeagent.report.status import Status, status_to_dict
 from nodeagent.tasks import running
 from nodeagent.update.events import Event, UpdateFinished
 from nodeagent.update.history.entry import entry_to_dict
-
-if TYPE_CHECKING:
-    from nodeagent.agent.api import Api
 
 T = TypeVar("T")
 

@@ -16,6 +16,7 @@ from typing import Final
 from nodeagent import log
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal, Unreachable
+from nodeagent.report.machine_config_node import progress_of
 from nodeagent.report.node_events import NodeEvent, NodeEventSource, NodeState, node_state, shape
 from nodeagent.report.status import Status
 from nodeagent.update.events import Event
@@ -144,8 +145,6 @@ class ClusterReporter:
         if not self.progress:
             return node_state(status)
         # Only a node that its cluster controls has a MachineConfigNode.
-        from nodeagent.report.machine_config_node import progress_of
-
         return replace(node_state(status), progress=progress_of(status))
 
     def _pending(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Final
 
 from nodeagent.errors import InvalidInput, Problem
@@ -61,9 +62,6 @@ def similar(key: str, names: Collection[str], cutoff: float = 0.75) -> str:
     """The end of a message about the unknown ``key``: the one of ``names`` that was probably meant, if any."""
     if not names:
         return ""
-    # The import takes 3 ms, which a valid document need not pay.
-    from difflib import get_close_matches
-
     close = get_close_matches(key[:MAX_QUOTED], sorted(names), 1, cutoff)
     return f"; did you mean {close[0]}?" if close else ""
 

@@ -14,14 +14,12 @@ import base64
 import binascii
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from nodeagent.core.coordination.client_certificate import GROUP, SIGNER, USAGES, request_name, user_of
+from nodeagent.core.coordination.kube_objects import CertificateRequest, RequestSpec
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
-
-if TYPE_CHECKING:
-    from nodeagent.core.coordination.kube_objects import CertificateRequest, RequestSpec
 
 # Bytes of the request in PEM. One for the longest subject has less than a thousand.
 MAX_REQUEST: Final = 4096

@@ -9,13 +9,11 @@ import base64
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from nodeagent.core.coordination.kube_objects import CertificateRequest, Review
 from nodeagent.errors import Refused, Terminal
 from nodeagent.reasons import Reason
-
-if TYPE_CHECKING:
-    from nodeagent.core.coordination.kube_objects import CertificateRequest, Review
 
 GROUP: Final = "nodeagent"
 # The only signer of Kubernetes for clients that are no kubelets. No controller approves its requests.

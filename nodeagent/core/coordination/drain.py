@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from nodeagent.core.coordination.drain_order import DrainOrder
-
-if TYPE_CHECKING:
-    from nodeagent.core.coordination.kube_objects import ApiStatus, ObjectMeta, OwnerReference, Pod
+from nodeagent.core.coordination.kube_objects import ApiStatus, ObjectMeta, OwnerReference, Pod
 
 MIRROR = "kubernetes.io/config.mirror"
 FINISHED = ("Succeeded", "Failed")

@@ -11,12 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from math import ceil
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from nodeagent.core.coordination.kube_objects import Pod
 from nodeagent.core.coordination.kube_time import parse_time, seconds_time
-
-if TYPE_CHECKING:
-    from nodeagent.core.coordination.kube_objects import Pod
 
 # 63 characters for a name or a value, 253 for a prefix, as the API server has it.
 _NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from nodeagent.core.coordination.kube_objects import LifecycleHook, Machine, Node, NodeMaintenance
 from nodeagent.reasons import Reason
-
-if TYPE_CHECKING:
-    from nodeagent.core.coordination.kube_objects import LifecycleHook, Machine, Node, NodeMaintenance
 
 MCO = "machineconfiguration.openshift.io/"
 EXCLUDED = "remediation.medik8s.io/exclude-from-remediation"

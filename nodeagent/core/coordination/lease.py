@@ -16,13 +16,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from nodeagent.core.coordination.kube_objects import LeaseObject
 from nodeagent.core.coordination.kube_time import ServerClock, micro_time, parse_time
 from nodeagent.reasons import Reason
-
-if TYPE_CHECKING:
-    from nodeagent.core.coordination.kube_objects import LeaseObject
 
 PREFIX = "nodeagent.org/"
 # The type of the integers in a Lease.

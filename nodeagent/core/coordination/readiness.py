@@ -12,13 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 from math import floor
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from nodeagent.core.coordination.kube_objects import LeaseObject, Node
 from nodeagent.core.coordination.kube_time import parse_time
 from nodeagent.core.validate.quantity import parse_quantity
-
-if TYPE_CHECKING:
-    from nodeagent.core.coordination.kube_objects import LeaseObject, Node
 
 # Seconds after which a condition that an action changed was written: the two periods of the kubelet above.
 REPORTED: Final = 15.0

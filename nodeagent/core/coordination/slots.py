@@ -17,13 +17,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from nodeagent.core.coordination.kube_objects import LeaseObject
 from nodeagent.core.coordination.kube_time import micro_time, parse_time, seconds_time
 from nodeagent.core.coordination.lease import PREFIX, Claim, NodeLease, notes_of, owner_of, read_lease
-
-if TYPE_CHECKING:
-    from nodeagent.core.coordination.kube_objects import LeaseObject
 
 Object = dict[str, Any]
 # Annotations of a slot: those of its holder, and the time and the node of its last release (``pool_pause``).

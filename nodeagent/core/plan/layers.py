@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -26,9 +27,6 @@ LEFTOVERS: Final = (".bak", ".orig", ".rej", ".rpmnew", ".rpmorig", ".rpmsave", 
 
 def parse_toml(content: bytes) -> tuple[dict[str, Any] | None, str]:
     """Return the document, or None and the problem, which quotes no value of the file."""
-    # Loaded only if such a file changes.
-    import tomllib
-
     try:
         return tomllib.loads(content.decode()), ""
     except UnicodeDecodeError as error:

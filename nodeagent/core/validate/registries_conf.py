@@ -7,6 +7,7 @@ rejects a mixture of both formats.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -26,9 +27,6 @@ HOST: Final = re.compile(rf"(?:{LABEL}(?:\.{LABEL})*|\[[a-fA-F0-9:]+\])(?::[0-9]
 
 def check(content: bytes, *, version_1: bool = True) -> Iterator[str]:
     """Check registries.conf, or a file in registries.conf.d, where only version 2 is read."""
-    # Only configs with this file pay for the import.
-    import tomllib
-
     try:
         data = tomllib.loads(content.decode())
     except UnicodeDecodeError as error:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
+import yaml
+
 from nodeagent.core.config.text import document, plain_json
 from nodeagent.domains.kubelet.keys import KEYS
 from nodeagent.domains.kubelet.unit import KubeletUnit, read_unit, unit_paths
@@ -258,9 +260,6 @@ def check_form(content: bytes) -> Iterator[str]:
 
 def _scalars(content: bytes) -> tuple[dict[str, str], str]:
     """Return the top-level scalars, and why there are none."""
-    # Only a config with this file pays for the import.
-    import yaml
-
     if len(content) > MAX_BYTES:
         return {}, f"is {len(content)} bytes; a kubelet configuration has at most {MAX_BYTES}"
     try:
@@ -279,8 +278,6 @@ def _scalars(content: bytes) -> tuple[dict[str, str], str]:
 
 def _top(content: bytes) -> dict[str, str] | None:
     """Return the top-level scalars of the first document; None if it is not a mapping. Parse the whole text."""
-    import yaml
-
     found: dict[str, str] = {}
     depth, top, key = 0, None, ""
     # Events expand no alias, so a small text cannot take all memory.

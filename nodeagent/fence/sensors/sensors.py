@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from nodeagent.core.etcd.disk_latency import HISTOGRAMS, DiskLatency
 from nodeagent.core.etcd.histogram import WAL_FSYNC, Histogram, above, increase, parse
@@ -25,12 +25,12 @@ from nodeagent.errors import AgentError, Retryable
 from nodeagent.fence.policy.bounds import Idle
 from nodeagent.fence.policy.signals import ETCD_STALL, STALL, Reading, of_etcd, of_probe, target
 from nodeagent.fence.sensors.probe import FsyncProbe, ProbeSample, fsync_probe
+from nodeagent.host.etcd.client import client_tls
+from nodeagent.host.etcd.detect import DATA, Found, detect
+from nodeagent.host.etcd.options import Options, metrics_urls
+from nodeagent.host.etcd.processes import processes
 from nodeagent.host.http import HttpFault, request
 from nodeagent.reasons import Reason
-
-if TYPE_CHECKING:
-    from nodeagent.host.etcd.detect import Found
-    from nodeagent.host.etcd.options import Options
 
 # Seconds between two pages of metrics, and twice that if the probe works as well: a page costs etcd more than the
 # agent. With a longer interval, a slow page would leave the controller without a fresh reading. An idle member does
@@ -181,8 +181,6 @@ async def open_sensors(protected: Protected) -> AsyncIterator[Sensors]:
 
 async def find_etcd(root: Path = Path("/")) -> Protected | None:
     """Return the member of etcd on this host; None if there is none."""
-    from nodeagent.host.etcd.detect import detect
-
     found = await asyncio.to_thread(detect, root)
     if found is None:
         return None
@@ -202,8 +200,6 @@ def _members(root: Path) -> Sequence[int]:
 
     They get the real-time class of I/O, which starves all other users of the disk.
     """
-    from nodeagent.host.etcd.processes import processes
-
     return [process.pid for process in processes(root) if process.is_of_the_system]
 
 
@@ -212,9 +208,6 @@ async def etcd_metrics(options: Options) -> Scrape:
 
     ``Retryable`` (``NoMetrics``) if none replies, ``Unreachable`` (``EtcdCredentials``) if a certificate is unreadable.
     """
-    from nodeagent.host.etcd.client import client_tls
-    from nodeagent.host.etcd.options import metrics_urls
-
     urls = metrics_urls(options)
     tls = None
     if any(url.startswith("https:") for url in urls):
@@ -244,8 +237,6 @@ async def _page(url: str, tls: ssl.SSLContext | None) -> str:
 
 def _data_of(found: Found, root: Path) -> Path | None:
     """Return the data directory. Its option may not be readable, so the usual places are tried as well."""
-    from nodeagent.host.etcd.detect import DATA
-
     option = found.options.get("data-dir")
     for path in (*([Path(option)] if option else []), *(root / place for place in DATA)):
         with suppress(OSError):

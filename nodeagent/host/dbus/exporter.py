@@ -35,6 +35,7 @@ from nodeagent.host.dbus.interface import (
     Interface,
     Method,
 )
+from nodeagent.host.dbus.introspection import document
 from nodeagent.host.dbus.signals import BUS_NAME, Match
 from nodeagent.reasons import Reason, hint
 
@@ -298,8 +299,6 @@ class Exporter:
             # A node with nothing in it, as all others are.
             path = "/-"
         if path not in self._documents:
-            from nodeagent.host.dbus.introspection import document
-
             self._documents[path] = document(path, self._path, tuple(self._interfaces.values()))
         return self._documents[path]
 

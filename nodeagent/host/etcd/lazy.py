@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from nodeagent.host.etcd.quorum import QuorumCheck, answer
 from nodeagent.update.ports.host import Clock
-
-if TYPE_CHECKING:
-    from nodeagent.host.etcd.quorum import QuorumCheck
 
 
 class LazyQuorumCheck:
@@ -38,8 +36,6 @@ class LazyQuorumCheck:
 
     async def _answer(self) -> Mapping[str, Any]:
         check = await self._check()
-        from nodeagent.host.etcd.quorum import answer
-
         return answer(await check.survey(), "daemon")
 
     async def _check(self) -> QuorumCheck:
@@ -48,6 +44,4 @@ class LazyQuorumCheck:
         return self._loaded
 
     def _load(self) -> QuorumCheck:
-        from nodeagent.host.etcd.quorum import QuorumCheck
-
         return QuorumCheck(self._clock, single=self._single)

@@ -1,7 +1,4 @@
-"""Whether the member of etcd on this host works, by its own answers: after its static pod was replaced.
-
-The other modules of etcd are imported when a member is queried first, because most hosts have none.
-"""
+"""Whether the member of etcd on this host works, by its own answers: after its static pod was replaced."""
 
 from __future__ import annotations
 
@@ -9,15 +6,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from nodeagent.core.etcd.quorum import member_trouble
 from nodeagent.errors import Unreachable
+from nodeagent.host.etcd.client import TIMEOUT, EtcdAccess, EtcdClient, endpoints_of, open_client
+from nodeagent.host.etcd.detect import detect
+from nodeagent.host.etcd.options import Endpoints
+from nodeagent.host.etcd.quorum import survey_cluster
+from nodeagent.host.etcd.snapshot import save_snapshot
 from nodeagent.reasons import Reason
-
-if TYPE_CHECKING:
-    from nodeagent.host.etcd.client import EtcdClient
-    from nodeagent.host.etcd.options import Endpoints
 
 T = TypeVar("T")
 
@@ -52,8 +50,6 @@ class MemberProof:
             # A member that does not serve is a trouble even if the survey of all finds none.
             if why := await _first(where, client.unready):
                 return why
-            from nodeagent.host.etcd.quorum import survey_cluster
-
             return member_trouble(await survey_cluster(client, where, name), expected)
         except Unreachable as fault:
             return fault.message
@@ -61,8 +57,6 @@ class MemberProof:
     async def snapshot(self) -> None:
         """Save the keyspace, which replaces an earlier file. Raises as ``save_snapshot``."""
         client, where, _ = await self._open()
-        from nodeagent.host.etcd.snapshot import save_snapshot
-
         await _first(where, lambda url: save_snapshot(client, url, self._snapshot))
 
     async def _open(self) -> tuple[EtcdClient, Endpoints, str]:
@@ -70,9 +64,6 @@ class MemberProof:
         return await asyncio.to_thread(self._connect)
 
     def _connect(self) -> tuple[EtcdClient, Endpoints, str]:
-        from nodeagent.host.etcd.client import TIMEOUT, EtcdAccess, endpoints_of, open_client
-        from nodeagent.host.etcd.detect import detect
-
         # Detected at each query: the replaced pod may have other addresses and certificates.
         found = detect(self._root)
         if found is None:

@@ -27,6 +27,7 @@ from nodeagent.core.config.image import ContainerImage
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.fs.read_inside import read_inside, read_regular
+from nodeagent.host.rpmostree.extensions_image import AUTH, REQUEST, FetchRequest
 from nodeagent.host.rpmostree.failures import failure, one_line
 from nodeagent.host.rpmostree.guards import Services
 from nodeagent.reasons import Reason
@@ -166,9 +167,6 @@ class ExtensionsRepository:
             if credentials is None:
                 found = next((path for path in self._host_credentials if path.exists()), None)
                 credentials = read_regular(found, _MAX_AUTH) if found is not None else _NO_AUTH
-            # Only here: with what unpacks the image in the unit's process, it would be in the memory of each daemon.
-            from nodeagent.host.rpmostree.extensions_image import AUTH, REQUEST, FetchRequest
-
             self._write(AUTH, credentials)
             request = FetchRequest(f"{image.name}@{image.digest}", self._target(image).name)
             self._write(REQUEST, request.to_json())

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+from xml.etree import ElementTree as ET
+from xml.etree.ElementTree import Element
 
 from nodeagent.core.selfcheck.bus import (
     ACTIONS,
@@ -22,9 +24,6 @@ from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import a_sv
 from nodeagent.host.dbus.errors import BusFault
 from nodeagent.reasons import Reason
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
 
 _POLKIT: Final = "org.freedesktop.PolicyKit1"
 _AUTHORITY_PATH: Final = "/org/freedesktop/PolicyKit1/Authority"
@@ -98,8 +97,6 @@ def _word(number: int) -> str:
 
 def _xml(root: Path, path: str) -> Element | NotRead:
     """Return the tree of a file of the package."""
-    from xml.etree import ElementTree as ET
-
     try:
         with (root / path[1:]).open("rb") as file:
             return ET.fromstring(file.read(_MAX_FILE))  # noqa: S314 - only root writes this file

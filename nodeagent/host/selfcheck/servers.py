@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -67,8 +68,6 @@ def _is_special(registry: str, root: Path) -> bool:
 
 
 def _documents(root: Path) -> Iterator[Mapping[str, Any]]:
-    import tomllib
-
     for path in (root / _REGISTRIES, *sorted((root / f"{_REGISTRIES}.d").glob("*.conf"))):
         try:
             yield tomllib.loads(read_regular(path, _MAX_FILE).decode())

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import os
 import platform
+import sqlite3
+import ssl
 import sys
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+
+import msgspec
+import yaml
 
 import nodeagent
 from nodeagent.core.config.text import plain_json
@@ -30,13 +36,6 @@ def sbom() -> Path:
 
 def read_versions(systemd: str, listed: Path | None = None) -> VersionFacts:
     """``systemd`` is the version of the manager, "" if it is not known. ``listed`` is the list of components."""
-    import sqlite3
-    import ssl
-    import zlib
-
-    import msgspec
-    import yaml
-
     loaded = {
         "nodeagent": nodeagent.__version__,
         "python": platform.python_version(),

@@ -16,22 +16,21 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile
 from nodeagent.core.plan.static_pods import OPERATOR_RESOURCES, is_etcd
 from nodeagent.core.validate.static_pod import MAX_BYTES, StaticPod, is_visible, load, same_object
 from nodeagent.errors import Refused, Terminal, Unreconcilable
+from nodeagent.host.etcd.proof import MemberProof
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.fs.paths import open_parent
 from nodeagent.host.fs.read_inside import read_regular
 from nodeagent.host.static_pods.running import PODS, Crictl, Instance, instances
+from nodeagent.host.view import host_listing
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.host import Clock, Files, StaticPodState
 from nodeagent.update.ports.store import Notes
-
-if TYPE_CHECKING:
-    from nodeagent.host.etcd.proof import MemberProof
 
 # The note in the store: the path of the manifest that is taken away.
 TAKEN: Final = "static-pod-taken"
@@ -128,9 +127,6 @@ class KubeletStaticPods:
         await self._gone(pod, [instance.uid for instance in found])
 
     async def listing(self) -> float:
-        # Most hosts have no static pods.
-        from nodeagent.host.view import host_listing
-
         return await asyncio.to_thread(host_listing, Path(self._root))
 
     async def state(self, path: str) -> StaticPodState:

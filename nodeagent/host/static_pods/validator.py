@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig
@@ -24,13 +24,12 @@ from nodeagent.core.plan.static_pods import (
 from nodeagent.core.validate.static_pod import MAX_BYTES, StaticPod, is_visible, load
 from nodeagent.domains import kubelet, static_pods
 from nodeagent.errors import Problem, Refused, Unreconcilable
+from nodeagent.host.etcd.data_directory import read_data_directory
+from nodeagent.host.etcd.proof import MemberProof
 from nodeagent.host.static_pods.replacement import MEMBER
 from nodeagent.host.view import read_files
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.store import Notes
-
-if TYPE_CHECKING:
-    from nodeagent.host.etcd.proof import MemberProof
 
 # Types of a hostPath that the kubelet does not create: the pod would not start.
 MUST_EXIST: Final = ("File", "Directory", "Socket", "CharDevice", "BlockDevice")
@@ -103,9 +102,6 @@ class StaticPodValidator:
         # A member that answers has its data; without a note there was none.
         if cluster or not known or not data:
             return
-        # Most hosts have no member.
-        from nodeagent.host.etcd.data_directory import read_data_directory
-
         if not (await asyncio.to_thread(read_data_directory, self._root / data.lstrip("/"))).present:
             raise Refused(
                 f"{path}: member {int(known):x} ran on this host, and {data} has no data of it",

@@ -16,6 +16,7 @@ import msgspec
 from nodeagent.core.config.file_tree import RegularFile, SymbolicLink
 from nodeagent.core.config.text import plain_json
 from nodeagent.core.coordination.maintenance import Maintenance, checked, is_maintenance
+from nodeagent.core.etcd.membership import LEASE_PREFIX
 from nodeagent.host.store.record_codec import record_from_dict, record_to_dict, salvaged
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.store import ApplyRequest, HistoryEntry, Snapshot
@@ -107,9 +108,6 @@ def _object(text: str) -> dict[str, Any]:
 
 def salvage_record(text: str, lease: object) -> Record:
     """Return the record that is recovered from an unreadable text, and from the lease, which may name its update."""
-    # Only for a damaged record: the modules of etcd take as long to load as the rest of the store.
-    from nodeagent.core.etcd.membership import LEASE_PREFIX
-
     # The two sources are read apart, because the damage of one says nothing about the other.
     data: dict[str, Any] = {}
     holder: Holder | None = None

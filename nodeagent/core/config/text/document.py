@@ -13,17 +13,9 @@ from collections import Counter
 from typing import Final
 
 from nodeagent.core.config.problems import Problems, place, shown
-from nodeagent.core.config.text import plain_json
+from nodeagent.core.config.text import plain_json, yaml_document
+from nodeagent.core.config.text.limits import MAX_BYTES, MAX_DEPTH, MAX_INT, MAX_NODES
 from nodeagent.errors import InvalidInput
-
-# Ten times what a cluster accepts for one object (1.5 MiB): offline use needs room.
-MAX_BYTES: Final = 16 * 1024 * 1024
-# A MachineConfig needs 10. The JSON decoder itself fails near 1000.
-MAX_DEPTH: Final = 64
-# Values in one document: at worst about 100 MB of Python objects.
-MAX_NODES: Final = 1_000_000
-MAX_INT: Final = 2**63 - 1
-
 
 _JSON_START = re.compile(rb'[ \t\r\n]*(?:\{[ \t\r\n]*["}]|\[)')
 _JSON_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
@@ -36,13 +28,7 @@ def load(text: bytes, what: str, *, unique_keys: bool = True) -> object:
     ``unique_keys`` False: in JSON, the last of repeated keys counts. YAML with a repeated key is never read.
     """
     text = check_text(text, what)
-    if is_json(text):
-        data = _decode_json(text, what, unique_keys=unique_keys)
-    else:
-        # The import takes 14 ms, which a JSON document need not pay.
-        from nodeagent.core.config.text import yaml_document
-
-        data = yaml_document.load(text, what)
+    data = _decode_json(text, what, unique_keys=unique_keys) if is_json(text) else yaml_document.load(text, what)
     inspect(data, what)
     return data
 

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import yaml
+
 
 def loads(text: bytes) -> Any:
     """Return the data of one YAML document. Raises ``ValueError`` for every fault, without words of the text."""
-    # The import takes 14 ms, which only a host with such a file pays for.
-    import yaml
-
     try:
         return yaml.safe_load(text)
     except Exception:  # noqa: BLE001 - a value that does not fit its tag raises KeyError, IndexError or AttributeError

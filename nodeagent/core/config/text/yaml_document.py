@@ -15,7 +15,7 @@ from typing import Any, Final
 import yaml
 
 from nodeagent.core.config.problems import Problems, place, shown
-from nodeagent.core.config.text.document import MAX_DEPTH, MAX_NODES
+from nodeagent.core.config.text.limits import MAX_DEPTH, MAX_NODES
 from nodeagent.errors import InvalidInput
 
 # For the parser written in Python, which takes ten times as long as libyaml.

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from nodeagent.core.config.parse import parse
 from nodeagent.core.config.text import document, yaml_document
-from nodeagent.core.config.text.document import MAX_BYTES, MAX_DEPTH, MAX_NODES, load
+from nodeagent.core.config.text.document import load
+from nodeagent.core.config.text.limits import MAX_BYTES, MAX_DEPTH, MAX_NODES
 from nodeagent.errors import InvalidInput
 
 DEEP = MAX_DEPTH + 1
