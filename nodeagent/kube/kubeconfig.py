@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
+
 from nodeagent.core.config.text import plain_yaml
 from nodeagent.errors import InvalidInput
 from nodeagent.reasons import Reason
@@ -74,8 +76,6 @@ def _content(path: Path) -> bytes:
 
 
 def _document(cluster: Mapping[str, str], user: Mapping[str, Any]) -> bytes:
-    import yaml
-
     document = {
         "apiVersion": "v1",
         "kind": "Config",
