@@ -32,10 +32,10 @@ from nodeagent.reasons import Reason
 from nodeagent.report.metrics import FAMILIES, HISTORY
 from nodeagent.report.properties import PROPERTIES
 from nodeagent.settings.schema import KEYS, Settings, flatten
-from nodeagent.update.legs import Abort, Apply, Fallback, Leg, Prepare, Revert
-from nodeagent.update.phase import BY_PROGRESS, DEADLINE, DISRUPTIVE, NEXT, Phase
+from nodeagent.update.course import COURSE, DISRUPTIVE, following
+from nodeagent.update.decide import resume
 from nodeagent.update.record import Record
-from nodeagent.update.resume import resume
+from nodeagent.update.states import Abort, Apply, Fallback, Leg, Phase, Prepare, Revert
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
@@ -76,15 +76,15 @@ def phases() -> str:
     leg."""
     rows = []
     for phase in Phase:
-        limit = DEADLINE[phase]
-        leg = next(leg for leg, found in NEXT if found is phase)
+        leg, row = next((leg, row) for (leg, found), row in COURSE.items() if found is phase)
+        limit = row.deadline
         record = Record(phase, Abort("") if leg is Abort else leg(), boot_id="this")
         crash, boot = resume(record, "this").value, resume(record, "another").value
         rows.append(
             [
                 phase.value,
                 PHASES[phase],
-                f"{duration(limit)}{' without progress' * (phase in BY_PROGRESS)}" if limit else "",
+                f"{duration(limit)}{' without progress' * row.by_progress}" if limit else "",
                 "yes" if phase in DISRUPTIVE else "",
                 crash if crash == boot else f"{crash}; after a reboot: {boot}",
             ]
@@ -483,7 +483,8 @@ LEGS: Mapping[type[Leg], str] = {
 
 def leg(kind: type[Leg]) -> str:
     states = {
-        (of.__name__, str(phase)): [(to.__name__, str(end)) for to, end in ends] for (of, phase), ends in NEXT.items()
+        (of.__name__, str(phase)): [(to.__name__, str(end)) for to, end in following((of, phase))]
+        for of, phase in COURSE
     }
     picture: str = figures.legs(LEGS[kind], kind.__name__, list(map(str, ORDER)), states)
     return picture

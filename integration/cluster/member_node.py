@@ -39,7 +39,7 @@ from nodeagent.host.static_pods.running import Crictl
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
-from nodeagent.update.events import Event, MemberProgress
+from nodeagent.update.ports.events import Event, MemberProgress
 from nodeagent.update.ports.host import UnitState
 from nodeagent.update.stages.coordination import Coordination
 

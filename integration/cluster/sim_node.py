@@ -22,9 +22,9 @@ from nodeagent.host.clock import SystemClock
 from nodeagent.kube.cluster import Cluster as Side
 from nodeagent.settings.cluster import ClusterSettings, SlotSettings
 from nodeagent.settings.schema import Settings
-from nodeagent.update.events import FallbackChosen, UpdateWaiting
 from nodeagent.update.next.preflight import Preflight
 from nodeagent.update.ports.coordination import EtcdQuorum, Holder
+from nodeagent.update.ports.events import FallbackChosen, UpdateWaiting
 from nodeagent.update.run import Ports, UpdatePolicy
 from nodeagent.update.stages.coordination import Coordination
 from nodeagent.update.stages.os_deployments import HostDeployments

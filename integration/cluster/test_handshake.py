@@ -32,10 +32,10 @@ from nodeagent.kube.handshake import Handshake
 from nodeagent.kube.mco_drain import ControllerDrain
 from nodeagent.report.status import Status
 from nodeagent.update.next.preflight import Desired, read_source
-from nodeagent.update.phase import Phase
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.stages.coordination import Coordination
+from nodeagent.update.states import Phase
 from tests.world import FakeClock, FakeLease, FakeReporter, FakeUnit, World
 from tests.world.run import LIMITS, POLICY, Host
 

@@ -15,7 +15,7 @@ from nodeagent.kube.errors import Conflict
 from nodeagent.kube.node import MACHINE_CONFIG_NODES, ControlledNodeConditions
 from nodeagent.report.machine_config_node import UpdateProgress
 from nodeagent.report.node_events import NodeState
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 
 PHASES = (Phase.STAGING, Phase.LEASING, Phase.DRAINING, Phase.WRITING, Phase.ACTING, Phase.REBOOTING, Phase.RELEASING)
 

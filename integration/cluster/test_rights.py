@@ -38,7 +38,7 @@ from nodeagent.report.handshake import read_request
 from nodeagent.report.machine_config_node import UpdateProgress
 from nodeagent.report.node_events import NodeEvent, NodeState
 from nodeagent.report.status import Status
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 
 MANIFESTS: Final = Path(__file__).parents[2] / "packaging" / "kubernetes" / "nodeagent.yaml"
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"

@@ -31,7 +31,7 @@ from nodeagent.kube.rollout import KubeTurn
 from nodeagent.kube.slots import KubeSlots
 from nodeagent.report.rollout_order import RolloutOrder
 from nodeagent.report.status import Status
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 
 MANIFESTS: Final = Path(__file__).parents[2] / "packaging" / "kubernetes"
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"

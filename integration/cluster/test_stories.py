@@ -26,7 +26,7 @@ from nodeagent.errors import AgentError, Retryable, Unreachable
 from nodeagent.kube import events
 from nodeagent.kube.gates import MACHINES, MAINTENANCES
 from nodeagent.report import node_events
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 from tests.world import World
 from tests.world.os_host import NEW, OLD, os_host
 from tests.world.run import config

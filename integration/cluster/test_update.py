@@ -21,10 +21,10 @@ from integration.cluster.sim_node import QUICK, SimNode
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.agent.loop import Loop
 from nodeagent.update import wait
-from nodeagent.update.events import FallbackChosen, UpdateWaiting
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import FallbackChosen, UpdateWaiting
 from nodeagent.update.ports.system import Inhibitor
-from nodeagent.update.stages import admission, draining
+from nodeagent.update.stages import admission, drain
+from nodeagent.update.states import Phase
 from tests.world import FakeUnit
 from tests.world.os_host import NEW, OLD, os_host
 from tests.world.run import config
@@ -89,7 +89,7 @@ Make = Callable[..., Awaitable[Node]]
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(draining, "MIN_DRAIN", 1.0)
+    monkeypatch.setattr(drain, "MIN_DRAIN", 1.0)
     monkeypatch.setattr(admission, "NEED", 2.0)
     monkeypatch.setattr(wait, "LONGEST_FOR_HOLDER", 1.0)
 

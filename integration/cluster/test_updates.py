@@ -27,9 +27,9 @@ from nodeagent.core.coordination.windows import Schedule, weekly
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.etcd.quorum import QuorumCheck
 from nodeagent.kube.gates import MACHINES
-from nodeagent.update.events import UpdateWaiting
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import UpdateWaiting
 from nodeagent.update.ports.system import Inhibitor
+from nodeagent.update.states import Phase
 from tests.support.keys import ed25519
 from tests.world import World
 from tests.world.os_host import FIRST, NEW, OLD, os_host

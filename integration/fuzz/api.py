@@ -52,7 +52,7 @@ from nodeagent.report.machine_config_node import UpdateProgress, changed_status
 from nodeagent.report.node_events import NodeState, conditions, differing
 from nodeagent.report.rollout import ClusterObjects, rollout_of, rollout_to_dict
 from nodeagent.report.rollout_order import RolloutOrder, turn_gate
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 
 # Every field that some reader reads, as one object of every kind.
 WHOLE: Final[dict[str, Any]] = {

@@ -13,7 +13,7 @@ from integration.hosts.errors import Unavailable
 from integration.prometheus.server import EXAMPLES, Prometheus, Server, unpacked
 from nodeagent.report.metrics import FAMILIES, Family, MetricKind, Sample, render
 from nodeagent.update.history.outcome import IN_HISTORY
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 
 # It needs a package that is fetched once.
 pytestmark = pytest.mark.long

@@ -28,17 +28,15 @@ from nodeagent.report.shown_config import config_to_dict
 from nodeagent.report.status import status_to_dict
 from nodeagent.update.history.entry import under_way, update_to_dict
 from nodeagent.update.lasting import Confirmation
-from nodeagent.update.legs import Prepare
 from nodeagent.update.next.os_fields import not_compared, os_drift
 from nodeagent.update.next.preflight import Desired
 from nodeagent.update.next.unit_checks import UnitChecks
 from nodeagent.update.next.unreadable import load_or_half_way
-from nodeagent.update.phase import Phase
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.record import half_way, in_effect
 from nodeagent.update.run import Ports
-from nodeagent.update.stages.admission import reboots
 from nodeagent.update.stages.verification import mismatches
+from nodeagent.update.states import Phase, Prepare
 
 
 @dataclass(eq=False)
@@ -184,7 +182,7 @@ class Api:
         """Let an update go on whose reboot an operator held back. Returns its config, "" if there is none."""
         update = self.loop.executor.update
         hold = update.record.lasting.hold if update is not None else None
-        if update is None or hold is None or hold.digest != update.digest or not (hold.no_reboot and reboots(update)):
+        if update is None or hold is None or hold.digest != update.digest or not (hold.no_reboot and update.reboots):
             return json.dumps({"schema": "nodeagent/reboot/v1", "config": "", "digest": "", "update_id": ""})
         record = update.record
         async with self.loop.recorded(ApplyRequest(update.digest, requester=caller)):

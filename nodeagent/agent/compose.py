@@ -62,8 +62,8 @@ from nodeagent.settings.check import load_zone, window_schedule
 from nodeagent.settings.cluster import ETCD_MEMBER_FILE, ClusterSettings, DrainSettings, SlotSettings
 from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.schema import Settings
-from nodeagent.update.events import UpdateContext, Warned
 from nodeagent.update.ports.coordination import EtcdQuorum
+from nodeagent.update.ports.events import UpdateContext, Warned
 from nodeagent.update.ports.host import Clock
 from nodeagent.update.run import Ports, UpdatePolicy
 from nodeagent.update.stages.coordination import Coordination

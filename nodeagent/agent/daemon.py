@@ -50,10 +50,10 @@ from nodeagent.host.static_pods.validator import StaticPodValidator
 from nodeagent.host.view import read_view
 from nodeagent.reasons import Reason
 from nodeagent.settings.schema import Settings
-from nodeagent.update.events import DaemonStarted, DaemonStopped
 from nodeagent.update.next.preflight import Desired, Preflight, read_source
-from nodeagent.update.outcomes import bug
+from nodeagent.update.ports.events import DaemonStarted, DaemonStopped
 from nodeagent.update.ports.store import ApplyRequest
+from nodeagent.update.stages.failure import bug
 
 NAMES_TOPIC = "drop-ins"
 

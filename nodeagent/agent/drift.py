@@ -24,16 +24,16 @@ from nodeagent.errors import InvalidInput, Problem, Retryable
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from nodeagent.tasks import finished_before, running
-from nodeagent.update import events
-from nodeagent.update.events import Event
-from nodeagent.update.legs import Prepare, Rest
 from nodeagent.update.next.preflight import Desired
 from nodeagent.update.next.unit_checks import UnitChecks
+from nodeagent.update.ports import events
+from nodeagent.update.ports.events import Event
 from nodeagent.update.ports.host import Culprits, PathChanges
 from nodeagent.update.ports.store import Notes
 from nodeagent.update.record import half_way, in_effect
 from nodeagent.update.run import Ports
 from nodeagent.update.stages.verification import mismatches
+from nodeagent.update.states import Prepare, Rest
 
 # Seconds from a change to the comparison, because editors write in several steps.
 SETTLE: Final = 1.0

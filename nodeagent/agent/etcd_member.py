@@ -40,7 +40,7 @@ from nodeagent.core.etcd.quorum import Refusal
 from nodeagent.errors import AgentError, Cause, InvalidInput, Refused, Terminal, error_of
 from nodeagent.reasons import Reason
 from nodeagent.tasks import pause
-from nodeagent.update.events import EtcdMemberChanged, MemberProgress
+from nodeagent.update.ports.events import EtcdMemberChanged, MemberProgress
 from nodeagent.update.ports.host import Clock
 from nodeagent.update.ports.store import Notes
 from nodeagent.update.stages.coordination import Coordination, Operation

@@ -23,8 +23,8 @@ from nodeagent.host.dbus.client import Bus
 from nodeagent.host.notify import Notifier
 from nodeagent.report.status import Status
 from nodeagent.tasks import finished_before, running
-from nodeagent.update.events import HostDegraded, UpdateContext
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import HostDegraded, UpdateContext
+from nodeagent.update.states import Phase
 
 # Seconds. A full disk or a damaged file is repaired without a signal to this process.
 RETRY: Final = 30.0

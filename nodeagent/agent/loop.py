@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
-from typing import Final
 
 from nodeagent import log
 from nodeagent.core.boot import kernel_boot
@@ -22,11 +21,11 @@ from nodeagent.errors import (
     full_text,
 )
 from nodeagent.tasks import pause
-from nodeagent.update.events import ConfigRefused, PhaseEntered, UpdateResumed, Warned
+from nodeagent.update.course import AFTER_BOOT, Restart
+from nodeagent.update.decide import resume
 from nodeagent.update.history.ends import finish_request
 from nodeagent.update.history.outcome import UpdateOutcome
 from nodeagent.update.lasting import Confirmation
-from nodeagent.update.legs import INTERRUPTED, Unreleased
 from nodeagent.update.machine import Executor, RunResult
 from nodeagent.update.next import idle
 from nodeagent.update.next.cancelling import Cancelled, request_cancellation
@@ -39,8 +38,7 @@ from nodeagent.update.next.safe_parts import Compose, SafeUpdates, composed
 from nodeagent.update.next.staged_plan import PlanStaging
 from nodeagent.update.next.unmerged import leave_unmerged
 from nodeagent.update.next.unreadable import is_unreadable, rebuild, set_aside
-from nodeagent.update.outcomes import abort, bug
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import ConfigRefused, PhaseEntered, UpdateResumed, Warned
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.record import (
     IllegalTransition,
@@ -50,16 +48,11 @@ from nodeagent.update.record import (
     in_effect,
     interrupted,
 )
-from nodeagent.update.resume import Decision, resume
 from nodeagent.update.run import Ports, Transition, Update, UpdatePolicy, context_of, narrate
 from nodeagent.update.stages.after_boot import record_clean_shutdown
+from nodeagent.update.stages.failure import abort, bug
+from nodeagent.update.states import INTERRUPTED, Phase, Unreleased
 from nodeagent.update.wait import CONFIG, FAULT, STORE, Pauses, Waiting, wait_of
-
-_AFTER_BOOT: Final[Mapping[Decision, Phase]] = {
-    Decision.VERIFY: Phase.VERIFYING,
-    Decision.REVERT: Phase.REVERTING,
-    Decision.STAGE: Phase.STAGING,
-}
 
 
 class Loop:
@@ -332,7 +325,7 @@ async def resumed_update(ports: Ports, load: Load, desired: DesiredReader, execu
     """
     record = await ports.store.load()
     decision = resume(record, ports.power.boot_id())
-    if decision in (Decision.IDLE, Decision.DEGRADED):
+    if decision in (Restart.IDLE, Restart.DEGRADED):
         return None
     # This is for the status only. The problems of the config are found at its turn.
     with contextlib.suppress(AgentError):
@@ -345,11 +338,11 @@ async def resumed_update(ports: Ports, load: Load, desired: DesiredReader, execu
     how = f"{decision.value}, after a soft reboot" if softly else decision.value
     update.narrate(ports, UpdateResumed, how)
     match decision:
-        case Decision.START_OVER:
+        case Restart.START_OVER:
             message = "interrupted before any change; restarting"
             await executor.enter(update, abort(INTERRUPTED, message))
-        case Decision.VERIFY | Decision.REVERT | Decision.STAGE if rebooted:
-            await _enter_after_boot(ports, executor, update, _AFTER_BOOT[decision])
+        case Restart.VERIFY | Restart.REVERT | Restart.STAGE if rebooted:
+            await _enter_after_boot(ports, executor, update, AFTER_BOOT[decision])
         case _:
             # The executor continues from the phase of the record.
             pass

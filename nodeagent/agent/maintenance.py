@@ -29,11 +29,11 @@ from nodeagent.core.coordination.maintenance import (
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
 from nodeagent.reasons import Reason
 from nodeagent.tasks import finished_before, pause, running
-from nodeagent.update.events import MaintenanceChanged, UpdateWaiting, Warned
+from nodeagent.update.ports.events import MaintenanceChanged, UpdateWaiting, Warned
 from nodeagent.update.ports.system import ShutdownKind
 from nodeagent.update.run import Ports, UpdatePolicy
 from nodeagent.update.stages.coordination import Operation
-from nodeagent.update.stages.draining import MIN_DRAIN
+from nodeagent.update.stages.drain import MIN_DRAIN
 from nodeagent.update.stages.reboot import Shutdown, go_down
 
 # Seconds between two checks of the lease while nothing is to be done. Each step checks it as well.

@@ -28,7 +28,7 @@ from nodeagent.update.next.next_update import RENDERED
 from nodeagent.update.next.unreadable import load_or_half_way
 from nodeagent.update.run import Basis, Ports, Update, UpdatePolicy
 from nodeagent.update.stages.admin_checks import stages_of
-from nodeagent.update.stages.admission import operation_now, other_boots, reboots
+from nodeagent.update.stages.admission import operation_now, other_boots
 from nodeagent.update.stages.fallback import kind_of_fallback, kind_of_planned
 from nodeagent.update.stages.os_deployments import HostDeployments
 from nodeagent.update.steps.units_before import notes_along, units_along
@@ -118,7 +118,7 @@ async def _check_notes(ports: Ports, update: Update) -> list[str]:
         notes.append(f"alerts: the update begins when this returns nothing: {ports.alerts.query}")
     if ports.checks is None:
         return notes
-    for stage in stages_of(stops_node=stops_node, reboots=reboots(update)):
+    for stage in stages_of(stops_node=stops_node, reboots=update.reboots):
         try:
             found = await ports.checks.found(stage)
         except AgentError as error:

@@ -18,11 +18,11 @@ from nodeagent import log
 from nodeagent.agent.report.report import Report
 from nodeagent.errors import AgentError, Refused
 from nodeagent.reasons import Reason
-from nodeagent.update.phase import Phase
 from nodeagent.update.record import Record
 from nodeagent.update.run import Ports, Update
 from nodeagent.update.stages.admission import other_boots
 from nodeagent.update.stages.os_deployments import HostDeployments
+from nodeagent.update.states import Phase
 
 NEXT_BOOT: Final = "next boot"
 STAGED: Final = "staged deployment"

@@ -10,8 +10,8 @@ from nodeagent.cli._follow import Ending, print_ending, request_and_wait
 from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import GOOD, duration, paint
 from nodeagent.reasons import Reason
+from nodeagent.update.course import Cancellation
 from nodeagent.update.history.outcome import UpdateOutcome
-from nodeagent.update.resume import Cancellation
 
 # Ends after which the config of the update is not in force.
 GONE: Final = (

@@ -25,7 +25,7 @@ from nodeagent.host.policy_files import read_policy_files
 from nodeagent.reasons import DOCUMENTATION, Reason, documentation
 from nodeagent.settings.load import load
 from nodeagent.settings.schema import Settings
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 
 SCHEMA: Final = "nodeagent/explain/v1"
 # Fields of a MachineConfig that are neither a file nor a unit nor a user.

@@ -30,7 +30,7 @@ from nodeagent.log.journal import SOCKET, Journal, stderr_is_journal
 from nodeagent.log.messages import DEBUG, ERROR, INFO, MESSAGES, NOTICE, WARNING
 from nodeagent.log.pipeline import LEVELS, Sink, configure, get
 from nodeagent.reasons import hint
-from nodeagent.update.events import Event
+from nodeagent.update.ports.events import Event
 
 __all__ = ["DEBUG", "ERROR", "INFO", "NOTICE", "WARNING", "change_context", "close", "context", "event", "get", "setup"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from nodeagent.update import events
-from nodeagent.update.events import Event
+from nodeagent.update.ports import events
+from nodeagent.update.ports.events import Event
 
 # Priorities of syslog(3). 0 to 2 mean that the system is unusable, which no event of the agent does.
 ERROR, WARNING, NOTICE, INFO, DEBUG = 3, 4, 5, 6, 7

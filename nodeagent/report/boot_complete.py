@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from nodeagent.reasons import Reason
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 
 # Phases in which nothing of an update is in effect yet, or all of it is verified.
 _SETTLED: Final = frozenset({Phase.IDLE, Phase.STAGING, Phase.LEASING, Phase.RELEASING})

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from nodeagent.core.coordination.kube_time import parse_time
 from nodeagent.core.fence_view import FenceView
 from nodeagent.report.status import Status
-from nodeagent.update.events import ConfigRefused, Event, FenceChanged, StagingAdvanced, UpdateWaiting
 from nodeagent.update.history.outcome import ENDED_UNCHANGED
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import ConfigRefused, Event, FenceChanged, StagingAdvanced, UpdateWaiting
 from nodeagent.update.ports.store import HistoryEntry
+from nodeagent.update.states import Phase
 
 # Seconds of an update: from one that writes a single file to an OS image over a slow link.
 BOUNDS = (1.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1800.0, 3600.0, 10800.0)

@@ -24,7 +24,7 @@ from nodeagent.core.coordination.kube_objects import Node
 from nodeagent.core.redact import redact
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 
 CURRENT: Final = f"{MCO}currentConfig"
 DESIRED: Final = f"{MCO}desiredConfig"

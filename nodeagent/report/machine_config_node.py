@@ -14,7 +14,7 @@ from typing import Final
 from nodeagent.core.coordination.kube_objects import Condition, ConfigVersions, MachineConfigNodeStatus
 from nodeagent.report.handshake import DaemonState, annotations_for, clean, is_name
 from nodeagent.report.status import Status
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 
 # In the order in which an update passes them. The three after UpdateExecuted are parts of it, and so on.
 PREPARED: Final = "UpdatePrepared"

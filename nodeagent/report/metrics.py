@@ -20,7 +20,7 @@ from nodeagent.reasons import Reason
 from nodeagent.report.counters import BOUNDS, Counters
 from nodeagent.report.status import Status
 from nodeagent.update.history.outcome import IN_HISTORY
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 
 
 class MetricKind(StrEnum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nodeagent.reasons import Reason, hint
 from nodeagent.report.status import Status
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 
 
 def motd(status: Status) -> str:

@@ -22,10 +22,10 @@ from nodeagent.core.plan.drift import describe_drift
 from nodeagent.reasons import Reason
 from nodeagent.report.machine_config_node import UpdateProgress
 from nodeagent.report.status import Status
-from nodeagent.update import events
-from nodeagent.update.events import Event
 from nodeagent.update.history.outcome import ENDED_UNCHANGED
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports import events
+from nodeagent.update.ports.events import Event
+from nodeagent.update.states import Phase
 
 TYPES = ("MaintenancePlanned", "MaintenanceInProgress", "DrainInProgress", "Drained", "ConfigDrift")
 # Pods in a message; the rest is a number.

@@ -9,9 +9,9 @@ from typing import assert_never
 from nodeagent.core.coordination.maintenance import MaintenanceState
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
-from nodeagent.update import events
-from nodeagent.update.events import Event, StatusProblem, UpdateContext, UpdateEvent
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports import events
+from nodeagent.update.ports.events import Event, StatusProblem, UpdateContext, UpdateEvent
+from nodeagent.update.states import Phase
 
 _UNDRAINED = frozenset({Phase.IDLE, Phase.DEGRADED, Phase.LEASING, Phase.DRAINING})
 

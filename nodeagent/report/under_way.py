@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from nodeagent.report.status import Status
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 
 # Phases in which an update may hold nothing of this node yet, or may have ended half-way: the previous phase decides.
 UNDECIDED: Final = frozenset({Phase.STAGING, Phase.LEASING})

@@ -47,7 +47,7 @@ class Actions(Struct, frozen=True, forbid_unknown_fields=True):
     config fails in the first seconds; a longer time only slows down each restart.
     """
 
-    # One action may take as long as the whole phase Acting, see ``update.phase``.
+    # One action may take as long as the whole phase Acting, see ``update.course``.
     timeout: Annotated[float, Meta(ge=1, le=3600)] = 120
     # Some programs report READY=1 and exit a moment later: a kubelet does so whose reservations exceed the capacity of
     # the host. So the end of the job proves nothing.
@@ -105,7 +105,7 @@ class Verify(Struct, frozen=True, forbid_unknown_fields=True):
     """``timeout``: seconds that units may take to become healthy before the new config counts as bad. 300: a kubelet
     needs two to three minutes after a boot."""
 
-    # At most the deadline of the phase Verifying, see ``update.phase``.
+    # At most the deadline of the phase Verifying, see ``update.course``.
     timeout: Annotated[float, Meta(ge=1, le=900)] = 300
 
 

@@ -7,38 +7,76 @@ before the next phase starts.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
+from types import MappingProxyType
+from typing import Final
 
 from nodeagent.core.display import displayable
 from nodeagent.core.plan.change import Plan
 from nodeagent.errors import AgentError, ServiceUnavailable
 from nodeagent.reasons import Reason
 from nodeagent.tasks import finished_before, running
-from nodeagent.update.events import HostDegraded, PhaseEntered, SafePartsApplied, UpdateDone
+from nodeagent.update.course import COURSE, Row, Stage
 from nodeagent.update.history import trail_fold
 from nodeagent.update.history.ends import finish_update
 from nodeagent.update.history.entry import entry_of, seconds_between, with_trail
 from nodeagent.update.history.outcome import VERIFIED
 from nodeagent.update.history.trail import Trail, elapsed, trail_to_dict
-from nodeagent.update.legs import INTERRUPTED, SAFE_PARTS_FIRST, Apply, Fallback, Prepare, Rest, Unreleased
 from nodeagent.update.next.cancelling import taken_back
-from nodeagent.update.outcomes import bug, degraded, failed, safe_parts_first, unreleased
-from nodeagent.update.phase import BY_PROGRESS, DEADLINE, Phase, State
-from nodeagent.update.phases import PHASES, Work, superseded
+from nodeagent.update.ports.events import HostDegraded, PhaseEntered, SafePartsApplied, UpdateDone
 from nodeagent.update.record import FailedUnit, IllegalTransition, Record, advance, reject
 from nodeagent.update.run import (
     Ports,
     Run,
+    Superseded,
+    Takeover,
     Transition,
     Update,
     UpdatePolicy,
     context_of,
     moment,
 )
-from nodeagent.update.wait import FAULT, NotNow, Waiting, again, wait_of
+from nodeagent.update.stages import act, drain, lease, reboot, release, revert, stage, verify, writing
+from nodeagent.update.stages.failure import abandon, bug, degraded, failed, safe_parts_first, unreleased
+from nodeagent.update.states import (
+    INTERRUPTED,
+    SAFE_PARTS_FIRST,
+    Apply,
+    Fallback,
+    Phase,
+    Prepare,
+    Rest,
+    State,
+    Unreleased,
+)
+from nodeagent.update.wait import FAULT, NotNow, Waiting, retry, wait_of
+
+Work = Callable[[Run], Awaitable[Transition | None]]
+
+_STAGES: Final[Mapping[Stage, Work]] = MappingProxyType(
+    {
+        Stage.STAGE: stage.do,
+        Stage.STAGE_AGAIN: stage.again,
+        Stage.LEASE: lease.do,
+        Stage.DRAIN: drain.do,
+        Stage.DRAIN_FOR_FALLBACK: drain.do_for_fallback,
+        Stage.WRITE: writing.do,
+        Stage.ACT: act.do,
+        Stage.REBOOT: reboot.do,
+        Stage.VERIFY: verify.do,
+        Stage.REVERT: revert.do,
+        Stage.VERIFY_REVERTED: verify.undo,
+        Stage.RELEASE: release.do,
+    }
+)
+
+# The work of each state.
+WORK: Final[Mapping[State, Work]] = MappingProxyType(
+    {state: _STAGES[row.stage] for state, row in COURSE.items() if row.stage is not Stage.NONE}
+)
 
 # Seconds after which the end of an update is reported although not everything could be released: its config is decided.
 RELEASE_WAIT = 300.0
@@ -66,7 +104,7 @@ class Executor:
     wake: asyncio.Event
     random: Callable[[], float]
     safe_first: Callable[[Update, AgentError], Awaitable[bool]]
-    phases: dict[State, Work] = field(default_factory=lambda: dict(PHASES), init=False)
+    work: dict[State, Work] = field(default_factory=lambda: dict(WORK), init=False)
     # The time since which this process counts for the reboot budget.
     _began: float = field(init=False)
     _update: Update | None = field(default=None, init=False)
@@ -129,13 +167,13 @@ class Executor:
     async def _one(self, update: Update) -> Transition | None:
         """Return where the present phase leads, after as many attempts as its waits take; None: the host goes down."""
         # Before the first write the update may be superseded; afterwards it has to be finished first.
-        phase, free = update.record.phase, isinstance(update.record.leg, Prepare)
+        phase, free, row = update.record.phase, isinstance(update.record.leg, Prepare), COURSE[update.record.state]
         waits = Waiting(self.ports, self.policy, update, self.random)
         began = self.ports.clock.monotonic()
         while True:
-            limit = asyncio.timeout(DEADLINE[phase])
+            limit = asyncio.timeout(row.deadline)
             # Phases that write many files postpone their deadline with each file.
-            update.progressed = partial(_postpone, limit, phase)
+            update.progressed = partial(_postpone, limit, row)
             run = self._run(update, overdue=waits.overdue)
             update.repeated = waits.repeats
             try:
@@ -151,14 +189,16 @@ class Executor:
                 if not free and not _may_be_taken_back(update.record):
                     self.wake.clear()
                 elif free and await run.newer():
-                    return await superseded(run)
+                    return await _superseded(run)
+            except Superseded:
+                return await _superseded(run)
             except TimeoutError:
                 # Another timeout than that of the phase is an error of the caller.
                 if not limit.expired():
                     raise
-                how = "made no progress for" if phase in BY_PROGRESS else "took more than"
+                how = "made no progress for" if row.by_progress else "took more than"
                 # A reboot may help a phase that is late, because the service that it waits for starts again.
-                late = f"{phase} {how} {DEADLINE[phase]} s"
+                late = f"{phase} {how} {row.deadline} s"
                 return await failed(run, late, Reason.PHASE_LATE, curable=True)
             except AgentError as error:
                 if error.unit:
@@ -184,9 +224,9 @@ class Executor:
     async def _attempt(self, run: Run) -> Transition | None:
         """Run the phase, again after transient faults: they are no reason to revert, and a phase may be repeated."""
         phase = run.record.phase
-        work = self.phases[type(run.record.leg), phase]
+        work = self.work[run.record.state]
         # A registry needs longer pauses, which the staging has itself.
-        return await work(run) if phase is Phase.STAGING else await again(run, partial(work, run), FAULT)
+        return await work(run) if phase is Phase.STAGING else await retry(run, partial(work, run), FAULT)
 
     async def enter(self, update: Update, to: Transition) -> None:
         """Move the record to the next phase, and save it before the phase starts."""
@@ -308,7 +348,12 @@ def _may_be_taken_back(record: Record) -> bool:
     return isinstance(record.leg, Apply | Fallback) and record.phase is not Phase.RELEASING
 
 
-def _postpone(limit: asyncio.Timeout, phase: Phase) -> None:
-    seconds = DEADLINE[phase]
-    if phase in BY_PROGRESS and seconds is not None and not limit.expired():
-        limit.reschedule(asyncio.get_running_loop().time() + seconds)
+def _postpone(limit: asyncio.Timeout, row: Row) -> None:
+    if row.by_progress and row.deadline is not None and not limit.expired():
+        limit.reschedule(asyncio.get_running_loop().time() + row.deadline)
+
+
+async def _superseded(run: Run) -> Transition:
+    """Discard the staged deployment, and abort the update."""
+    await stage.undo(run)
+    return abandon(run, run.update.takeover or Takeover(Reason.SUPERSEDED, "another config is desired now"))

@@ -13,21 +13,23 @@ from typing import Any
 from nodeagent.core.boot import RebootKind, kernel_boot
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
+from nodeagent.update.course import COURSE, following
 from nodeagent.update.history.trail import Trail
 from nodeagent.update.lasting import Lasting, Partial, Rejection, added
-from nodeagent.update.legs import (
+from nodeagent.update.states import (
     INTERRUPTED,
     Abort,
     Apply,
     Fallback,
     Leg,
+    Phase,
     Rest,
     Revert,
+    State,
     Unreleased,
     Written,
     fallback_of,
 )
-from nodeagent.update.phase import NEXT, Phase
 
 # The update of a record that says nothing that can be understood.
 UNKNOWN_UPDATE = "unknown"
@@ -163,8 +165,12 @@ class Record:
     lasting: Lasting = field(default_factory=Lasting)
 
     def __post_init__(self) -> None:
-        if (type(self.leg), self.phase) not in NEXT:
+        if self.state not in COURSE:
             raise ValueError(f"{type(self.leg).__name__} has no phase {self.phase}")
+
+    @property
+    def state(self) -> State:
+        return type(self.leg), self.phase
 
     @property
     def operation(self) -> str:
@@ -225,7 +231,7 @@ def advance(
     A state that is not in the table is a bug, and stops the update: raises ``IllegalTransition``.
     """
     # The table is the only list of legal transitions. Every caller passes through here.
-    if (type(leg), phase) not in NEXT[type(record.leg), record.phase]:
+    if (type(leg), phase) not in following(record.state):
         before, after = type(record.leg).__name__, type(leg).__name__
         raise IllegalTransition(f"{record.phase} -> {phase} ({before} to {after})")
     if record.phase is Phase.VERIFYING and phase is Phase.RELEASING and isinstance(leg, Apply | Fallback):

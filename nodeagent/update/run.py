@@ -22,6 +22,7 @@ from nodeagent.core.plan.removal import Removal
 from nodeagent.core.plan.steps import (
     ActStep,
     Drain,
+    Reboot,
     RestartStaticPod,
     Step,
     WriteStep,
@@ -33,20 +34,19 @@ from nodeagent.core.plan.steps import (
 )
 from nodeagent.errors import AgentError, InvalidInput, Problem
 from nodeagent.reasons import Reason
-from nodeagent.update.events import Event, PhaseEntered, StepProgress, UpdateContext, UpdateEvent
 from nodeagent.update.history import trail_fold
 from nodeagent.update.history.outcome import UpdateOutcome
 from nodeagent.update.history.trail_fold import Moment
-from nodeagent.update.legs import Leg, Unreleased
-from nodeagent.update.phase import Phase
 from nodeagent.update.ports.checks import AdminChecks, AlertGate, JumpGate
 from nodeagent.update.ports.coordination import NodeDrainer, NodeReadiness
+from nodeagent.update.ports.events import Event, PhaseEntered, StepProgress, UpdateContext, UpdateEvent
 from nodeagent.update.ports.host import Clock, Files, HealthChecks, Reporter, StaticPods, UnitFiles, Units, Users
 from nodeagent.update.ports.store import Store
 from nodeagent.update.ports.system import BootedSystem, Fence, Power
 from nodeagent.update.record import Record
 from nodeagent.update.stages.coordination import Coordination
 from nodeagent.update.stages.os_deployments import HostDeployments
+from nodeagent.update.states import Leg, Phase, Unreleased
 
 HOLDER = "nodeagent"
 
@@ -131,6 +131,10 @@ class UpdatePolicy:
     bootloader_bios: bool = False
 
 
+class Superseded(Exception):
+    """Another config is desired by now, and nothing was written yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class HowEnded:
     """How an update ended, as its entry in the history has it."""
@@ -196,7 +200,7 @@ class Update:
     index: int = 0
     # Steady time of the last check of the lease.
     lease_checked_at: float = float("-inf")
-    # Called for each file and each part of a verification; see update.phase.BY_PROGRESS.
+    # Called for each file and each part of a verification; see update.course.BY_PROGRESS.
     progressed: Callable[[], None] = lambda: None
     # Whether the phase is repeated because a service of the host did not answer.
     repeated: bool = False
@@ -235,6 +239,11 @@ class Update:
     def static_pods(self) -> tuple[RestartStaticPod, ...]:
         """The replacements of static pods, which precede the reboot of a plan that has one."""
         return tuple(step for step in self.acts if isinstance(step, RestartStaticPod))
+
+    @property
+    def reboots(self) -> bool:
+        """Whether the plan has a reboot."""
+        return any(isinstance(step, Reboot) for step in self.acts)
 
     @property
     def count(self) -> int:

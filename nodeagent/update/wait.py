@@ -21,11 +21,11 @@ from nodeagent.core.once import Once
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Unreachable
 from nodeagent.reasons import Reason
 from nodeagent.tasks import pause
-from nodeagent.update.events import HostDegraded, PhaseEntered, UpdateContext, UpdateWaiting, Warned
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import HostDegraded, PhaseEntered, UpdateContext, UpdateWaiting, Warned
 from nodeagent.update.record import Record
 from nodeagent.update.run import Ports, Run, Update, UpdatePolicy, context_of, narrate
 from nodeagent.update.stages.coordination import EXPIRED, LOST
+from nodeagent.update.states import Phase
 
 T = TypeVar("T")
 
@@ -155,7 +155,7 @@ class Pauses:
         return jittered(next(self._delays), self._random())
 
 
-async def again(run: Run, work: Callable[[], Awaitable[T]], pace: Pace) -> T:
+async def retry(run: Run, work: Callable[[], Awaitable[T]], pace: Pace) -> T:
     """Return what ``work`` returns, after as many attempts as its transient faults take."""
     pauses = Pauses(pace, run.random)
     while True:

@@ -22,8 +22,8 @@ from nodeagent.errors import AgentError, InvalidInput, Refused, ServiceUnavailab
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from nodeagent.update.next.preflight import Desired
-from nodeagent.update.phase import Phase
 from nodeagent.update.ports.store import ApplyRequest
+from nodeagent.update.states import Phase
 from tests.world import FakeDeployments, Fault, lost_answer
 from tests.world.os_host import A_DIGEST, B_DIGEST, KARGS, NEW, OLD, at_old, booted_digest, on
 from tests.world.run import Host, config

@@ -30,11 +30,10 @@ from nodeagent.fence.host_fence import HostFence
 from nodeagent.host import boot
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.store.rows import checksum
-from nodeagent.update.legs import Apply
 from nodeagent.update.next.preflight import Desired
-from nodeagent.update.phase import Phase
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.record import Record
+from nodeagent.update.states import Apply, Phase
 from tests.agent.whole_daemon import WholeDaemon, source
 from tests.cli.daemon.conftest import NOW
 from tests.host.fake_logind import FakeLogind

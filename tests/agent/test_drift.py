@@ -16,9 +16,16 @@ from nodeagent.agent.report.report import Report
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.report.status import Status
-from nodeagent.update.events import DriftChanged, Event, HostDegraded, UpdateContext, UpdateFinished, UpdateStarted
 from nodeagent.update.history.entry import entry_of_request
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import (
+    DriftChanged,
+    Event,
+    HostDegraded,
+    UpdateContext,
+    UpdateFinished,
+    UpdateStarted,
+)
+from nodeagent.update.states import Phase
 from tests.world import FakeUnit, Fault, World, lost_answer
 from tests.world.os_host import B_DIGEST, FIRST, at_old, on
 from tests.world.run import Host, config

@@ -17,10 +17,10 @@ from nodeagent.core.plan.policy import DAEMON_RELOAD, Entry, Policy
 from nodeagent.errors import Terminal
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
-from nodeagent.update.events import DriftChanged, Event, LeaseChanged, MaintenanceChanged
-from nodeagent.update.phase import Phase
 from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.ports.events import DriftChanged, Event, LeaseChanged, MaintenanceChanged
 from nodeagent.update.stages.verification import mismatches
+from nodeagent.update.states import Phase
 from tests.world import FakeUnit, Fault, World
 from tests.world.run import POLICY, Host, config
 

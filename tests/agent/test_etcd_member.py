@@ -33,8 +33,8 @@ from nodeagent.core.etcd.quorum import EtcdSurvey, Member, MemberState, Refusal
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
-from nodeagent.update.events import MemberProgress
 from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.ports.events import MemberProgress
 from nodeagent.update.stages.coordination import Coordination
 from tests.world import FakeClock, FakeLease, World
 

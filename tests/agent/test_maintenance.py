@@ -18,8 +18,8 @@ from nodeagent.errors import AgentError, InvalidInput, Refused, ServiceUnavailab
 from nodeagent.host.store.rows import maintenance_from_row, to_json
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status, status_to_dict
-from nodeagent.update.events import Event, MaintenanceChanged, UpdateContext, Warned
 from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.ports.events import Event, MaintenanceChanged, UpdateContext, Warned
 from nodeagent.update.ports.system import Inhibitor
 from nodeagent.update.run import Ports, UpdatePolicy
 from nodeagent.update.stages.coordination import Coordination, Operation

@@ -11,8 +11,7 @@ import pytest
 
 from nodeagent.agent.offline import plan_offline
 from nodeagent.errors import InvalidInput, Refused
-from nodeagent.update.legs import Apply
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Apply, Phase
 from tests.agent.test_daemon_starts import host, on
 from tests.agent.whole_daemon import WholeDaemon, source
 from tests.support.disk import needs_root

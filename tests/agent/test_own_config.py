@@ -18,7 +18,7 @@ from nodeagent.domains import default_policy
 from nodeagent.errors import InvalidInput, Problem
 from nodeagent.report.status import Status
 from nodeagent.settings.schema import Settings
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 from tests.world import FakeUnit, World
 from tests.world.run import POLICY, Host, config
 

@@ -14,8 +14,8 @@ from nodeagent.agent.report.report import Report
 from nodeagent.agent.supervise import keep_running
 from nodeagent.errors import Terminal
 from nodeagent.report.status import Status
-from nodeagent.update.events import Event, PhaseEntered, UpdateContext
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import Event, PhaseEntered, UpdateContext
+from nodeagent.update.states import Phase
 
 
 @pytest.fixture

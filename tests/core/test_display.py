@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.core.display import MAX_TEXT, displayable, text
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 
 
 @pytest.mark.parametrize(

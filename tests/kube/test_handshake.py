@@ -22,7 +22,7 @@ from nodeagent.kube.mco_drain import ControllerDrain, EitherDrain
 from nodeagent.reasons import Reason
 from nodeagent.report.handshake import CURRENT, DESIRED, DRAIN, DRAINED, REASON, RETRY, STATE
 from nodeagent.report.status import Status
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 from tests.kube.server import CUT, Answer, Request, serving
 from tests.kube.test_client import Clock, kubeconfig
 

@@ -13,7 +13,7 @@ from nodeagent.kube.credentials import ClusterAccess
 from nodeagent.kube.node import ABSENT_FOR, LATER, ControlledNodeConditions
 from nodeagent.report.machine_config_node import UpdateProgress
 from nodeagent.report.node_events import NodeState
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 from tests.kube.server import Answer, Request, serving
 from tests.kube.test_client import Clock, kubeconfig
 

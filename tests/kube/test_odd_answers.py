@@ -31,7 +31,7 @@ from nodeagent.report.machine_config_node import UpdateProgress
 from nodeagent.report.node_events import NodeEvent, NodeState
 from nodeagent.report.rollout import rollout_of, rollout_to_dict
 from nodeagent.report.rollout_order import RolloutOrder
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 from tests.kube.server import Answer, Request, serving
 from tests.kube.test_client import Clock, kubeconfig
 from tests.kube.test_drain import Api, pod

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from nodeagent import log
 from nodeagent.log.journal import Journal, frame, stderr_is_journal
 from nodeagent.log.messages import MESSAGES
-from nodeagent.update.events import Event, HostDegraded, ProblemSolved, StatusProblem, StepDone, StepStarted
+from nodeagent.update.ports.events import Event, HostDegraded, ProblemSolved, StatusProblem, StepDone, StepStarted
 
 
 def parse(data: bytes) -> dict[str, bytes]:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from nodeagent.reasons import Reason
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 RULES: list[dict[str, Any]] = [

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from nodeagent.report.metrics import FAMILIES
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 
 DASHBOARD: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "docs/examples/dashboard.json").read_text(encoding="utf-8")

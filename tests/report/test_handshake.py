@@ -38,7 +38,7 @@ from nodeagent.report.handshake import (
     uncordon_request,
 )
 from nodeagent.report.status import Status
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 
 A, B = "rendered-worker-a", "rendered-worker-b"
 

@@ -8,7 +8,7 @@ import pytest
 
 from nodeagent.report.machine_config_node import STEPS, UpdateProgress, changed_status, progress_of
 from nodeagent.report.status import Status
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 
 NOW = "2026-11-24T00:00:00Z"
 LATER = "2026-11-24T00:01:00Z"

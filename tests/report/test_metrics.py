@@ -20,7 +20,9 @@ from nodeagent.core.plan.drift import DriftedEntry
 from nodeagent.report.counters import BOUNDS, Counters
 from nodeagent.report.metrics import FAMILIES, MetricKind, render, samples
 from nodeagent.report.status import Status
-from nodeagent.update.events import (
+from nodeagent.update.history.outcome import IN_HISTORY
+from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.ports.events import (
     ConfigRefused,
     DaemonStarted,
     Event,
@@ -31,10 +33,8 @@ from nodeagent.update.events import (
     UpdateContext,
     UpdateWaiting,
 )
-from nodeagent.update.history.outcome import IN_HISTORY
-from nodeagent.update.phase import Phase
-from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.store import HistoryEntry
+from nodeagent.update.states import Phase
 
 ALERTS = Path(__file__).parents[2] / "docs/examples/alerts.yaml"
 SINCE = "2026-03-01T10:00:00.500Z"

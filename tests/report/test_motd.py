@@ -10,7 +10,7 @@ from nodeagent.reasons import Reason, hint
 from nodeagent.report.motd import motd
 from nodeagent.report.properties import PROPERTIES, properties_of
 from nodeagent.report.status import Status
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 from tests.support.golden import Golden
 
 SINCE = "2026-11-21T03:00:00.000Z"

@@ -14,7 +14,7 @@ from nodeagent.core.plan.drift import DriftedEntry
 from nodeagent.report.node_events import BLOCKED_FOR, LONGEST, NodeEvent, NodeEventSource, NodeState, node_state
 from nodeagent.report.status import Status
 from nodeagent.report.status_fold import fold
-from nodeagent.update.events import (
+from nodeagent.update.ports.events import (
     ConfigRefused,
     DrainAdvanced,
     DriftChanged,
@@ -35,8 +35,8 @@ from nodeagent.update.events import (
     UpdateWaiting,
     Warned,
 )
-from nodeagent.update.phase import Phase
 from nodeagent.update.ports.store import HistoryEntry
+from nodeagent.update.states import Phase
 
 BUDGET = Remaining("shop", "web-0", PodWait.BUDGET, "the disruption budget web needs 3 healthy pods and has 3")
 GOING = Remaining("shop", "web-1", PodWait.REQUESTED, "grace period of 30 s")

@@ -12,7 +12,9 @@ from nodeagent.errors import Cause
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status, line, status_to_dict
 from nodeagent.report.status_fold import fold
-from nodeagent.update.events import (
+from nodeagent.update.lasting import Partial
+from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.ports.events import (
     DeploymentsChanged,
     Event,
     LeaseChanged,
@@ -26,9 +28,7 @@ from nodeagent.update.events import (
     UpdateDone,
     Warned,
 )
-from nodeagent.update.lasting import Partial
-from nodeagent.update.phase import Phase
-from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.states import Phase
 
 CONTRACT = {
     "documentation", "etcd_member", "failed_unit", "partial", "maintenance", "problems", "soft_reboots", "drift",

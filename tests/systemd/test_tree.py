@@ -18,7 +18,7 @@ from nodeagent.log.messages import MESSAGES
 from nodeagent.settings.check import check_values
 from nodeagent.settings.load import merge, read
 from nodeagent.settings.schema import KEYS, Settings, flatten
-from nodeagent.update.events import ConfigRefused, HostDegraded, RevertStarted, StepFailed, UpdateWaiting
+from nodeagent.update.ports.events import ConfigRefused, HostDegraded, RevertStarted, StepFailed, UpdateWaiting
 from tests.support.needs import needs
 
 ROOT = Path(__file__).parents[2]

@@ -6,8 +6,9 @@ import pytest
 
 from nodeagent.agent import loop
 from nodeagent.errors import Terminal
-from nodeagent.update import machine, outcomes
+from nodeagent.update import machine
 from nodeagent.update.ports.host import Reporter
+from nodeagent.update.stages import failure
 
 
 @pytest.fixture(autouse=True)
@@ -15,7 +16,7 @@ def failed_assertions_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     def bug(reporter: Reporter, error: Exception, where: str) -> Terminal:
         if type(error) is AssertionError:  # a subclass is for tests of what the agent does with one
             raise error
-        return outcomes.bug(reporter, error, where)
+        return failure.bug(reporter, error, where)
 
     for module in (machine, loop):
         monkeypatch.setattr(module, "bug", bug)

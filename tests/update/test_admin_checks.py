@@ -13,11 +13,11 @@ from nodeagent.core.check_stage import CheckStage
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable, Unreachable
 from nodeagent.reasons import Reason
-from nodeagent.update.events import UpdateWaiting, Warned
 from nodeagent.update.next.preflight import Preflight
-from nodeagent.update.phase import Phase
 from nodeagent.update.ports.checks import AdminCheck
+from nodeagent.update.ports.events import UpdateWaiting, Warned
 from nodeagent.update.run import Ports
+from nodeagent.update.states import Phase
 from tests.update.test_outcomes import outcomes
 from tests.world import FakeUnit, Killed, Outage, World
 from tests.world.run import Host, config, kinds, until

@@ -12,7 +12,7 @@ from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
 from nodeagent.errors import Terminal
 from nodeagent.reasons import Reason
 from nodeagent.update.next.preflight import Desired
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 from tests.agent.test_api import DESIRED, api
 from tests.world import FakeFiles, FakeUnit, Killed, World, full_disk
 from tests.world.run import Host, config

@@ -14,9 +14,9 @@ from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.errors import ServiceUnavailable, Terminal
 from nodeagent.reasons import Reason
-from nodeagent.update.events import PhaseEntered, Warned
 from nodeagent.update.history.trail import trail_from_dict
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import PhaseEntered, Warned
+from nodeagent.update.states import Phase
 from tests.world import FakeUnit, Fault, Killed, kill_points, os_host
 from tests.world.os_host import A_DIGEST, B_DIGEST, FIRST, NEW, OLD, bad_on, booted_digest, managed, on
 from tests.world.run import Host, kinds

@@ -16,9 +16,9 @@ from nodeagent.core.plan.bootloader import BootloaderUpdate
 from nodeagent.core.plan.deployment import staged
 from nodeagent.errors import ServiceUnavailable
 from nodeagent.reasons import Reason
-from nodeagent.update.events import Warned
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import Warned
 from nodeagent.update.stages.bootloader import MAX_TRIES
+from nodeagent.update.states import Phase
 from tests.world import Fault, Killed
 from tests.world.bootupd import broken
 from tests.world.os_host import A_DIGEST, B_DIGEST, FILES, NEW, OLD, at_old, booted_digest, on

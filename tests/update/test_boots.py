@@ -8,9 +8,9 @@ import pytest
 
 from nodeagent.update.history.trail import Trail, boots_during
 from nodeagent.update.history.trail_fold import MAX_BOOTS, Moment, closed
-from nodeagent.update.phase import Phase
 from nodeagent.update.ports.store import HistoryEntry
 from nodeagent.update.record import reboot_requested
+from nodeagent.update.states import Phase
 from tests.update import test_kills
 from tests.update.test_soft_reboots import go_to_reboot
 from tests.world import kill_points

@@ -14,13 +14,12 @@ from nodeagent.errors import AgentError, InvalidInput, Refused, Terminal
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from nodeagent.report.status_fold import fold
-from nodeagent.update.events import UpdateCancelled
-from nodeagent.update.legs import Apply, Leg, Prepare
-from nodeagent.update.phase import Phase
-from nodeagent.update.phases import PHASES, Work
+from nodeagent.update.machine import WORK, Work
+from nodeagent.update.ports.events import UpdateCancelled
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.ports.system import Inhibitor
 from nodeagent.update.run import Run, Transition
+from nodeagent.update.states import Apply, Leg, Phase, Prepare
 from tests.agent.test_api import DESIRED, api
 from tests.update.test_outcomes import JANE, C, leasing, outcomes, status
 from tests.update.test_update import A, B, started
@@ -174,7 +173,7 @@ async def test_an_unusable_config_takes_nothing_back() -> None:
     assert outcomes(host)[-1] == ("b", "done", 0)
 
 
-STATES = [state for state in PHASES if issubclass(state[0], Prepare | Apply) and state[1] is not Phase.RELEASING]
+STATES = [state for state in WORK if issubclass(state[0], Prepare | Apply) and state[1] is not Phase.RELEASING]
 
 
 @pytest.mark.finding(
@@ -193,7 +192,7 @@ async def test_cancelled_as_each_phase_begins(state: tuple[type[Leg], Phase], os
 
     def hooked(*_: object) -> object:
         loop = build()
-        work = loop.executor.phases[state]
+        work = loop.executor.work[state]
 
         async def first(run: Run) -> Transition | None:
             if not said:
@@ -204,7 +203,7 @@ async def test_cancelled_as_each_phase_begins(state: tuple[type[Leg], Phase], os
                     said[0] = str(error.reason)
             return await work(run)
 
-        loop.executor.phases[state] = first
+        loop.executor.work[state] = first
         return loop
 
     host.build = hooked  # type: ignore[method-assign,assignment]
@@ -234,8 +233,8 @@ async def test_a_requested_reboot_is_not_cancelled() -> None:
 
     loop = host.build()
     state = (Apply, Phase.REBOOTING)
-    work: Work = loop.executor.phases[state]
-    loop.executor.phases[state] = confirm_then_cancel
+    work: Work = loop.executor.work[state]
+    loop.executor.work[state] = confirm_then_cancel
     await host.turn_and_settle(loop)
     assert reasons == [Reason.CANCEL_TOO_LATE]
     assert (outcomes(host)[-1], host.world.request) == (("b", "done", 0), None)

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.errors import Refused
-from nodeagent.update.legs import Abort, Apply, Fallback, Leg, Prepare, Rest, Revert, Unreleased
-from nodeagent.update.phase import NEXT, Phase
+from nodeagent.update.decide import Cancellation, cancellation
 from nodeagent.update.record import OsProgress, Record
-from nodeagent.update.resume import Cancellation, cancellation
+from nodeagent.update.states import Abort, Apply, Fallback, Leg, Phase, Prepare, Rest, Revert, Unreleased
+from tests.update.table import NEXT
 
 LEGS: dict[type[Leg], Leg] = {
     Rest: Rest(),

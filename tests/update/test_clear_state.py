@@ -15,8 +15,8 @@ from nodeagent.core.plan.domain import Domain, UnitFailure
 from nodeagent.core.plan.policy import REBOOT, Entry, Policy, Verdict, clear_state, restart
 from nodeagent.core.plan.sides import Sides
 from nodeagent.reasons import Reason
-from nodeagent.update.phase import Phase
 from nodeagent.update.ports.system import Inhibitor
+from nodeagent.update.states import Phase
 from tests.world import FakeUnit, Fault, World, kill_points
 from tests.world.run import Host, config, until
 from tests.world.units import JobFailed

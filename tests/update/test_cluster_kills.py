@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 from tests.world import FakeUnit, cluster_host, kill_points, os_host
 from tests.world.cluster_host import DRAIN, OLD, REBOOT, RESTART, ClusterHost, all_given_back
 

@@ -15,9 +15,9 @@ from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.coordination.windows import Schedule, parse_windows
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
-from nodeagent.update.events import FallbackChosen, UpdateWaiting
-from nodeagent.update.phase import Phase
 from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.ports.events import FallbackChosen, UpdateWaiting
+from nodeagent.update.states import Phase
 from tests.world import FakeUnit, os_host
 from tests.world.cluster_host import (
     DRAIN,

@@ -10,9 +10,9 @@ from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
 from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.reasons import Reason
-from nodeagent.update.events import PhaseEntered, Warned
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import PhaseEntered, Warned
 from nodeagent.update.ports.host import MAX_KEPT, Survey
+from nodeagent.update.states import Phase
 from nodeagent.update.steps import paths
 from tests.world import FakeUnit, Fault, World
 from tests.world.run import Host, config

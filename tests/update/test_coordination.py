@@ -30,10 +30,10 @@ from nodeagent.settings.check import window_schedule
 from nodeagent.settings.cluster import ClusterSettings, DrainSettings, SlotSettings, WindowSettings
 from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.schema import Settings
-from nodeagent.update.events import UpdateWaiting
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import UpdateWaiting
 from nodeagent.update.run import Ports
 from nodeagent.update.stages.coordination import Coordination, Operation
+from nodeagent.update.states import Phase
 from tests.host.test_fleetlock import FleetServer, serving
 from tests.world import FakeClock, FakeLease, FakeUnit, World
 from tests.world.cluster_host import fresh

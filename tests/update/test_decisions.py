@@ -9,9 +9,9 @@ import pytest
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.plan.bootloader import BootloaderUpdate
 from nodeagent.reasons import Reason
-from nodeagent.update.events import Event, StagingAdvanced, StepDone
-from nodeagent.update.phase import Phase
 from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.ports.events import Event, StagingAdvanced, StepDone
+from nodeagent.update.states import Phase
 from nodeagent.update.steps.act import JOB_HEADROOM
 from nodeagent.update.steps.unit_watch import PERIOD
 from tests.support.keys import ed25519, sha512

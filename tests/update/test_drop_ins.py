@@ -8,8 +8,8 @@ import pytest
 
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry
-from nodeagent.update.events import Warned
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import Warned
+from nodeagent.update.states import Phase
 from tests.world import FakeUnit, World
 from tests.world.run import Host, config
 

@@ -6,7 +6,7 @@ import pytest
 
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.units import UnitEntry
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 from tests.update.test_static_pods import PodHost, Quorum
 from tests.world import FakeUnit, World
 from tests.world.run import config

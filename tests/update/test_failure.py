@@ -4,10 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.core.boot import RebootKind
-from nodeagent.update.legs import Apply, Fallback, Revert
-from nodeagent.update.phase import NEXT, Phase
+from nodeagent.update.course import Failure
+from nodeagent.update.decide import after_failure
 from nodeagent.update.record import Record
-from nodeagent.update.resume import FailureResponse, after_failure
+from nodeagent.update.states import Apply, Fallback, Phase, Revert
+from tests.update.table import NEXT
 from tests.update.test_states import LEGS, at
 
 flag = st.booleans()
@@ -24,16 +25,16 @@ def test_never_a_second_reboot(
     response = after_failure(record, curable=curable, planned_reboot=planned, may_reboot=may, revert=revert)
     here = type(record.leg), record.phase
     match response:
-        case FailureResponse.REBOOT:
+        case Failure.REBOOT:
             assert isinstance(record.leg, Apply)
             assert not (instead or reboots or planned)
             assert curable
             assert may
             assert {(Fallback, Phase.REBOOTING), (Fallback, Phase.DRAINING)} <= NEXT[here]
-        case FailureResponse.REVERT:
+        case Failure.REVERT:
             assert revert
             assert (Revert, Phase.REVERTING) in NEXT[here]
-        case FailureResponse.DEGRADE:
+        case Failure.DEGRADE:
             assert not revert or (Revert, Phase.REVERTING) not in NEXT[here] or isinstance(record.leg, Revert)
 
 
@@ -42,8 +43,7 @@ def test_a_failed_action_reboots_first() -> None:
     cured = {
         state
         for state in NEXT
-        if after_failure(at(state), curable=True, planned_reboot=False, may_reboot=True, revert=True)
-        is FailureResponse.REBOOT
+        if after_failure(at(state), curable=True, planned_reboot=False, may_reboot=True, revert=True) is Failure.REBOOT
     }
     assert cured == {(Apply, Phase.ACTING), (Apply, Phase.VERIFYING)}
     assert isinstance(LEGS[Apply], Apply)
@@ -59,7 +59,7 @@ def test_a_full_reboot_follows_a_soft_one_once(
     record = Record(record.phase, Fallback(boots=1, kind=kind, soft_failed=failed))
     response = after_failure(record, curable=curable, planned_reboot=False, may_reboot=may, revert=revert)
     due = record.phase is Phase.VERIFYING and kind is RebootKind.SOFT and not failed and curable and may
-    assert (response is FailureResponse.REBOOT) == due
+    assert (response is Failure.REBOOT) == due
     if due:
         assert (Fallback, Phase.REBOOTING) in NEXT[Fallback, Phase.VERIFYING]
 
@@ -74,6 +74,6 @@ def test_a_full_reboot_follows_a_planned_soft_one_once(
     record = Record(record.phase, Apply(boots=1, kind=kind, soft_failed=failed))
     response = after_failure(record, curable=curable, planned_reboot=True, may_reboot=may, revert=revert)
     due = record.phase is Phase.VERIFYING and kind is RebootKind.SOFT and not failed and curable and may
-    assert (response is FailureResponse.REBOOT) == due
+    assert (response is Failure.REBOOT) == due
     if due:
         assert (Apply, Phase.REBOOTING) in NEXT[Apply, Phase.VERIFYING]

@@ -24,7 +24,7 @@ from nodeagent.reasons import Reason
 from nodeagent.report.status import Status, status_to_dict
 from nodeagent.report.status_fold import fold
 from nodeagent.settings.schema import FenceSettings
-from nodeagent.update.events import FenceChanged, StagingAdvanced, UpdateContext
+from nodeagent.update.ports.events import FenceChanged, StagingAdvanced, UpdateContext
 from nodeagent.update.ports.system import FencedUnit
 from tests.world import Fault
 from tests.world.os_host import NEW, at_old

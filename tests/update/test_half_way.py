@@ -14,13 +14,13 @@ from nodeagent.agent.loop import Loop
 from nodeagent.core.config.file_tree import expand
 from nodeagent.errors import AgentError, Refused, Terminal, Unreachable
 from nodeagent.reasons import Reason
+from nodeagent.update.machine import Work
 from nodeagent.update.next import idle
-from nodeagent.update.phase import Phase
-from nodeagent.update.phases import Work
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.record import Record
 from nodeagent.update.record import half_way as is_half_way
 from nodeagent.update.run import Run, Transition
+from nodeagent.update.states import Phase
 from tests.update.test_transitions import FAILURES, plain
 from tests.world import FakeUnit, cluster_host, os_host
 from tests.world.cluster_host import ClusterHost

@@ -9,9 +9,9 @@ import pytest
 
 from nodeagent.core.coordination.windows import Hold
 from nodeagent.reasons import Reason
-from nodeagent.update.events import UpdateWaiting
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import UpdateWaiting
 from nodeagent.update.ports.store import ApplyRequest
+from nodeagent.update.states import Phase
 from tests.agent.test_api import api
 from tests.update.test_cancel import REBOOTS, cancel
 from tests.update.test_outcomes import outcomes, status

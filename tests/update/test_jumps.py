@@ -14,10 +14,10 @@ from nodeagent.core.plan.jumps.judge import HostFacts, applicable, check_path, c
 from nodeagent.core.plan.jumps.release import Jump, JumpAnswer
 from nodeagent.errors import Refused, Unreachable
 from nodeagent.reasons import Reason
-from nodeagent.update.events import UpdateWaiting
 from nodeagent.update.next.preflight import Preflight
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import UpdateWaiting
 from nodeagent.update.run import Ports
+from nodeagent.update.states import Phase
 from tests.world.os_host import A_DIGEST, B_DIGEST, C_DIGEST, FILES, NEW, OLD, at_old, booted_digest, on
 from tests.world.run import Host, kinds, until
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 from tests.support.keys import ed25519, sha512
 from tests.world import FakeUnit, World, kill_points
 from tests.world.run import Host, config

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 from tests.support.stalls import MAX_STALL, Stalls
 from tests.world import World
 from tests.world.run import Host, config

@@ -10,10 +10,10 @@ import pytest
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
-from nodeagent.update.phase import Phase
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.system import Inhibitor
 from nodeagent.update.stages import admission
+from nodeagent.update.states import Phase
 from tests.world import FakeUnit, FakeUnits
 from tests.world.cluster_host import REBOOT, RESTART, ClusterHost, at_old, config
 from tests.world.run import until

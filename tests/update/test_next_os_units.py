@@ -6,7 +6,7 @@ import pytest
 
 from nodeagent.core.config.machineconfig import UnitEntry
 from nodeagent.errors import Terminal
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 from tests.world import FakeUnit, Fault
 from tests.world.os_host import A_DIGEST, B_DIGEST, at_old, bad_on, booted_digest, on, only_on
 from tests.world.run import Host

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.update.events import RevertStarted, Warned
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import RevertStarted, Warned
+from nodeagent.update.states import Phase
 from tests.world.cluster_host import REBOOT, RESTART, ClusterHost, all_given_back, at_old
 from tests.world.run import config, kinds, until
 

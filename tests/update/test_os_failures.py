@@ -14,13 +14,13 @@ from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.plan.deployment import staged
 from nodeagent.errors import Refused, Retryable, Terminal
 from nodeagent.reasons import Reason
-from nodeagent.update.events import UpdateWaiting, Warned
 from nodeagent.update.machine import RunResult
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import UpdateWaiting, Warned
 from nodeagent.update.ports.system import Inhibitor
 from nodeagent.update.record import Record
 from nodeagent.update.run import Update
 from nodeagent.update.stages.after_boot import IMMEDIATE_RESTAGINGS, MAX_LOST_STAGINGS, MAX_RESTAGINGS, PAUSE
+from nodeagent.update.states import Phase
 from tests.world import FakeLease, FakeStore, Fault, Killed, full_disk
 from tests.world.deployments import FakeDeployments
 from tests.world.os_host import (

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.plan.deployment import staged
-from nodeagent.update.phase import Phase
-from nodeagent.update.resume import MAX_REBOOT_TRIES
+from nodeagent.update.decide import MAX_REBOOT_TRIES
 from nodeagent.update.stages.after_boot import MAX_LOST_STAGINGS, MAX_RESTAGINGS
+from nodeagent.update.states import Phase
 from tests.support.keys import sha512
 from tests.world import Fault, Killed, kill_points, os_host
 from tests.world.os_host import A_DIGEST, B_DIGEST, FILES, KARGS, NEW, OLD, bad_on, booted_digest, managed, on

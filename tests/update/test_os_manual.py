@@ -8,8 +8,8 @@ import pytest
 
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
-from nodeagent.update.events import DeploymentsChanged, StagedInspected
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import DeploymentsChanged, StagedInspected
+from nodeagent.update.states import Phase
 from tests.world import Fault, full_disk
 from tests.world.os_host import (
     A_DIGEST,

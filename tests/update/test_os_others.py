@@ -15,9 +15,9 @@ from nodeagent.agent.report.report import Report
 from nodeagent.agent.staged_watch import NEXT_BOOT, STAGED, StagedWatch
 from nodeagent.core.coordination.windows import Hold
 from nodeagent.report.status import Status
-from nodeagent.update.events import UpdateWaiting
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import UpdateWaiting
 from nodeagent.update.ports.system import Inhibitor
+from nodeagent.update.states import Phase
 from tests.world.os_host import A_DIGEST, B_DIGEST, FIRST, NEW, at_old, booted_digest, on
 from tests.world.run import Host, config, kinds, until
 

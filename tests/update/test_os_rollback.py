@@ -9,8 +9,8 @@ import pytest
 
 from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.config.machineconfig import UnitEntry
-from nodeagent.update.events import Warned
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import Warned
+from nodeagent.update.states import Phase
 from tests.world import FakeDeployments, FakeUnit, Fault
 from tests.world.os_host import (
     A_DIGEST,

@@ -11,10 +11,10 @@ from nodeagent.core.config.file_tree import expand
 from nodeagent.core.plan.deployment import staged
 from nodeagent.errors import Refused, Retryable, Terminal, Unreconcilable
 from nodeagent.reasons import Reason
-from nodeagent.update.events import UpdateWaiting
-from nodeagent.update.phase import Phase
 from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.ports.events import UpdateWaiting
 from nodeagent.update.record import half_way
+from nodeagent.update.states import Phase
 from tests.world import FakeDeployments, FakeLease, Fault, Killed
 from tests.world.os_host import (
     A_DIGEST,

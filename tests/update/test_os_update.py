@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nodeagent.core.config.file_tree import RegularFile, expand
-from nodeagent.update.events import StagingAdvanced
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import StagingAdvanced
+from nodeagent.update.states import Phase
 from tests.world import FakeUnit
 from tests.world.os_host import (
     A_DIGEST,

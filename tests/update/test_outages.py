@@ -16,9 +16,10 @@ from nodeagent.host.dbus.errors import BUS_SERVICE, BusRetryable, BusUnreachable
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from nodeagent.update import machine
-from nodeagent.update.events import ConfigRefused, Event, Warned
-from nodeagent.update.phase import DEADLINE, Phase
-from nodeagent.update.resume import MAX_REBOOT_TRIES
+from nodeagent.update.course import COURSE
+from nodeagent.update.decide import MAX_REBOOT_TRIES
+from nodeagent.update.ports.events import ConfigRefused, Event, Warned
+from nodeagent.update.states import Apply, Phase
 from tests.update.test_kills import BUSY, REBOOTING, at_old
 from tests.world import FakeUnit, FakeUnits, Killed, Outage, World, kill_points, os_host
 from tests.world.os_host import B_DIGEST, bad_on, on
@@ -416,7 +417,8 @@ async def test_a_host_whose_logind_is_away_is_no_host_that_cannot_reboot() -> No
 
 @pytest.mark.finding("R10", "A phase is not late because systemd did not answer.")
 async def test_a_phase_is_not_late_while_systemd_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "DEADLINE", {**DEADLINE, Phase.VERIFYING: 40.0})
+    short = replace(COURSE[Apply, Phase.VERIFYING], deadline=40.0)
+    monkeypatch.setattr(machine, "COURSE", {**COURSE, (Apply, Phase.VERIFYING): short})
     host = await at_old()
     host.limits = replace(host.limits, verify_timeout=10)
     host.world.outage = outage = Unanswered(hung, "systemd")

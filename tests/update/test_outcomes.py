@@ -17,7 +17,10 @@ from nodeagent.reasons import Reason
 from nodeagent.report.status import Status, status_to_dict
 from nodeagent.report.status_fold import fold
 from nodeagent.update import machine
-from nodeagent.update.events import (
+from nodeagent.update.history.outcome import IN_HISTORY
+from nodeagent.update.machine import WORK
+from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.ports.events import (
     DesiredChanged,
     Event,
     HostDegraded,
@@ -27,16 +30,12 @@ from nodeagent.update.events import (
     UpdateStarted,
     UpdateWaiting,
 )
-from nodeagent.update.history.outcome import IN_HISTORY
-from nodeagent.update.legs import Abort, Revert, Unreleased
-from nodeagent.update.phase import Phase
-from nodeagent.update.phases import PHASES
-from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.store import ApplyRequest, HistoryEntry
 from nodeagent.update.ports.system import Inhibitor
 from nodeagent.update.record import half_way as half_way_record
 from nodeagent.update.record import interrupted
 from nodeagent.update.run import Run, Transition
+from nodeagent.update.states import Abort, Phase, Revert, Unreleased
 from tests.update.test_update import A, B, started
 from tests.world import FakeUnit, FakeUnits, Fault, Killed, full_disk
 from tests.world.os_host import B_DIGEST, NEW, at_old
@@ -311,7 +310,7 @@ async def test_an_interrupted_update_that_is_not_given_back_is_reported(monkeypa
         raise Terminal("no space left", reason=Reason.NO_SPACE)
 
     failing = {(leg, Phase.RELEASING): fails for leg in (Abort, Unreleased)}
-    monkeypatch.setattr(machine, "PHASES", {**PHASES, **failing})
+    monkeypatch.setattr(machine, "WORK", {**WORK, **failing})
     host.world.holder = None
     host.world.events.clear()
     await host.settle()

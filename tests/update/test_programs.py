@@ -12,8 +12,8 @@ from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.errors import AgentError, Problem
 from nodeagent.host.checkers.job import CheckerLate
 from nodeagent.host.programs import NotStarted
-from nodeagent.update.events import ConfigRefused, Warned
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import ConfigRefused, Warned
+from nodeagent.update.states import Phase
 from tests.agent.test_api import api
 from tests.support.keys import ed25519, sha512
 from tests.world import FakeUsers

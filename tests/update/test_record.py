@@ -13,9 +13,9 @@ from nodeagent.errors import Cause
 from nodeagent.host.store.record_codec import RECORD_VERSION, NewerRecord, record_from_dict, record_to_dict, salvaged
 from nodeagent.reasons import Reason
 from nodeagent.update.lasting import LIMIT, Budget, Lasting, Partial, Rejection, matching
-from nodeagent.update.legs import Abort, Apply, Fallback, Leg, Rest, Revert, Unreleased
-from nodeagent.update.phase import NEXT, Phase
 from nodeagent.update.record import OsProgress, Record, UnitsBefore, at_rest, reject
+from nodeagent.update.states import Abort, Apply, Fallback, Leg, Phase, Rest, Revert, Unreleased
+from tests.update.table import NEXT
 
 text = st.text(max_size=8)
 texts = st.frozensets(text, max_size=3)

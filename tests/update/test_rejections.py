@@ -11,9 +11,9 @@ import pytest
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.host.store.record_codec import record_to_dict
-from nodeagent.update.events import ConfigRefused
 from nodeagent.update.lasting import REBOOTS, WINDOW, Budget, Lasting, Rejection
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import ConfigRefused
+from nodeagent.update.states import Phase
 from tests.agent.test_api import api
 from tests.world import FakeUnit, World, cluster_host
 from tests.world.run import Host, config

@@ -13,14 +13,12 @@ import pytest
 from nodeagent.core.config.machineconfig import MachineConfig, meaning
 from nodeagent.errors import Refused, Terminal
 from nodeagent.reasons import Reason
-from nodeagent.update.events import UpdateDone
-from nodeagent.update.legs import Rest, Unreleased
-from nodeagent.update.machine import RELEASE_WAIT
-from nodeagent.update.phase import Phase
-from nodeagent.update.phases import PHASES
+from nodeagent.update.machine import RELEASE_WAIT, WORK
+from nodeagent.update.ports.events import UpdateDone
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.record import half_way
 from nodeagent.update.run import Run, Transition
+from nodeagent.update.states import Phase, Rest, Unreleased
 from nodeagent.update.wait import CONFIG, NotNow
 from tests.agent.test_api import api
 from tests.update.test_outcomes import ends, outcomes
@@ -185,7 +183,7 @@ async def test_giving_back_is_retried_without_a_restart() -> None:
     assert delays[0] > delay
     assert delays[-1] <= 1.5 * CONFIG.longest
     repair()
-    loop.executor.phases = dict(PHASES)
+    loop.executor.work = dict(WORK)
     assert await loop.turn() == 0.0
     assert (host.phase, type(host.record.leg)) == (Phase.IDLE, Rest)
     cluster_host.all_given_back(host)

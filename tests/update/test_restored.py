@@ -11,7 +11,7 @@ from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
 from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.sides import HostView
 from nodeagent.domains import default_policy
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 from tests.agent.test_api import api
 from tests.update.test_safeguards import KEY, KEYS, WITH_KEY, at
 from tests.world import World

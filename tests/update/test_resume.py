@@ -9,36 +9,49 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.core.boot import RebootKind
-from nodeagent.update.legs import Abort, Apply, Fallback, Leg, Prepare, Rest, Revert, Unreleased, Written
-from nodeagent.update.phase import NEXT, Phase, State
+from nodeagent.update.course import Restart
+from nodeagent.update.decide import resume
 from nodeagent.update.record import OsProgress, Record, after_boot
-from nodeagent.update.resume import MAX_REBOOT_TRIES, Decision, resume
+from nodeagent.update.states import (
+    Abort,
+    Apply,
+    Fallback,
+    Leg,
+    Phase,
+    Prepare,
+    Rest,
+    Revert,
+    State,
+    Unreleased,
+    Written,
+)
+from tests.update.table import NEXT
 from tests.update.test_states import LEGS, at, name
 
 # In the same boot, in another one, and after a soft reboot of an update that needs a boot of the kernel.
-TABLE: dict[State, tuple[Decision, Decision, Decision]] = {
-    (Rest, Phase.IDLE): (Decision.IDLE,) * 3,
-    (Rest, Phase.DEGRADED): (Decision.DEGRADED,) * 3,
-    (Prepare, Phase.STAGING): (Decision.START_OVER,) * 3,
-    (Prepare, Phase.LEASING): (Decision.START_OVER,) * 3,
-    (Prepare, Phase.DRAINING): (Decision.DRAIN, Decision.START_OVER, Decision.DRAIN),
-    (Abort, Phase.RELEASING): (Decision.RELEASE,) * 3,
-    (Apply, Phase.WRITING): (Decision.WRITE,) * 3,
-    (Apply, Phase.ACTING): (Decision.ACT, Decision.VERIFY, Decision.ACT),
-    (Apply, Phase.REBOOTING): (Decision.REBOOT_AGAIN, Decision.VERIFY, Decision.REBOOT_AGAIN),
-    (Apply, Phase.STAGING): (Decision.STAGE,) * 3,
-    (Apply, Phase.VERIFYING): (Decision.VERIFY,) * 3,
-    (Apply, Phase.RELEASING): (Decision.RELEASE,) * 3,
-    (Fallback, Phase.DRAINING): (Decision.DRAIN, Decision.VERIFY, Decision.DRAIN),
-    (Fallback, Phase.REBOOTING): (Decision.REBOOT_AGAIN, Decision.VERIFY, Decision.REBOOT_AGAIN),
-    (Fallback, Phase.VERIFYING): (Decision.VERIFY,) * 3,
-    (Fallback, Phase.RELEASING): (Decision.RELEASE,) * 3,
-    (Revert, Phase.REVERTING): (Decision.REVERT,) * 3,
-    (Revert, Phase.REBOOTING): (Decision.REBOOT_AGAIN, Decision.REVERT, Decision.REBOOT_AGAIN),
-    (Revert, Phase.VERIFYING): (Decision.VERIFY,) * 3,
-    (Revert, Phase.RELEASING): (Decision.RELEASE,) * 3,
-    (Unreleased, Phase.DEGRADED): (Decision.DEGRADED,) * 3,
-    (Unreleased, Phase.RELEASING): (Decision.RELEASE,) * 3,
+TABLE: dict[State, tuple[Restart, Restart, Restart]] = {
+    (Rest, Phase.IDLE): (Restart.IDLE,) * 3,
+    (Rest, Phase.DEGRADED): (Restart.DEGRADED,) * 3,
+    (Prepare, Phase.STAGING): (Restart.START_OVER,) * 3,
+    (Prepare, Phase.LEASING): (Restart.START_OVER,) * 3,
+    (Prepare, Phase.DRAINING): (Restart.DRAIN, Restart.START_OVER, Restart.DRAIN),
+    (Abort, Phase.RELEASING): (Restart.RELEASE,) * 3,
+    (Apply, Phase.WRITING): (Restart.WRITE,) * 3,
+    (Apply, Phase.ACTING): (Restart.ACT, Restart.VERIFY, Restart.ACT),
+    (Apply, Phase.REBOOTING): (Restart.REBOOT_AGAIN, Restart.VERIFY, Restart.REBOOT_AGAIN),
+    (Apply, Phase.STAGING): (Restart.STAGE,) * 3,
+    (Apply, Phase.VERIFYING): (Restart.VERIFY,) * 3,
+    (Apply, Phase.RELEASING): (Restart.RELEASE,) * 3,
+    (Fallback, Phase.DRAINING): (Restart.DRAIN, Restart.VERIFY, Restart.DRAIN),
+    (Fallback, Phase.REBOOTING): (Restart.REBOOT_AGAIN, Restart.VERIFY, Restart.REBOOT_AGAIN),
+    (Fallback, Phase.VERIFYING): (Restart.VERIFY,) * 3,
+    (Fallback, Phase.RELEASING): (Restart.RELEASE,) * 3,
+    (Revert, Phase.REVERTING): (Restart.REVERT,) * 3,
+    (Revert, Phase.REBOOTING): (Restart.REBOOT_AGAIN, Restart.REVERT, Restart.REBOOT_AGAIN),
+    (Revert, Phase.VERIFYING): (Restart.VERIFY,) * 3,
+    (Revert, Phase.RELEASING): (Restart.RELEASE,) * 3,
+    (Unreleased, Phase.DEGRADED): (Restart.DEGRADED,) * 3,
+    (Unreleased, Phase.RELEASING): (Restart.RELEASE,) * 3,
 }
 PLAN = {"actions": [{"type": "Reboot", "because": ["file:/etc/sysctl.d/x.conf"]}]}
 
@@ -66,12 +79,12 @@ def test_table_of_a_soft_reboot(state: State, before: str) -> None:
 
 def test_a_boot_in_acting_does_not_bring_another_os() -> None:
     record = Record(Phase.ACTING, Apply(), boot_id="one", os=OsProgress({"image": ""}))
-    assert {resume(record, "one"), resume(record, "two")} == {Decision.ACT}
+    assert {resume(record, "one"), resume(record, "two")} == {Restart.ACT}
 
 
 def test_the_way_back_is_verified_when_everything_is_restored() -> None:
     record = Record(Phase.REBOOTING, Revert(restored=True), boot_id="one")
-    assert resume(record, "two") is Decision.VERIFY
+    assert resume(record, "two") is Restart.VERIFY
 
 
 flag = st.booleans()
@@ -90,16 +103,10 @@ def test_nothing_that_was_written_is_forgotten(leg: Leg, phase: Phase, boot_id: 
     target = OsProgress({"image": ""} if os else None)
     decision = resume(Record(phase, leg, boot_id="one", reboot_requests=requests, os=target), boot_id)
     if isinstance(leg, Written):
-        assert decision not in (Decision.IDLE, Decision.START_OVER, Decision.DEGRADED)
+        assert decision not in (Restart.IDLE, Restart.START_OVER, Restart.DEGRADED)
     if isinstance(leg, Revert) and phase is Phase.REBOOTING:
-        assert decision in (Decision.REVERT, Decision.VERIFY, Decision.REBOOT_AGAIN, Decision.REBOOT_FAILED)
-        assert decision is not Decision.VERIFY or leg.restored
-
-
-def test_a_reboot_that_never_comes_is_not_requested_without_end() -> None:
-    record = Record(Phase.REBOOTING, Apply(), boot_id="one", reboot_requests=MAX_REBOOT_TRIES)
-    assert resume(record, "one") is Decision.REBOOT_FAILED
-    assert resume(record, "two") is Decision.VERIFY
+        assert decision in (Restart.REVERT, Restart.VERIFY, Restart.REBOOT_AGAIN)
+        assert decision is not Restart.VERIFY or leg.restored
 
 
 # -- a soft reboot as the fallback -------------------------------------------------------------------------------------
@@ -158,7 +165,7 @@ def test_what_a_soft_reboot_is_worth_where_it_is_planned(phase: Phase) -> None:
     assert resume(soft, "one") == resume(full, "one")
     assert {resume(record, "two") for record in (full, soft)} == {resume(full, "two")}
     if phase is Phase.REBOOTING:
-        assert (resume(full, "one+1"), resume(soft, "one+1")) == (Decision.REBOOT_AGAIN, Decision.VERIFY)
+        assert (resume(full, "one+1"), resume(soft, "one+1")) == (Restart.REBOOT_AGAIN, Restart.VERIFY)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.policy import Entry
 from nodeagent.core.plan.sides import HostView
 from nodeagent.domains import sysctl
-from nodeagent.update.events import RevertStarted, Warned
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import RevertStarted, Warned
+from nodeagent.update.states import Phase
 from tests.world import FakeUnit, World
 from tests.world.run import POLICY, Host, config, kinds
 

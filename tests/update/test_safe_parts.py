@@ -17,15 +17,14 @@ from nodeagent.core.coordination.windows import Hold, Schedule, parse_windows
 from nodeagent.core.plan.deployment import staged
 from nodeagent.errors import Terminal
 from nodeagent.host.store.record_codec import record_to_dict
-from nodeagent.update.events import SafePartsApplied, UpdateDone
 from nodeagent.update.lasting import Rejection
-from nodeagent.update.legs import Apply, Leg, Prepare
-from nodeagent.update.phase import Phase
 from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.ports.events import SafePartsApplied, UpdateDone
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.ports.system import Inhibitor
 from nodeagent.update.run import Run, Transition
 from nodeagent.update.stages.verification import mismatches
+from nodeagent.update.states import Apply, Leg, Phase, Prepare
 from tests.agent.test_api import DESIRED, api
 from tests.support.keys import ed25519
 from tests.update.test_outages import During, hung
@@ -442,7 +441,7 @@ async def test_a_cancellation_after_the_safe_parts(path: str) -> None:
 
     def hooked(*_: object) -> object:
         loop = build()
-        work = loop.executor.phases[Prepare, Phase.LEASING]
+        work = loop.executor.work[Prepare, Phase.LEASING]
 
         async def first(run: Run) -> Transition | None:
             if run.record.lasting.partial is not None and not answers:
@@ -452,7 +451,7 @@ async def test_a_cancellation_after_the_safe_parts(path: str) -> None:
                     host.want(OLD)
             return await work(run)
 
-        loop.executor.phases[Prepare, Phase.LEASING] = first
+        loop.executor.work[Prepare, Phase.LEASING] = first
         return loop
 
     host.build = hooked  # type: ignore[method-assign,assignment]
@@ -493,7 +492,7 @@ async def test_a_cancellation_during_the_safe_parts_is_about_the_whole_config(st
 
     def hooked(*_: object) -> object:
         loop = build()
-        work = loop.executor.phases[state]
+        work = loop.executor.work[state]
 
         async def first(run: Run) -> Transition | None:
             if run.record.safe_for and not said:
@@ -501,7 +500,7 @@ async def test_a_cancellation_during_the_safe_parts_is_about_the_whole_config(st
                 said.extend((answer["config"], answer["effect"]))
             return await work(run)
 
-        loop.executor.phases[state] = first
+        loop.executor.work[state] = first
         return loop
 
     host.build = hooked  # type: ignore[method-assign,assignment]

@@ -12,9 +12,9 @@ from nodeagent.core.config.machineconfig import MachineConfig, UserEntry
 from nodeagent.core.config.paths import ssh_keys_path
 from nodeagent.errors import Refused, Unreconcilable
 from nodeagent.reasons import hint
-from nodeagent.update.events import ConfigRefused
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import ConfigRefused
 from nodeagent.update.ports.store import ApplyRequest
+from nodeagent.update.states import Phase
 from tests.agent.test_api import api
 from tests.world import World
 from tests.world.run import Host, config, kinds

@@ -17,9 +17,9 @@ from nodeagent.core.plan.policy import Entry, Policy, restart
 from nodeagent.errors import AgentError, Refused
 from nodeagent.host.store.record_codec import record_to_dict
 from nodeagent.reasons import Reason
-from nodeagent.update.events import FallbackChosen, Warned
 from nodeagent.update.lasting import REBOOTS, Budget, Lasting
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import FallbackChosen, Warned
+from nodeagent.update.states import Phase
 from tests.update import test_kills
 from tests.update.test_soft_reboots import go_to_reboot
 from tests.world import FakeUnit, Fault, Killed, World, kill_points

@@ -18,9 +18,9 @@ from nodeagent.core.plan.deployment import staged, target_between
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status, line
-from nodeagent.update.events import Warned
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import Warned
 from nodeagent.update.stages.os_deployments import HostDeployments
+from nodeagent.update.states import Phase
 from tests.update import test_kills, test_os_kills
 from tests.world import FakeBootCounter, FakeDeployments, Fault, Killed, kill_points
 from tests.world.os_host import KARGS, NEW

@@ -19,10 +19,10 @@ from nodeagent.core.plan.policy import REBOOT, Entry, Policy
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
 from nodeagent.host.store.record_codec import record_to_dict
 from nodeagent.reasons import Reason
-from nodeagent.update.events import FallbackChosen, PhaseEntered, Warned
 from nodeagent.update.lasting import REBOOTS, Budget, Lasting
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import FallbackChosen, PhaseEntered, Warned
 from nodeagent.update.ports.system import ShutdownKind
+from nodeagent.update.states import Phase
 from tests.update import test_os_kills
 from tests.update.test_os_kills import OLD, assert_at
 from tests.update.test_soft_reboots import go_to_reboot

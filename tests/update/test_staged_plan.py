@@ -18,11 +18,12 @@ from nodeagent.errors import AgentError, Refused, Retryable, Terminal
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from nodeagent.report.status_fold import fold
-from nodeagent.update.events import UpdateCancelled
+from nodeagent.update.course import COURSE
 from nodeagent.update.next import staged_plan
-from nodeagent.update.phase import DEADLINE, Phase
 from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.ports.events import UpdateCancelled
 from nodeagent.update.record import OsProgress, half_way
+from nodeagent.update.states import Phase, Prepare
 from tests.agent.test_api import api
 from tests.update.test_fencing import Around
 from tests.world import FakeDeployments, Fault, Killed
@@ -338,7 +339,7 @@ async def test_a_result_that_cannot_be_discarded_is_tried_again(monkeypatch: pyt
 
 async def test_it_has_a_deadline() -> None:
     host = await at_old()
-    deadline = DEADLINE[Phase.STAGING]
+    deadline = COURSE[Prepare, Phase.STAGING].deadline
     assert deadline is not None
     host.world.stage_seconds = deadline * 2
     with pytest.raises(Retryable) as caught:

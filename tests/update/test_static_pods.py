@@ -17,11 +17,11 @@ from nodeagent.core.plan.policy import Policy
 from nodeagent.domains import default_policy
 from nodeagent.errors import Refused, Terminal
 from nodeagent.reasons import Reason
-from nodeagent.update.phase import Phase
 from nodeagent.update.ports.host import StaticPodState
 from nodeagent.update.run import Ports
 from nodeagent.update.stages.coordination import Coordination
 from nodeagent.update.stages.verification import mismatches
+from nodeagent.update.states import Phase
 from tests.world import FakeClock, FakeLease, FakeUnit, World, kill_points
 from tests.world.run import Host, config
 

@@ -8,7 +8,7 @@ import pytest
 
 from nodeagent.core.plan.steps import DaemonReload, ReloadUnit, RestartUnit
 from nodeagent.reasons import Reason
-from nodeagent.update.events import StepDone, StepEvent, StepFailed, StepSkipped, StepStarted, Warned
+from nodeagent.update.ports.events import StepDone, StepEvent, StepFailed, StepSkipped, StepStarted, Warned
 from nodeagent.update.run import Run
 from nodeagent.update.steps.step import JOB_REASONS, StepInProgress
 from tests.update.test_transitions import begun, plain

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.core.fence_view import FenceView
-from nodeagent.update import events
-from nodeagent.update.events import StepProgress, UpdateContext, UpdateEvent
 from nodeagent.update.history.trail import Result, Trail, elapsed, gap_before, trail_from_dict, trail_to_dict
 from nodeagent.update.history.trail_fold import MAX_SAMPLES, Moment, closed, fold, leaving
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports import events
+from nodeagent.update.ports.events import StepProgress, UpdateContext, UpdateEvent
+from nodeagent.update.states import Phase
 
 RESTART = StepProgress("restart app.service", 1, 1, 0, "restart:app.service")
 FETCH = StepProgress("Fetching objects", 1, 2, 50)

@@ -9,10 +9,10 @@ import pytest
 
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.reasons import Reason
-from nodeagent.update.events import UpdateFinished
 from nodeagent.update.history.trail import Trail, trail_from_dict
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import UpdateFinished
 from nodeagent.update.ports.system import Inhibitor
+from nodeagent.update.states import Phase
 from tests.agent.test_api import api
 from tests.update.test_fencing import UP, Around
 from tests.update.test_kills import BUSY, REBOOTING, at_old

@@ -18,20 +18,20 @@ from nodeagent.agent import loop as agent_loop
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal, Unreachable
 from nodeagent.host.store.record_codec import record_to_dict
 from nodeagent.reasons import Reason
-from nodeagent.update.events import ConfigRefused, DesiredChanged, HostDegraded
-from nodeagent.update.legs import INTERRUPTED, Abort, Apply, Fallback, Leg, Revert, Unreleased
+from nodeagent.update.course import COURSE, Restart
 from nodeagent.update.machine import Executor
 from nodeagent.update.next import preflight
-from nodeagent.update.outcomes import failed
-from nodeagent.update.phase import BY_PROGRESS, DEADLINE, NEXT, Phase, State
+from nodeagent.update.ports.events import ConfigRefused, DesiredChanged, HostDegraded
 from nodeagent.update.ports.system import ShutdownKind
 from nodeagent.update.record import OsProgress, Record
-from nodeagent.update.resume import Decision
 from nodeagent.update.run import Run, Transition, Update
 from nodeagent.update.stages.coordination import Operation
+from nodeagent.update.stages.failure import failed
 from nodeagent.update.stages.verification import VerifyFailed
+from nodeagent.update.states import INTERRUPTED, Abort, Apply, Fallback, Leg, Phase, Revert, State, Unreleased
 from nodeagent.update.steps.step import ActionFailed
 from nodeagent.update.wait import NotNow
+from tests.update.table import NEXT
 from tests.world import FakeFiles, FakePower, FakeUnit, World, cluster_host, os_host
 from tests.world.cluster_host import ClusterHost
 from tests.world.run import Host, change_work, config
@@ -163,13 +163,13 @@ def fails(executor: Executor, state: State, failure: Callable[[], AgentError] | 
 
     async def work(_run: Run) -> Transition:
         if failure is None:
-            await asyncio.sleep(10 * (DEADLINE[state[1]] or 0) + 1)
+            await asyncio.sleep(10 * (COURSE[state].deadline or 0) + 1)
         elif left[0] or not isinstance(failure(), NotNow | ServiceUnavailable):
             left[0] -= 1
             raise failure()
         return Transition(*reversed(next(iter(ways_out(state)))))
 
-    executor.phases[state] = work
+    executor.work[state] = work
 
 
 def ways_out(state: State) -> list[tuple[Leg, Phase]]:
@@ -179,7 +179,7 @@ def ways_out(state: State) -> list[tuple[Leg, Phase]]:
 @pytest.mark.parametrize("state", WORKED, ids=state_name)
 async def test_the_executor_takes_every_failure_to_an_edge(state: State) -> None:
     """The error is raised as the phases do, and the record is saved, also with a newer desired config."""
-    failures = [*FAILURES.values(), *([None] if DEADLINE[state[1]] else [])]
+    failures = [*FAILURES.values(), *([None] if COURSE[state].deadline else [])]
     for host, update in (await hosts())[:2]:
         for record, failure, newer in product(records(state, update.record, "boot-1"), failures, (False, True)):
             executor = host.build().executor
@@ -393,7 +393,7 @@ async def test_a_bug_after_a_boot_ends_in_degraded(monkeypatch: pytest.MonkeyPat
     host, update = (await hosts())[2]
     host.world.record = record_to_dict(replace(update.record, phase=Phase.VERIFYING, leg=Apply(), boot_id="boot-0"))
     loop = host.build()
-    monkeypatch.setitem(agent_loop._AFTER_BOOT, Decision.VERIFY, Phase.LEASING)
+    monkeypatch.setattr(agent_loop, "AFTER_BOOT", {Restart.VERIFY: Phase.LEASING})
     update = await agent_loop.resumed_update(loop.ports, host._load, loop.desired, loop.executor)
     assert update is not None
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "IllegalTransition")
@@ -404,7 +404,7 @@ async def test_a_bug_after_a_boot_ends_in_degraded(monkeypatch: pytest.MonkeyPat
 
 
 FEW = config("few", {f"/etc/app/{number}": "2" for number in range(30)})
-SLOW = DEADLINE[Phase.WRITING] or 0.0
+SLOW = COURSE[Apply, Phase.WRITING].deadline or 0.0
 
 
 async def writing(monkeypatch: pytest.MonkeyPatch, seconds: float, *, from_file: int = 0) -> Host:
@@ -458,10 +458,11 @@ async def test_going_back_may_take_long_too(monkeypatch: pytest.MonkeyPatch) -> 
     remove = FakeFiles.remove
 
     async def slow(self: FakeFiles, path: str, made: Any) -> None:
-        await asyncio.sleep(0.4 * (DEADLINE[Phase.REVERTING] or 0))
+        await asyncio.sleep(0.4 * (COURSE[Revert, Phase.REVERTING].deadline or 0))
         await remove(self, path, made)
 
     monkeypatch.setattr(FakeFiles, "remove", slow)
     host = await writing(monkeypatch, 100 * SLOW, from_file=20)
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "Reverted")
-    assert {Phase.WRITING, Phase.REVERTING, Phase.VERIFYING} == BY_PROGRESS
+    by_progress = {phase for (_, phase), row in COURSE.items() if row.by_progress}
+    assert by_progress == {Phase.WRITING, Phase.REVERTING, Phase.VERIFYING}

@@ -11,8 +11,8 @@ from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.plan.change import PolicySource
 from nodeagent.core.plan.policy import DAEMON_RELOAD, Entry, reload, restart
 from nodeagent.errors import InvalidInput
-from nodeagent.update.events import Warned
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import Warned
+from nodeagent.update.states import Phase
 from tests.world import FakeUnit, World
 from tests.world.run import LIMITS, POLICY, Host, config
 

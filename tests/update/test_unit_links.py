@@ -11,9 +11,9 @@ from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry
 from nodeagent.core.plan.deployment import booted
 from nodeagent.core.plan.policy import DAEMON_RELOAD, Entry
-from nodeagent.update.events import Warned
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import Warned
 from nodeagent.update.stages.verification import mismatches
+from nodeagent.update.states import Phase
 from nodeagent.update.steps.unit_links import NOTE
 from tests.world import FakeUnit, World, kill_points
 from tests.world.os_host import B_DIGEST, NEW_FILES, at_old

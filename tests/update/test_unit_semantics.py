@@ -9,8 +9,8 @@ import pytest
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.plan.policy import DAEMON_RELOAD, NONE, Entry, Policy, restart
-from nodeagent.update.events import StepSkipped, UpdateDone
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import StepSkipped, UpdateDone
+from nodeagent.update.states import Phase
 from tests.world import FakeUnit, World
 from tests.world.run import Host, config
 

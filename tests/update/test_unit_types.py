@@ -13,7 +13,7 @@ from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.policy import DAEMON_RELOAD, NONE, Entry, Policy, restart
 from nodeagent.update.next.preflight import Preflight
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 from tests.world import FakeUnit, World
 from tests.world.run import Host, config
 

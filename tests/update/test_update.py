@@ -13,7 +13,8 @@ from nodeagent.errors import ServiceUnavailable, Terminal
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from nodeagent.report.status_fold import fold
-from nodeagent.update.events import (
+from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.ports.events import (
     ConfigRefused,
     DesiredChanged,
     FallbackChosen,
@@ -22,11 +23,10 @@ from nodeagent.update.events import (
     UpdateWaiting,
     Warned,
 )
-from nodeagent.update.phase import Phase
-from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.ports.system import Inhibitor
 from nodeagent.update.record import Record
+from nodeagent.update.states import Phase
 from tests.support.keys import ed25519, sha512
 from tests.world import FakeStore, FakeUnit, FakeUsers, Fault, World, full_disk
 from tests.world.run import Host, config

@@ -19,10 +19,9 @@ from nodeagent.core.plan.sides import HostView
 from nodeagent.core.plan.steps import ActStep
 from nodeagent.domains import default_policy
 from nodeagent.host.store.record_codec import record_from_dict
-from nodeagent.update.events import PhaseEntered
+from nodeagent.update.machine import Work
 from nodeagent.update.next.preflight import Desired, Preflight
-from nodeagent.update.phase import Phase
-from nodeagent.update.phases import Work
+from nodeagent.update.ports.events import PhaseEntered
 from nodeagent.update.ports.host import Validator
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.ports.system import Fence
@@ -30,6 +29,7 @@ from nodeagent.update.record import Record
 from nodeagent.update.run import Ports, UpdatePolicy
 from nodeagent.update.stages.coordination import Coordination
 from nodeagent.update.stages.os_deployments import HostDeployments
+from nodeagent.update.states import Phase
 from tests.world import (
     FakeBootCounter,
     FakeBootedSystem,
@@ -68,7 +68,7 @@ LIMITS = UpdatePolicy(action_timeout=30, settle=5, verify_timeout=60, inhibitor_
 
 def change_work(loop: Loop, change: Callable[[Phase, Work], Work]) -> None:
     """The work of each phase becomes what ``change`` makes of it."""
-    loop.executor.phases = {state: change(state[1], work) for state, work in loop.executor.phases.items()}
+    loop.executor.work = {state: change(state[1], work) for state, work in loop.executor.work.items()}
 
 
 @dataclass

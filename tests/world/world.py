@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.plan.deployment import Deployment, booted, staged
-from nodeagent.update.events import Event
+from nodeagent.update.ports.events import Event
 from tests.world.boot_loader import LOST, BootLoader
 from tests.world.bootupd import Bootupd
 from tests.world.deployments import Deployments, Etc, of_deployment

@@ -13,7 +13,7 @@ from integration.hosts.container.conftest import HostMaker
 from integration.hosts.container.container_host import Host
 from integration.hosts.nodeagent_client import UnitSpec, machine_config, outcomes, unit_events, wait_done, wait_phase
 from nodeagent.log.messages import MESSAGES
-from nodeagent.update.events import SafePartsApplied
+from nodeagent.update.ports.events import SafePartsApplied
 
 KEYS = "/home/core/.ssh/authorized_keys.d/ignition"
 OTHER_KEY = SSH_KEY.replace("5aV ring", "5aW ring")

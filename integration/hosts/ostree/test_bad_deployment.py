@@ -19,7 +19,7 @@ from integration.hosts.ostree.test_harness import fill_boot
 from integration.hosts.snapshot import difference
 from integration.trees.ostree_repo import Commit
 from integration.trees.tree import BAD, BAD_UNIT, A, B, Part, Tree
-from nodeagent.update.events import UpdateResumed
+from nodeagent.update.ports.events import UpdateResumed
 
 QUICK = {"verify": {"timeout": 4}}
 # `rpm-ostree kargs --append=by-hand`

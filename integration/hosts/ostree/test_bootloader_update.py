@@ -26,7 +26,7 @@ from integration.hosts.ostree.conftest import SMALL, OstreeHostMaker, Publish
 from integration.hosts.ostree.ostree_host import OstreeHost
 from integration.trees.tree import A, B, Part, Tree
 from nodeagent.reasons import Reason
-from nodeagent.update.events import Warned
+from nodeagent.update.ports.events import Warned
 
 __all__ = ["binaries", "control_plane", "installed"]
 

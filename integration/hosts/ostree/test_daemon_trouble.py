@@ -23,7 +23,7 @@ from integration.trees.image_registry import Registry
 from integration.trees.ostree_repo import OstreeRepo
 from integration.trees.tree import A, B, Tree
 from nodeagent.reasons import Reason
-from nodeagent.update.events import Warned
+from nodeagent.update.ports.events import Warned
 
 PULL_SECRET = "/var/lib/kubelet/config.json"
 

@@ -11,7 +11,7 @@ from integration.hosts.ostree.ostree_host import FINALIZE, OstreeHost
 from integration.trees.ostree_repo import Commit
 from integration.trees.tree import A, B
 from nodeagent.reasons import Reason
-from nodeagent.update.events import StagingAdvanced, UpdateWaiting
+from nodeagent.update.ports.events import StagingAdvanced, UpdateWaiting
 
 ZINCATI = "[Service]\nExecStart=sleep infinity\n"
 # Another program with the lock of the sysroot, as `ostree admin` and bootc have it.

@@ -18,7 +18,7 @@ from integration.hosts.ostree.ostree_host import FINALIZE, OstreeHost
 from integration.hosts.ostree.updates import CUTS, SEED
 from integration.trees.tree import A, B
 from nodeagent.reasons import Reason
-from nodeagent.update.events import UpdateResumed, UpdateWaiting
+from nodeagent.update.ports.events import UpdateResumed, UpdateWaiting
 
 AT_ONCE = 2  # times that it is staged again before there is a pause
 LONGEST = 6.0  # seconds from the beginning of an update within which the power fails

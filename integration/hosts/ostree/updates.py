@@ -20,7 +20,7 @@ from integration.hosts.testhost import TestHost
 from integration.trees.image_registry import Published
 from integration.trees.tree import CONTENT, Tree
 from nodeagent.log.messages import MESSAGES
-from nodeagent.update.events import Event
+from nodeagent.update.ports.events import Event
 
 Rule = Mapping[str, Any]
 

@@ -13,7 +13,7 @@ from integration.hosts.vm import nodes
 from integration.hosts.vm.registry_disk import RegistryDisk
 from integration.hosts.vm.virtual_machine import Vm
 from integration.trees.tree import B
-from nodeagent.update.events import DaemonStarted, FenceChanged
+from nodeagent.update.ports.events import DaemonStarted, FenceChanged
 
 RPMOSTREED = "rpm-ostreed.service"
 QUEUE = "/sys/block/vda/queue"

@@ -24,7 +24,7 @@ from integration.hosts.vm.firmware import REFUSED, STOPPED, SecureVm
 from integration.hosts.vm.registry_disk import RegistryDisk
 from integration.trees.tree import A, B
 from nodeagent.reasons import Reason
-from nodeagent.update.events import Warned
+from nodeagent.update.ports.events import Warned
 
 SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 

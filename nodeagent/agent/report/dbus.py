@@ -31,8 +31,8 @@ from nodeagent.reasons import Reason
 from nodeagent.report.properties import PROPERTIES, properties_of
 from nodeagent.report.status import Status, status_to_dict
 from nodeagent.tasks import running
-from nodeagent.update.events import Event, UpdateFinished
 from nodeagent.update.history.entry import entry_to_dict
+from nodeagent.update.ports.events import Event, UpdateFinished
 
 T = TypeVar("T")
 

@@ -12,9 +12,9 @@ from nodeagent.core.plan.bootloader import phrase
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.os_changes import summary
 from nodeagent.report.status import Status, line
-from nodeagent.update import events
-from nodeagent.update.events import Event, StatusProblem, StepProgress, UpdateContext
 from nodeagent.update.history.outcome import ENDED_UNCHANGED
+from nodeagent.update.ports import events
+from nodeagent.update.ports.events import Event, StatusProblem, StepProgress, UpdateContext
 
 # Pods in one line. The status has all of them.
 PODS = 5

@@ -19,7 +19,7 @@ from nodeagent.errors import AgentError, Refused, Retryable, Terminal, Unreachab
 from nodeagent.report.machine_config_node import progress_of
 from nodeagent.report.node_events import NodeEvent, NodeEventSource, NodeState, node_state, shape
 from nodeagent.report.status import Status
-from nodeagent.update.events import Event
+from nodeagent.update.ports.events import Event
 from nodeagent.update.ports.host import Clock
 
 # An update has ten events, and a drain with blocked pods as many more.

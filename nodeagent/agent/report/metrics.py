@@ -17,10 +17,10 @@ from nodeagent.host.store.database import HISTORY_LIMIT
 from nodeagent.report.counters import Counters
 from nodeagent.report.metrics import render, samples
 from nodeagent.report.status import Status
-from nodeagent.update.events import Event, StagingAdvanced
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import Event, StagingAdvanced
 from nodeagent.update.ports.host import Clock
 from nodeagent.update.ports.store import Store
+from nodeagent.update.states import Phase
 
 # Seconds between two writes. Exporters are scraped every 15 s or less often.
 PAUSE = 1.0

@@ -18,7 +18,7 @@ from nodeagent.host.fs.text_file import TextFile
 from nodeagent.report.motd import motd
 from nodeagent.report.status import Status
 from nodeagent.tasks import pause
-from nodeagent.update.events import Event
+from nodeagent.update.ports.events import Event
 
 MOTD: Final = "/run/motd.d/50-nodeagent"
 

@@ -15,11 +15,12 @@ from nodeagent.reasons import Reason
 from nodeagent.report.status import Status, recorded_status
 from nodeagent.report.status_fold import fold
 from nodeagent.settings.cluster import DrainSettings
-from nodeagent.update.events import DrainAdvanced, Event, LeaseChanged, ProblemSolved, StatusProblem
-from nodeagent.update.phase import DISRUPTIVE, Phase
+from nodeagent.update.course import DISRUPTIVE
 from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.ports.events import DrainAdvanced, Event, LeaseChanged, ProblemSolved, StatusProblem
 from nodeagent.update.record import degraded_record
 from nodeagent.update.run import Ports
+from nodeagent.update.states import Phase
 
 Sink = Callable[[Event, Status], None]
 

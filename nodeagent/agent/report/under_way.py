@@ -15,9 +15,9 @@ from nodeagent.errors import AgentError
 from nodeagent.report.status import Status
 from nodeagent.report.under_way import under_way
 from nodeagent.tasks import pause
-from nodeagent.update.events import Event
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import Event
 from nodeagent.update.ports.host import Files
+from nodeagent.update.states import Phase
 
 # The unit names this path, whatever the setting for the store is.
 PATH: Final = "/var/lib/nodeagent/under-way"

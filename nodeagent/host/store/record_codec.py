@@ -15,9 +15,8 @@ import msgspec
 
 from nodeagent.update.history.trail import trail_from_dict, trail_to_dict
 from nodeagent.update.lasting import Lasting
-from nodeagent.update.legs import Abort, Apply, Fallback, Leg, Prepare, Rest, Revert, Unreleased
-from nodeagent.update.phase import Phase
 from nodeagent.update.record import OsProgress, Record, degraded_record
+from nodeagent.update.states import Abort, Apply, Fallback, Leg, Phase, Prepare, Rest, Revert, Unreleased
 
 RECORD_VERSION: Final = 1
 

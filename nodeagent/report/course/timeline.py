@@ -15,7 +15,7 @@ from typing import Any
 from nodeagent.core.display import with_times
 from nodeagent.report.course.marks import length
 from nodeagent.update.history.trail import Result, Span, Trail, gap_before, trail_from_dict
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 
 
 class PartKind(StrEnum):

@@ -11,10 +11,10 @@ from typing import Final
 
 from nodeagent.core.plan.change import Plan
 from nodeagent.reasons import Reason
-from nodeagent.update.events import PhaseEntered, UpdateFinished
 from nodeagent.update.history.entry import entry_of, entry_of_request
 from nodeagent.update.history.outcome import VERIFIED, UpdateOutcome, exit_code
 from nodeagent.update.lasting import left_by
+from nodeagent.update.ports.events import PhaseEntered, UpdateFinished
 from nodeagent.update.ports.host import Reporter
 from nodeagent.update.ports.store import HistoryEntry
 from nodeagent.update.record import Record, at_rest

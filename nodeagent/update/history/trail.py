@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from nodeagent.update.phase import Phase
+from nodeagent.update.states import Phase
 
 # Of times in seconds, and of rates in bytes per second.
 LARGEST: Final = 1e15

@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 from nodeagent.core.fence_view import FenceView
-from nodeagent.update import events
-from nodeagent.update.events import UpdateEvent
 from nodeagent.update.history.trail import Boot, FenceTrail, Result, Sample, Span, Trail
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports import events
+from nodeagent.update.ports.events import UpdateEvent
+from nodeagent.update.states import Phase
 
 # Items of each list. An update has about ten phases and a dozen steps; a host that keeps losing its power has more.
 MAX_PHASES, MAX_STEPS, MAX_WAITS, MAX_BOOTS, MAX_CLOCK_STEPS = 60, 100, 40, 20, 8

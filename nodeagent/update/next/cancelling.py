@@ -11,18 +11,19 @@ from dataclasses import dataclass, replace
 
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
-from nodeagent.update.events import UpdateCancelled, Warned
+from nodeagent.update.course import Cancellation
+from nodeagent.update.decide import cancellation
 from nodeagent.update.history.ends import finish_request
 from nodeagent.update.history.outcome import UpdateOutcome
 from nodeagent.update.lasting import applied_of, left_by, matching
 from nodeagent.update.next.desired import DesiredReader
 from nodeagent.update.next.requests import cancelled_by, close_interrupted, note_cancellation
-from nodeagent.update.outcomes import take_back
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import UpdateCancelled, Warned
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.record import Record, half_way, interrupted, reject
-from nodeagent.update.resume import Cancellation, cancellation
 from nodeagent.update.run import Ports, Run, Takeover, Transition, Update, narrate
+from nodeagent.update.stages.failure import take_back
+from nodeagent.update.states import Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ async def request_cancellation(
     """Record that ``who`` cancels the update, or the config that is tried again later.
 
     ``update`` is the one under way. ``put_back`` gets the digest of its config, and makes the current config the
-    desired one. Raises ``Refused`` as ``update.resume``, and what the store and the desired file raise.
+    desired one. Raises ``Refused`` as ``update.decide``, and what the store and the desired file raise.
     """
     record = update.record if update is not None else await ports.store.load()
     # The end of safe parts is reported with the digest of their own config, which is not the desired one.

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 from nodeagent.core.once import Once
 from nodeagent.errors import AgentError, InvalidInput, Retryable, Unreachable
-from nodeagent.update.events import DesiredChanged
-from nodeagent.update.legs import Prepare
 from nodeagent.update.next.preflight import Desired
 from nodeagent.update.next.requests import Requests, note_cancellation, takeover_by, unusable
+from nodeagent.update.ports.events import DesiredChanged
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.run import Ports, Update
+from nodeagent.update.states import Prepare
 
 
 class DesiredReader:

@@ -7,16 +7,15 @@ from dataclasses import replace
 
 from nodeagent.errors import AgentError, InvalidInput, Refused
 from nodeagent.reasons import Reason
-from nodeagent.update.events import ConfigRefused, PhaseEntered, Warned
 from nodeagent.update.lasting import Rejection
-from nodeagent.update.legs import Rest
 from nodeagent.update.next.preflight import Desired
 from nodeagent.update.next.unreadable import is_unreadable
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import ConfigRefused, PhaseEntered, Warned
 from nodeagent.update.record import OsProgress, Record, advance, half_way, interrupted
 from nodeagent.update.run import Ports, Update, narrate
 from nodeagent.update.stages.coordination import LOST
 from nodeagent.update.stages.os_deployments import discard_own, find_own
+from nodeagent.update.states import Phase, Rest
 
 # Configs that are known at the same time as left half-way. What is older is forgotten, and may leave files behind.
 MAX_HALF_WAY = 16

@@ -10,9 +10,7 @@ from nodeagent.core.plan.change import ActionType
 from nodeagent.core.plan.removal import check_removal
 from nodeagent.errors import AgentError, Cause, InvalidInput, Refused, Unreconcilable
 from nodeagent.reasons import Reason
-from nodeagent.update.events import PhaseEntered, UpdateStarted, Warned
 from nodeagent.update.lasting import Confirmation, Lasting, matching
-from nodeagent.update.legs import Prepare
 from nodeagent.update.next import idle
 from nodeagent.update.next.cancelling import carry_out
 from nodeagent.update.next.desired import DesiredReader
@@ -20,10 +18,11 @@ from nodeagent.update.next.preflight import Desired, Preflight
 from nodeagent.update.next.requests import close_interrupted, takeover_by
 from nodeagent.update.next.safe_parts import Blocked, SafeUpdates, is_block
 from nodeagent.update.next.unreadable import load_or_half_way
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import PhaseEntered, UpdateStarted, Warned
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.record import Record, advance, at_rest, half_way, in_effect, interrupted
 from nodeagent.update.run import Ports, Update, context_of, narrate
+from nodeagent.update.states import Phase, Prepare
 
 # How the names of the configs of a pool's controller begin.
 RENDERED: Final = "rendered-"

@@ -30,10 +30,10 @@ from nodeagent.errors import (
     Unreconcilable,
 )
 from nodeagent.reasons import Reason
-from nodeagent.update.events import Warned
 from nodeagent.update.lasting import Partial, matching
 from nodeagent.update.next.preflight import Desired, Preflight, read_source
 from nodeagent.update.next.unit_checks import UnitChecks
+from nodeagent.update.ports.events import Warned
 from nodeagent.update.record import Record, half_way, in_effect
 from nodeagent.update.run import Ports, Update, narrate
 from nodeagent.update.stages.coordination import LOST

@@ -16,18 +16,17 @@ from dataclasses import dataclass, field, replace
 
 from nodeagent.errors import AgentError, Refused, Retryable
 from nodeagent.reasons import Reason
-from nodeagent.update.events import PhaseEntered, UpdateCancelled, Warned
-from nodeagent.update.legs import Rest
+from nodeagent.update.course import COURSE, Cancellation
 from nodeagent.update.next.cancelling import Cancelled
 from nodeagent.update.next.desired import DesiredReader
 from nodeagent.update.next.preflight import Desired
 from nodeagent.update.next.unreadable import load_or_half_way
-from nodeagent.update.phase import DEADLINE, Phase
+from nodeagent.update.ports.events import PhaseEntered, UpdateCancelled, Warned
 from nodeagent.update.record import OsProgress, Record, half_way, interrupted
-from nodeagent.update.resume import Cancellation
 from nodeagent.update.run import Ports, Run, Update, UpdatePolicy, narrate
 from nodeagent.update.stages.os_deployments import HostDeployments, discard_own, find_own
-from nodeagent.update.stages.staging import stage_unless_newer
+from nodeagent.update.stages.stage import stage_unless_newer
+from nodeagent.update.states import Phase, Prepare, Rest
 from nodeagent.update.wait import NotNow
 
 # Seconds for a turn of the loop that begins no update.
@@ -112,7 +111,7 @@ class PlanStaging:
         # Events show the host at rest, as it is, with the progress of the staging.
         shown = Update(record, update.new, update.plan)
         run = Run(self.ports, self.policy(), shown, self.wake, await self._requested(staging), _never, self.random)
-        limit = asyncio.timeout(DEADLINE[Phase.STAGING])
+        limit = asyncio.timeout(COURSE[Prepare, Phase.STAGING].deadline)
         try:
             async with limit:
                 complete = await stage_unless_newer(run, os, target)
@@ -121,7 +120,7 @@ class PlanStaging:
         except TimeoutError:
             if not limit.expired():
                 raise
-            message = f"the staging took more than {DEADLINE[Phase.STAGING]} s"
+            message = f"the staging took more than {COURSE[Prepare, Phase.STAGING].deadline} s"
             raise Retryable(message, reason=Reason.PHASE_LATE) from None
         finally:
             # The progress is over, whatever the end was.

@@ -13,7 +13,7 @@ from typing import Final
 
 from nodeagent.errors import AgentError, Refused
 from nodeagent.reasons import Reason
-from nodeagent.update.events import Warned
+from nodeagent.update.ports.events import Warned
 from nodeagent.update.ports.system import ShutdownKind
 from nodeagent.update.run import Ports, UpdatePolicy, narrate
 

@@ -15,11 +15,11 @@ from nodeagent.core.plan.change import Plan
 from nodeagent.core.plan.plan_json import plan_from_dict
 from nodeagent.errors import AgentError, InvalidInput, Terminal
 from nodeagent.reasons import Reason
-from nodeagent.update.events import Warned
-from nodeagent.update.legs import Unreleased
 from nodeagent.update.next.preflight import Desired
+from nodeagent.update.ports.events import Warned
 from nodeagent.update.record import UNKNOWN_UPDATE, Record, degraded_record
 from nodeagent.update.run import Ports, Update, narrate
+from nodeagent.update.states import Unreleased
 
 _REASONS: Final = frozenset({Reason.STORE_CORRUPT, Reason.RECORD_TOO_NEW, Reason.RECORD_UNREADABLE})
 

@@ -15,7 +15,7 @@ from nodeagent.core.plan.enablement.unit_files import EnablementFacts
 from nodeagent.core.plan.unit_abilities import UnitAbilities
 from nodeagent.core.plan.unit_relations import Relations
 from nodeagent.errors import Problem
-from nodeagent.update.events import Event
+from nodeagent.update.ports.events import Event
 
 # Bytes of replaced files that one update keeps for a revert, in the store and for a moment in memory. The service has 1
 # GiB.

@@ -14,8 +14,8 @@ from typing import Final
 from nodeagent.core.check_stage import CheckStage
 from nodeagent.errors import AgentError, Refused
 from nodeagent.reasons import Reason
-from nodeagent.update.events import PhaseEntered, Warned
 from nodeagent.update.ports.checks import AdminCheck, AdminChecks
+from nodeagent.update.ports.events import PhaseEntered, Warned
 from nodeagent.update.run import Progress, Run
 
 # Any unit does for the question whether systemd answers.

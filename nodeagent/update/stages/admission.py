@@ -13,18 +13,14 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Final
 
-from nodeagent.core.check_stage import CheckStage
 from nodeagent.core.coordination.windows import Schedule, waits
 from nodeagent.core.plan.change import ETCD_UNIT
-from nodeagent.core.plan.steps import Reboot
 from nodeagent.errors import AgentError, Refused, Retryable, Unreachable
 from nodeagent.reasons import Reason
-from nodeagent.update.events import Warned
+from nodeagent.update.ports.events import Warned
 from nodeagent.update.run import HOLDER, Ports, Run, Update
-from nodeagent.update.stages import admin_checks
 from nodeagent.update.stages.coordination import EXPIRED, Operation
 from nodeagent.update.wait import NotNow, retry_on_outage, retry_on_refusal
 
@@ -37,10 +33,6 @@ UNREACHED: Final = 60.0
 
 # Active states of a unit whose program does not work yet, or not any more.
 STARTING: Final = frozenset({"inactive", "failed", "activating"})
-
-
-def reboots(update: Update) -> bool:
-    return any(isinstance(step, Reboot) for step in update.acts)
 
 
 def operation_of(update: Update, windows: Schedule | None = None) -> Operation:
@@ -85,7 +77,7 @@ async def check_free(run: Run) -> None:
 def check_hold(run: Run) -> None:
     """Raise ``NotNow`` (``Scheduled``, ``RebootRequired``) while an operator delays the update."""
     record, hold, now = run.record, run.record.lasting.hold, datetime.fromisoformat(run.ports.clock.now())
-    found = waits(hold, record.to_digest, now, run.policy.zone, reboots=reboots(run.update))
+    found = waits(hold, record.to_digest, now, run.policy.zone, reboots=run.update.reboots)
     if found is None or hold is None:
         return
     if found.reboot:
@@ -115,29 +107,6 @@ def other_boots(deployment: str) -> str:
     return f"a reboot would boot {deployment}, which another program has prepared"
 
 
-async def acquire_all(run: Run) -> None:
-    """Acquire the right to disrupt this node. Raises ``NotNow``, and ``Refused`` (``LOST``)."""
-    check_hold(run)
-    if reboots(run.update):
-        await check_next_boot(run)
-    with retry_on_refusal():
-        operation = await operation_now(run.ports, run.update, run.policy.windows)
-    gated = operation.stops_node and (run.ports.checks is not None or run.ports.alerts is not None)
-    # A check may take minutes. While it runs, or fails, other nodes can have the slot.
-    permit = partial(_permit, run) if gated else None
-    with retry_on_refusal():
-        await run.ports.coordination.acquire(operation, permit)
-    _checked(run)
-
-
-async def _permit(run: Run) -> None:
-    """Check the alerts and run the checks of the admin before the node is disrupted. Raises ``Refused`` and
-    ``Unreachable``."""
-    if run.ports.alerts is not None and (why := await run.ports.alerts.check()):
-        admin_checks.report(run, "alerts", f"continuing: {why}", Reason.ALERTS_UNREACHABLE)
-    await admin_checks.check_before(run, CheckStage.BEFORE_DRAIN)
-
-
 async def recheck_before_write(run: Run) -> None:
     """Check everything again before the first byte is written, because the drain took time.
 
@@ -145,7 +114,7 @@ async def recheck_before_write(run: Run) -> None:
     """
     with retry_on_outage():
         await run.ports.coordination.recheck(await operation_now(run.ports, run.update), need=NEED)
-    _checked(run)
+    checked(run)
 
 
 async def check_still_held(run: Run, *, need: float = 0.0) -> None:
@@ -205,24 +174,6 @@ async def recheck_before_reboot(run: Run) -> None:
         await coordination.move_etcd_leader()
 
 
-async def release_all(run: Run) -> None:
-    """Release everything, in reverse; releasing it again is harmless. Raises ``NotNow`` until all of it is done.
-
-    A node that is still half-way keeps its cordon, the lease and the slot.
-    """
-    ports, record, operation = run.ports, run.record, operation_of(run.update)
-    if ports.node is None and ports.coordination.slot is None and not record.repairs_nothing:
-        # Without other hosts, an error is not a refusal.
-        await ports.coordination.release(operation)
-        return
-    with retry_on_refusal():
-        if not record.repairs_nothing:
-            # The cordon may be that of an earlier update, which ended half-way and which this one repairs.
-            cordons = (record.cordon, record.operation) if record.cordon else ()
-            await ports.coordination.release(operation, cordons)
-        await ports.coordination.release_staging_slot(record.operation)
-
-
 async def _tolerate_outage(run: Run, check: Awaitable[object]) -> None:
     try:
         await check
@@ -230,10 +181,11 @@ async def _tolerate_outage(run: Run, check: Awaitable[object]) -> None:
         if isinstance(error, Refused) and error.reason != EXPIRED:
             raise
         run.narrate(Warned, f"continuing: {error.message}", error.reason)
-        _checked(run, later=UNREACHED)
+        checked(run, later=UNREACHED)
     else:
-        _checked(run)
+        checked(run)
 
 
-def _checked(run: Run, *, later: float = 0.0) -> None:
+def checked(run: Run, *, later: float = 0.0) -> None:
+    """Record that everything was checked just now."""
     run.update.lease_checked_at = run.ports.clock.monotonic() + later

@@ -21,14 +21,13 @@ from nodeagent.core.plan.deployment import Deployment, OsTarget, unmet
 from nodeagent.core.plan.steps import WritePath, step_from_pair, step_id, step_to_pair, write_steps
 from nodeagent.errors import Retryable, ServiceUnavailable, Terminal, Unreachable
 from nodeagent.reasons import Reason
-from nodeagent.update.events import UpdateWaiting, Warned
 from nodeagent.update.history.trail_fold import leaving
-from nodeagent.update.legs import Apply, Revert
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import UpdateWaiting, Warned
 from nodeagent.update.run import Ports, Run, Transition, moment
 from nodeagent.update.stages.greenboot import greenboot_rolled_back
 from nodeagent.update.stages.os_deployments import ASK_AGAIN, BootedSide, HostDeployments, booted_side, discard_own
 from nodeagent.update.stages.verification import VerifyFailed, in_force
+from nodeagent.update.states import Apply, Phase, Revert
 from nodeagent.update.steps.unit_links import follow_install
 
 # Stagings that may be lost for an unknown reason. After a third one, there is a permanent cause.

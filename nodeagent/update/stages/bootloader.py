@@ -20,7 +20,7 @@ from nodeagent.core.plan.bootloader import (
 from nodeagent.core.plan.secure_boot import KernelTrust
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
 from nodeagent.reasons import Reason
-from nodeagent.update.events import PhaseEntered
+from nodeagent.update.ports.events import PhaseEntered
 from nodeagent.update.run import Run
 from nodeagent.update.stages import admin_checks
 from nodeagent.update.stages.os_deployments import HostDeployments

@@ -15,10 +15,9 @@ from nodeagent.core.plan.change import Plan
 from nodeagent.core.plan.reboot_kind import ChosenKind, fallback_kind, planned_kind
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
 from nodeagent.reasons import Reason
-from nodeagent.update.events import FallbackChosen, Warned
-from nodeagent.update.legs import Apply, Fallback, fallback_of
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import FallbackChosen, Warned
 from nodeagent.update.run import Ports, Run, Transition, Update, UpdatePolicy
+from nodeagent.update.states import Apply, Fallback, Phase, fallback_of
 
 # Reasons for which a soft reboot becomes a full one.
 NO_SOFT_REBOOT = frozenset(

@@ -29,7 +29,7 @@ from nodeagent.core.plan.deployment import (
 from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.errors import AgentError, Retryable, Terminal, Unreachable
 from nodeagent.reasons import Reason
-from nodeagent.update.events import BootloaderChecked, DeploymentsChanged, StagedInspected
+from nodeagent.update.ports.events import BootloaderChecked, DeploymentsChanged, StagedInspected
 from nodeagent.update.ports.host import Clock, Reporter
 from nodeagent.update.ports.system import BootCounter, Bootloader, Deployments
 from nodeagent.update.record import Record

@@ -14,20 +14,20 @@ from nodeagent.core.once import Once
 from nodeagent.core.plan.deployment import OsTarget, unmet
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
 from nodeagent.reasons import Reason
-from nodeagent.update.events import PhaseEntered, UpdateWaiting, Warned
+from nodeagent.update.decide import MAX_REBOOT_TRIES
 from nodeagent.update.history.trail_fold import leaving
-from nodeagent.update.legs import Apply, Fallback
-from nodeagent.update.outcomes import degraded, failed
+from nodeagent.update.ports.events import PhaseEntered, UpdateWaiting, Warned
 from nodeagent.update.ports.system import ShutdownKind
-from nodeagent.update.resume import MAX_REBOOT_TRIES
 from nodeagent.update.run import Ports, Run, Transition, UpdatePolicy, moment, narrate, time_of
 from nodeagent.update.stages.admin_checks import check_before
 from nodeagent.update.stages.admission import check_next_boot, recheck_before_reboot
-from nodeagent.update.stages.after_boot import stage_again
+from nodeagent.update.stages.after_boot import back_to_old, stage_again
 from nodeagent.update.stages.coordination import LOST, Coordination
+from nodeagent.update.stages.failure import degraded, failed
 from nodeagent.update.stages.fallback import NO_SOFT_REBOOT, check_soft, make_full, wants_soft
 from nodeagent.update.stages.os_deployments import HostDeployments
 from nodeagent.update.stages.verification import VerifyFailed
+from nodeagent.update.states import Apply, Fallback
 from nodeagent.update.steps.act import clear_before_reboot
 from nodeagent.update.wait import NotNow, retry_on_refusal
 
@@ -101,7 +101,7 @@ async def go_down(
         )
 
 
-async def request_reboot(run: Run) -> Transition | None:
+async def do(run: Run) -> Transition | None:
     """Do the work of the phase Rebooting: return None when the host is going down, or where to go.
 
     Raise ``NotNow`` and ``ServiceUnavailable`` where the same is to be tried later. The boot id was saved on entering
@@ -143,6 +143,16 @@ async def request_reboot(run: Run) -> Transition | None:
             return await failed(run, str(lost), lost.reason, curable=False)
     await _accepted(run)
     return None
+
+
+async def undo(run: Run) -> Transition | None:
+    """Return None if the deployment from before the update is booted, otherwise a reboot into it.
+
+    Each deployment has its own /etc, so the old one must be booted before its files are restored.
+    """
+    if run.ports.os is None or run.update.target is None:
+        return None
+    return await back_to_old(run, run.ports.os)
 
 
 async def _accepted(run: Run) -> None:

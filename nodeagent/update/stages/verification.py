@@ -17,7 +17,7 @@ from nodeagent.core.plan.static_pods import owned_manifests
 from nodeagent.core.plan.unit_origin import Brought
 from nodeagent.errors import AgentError, Unreconcilable
 from nodeagent.reasons import Reason
-from nodeagent.update.events import Warned
+from nodeagent.update.ports.events import Warned
 from nodeagent.update.record import Record
 from nodeagent.update.run import Ports, narrate
 from nodeagent.update.steps.originals import own_arguments

@@ -23,10 +23,10 @@ from nodeagent.core.plan.steps import (
 )
 from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
 from nodeagent.reasons import Reason
-from nodeagent.update.legs import Apply
 from nodeagent.update.ports.store import Snapshot
-from nodeagent.update.run import Ports, Run, Update
+from nodeagent.update.run import Ports, Run, Transition, Update
 from nodeagent.update.stages.admission import check_still_held
+from nodeagent.update.states import Apply, Phase
 from nodeagent.update.steps.originals import keep_originals
 from nodeagent.update.steps.passwords import Passwords
 from nodeagent.update.steps.paths import Paths
@@ -163,3 +163,8 @@ async def _save_snapshots(ports: Ports, update: Update, tree: Mapping[str, FileT
     # One transaction: either all snapshots exist or nothing was written yet.
     await ports.store.remember(operation, snapshots)
     return snapshots
+
+
+async def do(run: Run) -> Transition:
+    await write(run)
+    return Transition(Phase.ACTING)

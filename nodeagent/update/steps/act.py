@@ -28,9 +28,9 @@ from nodeagent.core.plan.steps import (
 )
 from nodeagent.errors import AgentError, ServiceUnavailable
 from nodeagent.reasons import Reason
-from nodeagent.update.legs import Revert
 from nodeagent.update.run import Run, Update
 from nodeagent.update.stages.admission import check_still_held
+from nodeagent.update.states import Revert
 from nodeagent.update.steps.clear_state import ClearStateAction
 from nodeagent.update.steps.daemon_reload import DaemonReloadAction
 from nodeagent.update.steps.reload import ReloadAction

@@ -13,7 +13,7 @@ from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile
 from nodeagent.core.plan.steps import RemovePath, WritePath
 from nodeagent.errors import AgentError, Refused
 from nodeagent.reasons import Reason
-from nodeagent.update.events import Warned
+from nodeagent.update.ports.events import Warned
 from nodeagent.update.ports.host import MAX_KEPT
 from nodeagent.update.ports.store import Snapshot
 from nodeagent.update.run import Ports, Update, narrate

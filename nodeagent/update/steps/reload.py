@@ -8,7 +8,7 @@ from nodeagent.core.plan.policy import reload
 from nodeagent.core.plan.steps import ActStep, ReloadUnit, RestartUnit
 from nodeagent.errors import Terminal
 from nodeagent.reasons import Reason
-from nodeagent.update.events import Warned
+from nodeagent.update.ports.events import Warned
 from nodeagent.update.ports.host import UP
 from nodeagent.update.steps.step import UnitAction, keys_of
 from nodeagent.update.steps.unit_verdict import restarting

@@ -28,7 +28,7 @@ from nodeagent.core.plan.steps import (
 )
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
-from nodeagent.update.events import StepDone, StepFailed, StepSkipped, StepStarted, Warned
+from nodeagent.update.ports.events import StepDone, StepFailed, StepSkipped, StepStarted, Warned
 from nodeagent.update.ports.host import DOWN, UnitState
 from nodeagent.update.run import Run, Update
 from nodeagent.update.stages.admission import check_before_etcd_stops, stops_etcd

@@ -30,8 +30,8 @@ from nodeagent.core.plan.steps import EnableUnit, PresetUnit, RemovePath, UnitSt
 from nodeagent.core.plan.unit_entries import dropins_of
 from nodeagent.core.plan.unit_origin import Brought
 from nodeagent.errors import AgentError
-from nodeagent.update.events import Warned
 from nodeagent.update.next.unit_checks import missing_warnings
+from nodeagent.update.ports.events import Warned
 from nodeagent.update.ports.store import Snapshot
 from nodeagent.update.run import Ports, Run, Update
 from nodeagent.update.steps.originals import original_of

@@ -17,10 +17,9 @@ from nodeagent.core.enumerated import enumerated
 from nodeagent.core.plan.steps import ReloadUnit, RemovePath, RestartUnit, WritePath, step_id
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
-from nodeagent.update.events import Warned
+from nodeagent.update.ports.events import Warned
 from nodeagent.update.ports.host import UP, UnitState
 from nodeagent.update.run import Progress, Run
-from nodeagent.update.stages.admission import reboots
 from nodeagent.update.stages.verification import VerifyFailed
 from nodeagent.update.steps.act import unit_steps
 from nodeagent.update.steps.step import curable
@@ -194,7 +193,7 @@ async def watch_units(run: Run, progress: Progress) -> None:
     if not (units := _watched(run)):
         return
     policy, clock = run.policy, run.ports.clock.monotonic
-    patient = reboots(run.update) and run.record.written.boots > 0
+    patient = run.update.reboots and run.record.written.boots > 0
     period = BOOT_PERIOD if run.record.written.boots else PERIOD
     deadline = clock() + policy.verify_timeout
     runs: Mapping[str, tuple[str, int]] | None = None

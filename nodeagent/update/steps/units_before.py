@@ -36,11 +36,11 @@ from nodeagent.core.plan.unit_relations import (
 )
 from nodeagent.core.plan.unit_types import UnitStep, type_of
 from nodeagent.errors import AgentError, ServiceUnavailable
-from nodeagent.update.events import Warned
+from nodeagent.update.ports.events import Warned
 from nodeagent.update.ports.host import DOWN, UP
 from nodeagent.update.record import UnitsBefore
 from nodeagent.update.run import Ports, Run, Update
-from nodeagent.update.stages.admission import check_still_held, reboots
+from nodeagent.update.stages.admission import check_still_held
 from nodeagent.update.steps.unit_verdict import state_before
 
 # What the links of a unit file say for a unit that a boot starts.
@@ -80,7 +80,7 @@ async def units_before(ports: Ports, update: Update) -> UnitsBefore:
         if newly or (update.record.repairs and unit in acted and states[unit] in DOWN):
             due.add(unit)
         # An action checks its unit itself, right before it.
-        if reboots(update) and await ports.health.check(unit) == "":
+        if update.reboots and await ports.health.check(unit) == "":
             healthy.add(unit)
     along = {}
     taken_along = (await units_along(ports, update)).all if acted else {}
@@ -108,7 +108,7 @@ async def _all(ports: Ports, update: Update) -> set[str]:
 
 async def notes_on_masks(ports: Ports, update: Update) -> list[str]:
     """Return a note for each unit that the update masks, and that runs on because no action stops it."""
-    if reboots(update):
+    if update.reboots:
         return []
     changes = [planned.change for planned in update.plan.changes]
     old = update.basis.config if update.basis is not None else update.new

@@ -17,12 +17,12 @@ from nodeagent.core.plan.secure_boot import KernelTrust
 from nodeagent.errors import Cause
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
-from nodeagent.update import events
-from nodeagent.update.events import DeploymentsChanged, Event, StagingAdvanced, StepProgress, UpdateContext
 from nodeagent.update.lasting import Partial
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports import events
 from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.ports.events import DeploymentsChanged, Event, StagingAdvanced, StepProgress, UpdateContext
 from nodeagent.update.ports.store import HistoryEntry
+from nodeagent.update.states import Phase
 from tests.cli.daemon.fake_daemon import entry
 from tests.support.golden import Golden
 

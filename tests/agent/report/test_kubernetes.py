@@ -17,8 +17,8 @@ from nodeagent.errors import AgentError, Refused, Terminal, Unreachable
 from nodeagent.reasons import Reason
 from nodeagent.report.node_events import NodeEvent, NodeState
 from nodeagent.report.status import Status
-from nodeagent.update.events import DrainAdvanced, PhaseEntered, UpdateContext, UpdateWaiting
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import DrainAdvanced, PhaseEntered, UpdateContext, UpdateWaiting
+from nodeagent.update.states import Phase
 
 pytestmark = pytest.mark.looptime
 

@@ -17,9 +17,9 @@ from nodeagent.agent.report.report import Report
 from nodeagent.errors import Terminal
 from nodeagent.host.clock import SystemClock
 from nodeagent.report.status import Status
-from nodeagent.update.events import DaemonStarted, PhaseEntered, UpdateContext, UpdateWaiting
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import DaemonStarted, PhaseEntered, UpdateContext, UpdateWaiting
 from nodeagent.update.ports.store import HistoryEntry
+from nodeagent.update.states import Phase
 from tests.world import FakeStore, World
 
 STARTED = DaemonStarted("1.2.3")

@@ -22,8 +22,8 @@ from nodeagent.host.fs.text_file import TextFile
 from nodeagent.report.properties import PROPERTIES
 from nodeagent.report.status import Status
 from nodeagent.tasks import running
-from nodeagent.update.events import DaemonStopped
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import DaemonStopped
+from nodeagent.update.states import Phase
 from tests.agent.whole_daemon import PATIENCE, WholeDaemon, source
 from tests.support.fixtures import PrivateBus, private_bus
 from tests.support.needs import acts_as_root

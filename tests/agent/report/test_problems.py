@@ -6,7 +6,7 @@ from nodeagent.agent.report.report import Report
 from nodeagent.errors import InvalidInput, Problem
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status, line, status_to_dict
-from nodeagent.update.events import Event
+from nodeagent.update.ports.events import Event
 
 
 def test_a_problem_is_reported_once_and_until_it_is_solved() -> None:

@@ -16,9 +16,9 @@ from nodeagent.errors import Refused
 from nodeagent.report.counters import Counters
 from nodeagent.report.metrics import render, samples
 from nodeagent.report.status import Status, line, status_to_dict
-from nodeagent.update.events import DrainAdvanced, Event, HostDegraded, LeaseChanged, UpdateContext, UpdateWaiting
-from nodeagent.update.phase import Phase
 from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.ports.events import DrainAdvanced, Event, HostDegraded, LeaseChanged, UpdateContext, UpdateWaiting
+from nodeagent.update.states import Phase
 
 BAD = "\x1b]0;owned\x07\x1b[31mroot: all is well\nNov 23 host sshd[1]: Accepted\u202e" + "x" * 5000
 

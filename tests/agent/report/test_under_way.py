@@ -11,8 +11,8 @@ import pytest
 from nodeagent.agent.report.under_way import PATH, RETRY, UnderWayFile
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.report.status import Status
-from nodeagent.update.events import DaemonStarted
-from nodeagent.update.phase import Phase
+from nodeagent.update.ports.events import DaemonStarted
+from nodeagent.update.states import Phase
 from tests.world import FakeFiles, World, full_disk
 
 pytestmark = [

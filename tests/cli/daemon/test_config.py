@@ -15,9 +15,9 @@ from nodeagent.errors import InvalidInput, Refused
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.reasons import Reason, hint
 from nodeagent.report.shown_config import config_to_dict
-from nodeagent.update.phase import Phase
 from nodeagent.update.ports.store import HistoryEntry
 from nodeagent.update.record import Record
+from nodeagent.update.states import Phase
 from tests.cli.conftest import machine_config
 from tests.cli.daemon.conftest import Cli
 from tests.cli.daemon.fake_daemon import FakeDaemon, entry

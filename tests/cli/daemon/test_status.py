@@ -20,11 +20,10 @@ from nodeagent.core.fence_view import FenceView
 from nodeagent.errors import Terminal
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.reasons import Reason
-from nodeagent.update.legs import Apply
-from nodeagent.update.phase import Phase
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.store import HistoryEntry
 from nodeagent.update.record import Record
+from nodeagent.update.states import Apply, Phase
 from tests.cli.daemon.conftest import NOW, Cli
 from tests.cli.daemon.fake_daemon import IDLE, FakeDaemon, entry
 from tests.support.golden import Golden

@@ -6,10 +6,9 @@ import hashlib
 
 from nodeagent.core.config.file_tree import RegularFile, SymbolicLink
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.update.legs import Apply
-from nodeagent.update.phase import Phase
 from nodeagent.update.ports.store import HistoryEntry, Snapshot
 from nodeagent.update.record import Record
+from nodeagent.update.states import Apply, Phase
 
 
 def config(number: int) -> ConfigSource:

@@ -31,10 +31,10 @@ from nodeagent.host.store.schema import MIGRATIONS, migrate
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.reasons import Reason
 from nodeagent.update.lasting import Lasting, Partial, Rejection
-from nodeagent.update.phase import Phase
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.store import ApplyRequest, HistoryEntry, Snapshot
 from nodeagent.update.record import Record
+from nodeagent.update.states import Phase
 from tests.host.store.store_data import config, entry, record, snapshots
 from tests.support.disk import MS_BIND, MS_RDONLY, MS_REMOUNT, in_mount_namespace, mount, needs_root, tree
 

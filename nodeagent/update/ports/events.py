@@ -18,10 +18,10 @@ from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.drift import Drift
 from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.update.lasting import Partial
-from nodeagent.update.phase import Phase
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.store import HistoryEntry
 from nodeagent.update.record import FailedUnit
+from nodeagent.update.states import Phase
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,6 @@
-"""The direction of an update as a type: each leg holds exactly the data that is valid in it.
+"""The states of an update: a leg, which is its direction, and a phase. No other state can be recorded.
+
+A leg is a type that holds exactly the data that is valid in it.
 
 An update prepares, applies and releases. What goes wrong leads into another leg: before the first write it is aborted;
 after it, a fallback reboot is tried, or the update is reverted. Values of two legs cannot be in one record.
@@ -8,9 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from enum import StrEnum
+from typing import Any, Final
 
 from nodeagent.core.boot import RebootKind
+from nodeagent.reasons import Reason
+
+
+class Phase(StrEnum):
+    """The same word is in the record, the journal, ``STATUS=`` and the contract's JSON."""
+
+    IDLE = "Idle"
+    STAGING = "Staging"
+    LEASING = "Leasing"
+    DRAINING = "Draining"
+    WRITING = "Writing"
+    ACTING = "Acting"
+    VERIFYING = "Verifying"
+    REBOOTING = "Rebooting"
+    REVERTING = Reason.REVERTING
+    RELEASING = "Releasing"
+    DEGRADED = "Degraded"
+
 
 # Reason of an abort after which the update begins again under the same id, if its config is still desired.
 INTERRUPTED = "Interrupted"
@@ -121,6 +142,16 @@ class Unreleased:
 
 
 Leg = Rest | Prepare | Abort | Apply | Fallback | Revert | Unreleased
+
+
+State = tuple[type[Leg], Phase]
+
+IDLE: Final[State] = (Rest, Phase.IDLE)
+DEGRADED: Final[State] = (Rest, Phase.DEGRADED)
+ABORT: Final[State] = (Abort, Phase.RELEASING)
+REVERT: Final[State] = (Revert, Phase.REVERTING)
+UNRELEASED: Final[State] = (Unreleased, Phase.DEGRADED)
+STILL_RELEASING: Final[State] = (Unreleased, Phase.RELEASING)
 
 
 def fallback_of(leg: Written, because: str, kind: RebootKind = RebootKind.FULL) -> Fallback:

@@ -14,17 +14,72 @@ from nodeagent.core.fence_view import FenceEvent
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress
 from nodeagent.core.plan.os_changes import summary
 from nodeagent.domains.tables import credentials_of
+from nodeagent.errors import AgentError, Unreconcilable
+from nodeagent.reasons import Reason
 from nodeagent.tasks import finished_before, running
-from nodeagent.update.events import FenceChanged, StagingAdvanced, StepProgress, Warned
 from nodeagent.update.next.jump_check import check_jump
+from nodeagent.update.ports.events import FenceChanged, StagingAdvanced, StepProgress, Warned
 from nodeagent.update.ports.system import FencedUnit
-from nodeagent.update.run import Run
-from nodeagent.update.stages.admission import check_free, check_still_held
-from nodeagent.update.stages.os_deployments import HostDeployments
-from nodeagent.update.wait import REGISTRY, again, retry_on_outage
+from nodeagent.update.run import Run, Superseded, Transition
+from nodeagent.update.stages import bootloader
+from nodeagent.update.stages.admission import acquire_staging_slot, check_free, check_still_held, release_staging_slot
+from nodeagent.update.stages.after_boot import before_staging_again
+from nodeagent.update.stages.fallback import begin_planned
+from nodeagent.update.stages.os_deployments import HostDeployments, discard_own
+from nodeagent.update.states import Phase
+from nodeagent.update.wait import REGISTRY, retry, retry_on_outage
 
 # Seconds between two changes of the status that differ in a number only.
 REPORT_EVERY = 1.0
+
+
+async def do(run: Run) -> Transition:
+    """Stage the deployment, and check that its bootloader can start it."""
+    os, target = deployments(run)
+    # The slot limits how many nodes load the registry at once. It is not needed after the staging.
+    await acquire_staging_slot(run)
+    try:
+        staged = await stage_unless_newer(run, os, target)
+    except AgentError:
+        # Other nodes may stage during the pauses of this one.
+        await release_staging_slot(run)
+        raise
+    await release_staging_slot(run)
+    if not staged:
+        raise Superseded
+    # Before the lease: a host that waits for hours must not be refused after them.
+    await bootloader.check(run, os)
+    return Transition(Phase.LEASING)
+
+
+async def undo(run: Run) -> None:
+    """Discard the staged deployment, which would otherwise boot with the next reboot of the host."""
+    if run.ports.os is None or run.update.target is None:
+        return
+    try:
+        await discard_own(run.ports.os, run.record)
+        run.update.change_os(target=None, staged="", staged_boot_id="")
+    except AgentError as error:
+        # The record still names the deployment, and the loop discards it later.
+        run.narrate(Warned, str(error), reason=error.reason)
+
+
+async def again(run: Run) -> Transition:
+    """Stage after the first write, where the staged deployment was lost."""
+    os, target = deployments(run)
+    # An attempt without an answer of the service was not an attempt to stage.
+    # The count limits stagings that a power cut ends.
+    if not run.update.repeated:
+        await before_staging_again(run)
+    await _stage_again(run, os, target)
+    return await begin_planned(run)
+
+
+def deployments(run: Run) -> tuple[HostDeployments, OsTarget]:
+    os, target = run.ports.os, run.update.target
+    if os is None or target is None:
+        raise Unreconcilable("the deployments of this host cannot be reached any more", reason=Reason.NO_DEPLOYMENTS)
+    return os, target
 
 
 async def stage_unless_newer(run: Run, os: HostDeployments, target: OsTarget) -> bool:
@@ -48,7 +103,7 @@ async def stage_unless_newer(run: Run, os: HostDeployments, target: OsTarget) ->
     return True
 
 
-async def stage_again(run: Run, os: HostDeployments, target: OsTarget) -> None:
+async def _stage_again(run: Run, os: HostDeployments, target: OsTarget) -> None:
     """Stage after the first write. A newer config does not end it, because only a reboot or a revert can follow."""
     await check_still_held(run)
     await _note(run, os, await _staged(run, os, target))
@@ -63,10 +118,10 @@ async def _note(run: Run, os: HostDeployments, staged: Deployment) -> None:
 
 
 async def _staged(run: Run, os: HostDeployments, target: OsTarget) -> Deployment:
-    return await again(run, partial(_stage, run, os, target, _ProgressReport(run)), REGISTRY)
+    return await retry(run, partial(_stage_once, run, os, target, _ProgressReport(run)), REGISTRY)
 
 
-async def _stage(run: Run, os: HostDeployments, target: OsTarget, report: _ProgressReport) -> Deployment:
+async def _stage_once(run: Run, os: HostDeployments, target: OsTarget, report: _ProgressReport) -> Deployment:
     credentials = credentials_of(run.update.new)
     if await os.port.needs_packages(target):
         report(StageProgress("Fetching the extensions image"))

@@ -9,29 +9,28 @@ from typing import Final
 
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.reasons import Reason
+from nodeagent.update.course import COURSE, Failure
+from nodeagent.update.decide import after_failure
 from nodeagent.update.history.ends import OUTCOMES
 from nodeagent.update.history.outcome import UpdateOutcome
 from nodeagent.update.lasting import USED_UP, left_by
-from nodeagent.update.legs import (
+from nodeagent.update.ports.host import Reporter
+from nodeagent.update.record import Record
+from nodeagent.update.run import HowEnded, Run, Takeover, Transition
+from nodeagent.update.stages.coordination import LOST
+from nodeagent.update.stages.fallback import begin_fallback
+from nodeagent.update.states import (
     INTERRUPTED,
     SAFE_PARTS_FIRST,
     Abort,
     Apply,
     Fallback,
-    Prepare,
+    Phase,
     Rest,
     Revert,
     Unreleased,
     revert_of,
 )
-from nodeagent.update.phase import Phase
-from nodeagent.update.ports.host import Reporter
-from nodeagent.update.record import Record
-from nodeagent.update.resume import FailureResponse, after_failure
-from nodeagent.update.run import HowEnded, Run, Takeover, Transition
-from nodeagent.update.stages.admission import reboots
-from nodeagent.update.stages.coordination import LOST
-from nodeagent.update.stages.fallback import begin_fallback
 
 # Reasons with which an operator stopped the update. It is not tried again without a request.
 CANCELED: Final = frozenset({Reason.DRAIN_CANCELED, Reason.SLOT_LOST})
@@ -41,8 +40,8 @@ REFUSALS: Final = frozenset({Reason.BOOTLOADER_TOO_OLD, Reason.BOOTLOADER_UPDATE
 
 
 async def failed(run: Run, message: str, reason: str, *, curable: bool) -> Transition:
-    """Return the transition after a failure. ``curable`` as in ``update.resume``."""
-    if isinstance(run.record.leg, Prepare):
+    """Return the transition after a failure. ``curable`` as in ``update.decide``."""
+    if COURSE[run.record.state].failure is Failure.POSTPONE:
         return await _failed_before_writing(run, message, reason)
     # The right to disrupt the node was taken away, so neither a reboot nor a revert may follow.
     if reason in LOST:
@@ -50,20 +49,20 @@ async def failed(run: Run, message: str, reason: str, *, curable: bool) -> Trans
     # The rest of the config may wait for exactly that reboot.
     may_reboot = run.may_reboot and not run.record.safe_for
     response = _response(run, curable=curable, may_reboot=may_reboot)
-    if response is FailureResponse.REBOOT and not run.record.lasting.budget.left:
+    if response is Failure.REBOOT and not run.record.lasting.budget.left:
         # Without a boot of the kernel in the plan and none so far, a revert needs no reboot either.
         response, reason = _response(run, curable=curable, may_reboot=False), Reason.REBOOT_BUDGET_SPENT
         message = f"{message}; {USED_UP}"
     match response:
-        case FailureResponse.REBOOT:
+        case Failure.REBOOT:
             # Before the full reboot that follows a soft one, the node is drained already.
             drained = run.ports.node is None or run.update.plan.drain or isinstance(run.record.leg, Fallback)
             leg = await begin_fallback(run, message, reason)
             return Transition(Phase.REBOOTING if drained else Phase.DRAINING, leg, reason, message)
-        case FailureResponse.REVERT:
+        case Failure.REVERT:
             back = _revert(run.record, reason)
             return Transition(Phase.REVERTING, back, reason, message, rejects=message)
-        case FailureResponse.DEGRADE:
+        case _:
             return degraded(run, message, reason)
 
 
@@ -82,11 +81,11 @@ async def _failed_before_writing(run: Run, message: str, reason: str) -> Transit
     return abort(reason, message, rejects=message if canceled else "")
 
 
-def _response(run: Run, *, curable: bool, may_reboot: bool) -> FailureResponse:
+def _response(run: Run, *, curable: bool, may_reboot: bool) -> Failure:
     return after_failure(
         run.record,
         curable=curable,
-        planned_reboot=reboots(run.update),
+        planned_reboot=run.update.reboots,
         may_reboot=may_reboot,
         revert=run.policy.revert,
     )
@@ -130,28 +129,6 @@ def safe_parts_first(error: AgentError) -> Transition:
     return Transition(Phase.RELEASING, Abort(SAFE_PARTS_FIRST, error.message), error.reason, message)
 
 
-def at_end(run: Run) -> Transition:
-    """Return the end of an update that has given everything back."""
-    record = run.record
-    match record.last_leg:
-        case Abort(reason=reason) if reason in (INTERRUPTED, SAFE_PARTS_FIRST):
-            return Transition(Phase.IDLE, Rest())
-        case Abort(reason=reason) if reason in OUTCOMES:
-            return Transition(Phase.IDLE, Rest(), end=_aborted(record))
-        case Abort(reason=reason, message=message):
-            return Transition(Phase.DEGRADED, Rest(), reason, message, _aborted(record))
-        # The way back was requested, so the host is where it should be.
-        case Revert(reason=reason) if reason in OUTCOMES:
-            return Transition(Phase.IDLE, Rest())
-        case Revert():
-            before = record.from_name or "its previous state"
-            why = f"the host is well and runs {before}; {record.to_name} was taken back because of: "
-            why += record.lasting.failed_why
-            return Transition(Phase.DEGRADED, Rest(), Reason.REVERTED, why)
-        case _:
-            return Transition(Phase.IDLE, Rest())
-
-
 def degraded(run: Run, message: str, reason: str) -> Transition:
     """Stop half-way, and keep the cordon, the lease and the slot until a later config is applied completely.
 
@@ -171,14 +148,14 @@ def unreleased(run: Run, phase: Phase, message: str, reason: str) -> Transition:
     """
     leg = run.record.last_leg
     assert isinstance(leg, Abort | Apply | Fallback | Revert)
-    end = _aborted(run.record)
+    end = aborted_end(run.record)
     # This update has an end now, so the next attempt is another update.
     if isinstance(leg, Abort) and leg.reason in (INTERRUPTED, SAFE_PARTS_FIRST):
         leg = Abort(reason, message)
     return Transition(phase, Unreleased(leg), reason, message, end)
 
 
-def _aborted(record: Record) -> HowEnded | None:
+def aborted_end(record: Record) -> HowEnded | None:
     """Return the end of an update that was superseded, withdrawn or refused; None for any other."""
     why = record.aborted
     if why is None or not (why.reason in OUTCOMES or why.reason in REFUSALS):
