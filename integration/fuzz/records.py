@@ -53,7 +53,7 @@ RECORD: Final[dict[str, Any]] = {
     "begun": False,
     "remove": "1",
     "added": "",
-    "failed": "",
+    "failed": None,
 }
 SPAN: Final[dict[str, Any]] = {
     "name": "Acting",

@@ -10,7 +10,7 @@ import pytest
 
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.errors import AgentError, Problem
-from nodeagent.host.checkers.job import CheckerLate
+from nodeagent.host.checkers.job import checker_late
 from nodeagent.host.programs import NotStarted
 from nodeagent.update.ports.events import ConfigRefused, Warned
 from nodeagent.update.states import Phase
@@ -43,7 +43,7 @@ def no_fork() -> AgentError:
 
 
 def late() -> AgentError:
-    return CheckerLate("/usr/sbin/visudo", "no end within 60 s", ["/etc/quiet/x"])
+    return checker_late("/usr/sbin/visudo", "no end within 60 s", ["/etc/quiet/x"])
 
 
 async def at_old() -> Host:

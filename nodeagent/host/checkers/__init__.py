@@ -53,7 +53,7 @@ class HostValidator:
     deadline: float = DEADLINE
 
     async def check(self, old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
-        """Raises ``NotStarted`` while a checker cannot be started, and ``CheckerLate`` for one without a result."""
+        """Raises ``NotStarted`` while a checker cannot be started, ``Refused`` (``CheckerLate``) without a result."""
         # In threads: with the most paths that a config may have, this takes some tenths of a second.
         wanted = await asyncio.to_thread(_by_checker, old, new)
         found = [*await asyncio.to_thread(unknown, self.root, old, new)]

@@ -26,17 +26,11 @@ MORE_TIME: Final = 2
 TMPFS: Final = (Path("/run/nodeagent"), Path("/run"), Path("/dev/shm"))  # noqa: S108 - mkdtemp makes a private one
 
 
-class CheckerLate(Refused):
-    """The checker was started twice and gave no result, so that nothing is known about the files."""
-
-    default_reason = Reason.CHECKER_LATE
-
-    def __init__(self, program: str, why: str, paths: Collection[str]) -> None:
-        name = PurePath(program).name
-        super().__init__(
-            f"{name} gave no result: {why}",
-            problems=[Problem(path, f"could not be checked by {name}: {why}") for path in sorted(paths)],
-        )
+def checker_late(program: str, why: str, paths: Collection[str]) -> Refused:
+    """Return the error of a checker that was started twice and gave no result: nothing is known about the files."""
+    name = PurePath(program).name
+    problems = [Problem(path, f"could not be checked by {name}: {why}") for path in sorted(paths)]
+    return Refused(f"{name} gave no result: {why}", reason=Reason.CHECKER_LATE, problems=problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +72,7 @@ async def result_of(
     """Return the exit status and the output of a checker of ``paths``.
 
     A program that does not end, or that a signal ends, is run once more with more time. Raises ``NotStarted`` as long
-    as it cannot be started, and ``CheckerLate`` if it has no result after that.
+    as it cannot be started, and ``Refused`` (``CheckerLate``) if it has no result after that.
     """
     why = ""
     for seconds in (deadline, deadline * MORE_TIME):
@@ -91,7 +85,7 @@ async def result_of(
         if status >= 0:
             return status, lines
         why = f"it was ended by signal {-status}"
-    raise CheckerLate(program, why, paths)
+    raise checker_late(program, why, paths)
 
 
 @contextmanager

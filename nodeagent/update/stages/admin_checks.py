@@ -25,15 +25,11 @@ AGENT: Final = "nodeagent.service"
 PERIOD: Final = 5.0
 
 
-class CheckFailed(Refused):
-    """A required check failed. ``subject`` is its id. ``curable``: a reboot may help."""
-
-    default_reason = Reason.CHECK_FAILED
-    curable = True
-
-    def __init__(self, check: AdminCheck, message: str) -> None:
-        super().__init__(message)
-        self.subject = check.id
+def failed_check(check: AdminCheck, message: str) -> Refused:
+    """Return the error of a required check that failed. A reboot may help."""
+    error = Refused(message, reason=Reason.CHECK_FAILED)
+    error.subject, error.curable = check.id, True
+    return error
 
 
 def stages_of(*, stops_node: bool, reboots: bool) -> tuple[CheckStage, ...]:
@@ -65,14 +61,14 @@ async def check_before(run: Run, stage: CheckStage) -> None:
         if not (why := await _failure(run, checks, check)):
             continue
         if check.required and not run.record.reverting:
-            raise CheckFailed(check, why)
+            raise failed_check(check, why)
         report(run, check.id, why, Reason.CHECK_FAILED)
 
 
 async def verify(run: Run, progress: Progress) -> None:
     """Run the checks after a reboot of this update, if it had one, and those after each update.
 
-    Raises ``CheckFailed``, ``Refused`` (``CheckUnsafe``), and ``ServiceUnavailable`` without systemd.
+    Raises ``Refused`` (``CheckFailed``, ``CheckUnsafe``), and ``ServiceUnavailable`` without systemd.
     """
     if (checks := run.ports.checks) is None:
         return
@@ -97,7 +93,7 @@ async def verify(run: Run, progress: Progress) -> None:
                     break
                 # After the config took effect, a check has the time of a slow service before it is a verdict.
                 if clock() >= deadline:
-                    raise CheckFailed(check, why)
+                    raise failed_check(check, why)
                 progress(f"{why}; it is repeated", deadline)
                 await asyncio.sleep(PERIOD)
 

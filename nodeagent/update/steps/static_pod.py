@@ -28,12 +28,6 @@ PERIOD: Final = 1.0
 TOLERATED: Final = 1
 
 
-class StaticPodUnhealthy(AgentError):
-    """A reboot cannot help: the kubelet has started the pod."""
-
-    default_reason = Reason.STATIC_POD_UNHEALTHY
-
-
 class RestartStaticPodAction(Action[RestartStaticPod]):
     # The kubelet starts the pods of a boot from the same manifests.
     reboot_helps = False
@@ -83,7 +77,8 @@ def _adds_etcd(run: Run, path: str) -> bool:
 async def watch(run: Run, progress: Progress) -> None:
     """Return when each pod worked for the time of a full listing and the settle time without a break.
 
-    Raises ``StaticPodUnhealthy``; without waiting, if a container is restarted after it worked, or again and again.
+    Raises ``AgentError`` (``StaticPodUnhealthy``); without waiting, if a container is restarted after it worked, or
+    again and again.
     """
     pods = run.ports.static_pods
     paths = [step.path for step in run.update.static_pods if step_id(step) not in run.record.written.skipped]
@@ -111,12 +106,17 @@ async def watch(run: Run, progress: Progress) -> None:
         if first and clock() - since >= need:
             return
         if clock() >= deadline:
-            raise StaticPodUnhealthy(f"{problem or 'the static pods are not stable'} after {limit:.0f} s")
+            raise unhealthy(f"{problem or 'the static pods are not stable'} after {limit:.0f} s")
         progress(
             f"{problem}; waiting for it" if problem else "the static pods work; they are watched",
             deadline if problem else since + need,
         )
         await asyncio.sleep(PERIOD if problem else min(PERIOD, max(need - (clock() - since), 0.05)))
+
+
+def unhealthy(message: str) -> AgentError:
+    """Return the error of pods that do not work. A reboot cannot help: the kubelet has started them."""
+    return AgentError(message, reason=Reason.STATIC_POD_UNHEALTHY)
 
 
 async def _states(pods: StaticPods, paths: Sequence[str]) -> Sequence[StaticPodState]:
@@ -126,6 +126,4 @@ async def _states(pods: StaticPods, paths: Sequence[str]) -> Sequence[StaticPodS
 def _check_restarts(states: Sequence[StaticPodState], before: Sequence[StaticPodState], tolerated: int) -> None:
     for now, then in zip(states, before, strict=False):
         if now.uid == then.uid and now.restarts > then.restarts + tolerated:
-            raise StaticPodUnhealthy(
-                f"a container of the static pod {now.pod} was restarted: {now.problem or 'it ended'}"
-            )
+            raise unhealthy(f"a container of the static pod {now.pod} was restarted: {now.problem or 'it ended'}")
