@@ -143,7 +143,7 @@ def gap_before(trail: Trail, boot: int) -> float | None:
 
 def elapsed(trail: Trail) -> float | None:
     """Return the seconds from the first phase to the last sign of life; None for a trail without the beginning."""
-    # An agent that continues the update of an older version has not seen its beginning.
+    # A trail that could not be read after a boot has begun again.
     if not trail.phases or trail.phases[0].name not in (Phase.STAGING, Phase.LEASING):
         return None
     gaps = sum(gap_before(trail, index) or 0.0 for index in range(1, len(trail.boots)))

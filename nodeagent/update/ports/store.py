@@ -87,11 +87,11 @@ class HistoryEntry:
     message: str = ""
     # An unplanned reboot because an action failed.
     fallback: bool = False
-    # Of the reboots, those that started the services and no kernel; 0 in entries of older agents.
+    # Of the reboots, those that started the services and no kernel.
     soft_reboots: int = 0
     # Boots during the update, whatever their cause: also those of a power cut.
     boots: int = 0
-    # Digest of the new config; empty in entries of older agents.
+    # Digest of the new config.
     to_digest: str = ""
     # The unit that failed last.
     failed_unit: str = ""
@@ -99,7 +99,7 @@ class HistoryEntry:
     successor: str = ""
     # See core.etcd.disk_latency; {} without a fence.
     etcd_disk: Mapping[str, Any] = field(default_factory=dict)
-    # A summary of the plan, see ``update.history.entry``; {} in entries of older agents, and in old entries.
+    # A summary of the plan, see ``update.history.entry``; {} in old entries.
     plan: Mapping[str, Any] = field(default_factory=dict)
     # See ``update.history.trail``; {} as above.
     trail: Mapping[str, Any] = field(default_factory=dict)

@@ -157,7 +157,7 @@ def test_the_policy_that_avoids_the_last_reboot(cli: Cli, daemon: FakeDaemon, mo
 
 
 def test_an_update_without_a_trail(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
-    """An entry of an older version, or one of which the store has dropped the details."""
+    """The store has dropped the details of this entry."""
     daemon.answers["Update"] = json.dumps({**update(), "plan": {}, "trail": {}, "etcd_disk": {}})
     golden("history", "an update without a trail", cli("history", "show").out)
 
