@@ -19,6 +19,7 @@ from nodeagent.errors import Refused
 from nodeagent.host.etcd.client import TIMEOUT, EtcdAccess, EtcdClient, EtcdFault, endpoints_of, open_client
 from nodeagent.host.etcd.detect import detect
 from nodeagent.host.etcd.options import Endpoints, Options
+from nodeagent.kinds import Kind
 from nodeagent.reasons import Reason, hint
 from nodeagent.update.ports.host import Clock
 
@@ -36,6 +37,12 @@ class QuorumReport:
     signs: Sequence[str] = ()
     verdict: QuorumVerdict = field(default_factory=QuorumVerdict)
     survey: EtcdSurvey | None = None
+
+
+class QuorumRefused(Refused):
+    """The quorum does not allow a disruption, or is not known. The reason is that of the first finding."""
+
+    kinds = frozenset(Kind)
 
 
 class QuorumCheck:
@@ -77,7 +84,7 @@ class QuorumCheck:
         report = await self.survey()
         if not report.verdict.allowed:
             why = "; ".join(refusal.message for refusal in report.verdict.refusals)
-            raise Refused(f"etcd: {why}", reason=report.verdict.refusals[0].reason)
+            raise QuorumRefused(f"etcd: {why}", reason=report.verdict.refusals[0].reason)
         return report
 
     async def move_leader(self) -> QuorumReport:
