@@ -108,6 +108,18 @@ def test_what_is_no_certificate_of_this_node_is_not_installed(
     assert os.listdir(folder.path) == ["client.pem"]
 
 
+def test_the_last_words_of_an_openssl_that_fails(tmp_path: Path) -> None:
+    """FIPS mode may forbid a curve. Its last words are in the message."""
+    program = tmp_path / "openssl"
+    program.write_text("#!/bin/sh\necho 'genpkey: disabled' >&2\nexit 1\n")
+    program.chmod(0o755)
+    folder = CertificateDirectory(tmp_path / "client", "n1", openssl=str(program))
+    with folder.locked(), pytest.raises(AgentError, match="openssl genpkey failed: genpkey: disabled") as caught:
+        folder.request()
+    assert reason_of(caught) == "CertificateFailed"
+    assert os.listdir(folder.path) == []
+
+
 def test_a_certificate_of_another_node(folder: CertificateDirectory, signer: Signer) -> None:
     with folder.locked():
         folder.store(signer.sign(folder.request()))

@@ -106,6 +106,13 @@ async def test_the_problem_of_a_plugin_stays_until_the_next_start(
     assert await checks.lasting("containerd.service") is lasting
 
 
+async def test_without_the_program_of_containerd_only_its_socket_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "SEARCH_PATH", str(tmp_path))
+    assert await look(PluginHealth("x.service", ("io.containerd.grpc.v1.cri",))) == ""
+
+
 async def test_a_member_of_etcd() -> None:
     async def declared(_: str) -> Sequence[Health]:
         return [MemberHealth("etcd.service")]

@@ -399,6 +399,28 @@ async def test_a_restart_that_is_still_under_way_is_waited_for(systemd: Systemd,
     assert "RestartUnit" not in manager.members()
 
 
+async def test_a_result_that_comes_after_its_job_is_gone(
+    systemd: Systemd, manager: FakeSystemd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The signal is on the way when the job is looked up: it is not lost."""
+    monkeypatch.setattr(module, "_POLL", 0.05)
+
+    async def ends_silently(job: int, unit: str) -> None:
+        manager.jobs.pop(job)
+
+    async def looked_up(message: Any) -> Any:
+        task = asyncio.create_task(manager.finish(message.body[0], "a.service", "done"))
+        try:
+            raise DBusFault("org.freedesktop.systemd1.NoSuchJob")
+        finally:
+            assert task
+
+    manager.job_script = ends_silently
+    manager.on("GetJob", looked_up)
+    await systemd.restart("a.service", 5)
+    assert manager.members().count("RestartUnit") == 1
+
+
 async def test_a_start_from_before_the_restart_is_not_the_restart(systemd: Systemd, manager: FakeSystemd) -> None:
     """The agent was killed before it requested the restart of a unit that was starting with its previous files."""
     manager.jobs[7] = "a.service"

@@ -120,6 +120,23 @@ async def test_a_lead_time_that_is_not_known_is_waited_for(tmp_path: Path, note:
     assert api.notes[DRAIN_BEGINS].endswith("Z op")
 
 
+@pytest.mark.parametrize(("lead_time", "rounds"), [(3600, 2), (0, 9)])
+async def test_a_lead_time_is_waited_for_at_the_pace_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lead_time: float, rounds: int
+) -> None:
+    """It may take an hour, and the API server is asked every 15 s in it."""
+    monkeypatch.setattr("nodeagent.kube.drain.POLL", 0.05)
+    made = 0
+
+    async def check_lease(_: str) -> None:
+        nonlocal made
+        made += 1
+
+    policy = DrainPolicy(lead_time=lead_time)
+    assert await drain(tmp_path, Leading([pod("a")], {}), check_lease, deadline=2.0, policy=policy) == "DrainTimedOut"
+    assert made <= rounds if lead_time else made >= rounds
+
+
 async def test_a_lead_time_that_is_over_is_not_begun_again(tmp_path: Path) -> None:
     async def check_lease(_: str) -> None: ...
 

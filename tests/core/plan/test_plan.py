@@ -521,3 +521,16 @@ def test_what_we_cannot_carry_out_is_refused(change: dict[str, Any]) -> None:
     data = plan_to_dict(make_plan(BASE, changed({"files": [POLICY_JSON]}), default_policy()))
     with pytest.raises(ValueError, match=r"\w"):
         plan_from_dict({**data, **change})
+
+
+@pytest.mark.parametrize(
+    ("policy", "source"),
+    [
+        (Policy(), PolicySource.DEFAULT),
+        (Policy(units={"x.service": Entry("x.service", (REBOOT,), PolicySource.USER)}), PolicySource.USER),
+    ],
+)
+def test_an_idle_unit_takes_no_action_whatever_the_policy_lists(policy: Policy, source: PolicySource) -> None:
+    new = MachineConfig("b", units={"x.service": UnitEntry("x.service", enabled=True)})
+    (planned,) = make_plan(MachineConfig("a"), new, policy, idle={"x.service": "there is no unit"}).changes
+    assert (planned.actions, planned.why, planned.policy) == ((NONE,), "there is no unit", source)

@@ -353,6 +353,15 @@ client-transport-security: {cert-file: /tls/server.crt, client-cert-auth: true}
     assert endpoints(found.options) == Endpoints(("https://127.0.0.1:2382",), port=2382)
 
 
+def test_a_file_in_the_data_of_a_member_is_no_configuration(tmp_path: Path) -> None:
+    """Only k3s and rke2 write one there."""
+    put(tmp_path, "var/lib/etcd/config", "client-transport-security: {cert-file: /tls/server.crt}\n")
+    (tmp_path / "var/lib/etcd/member").mkdir()
+    found = detect(tmp_path)
+    assert found is not None
+    assert found.options == Options({})
+
+
 @pytest.mark.parametrize("value", ["", "unix:///run/etcd.sock", "https://:x", "garbage,,"])
 def test_without_an_address_the_usual_one_counts(value: str) -> None:
     assert endpoints(Options({"listen-client-urls": value})).ours == ("http://127.0.0.1:2379",)

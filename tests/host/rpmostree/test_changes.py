@@ -132,6 +132,12 @@ async def test_trees_that_cannot_be_read_are_unknown(os: RpmOstree, daemon: Fake
     assert caught.value.reason == "StagedLost"
 
 
+@pytest.mark.parametrize("merged", [None, ()])
+def test_nothing_is_printed_about_a_merge_that_replaces_nothing(merged: tuple[str, ...] | None) -> None:
+    assert summary(OsChanges("s", merged=merged)) == "kernel arguments same"
+    assert "replaces /etc/a" in summary(OsChanges("s", merged=("/etc/a",)))
+
+
 @pytest.mark.parametrize("raw", [[["a", 9, {}]], [["a"]], [["a", 0, 7]], [7]])
 def test_an_unexpected_answer(raw: list[Any]) -> None:
     with pytest.raises(ValueError, match="unexpected package"):

@@ -136,6 +136,29 @@ def names(root: Path) -> list[str]:
     return sorted(entry.name for entry in (root / DIRECTORY).iterdir())
 
 
+def test_each_change_of_the_directory_survives_a_power_cut(
+    tmp_path: Path, pods: KubeletStaticPods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory is synced after each rename and each removal."""
+    (tmp_path / DIRECTORY).mkdir(parents=True)
+    synced: list[list[str]] = []
+    inode = (tmp_path / DIRECTORY).stat().st_ino
+
+    def fsync(fd: int) -> None:
+        assert os.fstat(fd).st_ino == inode
+        synced.append(names(tmp_path))
+
+    put(tmp_path, manifest())
+    monkeypatch.setattr(os, "fsync", fsync)
+    pods._take_away(PATH)
+    assert synced == [[f"{HIDDEN}etcd.yaml"]]
+    assert pods._put_back(PATH)
+    assert synced[1:] == [["etcd.yaml"]]
+    pods._take_away(PATH)
+    pods._forget(PATH)
+    assert synced[3:] == [[]]
+
+
 async def test_a_replacement_does_not_wait_in_the_back_off(
     tmp_path: Path, pods: KubeletStaticPods, kubelet: StandInKubelet, notes: Notes
 ) -> None:

@@ -50,6 +50,19 @@ async def store(path: Path) -> AsyncIterator[SqliteStore]:
         yield opened
 
 
+async def test_what_is_written_to_a_copy_is_lost(path: Path) -> None:
+    async with SqliteStore(path) as store:
+        await store.put_config(config(1))
+    before = path.read_bytes()
+    async with SqliteStore(path, copy=True) as copied:
+        assert await copied.get_config(config(1).digest) == config(1)
+        await copied.save(record(1, Phase.WRITING))
+        assert await copied.load() == record(1, Phase.WRITING)
+    assert path.read_bytes() == before
+    async with SqliteStore(path) as store:
+        assert await store.load() == Record()
+
+
 class TestContents:
     async def test_a_new_one_is_idle(self, store: SqliteStore) -> None:
         assert await store.load() == Record()
