@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -108,3 +109,19 @@ def test_each_class_is_caught_somewhere() -> None:
         "Rejected",
         "StoppedByUser",
     }
+
+
+# They read the output of other programs.
+FOREIGN = {
+    "nodeagent/host/checkers/sshd.py",
+    "nodeagent/host/checkers/sudoers.py",
+    "nodeagent/host/checkers/units.py",
+    "nodeagent/host/rpmostree/client.py",
+}
+
+
+def test_no_cause_is_taken_apart() -> None:
+    """A reason and its message are a ``Cause``, and a text of both is for readers only."""
+    splits = re.compile(r"""(?:partition|split)\(["']: ["']""")
+    found = {str(path.relative_to(ROOT.parent)) for path in ROOT.rglob("*.py") if splits.search(path.read_text())}
+    assert found <= FOREIGN
