@@ -39,7 +39,7 @@ from nodeagent.update.run import (
     context_of,
     moment,
 )
-from nodeagent.update.stages import act, drain, lease, reboot, release, revert, stage, verify, writing
+from nodeagent.update.stages import act, drain, lease, reboot, release, revert, stage, verify, write
 from nodeagent.update.stages.failure import abandon, bug, degraded, failed, safe_parts_first, unreleased
 from nodeagent.update.states import (
     INTERRUPTED,
@@ -63,7 +63,7 @@ _STAGES: Final[Mapping[Stage, Work]] = MappingProxyType(
         Stage.LEASE: lease.do,
         Stage.DRAIN: drain.do,
         Stage.DRAIN_FOR_FALLBACK: drain.do_for_fallback,
-        Stage.WRITE: writing.do,
+        Stage.WRITE: write.do,
         Stage.ACT: act.do,
         Stage.REBOOT: reboot.do,
         Stage.VERIFY: verify.do,

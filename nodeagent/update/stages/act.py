@@ -17,9 +17,10 @@ async def do(run: Run) -> Transition:
         fallback = fallback_of(leg, leg.reboot_instead)
         return Transition(Phase.REBOOTING, fallback, Reason.DRAIN_TIMED_OUT, leg.reboot_instead)
     if update.reboots:
-        await act(run, update.static_pods)
-        # A member of etcd that does not work with its new manifest shows before the node goes away.
-        await static_pod.watch(run, progress_of(run.ports, update))
+        if update.static_pods:
+            await act(run, update.static_pods)
+            # A member of etcd that does not work with its new manifest shows before the node goes away.
+            await static_pod.watch(run, progress_of(run.ports, update))
         return await begin_planned(run)
     return await _act_on_units(run)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nodeagent.update.ports.events import RevertStarted
 from nodeagent.update.run import Run, Transition
-from nodeagent.update.stages import act, reboot, writing
+from nodeagent.update.stages import act, reboot, write
 from nodeagent.update.stages.verify import why_reverted
 from nodeagent.update.states import Revert
 
@@ -15,7 +15,7 @@ async def do(run: Run) -> Transition:
     run.narrate(RevertStarted, why_reverted(run, leg), reason=leg.reason)
     if (reboot_first := await reboot.undo(run)) is not None:
         return reboot_first
-    await writing.restore(run.ports, run.update)
+    await write.undo(run)
     # After a kill, a restored host is not restored again: an operator may have changed a file since.
     run.update.change_leg(restored=True)
     return await act.undo(run)

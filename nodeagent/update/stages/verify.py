@@ -117,8 +117,9 @@ def _progress(run: Run) -> Progress:
 async def _watch_units(run: Run, progress: Progress) -> None:
     await unit_watch.watch_units(run, progress)
     run.update.progressed()
-    await static_pod.watch(run, progress)
-    run.update.progressed()
+    if run.update.static_pods:
+        await static_pod.watch(run, progress)
+        run.update.progressed()
     if run.update.reboots and run.record.written.boots and not run.record.reverting:
         await greenboot.watch_greenboot(run, progress)
         run.update.progressed()

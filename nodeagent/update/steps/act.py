@@ -31,13 +31,13 @@ from nodeagent.reasons import Reason
 from nodeagent.update.run import Run, Update
 from nodeagent.update.stages.admission import check_still_held
 from nodeagent.update.states import Revert
-from nodeagent.update.steps.clear_state import ClearStateAction
-from nodeagent.update.steps.daemon_reload import DaemonReloadAction
-from nodeagent.update.steps.reload import ReloadAction
-from nodeagent.update.steps.restart import RestartAction, in_transactions
-from nodeagent.update.steps.static_pod import RestartStaticPodAction
-from nodeagent.update.steps.step import JOB_REASONS, Action, ActionFailed, StepInProgress, curable
-from nodeagent.update.steps.stop import StopAction
+from nodeagent.update.steps.clear_state import ClearStateWork
+from nodeagent.update.steps.daemon_reload import DaemonReloadWork
+from nodeagent.update.steps.reload import ReloadWork
+from nodeagent.update.steps.restart import RestartWork, in_transactions
+from nodeagent.update.steps.static_pod import RestartStaticPodWork
+from nodeagent.update.steps.step import JOB_REASONS, ActionFailed, StepInProgress, StepWork, curable
+from nodeagent.update.steps.stop import StopWork
 from nodeagent.update.steps.unit_verdict import must_run, restarting
 
 # Seconds by which the limit of the call exceeds that of the job, which cancels the job and must end first.
@@ -53,26 +53,26 @@ async def act(run: Run, steps: Sequence[ActStep]) -> None:
         with StepInProgress(run, planned) as step:
             if step.ident in run.record.written.done:
                 continue
-            action = await _due(run, planned, steps)
-            step.becomes(action.step)
+            work = await _due(run, planned, steps)
+            step.becomes(work.step)
             # The lease must outlast the action, because an action is not interrupted when the lease ends.
             await check_still_held(run, need=run.policy.action_timeout)
-            if obstacle := await action.applies():
+            if obstacle := await work.applies():
                 await _mark_done(run, step, skipped=True)
                 step.skipped(obstacle)
                 continue
-            await action.before()
+            await work.before()
             step.started()
             # If the store accepts no more writes, the update stops here. After the action, each start would repeat it.
             await run.ports.store.save(run.record)
             try:
-                condition = await _do_excused(action, step)
+                condition = await _do_excused(work, step)
             except ServiceUnavailable:
                 raise
             except AgentError as error:
-                await _judge_failure(action, step, error)
+                await _judge_failure(work, step, error)
             else:
-                await _end(action, step, condition)
+                await _end(work, step, condition)
 
 
 def unit_steps(update: Update) -> tuple[ActStep, ...]:
@@ -115,41 +115,41 @@ async def _in_order(run: Run, steps: Sequence[ActStep]) -> AsyncIterator[ActStep
             yield step
 
 
-async def _due(run: Run, planned: ActStep, steps: Sequence[ActStep]) -> Action[Any]:
+async def _due(run: Run, planned: ActStep, steps: Sequence[ActStep]) -> StepWork[Any]:
     """Return the action for a planned step. What it becomes depends on the state of the unit, which a kill may have
     changed."""
     ident = step_id(planned)
-    step = await _action(run, planned, ident, steps).due()
-    return _action(run, step, ident, steps)
+    step = await _work_of(run, planned, ident, steps).due()
+    return _work_of(run, step, ident, steps)
 
 
-def _action(run: Run, step: ActStep, ident: str, steps: Sequence[ActStep]) -> Action[Any]:
+def _work_of(run: Run, step: ActStep, ident: str, steps: Sequence[ActStep]) -> StepWork[Any]:
     match step:
         case DaemonReload():
-            return DaemonReloadAction(run, step, ident, steps)
+            return DaemonReloadWork(run, step, ident, steps)
         case ClearState():
-            return ClearStateAction(run, step, ident, steps)
+            return ClearStateWork(run, step, ident, steps)
         case StopUnit():
-            return StopAction(run, step, ident, steps)
+            return StopWork(run, step, ident, steps)
         case ReloadUnit():
-            return ReloadAction(run, step, ident, steps)
+            return ReloadWork(run, step, ident, steps)
         case RestartUnit():
-            return RestartAction(run, step, ident, steps)
+            return RestartWork(run, step, ident, steps)
         case RestartStaticPod():
-            return RestartStaticPodAction(run, step, ident, steps)
+            return RestartStaticPodWork(run, step, ident, steps)
         case Drain() | Reboot():
             raise AssertionError("has a phase of its own")
         case _:
             assert_never(step)
 
 
-async def _do_excused(action: Action[Any], step: StepInProgress) -> str:
+async def _do_excused(work: StepWork[Any], step: StepInProgress) -> str:
     """As ``_do``. An action that fails while a service of the host is away may have failed for the want of it, so it is
     tried once more."""
-    run = action.run
+    run = work.run
     outages = run.ports.units.outages()
     try:
-        return await _do(action)
+        return await _do(work)
     except ServiceUnavailable:
         raise
     except AgentError as error:
@@ -157,30 +157,30 @@ async def _do_excused(action: Action[Any], step: StepInProgress) -> str:
             raise
         step.warn(f"trying again, because a service of the host was away: {error}", error.reason)
     await asyncio.sleep(AFTER_OUTAGE)
-    return await _do(action)
+    return await _do(work)
 
 
-async def _do(action: Action[Any]) -> str:
+async def _do(work: StepWork[Any]) -> str:
     """Do an action within its limit, and return the start condition that was not met."""
-    limit = None if action.limit is None else action.limit + JOB_HEADROOM
+    limit = None if work.limit is None else work.limit + JOB_HEADROOM
     try:
         async with asyncio.timeout(limit):
-            condition = await (action.undo() if action.run.record.reverting else action.do())
+            condition = await (work.undo() if work.run.record.reverting else work.do())
     except TimeoutError:
-        message = f"{describe(action.step)}: no answer within {limit:.0f} s"
+        message = f"{describe(work.step)}: no answer within {limit:.0f} s"
         raise ServiceUnavailable(message, reason=Reason.BUS_TIMEOUT, service="systemd") from None
     if not condition:
-        await action.proof()
+        await work.proof()
     return condition
 
 
-async def _end(action: Action[Any], step: StepInProgress, condition: str) -> None:
+async def _end(work: StepWork[Any], step: StepInProgress, condition: str) -> None:
     """End a step whose job is done. ``condition`` is the start condition that was not met."""
     if not condition:
-        await _mark_done(action.run, step)
+        await _mark_done(work.run, step)
         return
-    note = f"start condition {condition} of {step_unit(action.step)} is not met"
-    await _mark_done(action.run, step, skipped=True, note=f"{describe(action.step)} skipped, {note}")
+    note = f"start condition {condition} of {step_unit(work.step)} is not met"
+    await _mark_done(work.run, step, skipped=True, note=f"{describe(work.step)} skipped, {note}")
     step.skipped(note, Reason.CONDITION_NOT_MET)
 
 
@@ -197,9 +197,9 @@ async def _mark_done(run: Run, step: StepInProgress, *, skipped: bool = False, n
     await run.ports.store.save(run.record)
 
 
-async def _judge_failure(action: Action[Any], step: StepInProgress, error: AgentError) -> None:
+async def _judge_failure(work: StepWork[Any], step: StepInProgress, error: AgentError) -> None:
     """Return if the failure does not count, and raise ``ActionFailed`` otherwise."""
-    run, unit, of_job = action.run, step_unit(action.step), error.reason in JOB_REASONS
+    run, unit, of_job = work.run, step_unit(work.step), error.reason in JOB_REASONS
     before = run.record.units_before
     due = unit in before.due and not run.record.reverting
     # A unit that did not run before the update need not run after it; that systemd takes no job at all is another
@@ -222,5 +222,5 @@ async def _judge_failure(action: Action[Any], step: StepInProgress, error: Agent
     result = state.result if state is not None else ""
     # At the next start the program would reject the same file, and not run at all.
     rejected = error.reason == Reason.RELOAD_REJECTED
-    helps = action.reboot_helps and not rejected and curable(run.update, unit, result)
-    raise ActionFailed(f"{describe(action.step)}: {message}", reason=error.reason, curable=helps, unit=unit) from error
+    helps = work.reboot_helps and not rejected and curable(run.update, unit, result)
+    raise ActionFailed(f"{describe(work.step)}: {message}", reason=error.reason, curable=helps, unit=unit) from error

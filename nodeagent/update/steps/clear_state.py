@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from nodeagent.core.plan.steps import ClearState
-from nodeagent.update.steps.step import UnitAction
+from nodeagent.update.steps.step import UnitWork
 
 
-class ClearStateAction(UnitAction[ClearState]):
+class ClearStateWork(UnitWork[ClearState]):
     async def applies(self) -> str:
         state = await self.state()
         return self.absent(state) or (f"{self.unit} is masked" if state.load == "masked" else "")

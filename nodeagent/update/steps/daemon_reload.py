@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from nodeagent.core.plan.steps import DaemonReload
-from nodeagent.update.steps.step import Action
+from nodeagent.update.steps.step import StepWork
 
 
-class DaemonReloadAction(Action[DaemonReload]):
+class DaemonReloadWork(StepWork[DaemonReload]):
     @property
     def limit(self) -> float:
         return self.run.policy.daemon_reload_timeout

@@ -10,12 +10,12 @@ from nodeagent.errors import Terminal
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.events import Warned
 from nodeagent.update.ports.host import UP
-from nodeagent.update.steps.step import UnitAction, keys_of
+from nodeagent.update.steps.step import UnitWork, keys_of
 from nodeagent.update.steps.unit_verdict import restarting
 
 
 @dataclass(slots=True)
-class ReloadAction(UnitAction[ReloadUnit]):
+class ReloadWork(UnitWork[ReloadUnit]):
     """``began`` is the time before the reload."""
 
     began: str = ""

@@ -18,12 +18,12 @@ from nodeagent.errors import Terminal
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.host import DOWN, UP
 from nodeagent.update.run import Ports, Update
-from nodeagent.update.steps.step import UnitAction, keys_of
+from nodeagent.update.steps.step import UnitWork, keys_of
 from nodeagent.update.steps.units_before import along_before, relations_of
 
 
 @dataclass(slots=True)
-class RestartAction(UnitAction[RestartUnit]):
+class RestartWork(UnitWork[RestartUnit]):
     """``since`` is the invocation of the unit from before the first restart of this update, or from before an earlier
     attempt of this one; None if its run is not to be compared."""
 

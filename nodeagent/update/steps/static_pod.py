@@ -21,14 +21,14 @@ from nodeagent.update.ports.host import StaticPods, StaticPodState
 from nodeagent.update.run import Progress, Run
 from nodeagent.update.stages.admission import check_before_etcd_stops
 from nodeagent.update.steps.originals import original_of
-from nodeagent.update.steps.step import Action
+from nodeagent.update.steps.step import StepWork
 
 PERIOD: Final = 1.0
 # Restarts of a container before its pod works: the ports of the old pod may still be taken.
 TOLERATED: Final = 1
 
 
-class RestartStaticPodAction(Action[RestartStaticPod]):
+class RestartStaticPodWork(StepWork[RestartStaticPod]):
     # The kubelet starts the pods of a boot from the same manifests.
     reboot_helps = False
 

@@ -1,4 +1,4 @@
-"""What all kinds of steps have in common: the interface of an action, and the events of a step under way.
+"""What all kinds of steps have in common: the interface of the work, and the events of a step under way.
 
 Each kind of action has a module of its own. ``act`` calls, in this order: ``due``, ``applies``, ``before``, ``do``,
 ``proof``. A revert calls ``undo`` instead of ``do``.
@@ -74,9 +74,9 @@ def keys_of(update: Update) -> tuple[KeyChange, ...]:
 
 
 @dataclass(slots=True)
-class Action(Generic[S]):
-    """One action. ``ident`` is that of the planned step, which another one may have replaced since. ``steps`` are those
-    of the same pass."""
+class StepWork(Generic[S]):
+    """The work of one step. ``ident`` is that of the planned step, which another one may have replaced since.
+    ``steps`` are those of the same pass."""
 
     # Whether a reboot may cure its failure.
     reboot_helps: ClassVar = True
@@ -118,8 +118,8 @@ class Action(Generic[S]):
         """Raise ``Terminal`` if the step had no effect although its job is done."""
 
 
-class UnitAction(Action[U]):
-    """An action on a unit."""
+class UnitWork(StepWork[U]):
+    """The work of a step about a unit."""
 
     @property
     def unit(self) -> str:

@@ -6,10 +6,10 @@ from nodeagent.core.config.unit_names import is_template
 from nodeagent.core.plan.steps import ActStep, RestartUnit, StopUnit
 from nodeagent.core.plan.unit_types import UnitStep, type_of
 from nodeagent.update.ports.host import DOWN
-from nodeagent.update.steps.step import UnitAction
+from nodeagent.update.steps.step import UnitWork
 
 
-class StopAction(UnitAction[StopUnit]):
+class StopWork(UnitWork[StopUnit]):
     async def due(self) -> ActStep:
         record = self.run.record
         ran = record.units_before.states.get(self.unit, "failed") not in DOWN

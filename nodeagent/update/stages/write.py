@@ -44,7 +44,7 @@ from nodeagent.update.steps.unit_links import (
 )
 
 
-async def write(run: Run) -> None:
+async def do(run: Run) -> Transition:
     """Do all write steps in order. Raises the error of the adapter; the caller restores the previous state."""
     ports, update = run.ports, run.update
     tree = expand(update.new)
@@ -86,14 +86,16 @@ async def write(run: Run) -> None:
                     case _:
                         assert_never(planned)
                 update.progressed()
+    return Transition(Phase.ACTING)
 
 
-async def restore(ports: Ports, update: Update) -> None:
+async def undo(run: Run) -> None:
     """Restore the state before this update.
 
     Continues after an error, so that one path does not prevent the others. Raises ``Terminal`` (``RevertFailed``) with
     all errors at the end.
     """
+    ports, update = run.ports, run.update
     later = _written_later(ports, update)
     remembered = await ports.store.remembered(update.record.update_id)
     snapshots = [snapshot for snapshot in remembered if snapshot.key not in later]
@@ -163,8 +165,3 @@ async def _save_snapshots(ports: Ports, update: Update, tree: Mapping[str, FileT
     # One transaction: either all snapshots exist or nothing was written yet.
     await ports.store.remember(operation, snapshots)
     return snapshots
-
-
-async def do(run: Run) -> Transition:
-    await write(run)
-    return Transition(Phase.ACTING)
