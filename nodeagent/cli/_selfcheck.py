@@ -37,6 +37,7 @@ from nodeagent.host.boot_counter import HostBootCounter
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.jumps import read_update_path
+from nodeagent.host.proc import replaced_file_of
 from nodeagent.host.selfcheck import bus as bus_facts
 from nodeagent.host.selfcheck import files, servers, unit, versions
 from nodeagent.host.selfcheck.os_fields import read_os_fields
@@ -181,7 +182,7 @@ def _running(name: NameFacts | NotRead) -> RunningFacts | NotRead:
         return NotRead(name.why, name.remedy)
     if not name.version:
         return NotRead("the daemon does not run", "systemctl start nodeagent")
-    return RunningFacts(name.version, versions.replaced_file(name.pid))
+    return RunningFacts(name.version, replaced_file_of(name.pid, versions.PACKAGE))
 
 
 async def _reach(bus: Bus, settings: Settings, *, booted: bool) -> Mapping[str, ReachFacts | NotRead]:

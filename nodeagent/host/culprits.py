@@ -16,7 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import psutil
+
 from nodeagent.core.coordination.kube_time import parse_time
+from nodeagent.host.proc import NO_LOGIN, login_of
 from nodeagent.update.ports.host import Clock
 
 # Bytes at the end of the audit log that are read. A busy host logs some MiB in an hour.
@@ -25,22 +28,15 @@ TAIL: Final = 512 << 10
 # Seconds before now in which a record of the audit log counts.
 RECENT: Final = 15.0
 
-# Bytes of a command line.
-MAX_COMMAND: Final = 8192
-
-_UNSET: Final = 2**32 - 1
 _RECORD: Final = re.compile(rb"^type=(SYSCALL|PATH) msg=audit\((\d+\.\d+):(\d+)\): (.*)$", re.MULTILINE)
 _FIELD: Final = re.compile(rb'\b(pid|auid|comm|name|nametype)=("[^"]*"|[^\s"]+)')
 
 
 class HostCulprits:
-    """``proc`` and ``audit_log`` are those of this host unless a test has its own."""
+    """``audit_log`` is that of this host unless a test has its own."""
 
-    def __init__(
-        self, clock: Clock, proc: Path = Path("/proc"), audit_log: Path = Path("/var/log/audit/audit.log")
-    ) -> None:
+    def __init__(self, clock: Clock, audit_log: Path = Path("/var/log/audit/audit.log")) -> None:
         self._clock = clock
-        self._proc = proc
         self._audit_log = audit_log
 
     async def of(self, paths: Collection[str]) -> Mapping[str, str]:
@@ -64,28 +60,21 @@ class HostCulprits:
 
     def _in_processes(self, paths: Collection[str]) -> Iterator[tuple[str, str]]:
         """Yield paths that are in the command line of a process, with a description of it."""
-        wanted = {os.fsencode(path): path for path in paths}
-        for entry in os.scandir(self._proc):
-            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+        for process in psutil.process_iter():
+            if process.pid == os.getpid():
                 continue
-            with suppress(OSError), (Path(entry.path) / "cmdline").open("rb") as file:
-                for word in file.read(MAX_COMMAND).split(b"\0"):
+            # It has ended, or it is not visible.
+            with suppress(psutil.Error, OSError):
+                for word in process.cmdline():
                     # Also --output=/etc/x.
-                    path = wanted.get(word) or wanted.get(word.partition(b"=")[2])
-                    if path is not None:
-                        yield path, self._process(Path(entry.path))
-
-    def _process(self, directory: Path) -> str:
-        name = (directory / "comm").read_text(errors="replace").strip()
-        with suppress(OSError, ValueError):
-            login = int((directory / "loginuid").read_text())
-            return described(name, int(directory.name), login)
-        return described(name, int(directory.name), _UNSET)
+                    path = word if word in paths else word.partition("=")[2]
+                    if path in paths:
+                        yield path, described(process.name(), process.pid, login_of(process.pid))
 
 
 def described(name: str, pid: int, login: int) -> str:
     """Return a process as text. ``login`` is the user id of the login that it descends from."""
-    if login == _UNSET:
+    if login == NO_LOGIN:
         return f"{name}, pid {pid}"
     try:
         user = pwd.getpwuid(login).pw_name
@@ -113,7 +102,7 @@ def audited(log: bytes, paths: Collection[str], *, since: float, own: int) -> di
         call = calls.get(serial, {})
         pid = int(call.get(b"pid", b"0"))
         if path in wanted and fields.get(b"nametype") != b"PARENT" and pid not in (0, own):
-            found[path] = described(_text(call.get(b"comm", b"?")), pid, int(call.get(b"auid", str(_UNSET).encode())))
+            found[path] = described(_text(call.get(b"comm", b"?")), pid, int(call.get(b"auid", str(NO_LOGIN).encode())))
     return found
 
 

@@ -50,9 +50,17 @@ class Threads(IoPriority):
     def __init__(self) -> None:
         self.values = dict(PRIORITIES)
         self.denied = False
+        self.of = {pid: [pid] for pid in PRIORITIES}
+        self.starts = {pid: f"{pid}.00" for pid in PRIORITIES}
 
     def get(self, thread: int) -> int:
         return self.values[thread]
+
+    def threads(self, pid: int) -> list[int]:
+        return self.of[pid]
+
+    def started(self, pid: int) -> str:
+        return self.starts[pid]
 
     def set(self, thread: int, value: int) -> None:
         if self.denied:
@@ -73,11 +81,8 @@ class Host:
         self.queue.mkdir(parents=True)
         for name, text in QUEUE.items():
             (self.queue / name).write_text(text)
-        for pid in (UPDATER, VICTIM):
-            (directory / f"proc/{pid}/task/{pid}").mkdir(parents=True)
-            (directory / f"proc/{pid}/stat").write_text(f"{pid} (a) b) S " + " ".join(["0"] * 18) + f" {pid}00 0")
         (self.cgroups / CGROUP.lstrip("/") / "cgroup.procs").write_text(f"{UPDATER}\n")
-        self.system = SystemPaths(self.cgroups, directory / "block", self.threads, directory / "proc")
+        self.system = SystemPaths(self.cgroups, directory / "block", self.threads)
         self.disks = Disks(DISK, (DISK,), ())
         self.theirs = self.disks
         self.slow = 0.0
@@ -406,7 +411,7 @@ async def test_the_next_process_restores_what_a_kill_leaves(host: Host, monkeypa
             pass
     assert host.touched().keys() == {"io.max", "max_sectors_kb", "nr_requests", "priorities", "notes"}
     host.threads.values[777] = REALTIME  # A thread that etcd started in the meantime.
-    (host.system.proc / f"{VICTIM}/task/777").mkdir()
+    host.threads.of[VICTIM].append(777)
     assert await recover(host.bus, host.restore_log, host.system) == (True, [])
     assert host.threads.values.pop(777) == PRIORITIES[VICTIM]
     assert host.touched() == {}
@@ -421,8 +426,7 @@ async def test_a_reused_number_is_left_alone(host: Host, monkeypatch: pytest.Mon
         patch.setattr(module, "restore", killed)
         async with host.fenced():
             pass
-    stat = host.system.proc / str(UPDATER) / "stat"
-    stat.write_text(stat.read_text().replace("50100", "99900"))
+    host.threads.starts[UPDATER] = "999.00"
     assert await recover(host.bus, host.restore_log, host.system) == (True, [])
     assert host.threads.values == {UPDATER: IDLE, VICTIM: PRIORITIES[VICTIM]}
 

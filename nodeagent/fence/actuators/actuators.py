@@ -44,7 +44,6 @@ class SystemPaths:
     cgroups: Path = Path("/sys/fs/cgroup")
     disks: Path = Path("/sys/dev/block")
     priorities: IoPriority | None = None
-    proc: Path = Path("/proc")
     objects: Callable[[Bus, RestoreLog, str], ObjectFsync] = ObjectFsync
 
 
@@ -81,7 +80,7 @@ class Actuators:
         self._unit = UnitIo(bus, restore_log, unit, system.cgroups)
         found = ((disk, SysfsQueue(str(disk.number), system.disks)) for disk in disks.disks)
         self._queues = [Queue(disk, restore_log, queue) for disk, queue in found]
-        self._priorities = Priorities(restore_log, system.priorities, system.proc)
+        self._priorities = Priorities(restore_log, system.priorities)
         self._objects = system.objects(bus, restore_log, unit)
         self._syncing = False
         self._prioritising = True
@@ -222,7 +221,7 @@ async def recover(bus: Bus, restore_log: RestoreLog, system: SystemPaths = DEFAU
     return True, await _run_all(
         partial(block_queue.recover, restore_log, system.disks),
         partial(cgroup.recover, bus, restore_log, system.cgroups),
-        Priorities(restore_log, system.priorities, system.proc).restore,
+        Priorities(restore_log, system.priorities).restore,
         *(system.objects(bus, restore_log, unit).end for unit in units_left(left)),
     )
 

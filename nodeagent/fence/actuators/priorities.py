@@ -4,63 +4,89 @@ ioprio_set(2) sets the priority of a thread, and new threads inherit it. So a se
 is enough, and a thread that is not in the restore log gets the original priority of its process. The original values
 are saved before the first change; otherwise a kill of the agent would leave the workload in the real-time class.
 
-The C library has no function for these calls, hence ``ctypes``; psutil sets only processes. A priority that must not be
-set (no CAP_SYS_NICE, a process of another user namespace) is ``Terminal`` (``PermissionDenied`` or ``Immutable``).
+A priority that must not be set (no CAP_SYS_NICE, a process of another user namespace) is ``Terminal``
+(``PermissionDenied`` or ``Immutable``).
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import platform
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+
+import psutil
 
 from nodeagent.core.config.text import plain_json
 from nodeagent.errors import Terminal
 from nodeagent.fence.restore_log import RestoreLog
-from nodeagent.host.c_library import c_library
 from nodeagent.host.fs.os_errors import fault
 from nodeagent.reasons import Reason
 
 KEY = "ioprio"
+# As ioprio_get(2) encodes the class and the level.
 _CLASS_SHIFT = 13
+_LEVEL = 7
 
 # The level in the middle, which is the default of the kernel in each class.
 REALTIME = 1 << _CLASS_SHIFT | 4
-IDLE = 3 << _CLASS_SHIFT | 7
-# IOPRIO_WHO_PROCESS, which means a thread.
-_WHO_THREAD = 1
-# ioprio_get and ioprio_set in asm/unistd.h of each architecture.
-_NUMBERS = {
-    "x86_64": (252, 251),
-    "aarch64": (31, 30),
-    "ppc64le": (274, 273),
-    "s390x": (283, 282),
-}
-# The field starttime, in the part after the name in proc_pid_stat(5).
-_START = 22 - 3
+IDLE = 3 << _CLASS_SHIFT
 
 
 class IoPriority:
-    """The I/O priority of one thread; blocking. ``OSError`` of the kernel: ESRCH for a thread that ended."""
+    """Threads and their I/O priorities; blocking. ``ProcessLookupError`` for one that ended, ``OSError`` of the kernel.
+
+    The number of a thread is one of a process for the kernel, and so for psutil.
+    """
 
     def get(self, thread: int) -> int:
-        return _call(0, _WHO_THREAD, thread)
+        with _translated():
+            found = _ionice(thread)()
+        return int(found.ioclass) << _CLASS_SHIFT | int(found.value)
 
     def set(self, thread: int, value: int) -> None:
-        _call(1, _WHO_THREAD, thread, value)
+        with _translated():
+            _ionice(thread)(value >> _CLASS_SHIFT, value & _LEVEL)
+
+    def threads(self, pid: int) -> list[int]:
+        with _translated():
+            return [thread.id for thread in psutil.Process(pid).threads()]
+
+    def started(self, pid: int) -> str:
+        """Return the start time, which differs from that of another process with the same number."""
+        with _translated():
+            return f"{psutil.Process(pid).create_time():.2f}"
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Raise errors of psutil as the ones of the system that they were."""
+    try:
+        yield
+    except psutil.NoSuchProcess as error:
+        raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH)) from error
+    except psutil.AccessDenied as error:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM)) from error
+
+
+def _ionice(thread: int) -> Callable[..., Any]:
+    # psutil has the method on machines whose numbers of the system calls it knows.
+    found: Callable[..., Any] | None = getattr(psutil.Process(thread), "ionice", None)
+    if found is None:
+        raise Terminal(f"no I/O priorities on {platform.machine()}", reason=Reason.NO_PRIORITIES)
+    return found
 
 
 class Priorities:
     """Call ``hold`` at any interval and ``restore`` at the end, or at the next start after a kill."""
 
-    def __init__(self, restore_log: RestoreLog, kernel: IoPriority | None = None, proc: Path = Path("/proc")) -> None:
+    def __init__(self, restore_log: RestoreLog, kernel: IoPriority | None = None) -> None:
         self._restore_log = restore_log
         self._kernel = kernel or IoPriority()
-        self._proc = proc
         self._note: dict[str, Any] | None = None
 
     async def hold(self, idle: Iterable[int], realtime: Iterable[int]) -> None:
@@ -137,36 +163,20 @@ class Priorities:
     def _threads(self, pid: int) -> dict[int, int]:
         found = {}
         try:
-            names = os.listdir(self._proc / str(pid) / "task")  # noqa: PTH208 - only the names are needed
-        except OSError:
+            numbers = self._kernel.threads(pid)
+        except ProcessLookupError:
             return {}
-        for name in names:
+        for number in numbers:
             try:
-                found[int(name)] = self._kernel.get(int(name))
+                found[number] = self._kernel.get(number)
             except ProcessLookupError:
                 continue
             except OSError as error:
-                raise fault(error, "read the I/O priority of", f"thread {name}") from error
+                raise fault(error, "read the I/O priority of", f"thread {number}") from error
         return found
 
     def _start(self, pid: int) -> str | None:
         try:
-            # Each process chooses its name, which is in there.
-            text = (self._proc / str(pid) / "stat").read_text(errors="replace")
-            return text.rpartition(")")[2].split()[_START]
-        except (OSError, IndexError):
+            return self._kernel.started(pid)
+        except OSError:
             return None
-
-
-def _call(which: int, *arguments: int) -> int:
-    numbers = _NUMBERS.get(platform.machine())
-    if numbers is None:
-        raise Terminal(f"no I/O priorities on {platform.machine()}", reason=Reason.NO_PRIORITIES)
-    library = c_library()
-    import ctypes
-
-    result = int(library.syscall(ctypes.c_long(numbers[which]), *map(ctypes.c_long, arguments)))
-    if result < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-    return result

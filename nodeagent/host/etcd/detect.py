@@ -12,13 +12,13 @@ previous files, and the other members are found with those only.
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+import psutil
 
 from nodeagent.core.config.text import plain_yaml
 from nodeagent.core.plan.change import ETCD_UNIT
@@ -26,8 +26,9 @@ from nodeagent.core.plan.sides import Sides
 from nodeagent.core.validate.static_pod import MAX_BYTES, is_visible
 from nodeagent.domains.kubelet.unit import UNIT_DIRS, read_unit, unit_paths
 from nodeagent.host.etcd.options import PATHS, Options, from_argv, from_config, from_environment, from_pod, kept
-from nodeagent.host.etcd.processes import Process, processes, strings
+from nodeagent.host.etcd.processes import Process, below, processes
 from nodeagent.host.fs.read_inside import read_regular
+from nodeagent.host.proc import start_of
 from nodeagent.host.view import host_directory, read_files
 
 MANIFESTS: Final = ("etc/kubernetes/manifests", "var/lib/rancher/rke2/agent/pod-manifests")
@@ -83,9 +84,10 @@ def _flags(root: Path, process: Process, unit: UnitOptions) -> tuple[Mapping[str
     directory = root / f"proc/{process.pid}"
     flags = from_argv(process.argv)
     try:
-        variables = [(name, value) for name, _, value in (v.partition("=") for v in strings(directory / "environ"))]
+        with below(root):
+            variables = psutil.Process(process.pid).environ().items()
         (directory / "root").stat()
-    except OSError:
+    except (psutil.Error, OSError):
         flags = {**_environment(root, unit), **flags}
         config = _config(root, flags)
         # A config file that cannot be read now may be one that an update has removed.
@@ -199,7 +201,7 @@ def options_at_start(
     They are remembered only if none of ``sources``, the files that they are from, is newer than the process; None if a
     file is missing.
     """
-    started = _start_of(root, pid)
+    started = start_of(pid, root / "proc")
     if started is None:
         return flags
     ticks, moment = started
@@ -210,16 +212,6 @@ def options_at_start(
             _at_start.pop(next(iter(_at_start)), None)
         _at_start[key] = flags
     return _at_start.get(key, flags)
-
-
-def _start_of(root: Path, pid: int) -> tuple[int, float] | None:
-    """Return the start of a process in ticks since the boot, and as seconds since the epoch; None if it is unknown."""
-    with suppress(OSError, ValueError, IndexError):
-        # Field 22 of proc_pid_stat(5); the name of the program may have blanks and parentheses.
-        ticks = int((root / f"proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19])
-        boot = time.clock_gettime(time.CLOCK_REALTIME) - time.clock_gettime(time.CLOCK_BOOTTIME)
-        return ticks, boot + ticks / os.sysconf("SC_CLK_TCK")
-    return None
 
 
 def _modified(path: Path) -> float:

@@ -10,11 +10,18 @@ found, and ``detect`` relies on the other signs. Two kinds of processes are not 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Final, TypeVar
+
+import psutil
+
+from nodeagent.host.proc import control_group_of, network_of
+
+T = TypeVar("T")
+D = TypeVar("D")
 
 NAME: Final = "etcd"
 
@@ -40,66 +47,46 @@ class Process:
 
 def processes(root: Path = Path("/")) -> list[Process]:
     """Return the processes, the lowest number first. Blocks: it reads files."""
-    ours = _network(root / "proc/1")
-    found = []
-    for directory in root.glob("proc/[0-9]*"):
-        # The process ended, the entry is no process, or proc hides it (hidepid=).
-        with suppress(OSError, ValueError):
-            argv = _argv(directory)
-            name = (directory / "comm").read_text(errors="replace").strip()
-            if NAME not in (name, PurePosixPath(argv[0]).name if argv else ""):
+    with below(root):
+        return sorted(_processes(root / "proc"), key=lambda member: member.pid)
+
+
+@contextmanager
+def below(root: Path) -> Iterator[None]:
+    """Let psutil read the processes of another root, that of a test."""
+    before = psutil.PROCFS_PATH
+    psutil.PROCFS_PATH = str(root / "proc")
+    try:
+        yield
+    finally:
+        psutil.PROCFS_PATH = before
+
+
+def _processes(proc: Path) -> Iterator[Process]:
+    ours = network_of(1, proc)
+    pids: Sequence[int] = _unless_denied(psutil.pids, [])
+    for pid in pids:
+        # The process has ended, or proc hides it (hidepid=). A zombie has no files and no network any more.
+        with suppress(psutil.Error, OSError):
+            process = psutil.Process(pid)
+            argv: Sequence[str] = _unless_denied(process.cmdline, [])
+            # psutil completes a name that the kernel has cut off by the one of the program.
+            if NAME not in (process.name(), PurePosixPath(argv[0]).name if argv else ""):
                 continue
-            status = _status(directory)
-            # A zombie has no files and no network any more.
-            if status.get("State", "").startswith("Z"):
+            if process.status() == psutil.STATUS_ZOMBIE:
                 continue
-            # The owner of the directory is root for each process that is not dumpable, so it is not the user.
-            uid = status.get("Uid", "").split()
-            process = Process(int(directory.name), argv, int(uid[0]) if uid else None)
-            network = _network(directory)
+            # The real user. The owner of the directory is root for each process that is not dumpable.
+            uids = _unless_denied(process.uids, None)
+            member = Process(process.pid, argv, uids.real if uids is not None else None)
+            network = network_of(process.pid, proc)
             of_a_workload = bool(ours and network) and network != ours
-            if not of_a_workload and not _of_a_session(directory, process.uid):
-                found.append(process)
-    return sorted(found, key=lambda process: process.pid)
+            of_a_session = bool(member.uid) and control_group_of(process.pid, proc).startswith("/user.slice/")
+            if not of_a_workload and not of_a_session:
+                yield member
 
 
-def strings(path: Path) -> list[str]:
-    """Return the strings of a file of proc, which end with NUL."""
-    return [part.decode(errors="replace") for part in path.read_bytes().split(b"\0") if part]
-
-
-def _argv(directory: Path) -> Sequence[str]:
+def _unless_denied(read: Callable[[], T], otherwise: D) -> T | D:
     try:
-        return strings(directory / "cmdline")
-    except OSError:
-        return ()
-
-
-def _network(directory: Path) -> int:
-    """Return a number that identifies the network namespace; 0 if it cannot be read.
-
-    ``ns/net`` is readable only with permission to trace the process. The files of ``net`` are readable for every user,
-    and each namespace has its own (fs/proc/proc_net.c).
-    """
-    try:
-        return (directory / "net/dev").stat().st_ino
-    except OSError:
-        return 0
-
-
-def _status(directory: Path) -> dict[str, str]:
-    with suppress(OSError):
-        lines = (directory / "status").read_text(errors="replace").splitlines()
-        return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    return {}
-
-
-def _of_a_session(directory: Path, uid: int | None) -> bool:
-    if not uid:
-        return False
-    with suppress(OSError, ValueError):
-        for line in (directory / "cgroup").read_text(errors="replace").splitlines():
-            hierarchy, _, path = line.split(":", 2)
-            if (hierarchy == "0" or "name=systemd" in line) and path.startswith("/user.slice/"):
-                return True
-    return False
+        return read()
+    except (psutil.AccessDenied, OSError):
+        return otherwise

@@ -13,12 +13,12 @@ from typing import Final
 from nodeagent.core.selfcheck.files import FileKind, PathFacts
 from nodeagent.core.selfcheck.result import NotRead
 from nodeagent.host.fs.selinux import Labels, policy_label
+from nodeagent.host.proc import label_of
 from nodeagent.host.programs import NotStarted, ProgramLate, run_program
 
 MANIFEST: Final = "/usr/lib/nodeagent/manifest"
 # Bytes. The manifest has 200 KB.
 _MAX_MANIFEST: Final = 4 << 20
-_MAX_LABEL: Final = 4096
 # Seconds. journalctl reads one file.
 _CATALOG_TIMEOUT: Final = 20.0
 _MESSAGE_ID: Final = re.compile(r"[0-9a-f]{32}")
@@ -92,8 +92,7 @@ def read_domain(pid: int, *, enabled: bool | None = None, proc: Path = Path("/pr
     if not pid:
         return NotRead("the daemon does not run", "systemctl start nodeagent")
     try:
-        with (proc / str(pid) / "attr/current").open("rb") as file:
-            return file.read(_MAX_LABEL).rstrip(b"\0\n").decode(errors="replace")
+        return label_of(pid, proc)
     except OSError as error:
         return NotRead(f"the domain of process {pid}: {error.strerror}", "run it as root")
 

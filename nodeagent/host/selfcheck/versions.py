@@ -23,8 +23,6 @@ from nodeagent.core.selfcheck.versions import VersionFacts
 SBOM: Final = "sbom.cdx.json"
 PACKAGE: Final = "/usr/lib/nodeagent/"
 _MAX_SBOM: Final = 4 << 20
-_MAX_MAPS: Final = 4 << 20
-_DELETED: Final = " (deleted)"
 
 
 def sbom() -> Path:
@@ -52,21 +50,6 @@ def read_versions(systemd: str, listed: Path | None = None) -> VersionFacts:
         # The others are those of the host.
         loaded = {name: version for name, version in loaded.items() if name in components}
     return VersionFacts(components, loaded, known)
-
-
-def replaced_file(pid: int, proc: Path = Path("/proc")) -> str:
-    """Return a file of the package that a process uses and that was replaced since; "" if none is known."""
-    try:
-        with (proc / str(pid) / "maps").open("rb") as file:
-            lines = file.read(_MAX_MAPS).decode(errors="replace").splitlines()
-    except OSError:
-        # It belongs to another user, or it has ended.
-        return ""
-    for line in lines:
-        path = line.partition("/")
-        if line.endswith(_DELETED) and f"/{path[2]}".startswith(PACKAGE):
-            return f"/{path[2]}".removesuffix(_DELETED)
-    return ""
 
 
 def _glibc() -> str:

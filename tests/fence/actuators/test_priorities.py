@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from nodeagent.errors import AgentError
@@ -43,14 +45,13 @@ def priorities(pid: int) -> set[int]:
 )
 async def test_all_threads_and_back(process: int, tmp_path: Path) -> None:
     restore_log = RestoreLog(tmp_path / "restore_log")
-    before = priorities(process)
+    before = await asyncio.to_thread(priorities, process)
     held = Priorities(restore_log)
     await held.hold([process], [])
     await held.hold([process], [])
-    assert priorities(process) == {IDLE}
-    assert psutil.Process(process).ionice().ioclass == psutil.IOPRIO_CLASS_IDLE
+    assert await asyncio.to_thread(priorities, process) == {IDLE}
     await Priorities(restore_log).restore()
-    assert priorities(process) == before
+    assert await asyncio.to_thread(priorities, process) == before
     assert await restore_log.load() == {}
 
 
@@ -58,8 +59,8 @@ async def test_a_process_that_has_ended(process: int, tmp_path: Path) -> None:
     restore_log = RestoreLog(tmp_path / "restore_log")
     held = Priorities(restore_log)
     await held.hold([process], [])
-    psutil.Process(process).kill()
-    psutil.Process(process).wait()
+    os.kill(process, signal.SIGKILL)
+    os.waitid(os.P_PID, process, os.WEXITED)
     await held.hold([process], [])
     await held.restore()
     assert await restore_log.load() == {}

@@ -6,6 +6,7 @@ import asyncio
 import os
 from pathlib import Path
 
+import psutil
 import pytest
 
 from nodeagent.core.etcd.quorum import Alarm, EtcdSurvey, Member, MemberState, QuorumVerdict, Refusal
@@ -66,6 +67,10 @@ def put(root: Path, path: str, text: str = "") -> None:
     (root / path).write_text(text)
 
 
+def stat(number: int, comm: str, state: str = "S") -> str:
+    return f"{number} ({comm}) {state} {' '.join(['0'] * 50)}\n"
+
+
 def process(
     root: Path,
     number: int,
@@ -76,7 +81,7 @@ def process(
     cgroup: str = "/system.slice/x.service",
 ) -> Path:
     directory = root / f"proc/{number}"
-    put(root, f"proc/{number}/comm", f"{comm}\n")
+    put(root, f"proc/{number}/stat", stat(number, comm))
     put(root, f"proc/{number}/cmdline", "".join(f"{word}\0" for word in words))
     put(root, f"proc/{number}/environ", "ETCD_NAME=from-env\0SECRET=x\0")
     put(root, f"proc/{number}/status", f"Name:\t{comm}\nState:\tS (sleeping)\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
@@ -92,19 +97,17 @@ def process(
 @pytest.fixture
 def untraceable(monkeypatch: pytest.MonkeyPatch) -> None:
     """proc for who may not trace other processes: without CAP_SYS_PTRACE, as the daemon."""
-    read, stat = Path.read_bytes, Path.stat
+    stat = Path.stat
 
-    def read_bytes(path: Path) -> bytes:
-        if path.name == "environ":
-            raise PermissionError(13, "Permission denied", str(path))
-        return read(path)
+    def environ(process: psutil.Process) -> dict[str, str]:
+        raise psutil.AccessDenied(process.pid)
 
     def stat_of(path: Path, **options: bool) -> os.stat_result:
         if path.name == "root" and path.parent.name.isdigit():
             raise PermissionError(13, "Permission denied", str(path))
         return stat(path, **options)
 
-    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    monkeypatch.setattr(psutil.Process, "environ", environ)
     monkeypatch.setattr(Path, "stat", stat_of)
 
 
@@ -286,14 +289,11 @@ def test_a_process_of_which_nothing_is_known_counts(tmp_path: Path) -> None:
 
 def test_processes_that_proc_hides_are_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     process(tmp_path, 77, "etcd")
-    read = Path.read_text
 
-    def hidden(path: Path, **options: str) -> str:
-        if path.name in ("comm", "status", "cgroup"):
-            raise PermissionError(1, "Operation not permitted", str(path))
-        return read(path, **options)
+    def hidden(process: psutil.Process) -> str:
+        raise psutil.AccessDenied(process.pid)
 
-    monkeypatch.setattr(Path, "read_text", hidden)
+    monkeypatch.setattr(psutil.Process, "name", hidden)
     assert processes(tmp_path) == []
 
 
@@ -304,7 +304,7 @@ def test_a_renamed_process_is_known_by_its_program(tmp_path: Path) -> None:
 
 def test_users_block_nothing_with_a_name(tmp_path: Path) -> None:
     process(tmp_path, 77, "etcd", uid=1000, cgroup="/user.slice/user-1000.slice/session-1.scope")
-    put(tmp_path, "proc/78/comm", "etcd\n")
+    put(tmp_path, "proc/78/stat", stat(78, "etcd", "Z"))
     put(tmp_path, "proc/78/cmdline")
     put(tmp_path, "proc/78/status", "State:\tZ (zombie)\n")
     assert processes(tmp_path) == []

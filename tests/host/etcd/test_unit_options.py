@@ -32,7 +32,7 @@ def member(root: Path, *words: str, number: int = 77) -> None:
     process(root, number, *words)
     ticks = STARTED * os.sysconf("SC_CLK_TCK")
     # The name of a process may have blanks and parentheses.
-    put(root, f"proc/{number}/stat", f"{number} (etcd) x) S {' '.join('0' * 18)} {ticks} 0\n")
+    put(root, f"proc/{number}/stat", f"{number} (etcd) x) S {' '.join('0' * 18)} {ticks} {' '.join('0' * 30)}\n")
 
 
 def written(root: Path, path: str, text: str, *, before: bool) -> None:

@@ -19,6 +19,7 @@ from nodeagent.core.selfcheck.reach import ReachFacts
 from nodeagent.core.selfcheck.result import NotRead
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.fs import selinux
+from nodeagent.host.proc import replaced_file_of
 from nodeagent.host.selfcheck import files, servers, unit, versions
 from nodeagent.host.selfcheck.bus import is_bus_policy, read_name, read_polkit
 from nodeagent.host.selfcheck.os_fields import read_os_fields
@@ -256,14 +257,14 @@ def test_each_package_has_its_list_of_components(tmp_path: Path, monkeypatch: py
 
 
 def test_a_replaced_file_of_the_daemon(tmp_path: Path) -> None:
-    assert versions.replaced_file(7, tmp_path) == ""
+    assert replaced_file_of(7, versions.PACKAGE, tmp_path) == ""
     maps = tmp_path / "7" / "maps"
     maps.parent.mkdir()
     line = "7f00-7f01 r-xp 00000000 fe:00 123    "
     maps.write_text(f"{line}/memfd:x (deleted)\n{line}/usr/lib/nodeagent/bin/python3\n{line}\n")
-    assert versions.replaced_file(7, tmp_path) == ""
+    assert replaced_file_of(7, versions.PACKAGE, tmp_path) == ""
     maps.write_text(f"{line}/usr/lib/nodeagent/lib/libpython3.14.so.1.0 (deleted)\n")
-    assert versions.replaced_file(7, tmp_path) == "/usr/lib/nodeagent/lib/libpython3.14.so.1.0"
+    assert replaced_file_of(7, versions.PACKAGE, tmp_path) == "/usr/lib/nodeagent/lib/libpython3.14.so.1.0"
 
 
 @pytest.mark.parametrize(
