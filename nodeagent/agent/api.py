@@ -148,7 +148,7 @@ class Api:
             present, digest = record.lasting.partial.desired, present
         if half_way(record):
             failed = "" if record.aborted else record.to_digest
-            present, digest = failed or record.unfinished.partition(" ")[0], present
+            present, digest = failed or next(iter(record.unfinished), ""), present
         if not digest:
             raise Refused("there is no config before the current one", reason=Reason.NO_PREVIOUS)
         # A config that this version no longer accepts must be refused now, not after the file has been replaced.

@@ -153,7 +153,7 @@ class Record:
     units_before: UnitsBefore = field(default_factory=UnitsBefore)
     os: OsProgress = field(default_factory=OsProgress)
     # Digests, newest first, of configs that earlier updates left half-way, until a good end.
-    unfinished: str = ""
+    unfinished: tuple[str, ...] = ()
     # The operation that holds the lease and the slot of a node left half-way. A repair continues with it.
     held: str = ""
     # The operation that cordoned the node: this update, or an earlier one that ended half-way.
@@ -249,7 +249,7 @@ def advance(
 def _released(record: Record, leg: Leg) -> Record:
     """Return the record after a release: with everything given back, or with an end that is reported before that."""
     if isinstance(leg, Unreleased):
-        return replace(record, unfinished="") if isinstance(leg.leg, Apply | Fallback) else record
+        return replace(record, unfinished=()) if isinstance(leg.leg, Apply | Fallback) else record
     # A node that is half-way as before keeps its cordon and its lease.
     return record if record.repairs_nothing else replace(record, cordon="", held="")
 

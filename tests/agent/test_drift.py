@@ -240,7 +240,7 @@ async def test_an_update_is_no_drift() -> None:
 async def test_a_host_half_way_between_two_configs_is_not_compared() -> None:
     async with watched() as scene:
         host = scene.host
-        host.world.record = {**host.world.record, "phase": "Degraded", "update_id": "u", "unfinished": host.wanted}
+        host.world.record = {**host.world.record, "phase": "Degraded", "update_id": "u", "unfinished": [host.wanted]}
         scene.report.emit(HostDegraded(UpdateContext(Phase.DEGRADED), "half way", "ActionFailed"))
         scene.by_hand(PATH, "2")
         await asyncio.sleep(60)

@@ -186,8 +186,8 @@ async def test_the_configs_that_are_known_as_half_way_are_bounded() -> None:
     for number in range(1, 40):
         left = idle.left_half_way(record)
         record = replace(record, to_digest=f"d{number}", unfinished=left)
-    assert left.split() == [f"d{number}" for number in range(38, 38 - idle.MAX_HALF_WAY, -1)]
-    assert idle.left_half_way(Record(phase=Phase.DEGRADED, update_id="u")) == "u"
+    assert left == tuple(f"d{number}" for number in range(38, 38 - idle.MAX_HALF_WAY, -1))
+    assert idle.left_half_way(Record(phase=Phase.DEGRADED, update_id="u")) == ("u",)
 
 
 async def drained_half_way() -> ClusterHost:

@@ -148,8 +148,8 @@ def test_what_takes_the_place_of_a_newer_record_keeps_what_outlives_updates() ->
         known.lasting, rolled_back_digest="a", rolled_back_meaning="m", budget=Budget(5.0, "b", 1.0, (1.0,))
     )
     known = replace(known, lasting=lasting)
-    data = record_to_dict(known) | {"version": RECORD_VERSION + 1, "phase": "Dancing", "unfinished": "x"}
-    assert (salvaged(data, "unknown").lasting, salvaged(data, "unknown").unfinished) == (lasting, "x")
+    data = record_to_dict(known) | {"version": RECORD_VERSION + 1, "phase": "Dancing", "unfinished": ["x"]}
+    assert (salvaged(data, "unknown").lasting, salvaged(data, "unknown").unfinished) == (lasting, ("x",))
     damaged = data | {"lasting": data["lasting"] | {"rejections": 1, "budget": []}, "held": 5, "os": {"target": []}}
     record = salvaged(damaged, "unknown")
     assert (record.lasting.rejections, record.lasting.rolled_back_digest) == ((), "a")

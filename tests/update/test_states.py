@@ -116,7 +116,7 @@ FULL = {
     "cordon": "u",
     "lasting": Lasting(rolled_back_digest="r"),
     "os": OsProgress({"image": ""}, "o.0", "s.0", "b", 1, 2, "b"),
-    "unfinished": "x",
+    "unfinished": ("x",),
 }
 
 
@@ -133,7 +133,7 @@ def test_an_update_that_is_done_leaves_what_lasts(leg: Leg) -> None:
 @pytest.mark.parametrize("phase", [Phase.IDLE, Phase.DEGRADED])
 def test_an_aborted_update_leaves_what_is_still_staged_or_held(phase: Phase) -> None:
     rest = ended((Abort, Phase.RELEASING), Abort("Superseded"), phase)
-    assert (rest.update_id, rest.to_digest, rest.cordon, rest.unfinished) == ("", "", "u", "x")
+    assert (rest.update_id, rest.to_digest, rest.cordon, rest.unfinished) == ("", "", "u", ("x",))
     assert rest.os == OsProgress({"image": ""}, staged="s.0", staged_boot_id="b")
     assert rest.to_name == ("n" if phase is Phase.DEGRADED else "")
 

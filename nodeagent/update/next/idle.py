@@ -64,13 +64,13 @@ async def discard_unwanted(ports: Ports, record: Record) -> Record:
     return record
 
 
-def left_half_way(record: Record) -> str:
+def left_half_way(record: Record) -> tuple[str, ...]:
     """Return the digests, newest first, of the configs of which the disk may hold parts after a half-way ``record``."""
     # An update that was interrupted or given up wrote nothing itself. A reverted one may have left what its revert
     # could not reach.
     own = () if interrupted(record) or record.aborted else (record.to_digest,)
-    known = dict.fromkeys(filter(None, (*own, *record.unfinished.split())))
-    return " ".join([*known][:MAX_HALF_WAY]) or record.update_id
+    known = dict.fromkeys(filter(None, (*own, *record.unfinished)))
+    return tuple([*known][:MAX_HALF_WAY]) or (record.update_id,)
 
 
 async def still_held(ports: Ports, record: Record) -> str:

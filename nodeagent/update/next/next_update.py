@@ -175,7 +175,7 @@ class NextUpdate:
     ) -> Update:
         base = in_effect(record, current)
         # After an update that stopped half-way, the disk may hold entries of any of these configs.
-        digests = (base, current, record.to_digest, *record.unfinished.split()) if dirty else (base,)
+        digests = (base, current, record.to_digest, *record.unfinished) if dirty else (base,)
         found = {digest: await idle.load_known(self.ports, self.load, digest) for digest in digests if digest}
         known = [config for config in found.values() if config is not None]
         first = found.get(base) is None

@@ -196,7 +196,7 @@ class TestContents:
     async def test_each_config_that_was_left_half_way_is_kept(self, store: SqliteStore) -> None:
         for number in range(10):
             await store.put_config(config(number))
-        left = " ".join(config(number).digest for number in (4, 2))
+        left = tuple(config(number).digest for number in (4, 2))
         await store.close_update(replace(record(7), unfinished=left), entry(7))
         for number in (2, 4):
             assert await store.get_config(config(number).digest) == config(number)
