@@ -27,7 +27,7 @@ from nodeagent.reasons import Reason
 from nodeagent.report.shown_config import config_to_dict
 from nodeagent.report.status import status_to_dict
 from nodeagent.update.history.entry import under_way, update_to_dict
-from nodeagent.update.lasting import Confirmation
+from nodeagent.update.history.lasting import Confirmation
 from nodeagent.update.next.os_fields import not_compared, os_drift
 from nodeagent.update.next.preflight import Desired
 from nodeagent.update.next.unit_checks import UnitChecks

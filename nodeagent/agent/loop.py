@@ -21,13 +21,13 @@ from nodeagent.errors import (
     full_text,
 )
 from nodeagent.tasks import pause
+from nodeagent.update import keeper
 from nodeagent.update.course import AFTER_BOOT, Restart
 from nodeagent.update.decide import resume
 from nodeagent.update.history.ends import finish_request
+from nodeagent.update.history.lasting import Confirmation
 from nodeagent.update.history.outcome import UpdateOutcome
-from nodeagent.update.lasting import Confirmation
 from nodeagent.update.machine import Executor, RunResult
-from nodeagent.update.next import idle
 from nodeagent.update.next.cancelling import Cancelled, request_cancellation
 from nodeagent.update.next.desired import DesiredReader
 from nodeagent.update.next.idle import Load
@@ -41,17 +41,15 @@ from nodeagent.update.next.unreadable import is_unreadable, rebuild, set_aside
 from nodeagent.update.ports.events import ConfigRefused, PhaseEntered, UpdateResumed, Warned
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.record import (
-    IllegalTransition,
     Record,
-    after_boot,
     degraded_record,
     in_effect,
     interrupted,
 )
-from nodeagent.update.run import Ports, Transition, Update, UpdatePolicy, context_of, narrate
+from nodeagent.update.run import Ports, Update, UpdatePolicy, narrate
 from nodeagent.update.stages.after_boot import record_clean_shutdown
 from nodeagent.update.stages.failure import abort, bug
-from nodeagent.update.states import INTERRUPTED, Phase, Unreleased
+from nodeagent.update.states import INTERRUPTED, Phase, Transition, Unreleased
 from nodeagent.update.wait import CONFIG, FAULT, STORE, Pauses, Waiting, wait_of
 
 
@@ -306,7 +304,7 @@ class Loop:
         if interrupted(record) and digest != record.to_digest:
             record = await close_interrupted(self.ports, record, unusable(error))
         if self._refused != (words := f"{error.reason} {text}"):
-            record = await idle.degrade(self.ports, replace(record, to_name=name), error.reason, text)
+            record = await keeper.refuse(self.ports, replace(record, to_name=name), error.reason, text)
             # Only now: if the store does not accept the record, nothing was reported yet.
             self._refused = words
             if wanted is not None:
@@ -342,22 +340,8 @@ async def resumed_update(ports: Ports, load: Load, desired: DesiredReader, execu
             message = "interrupted before any change; restarting"
             await executor.enter(update, abort(INTERRUPTED, message))
         case Restart.VERIFY | Restart.REVERT | Restart.STAGE if rebooted:
-            await _enter_after_boot(ports, executor, update, AFTER_BOOT[decision])
+            await executor.enter_after_boot(update, AFTER_BOOT[decision])
         case _:
             # The executor continues from the phase of the record.
             pass
     return update
-
-
-async def _enter_after_boot(ports: Ports, executor: Executor, update: Update, phase: Phase) -> None:
-    now, boot_id = ports.clock.now(), ports.power.boot_id()
-    try:
-        update.record = after_boot(update.record, phase, now=now, boot_id=boot_id)
-    except IllegalTransition as error:
-        await executor.stop(update, error)
-        return
-    entered = PhaseEntered(context_of(ports, update.record, phase))
-    update.note(ports, entered)
-    # The new boot id is saved before the phase runs. A second crash in this boot then counts as one in this boot.
-    await ports.store.save(update.record)
-    ports.reporter.emit(entered)

@@ -23,7 +23,7 @@ from nodeagent.errors import AgentError, ServiceUnavailable
 from nodeagent.reasons import Reason
 from nodeagent.report.handshake import RETRY
 from nodeagent.report.plan_diff import diffs
-from nodeagent.update.lasting import Rejection, matching
+from nodeagent.update.history.lasting import Rejection, matching
 from nodeagent.update.next.next_update import RENDERED
 from nodeagent.update.next.unreadable import load_or_half_way
 from nodeagent.update.run import Basis, Ports, Update, UpdatePolicy

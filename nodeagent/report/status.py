@@ -19,7 +19,7 @@ from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.drift import Drift, describe_drift
 from nodeagent.core.plan.os_changes import OsChanges, os_changes_to_dict
 from nodeagent.reasons import Reason, documentation
-from nodeagent.update.lasting import Partial
+from nodeagent.update.history.lasting import Partial
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.events import MemberProgress, StatusProblem, StepProgress
 from nodeagent.update.record import FailedUnit, Record

@@ -8,49 +8,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-from nodeagent.core.display import displayable
-from nodeagent.core.plan.change import Plan
 from nodeagent.errors import AgentError, ServiceUnavailable
 from nodeagent.reasons import Reason
 from nodeagent.tasks import finished_before, running
 from nodeagent.update.course import COURSE, Row, Stage
-from nodeagent.update.history import trail_fold
-from nodeagent.update.history.ends import finish_update
-from nodeagent.update.history.entry import entry_of, seconds_between, with_trail
-from nodeagent.update.history.outcome import VERIFIED
-from nodeagent.update.history.trail import Trail, elapsed, trail_to_dict
+from nodeagent.update.keeper import Keeper
 from nodeagent.update.next.cancelling import taken_back
-from nodeagent.update.ports.events import HostDegraded, PhaseEntered, SafePartsApplied, UpdateDone
-from nodeagent.update.record import FailedUnit, IllegalTransition, Record, advance, reject
-from nodeagent.update.run import (
-    Ports,
-    Run,
-    Superseded,
-    Takeover,
-    Transition,
-    Update,
-    UpdatePolicy,
-    context_of,
-    moment,
-)
+from nodeagent.update.record import FailedUnit, IllegalTransition, Record
+from nodeagent.update.run import Ports, Run, Takeover, Update, UpdatePolicy
 from nodeagent.update.stages import act, drain, lease, reboot, release, revert, stage, verify, write
 from nodeagent.update.stages.failure import abandon, bug, degraded, failed, safe_parts_first, unreleased
 from nodeagent.update.states import (
-    INTERRUPTED,
-    SAFE_PARTS_FIRST,
     Apply,
     Fallback,
     Phase,
     Prepare,
     Rest,
     State,
-    Unreleased,
+    Superseded,
+    Transition,
 )
 from nodeagent.update.wait import FAULT, NotNow, Waiting, retry, wait_of
 
@@ -105,12 +87,11 @@ class Executor:
     random: Callable[[], float]
     safe_first: Callable[[Update, AgentError], Awaitable[bool]]
     work: dict[State, Work] = field(default_factory=lambda: dict(WORK), init=False)
-    # The time since which this process counts for the reboot budget.
-    _began: float = field(init=False)
+    keeper: Keeper = field(init=False)
     _update: Update | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self._began = self.ports.clock.monotonic()
+        self.keeper = Keeper(self.ports, lambda: self.policy.drain_timeout)
 
     @property
     def update(self) -> Update | None:
@@ -202,7 +183,7 @@ class Executor:
                 return await failed(run, late, Reason.PHASE_LATE, curable=True)
             except AgentError as error:
                 if error.unit:
-                    update.record = replace(update.record, failed_unit=FailedUnit(error.unit, self.ports.clock.now()))
+                    update.mark(failed_unit=FailedUnit(error.unit, self.ports.clock.now()))
                 return await failed(run, str(error), error.reason, curable=error.curable)
 
     async def _unless_taken_back(self, run: Run) -> Transition | None:
@@ -229,119 +210,23 @@ class Executor:
         return await work(run) if phase is Phase.STAGING else await retry(run, partial(work, run), FAULT)
 
     async def enter(self, update: Update, to: Transition) -> None:
-        """Move the record to the next phase, and save it before the phase starts."""
-        before = update.record
-        if to.rejects:
-            # An operator cancelled the update, or else it failed here.
-            cancelled = to.reason if to.reason == Reason.CANCELLED else ""
-            before = reject(before, to.rejects, self.ports.clock.now(), reason=cancelled)
-        # The transition table is checked here, and nowhere else is the phase changed.
+        """Move the record to the next phase. A transition that is not in the table is a bug, and ends the update."""
+        await self._or_stop(update, self.keeper.enter(update, to))
+
+    async def enter_after_boot(self, update: Update, phase: Phase) -> None:
+        """Continue an update in another boot."""
+        await self._or_stop(update, self.keeper.enter_after_boot(update, phase))
+
+    async def _or_stop(self, update: Update, move: Awaitable[None]) -> None:
         try:
-            record = self._advanced(before, to)
+            await move
         except IllegalTransition as error:
-            await self.stop(update, error)
-            return
-        # The controller of the cluster gives a cordoned node no other config, so the message says how to uncordon it.
-        if to.phase is Phase.DEGRADED and record.cordon and self.ports.node is not None:
-            advice = await self.ports.node.advice()
-            to = replace(to, message="; ".join(filter(None, (to.message, advice))))
-            record = replace(record, message=to.message)
-        kind = HostDegraded if to.phase is Phase.DEGRADED else PhaseEntered
-        event = kind(context_of(self.ports, record, record.phase), to.message, to.reason)
-        trail = self._trail(before, event)
-        if record.update_id:
-            record = replace(record, trail=trail)
-        # The record is on the disk before the next phase starts. After a kill, the phase runs again.
-        await self._save(record, update.plan, before, to, trail)
-        # Until the release, a client that waits for the update would see an end although the node is still held.
-        if before.phase is Phase.RELEASING and isinstance(before.leg, Apply | Fallback):
-            self._report_done(update)
-        update.record = record
-        self.ports.reporter.emit(event)
-        if isinstance(before.leg, Unreleased):
-            # The end of this update was reported before.
-            return
-        again = before.aborted is not None and before.aborted.reason in (INTERRUPTED, SAFE_PARTS_FIRST)
-        if to.phase is Phase.DEGRADED or update.ended or (to.phase is Phase.IDLE and not again):
-            await finish_update(self.ports, before, update.plan, to)
-
-    def _advanced(self, before: Record, to: Transition) -> Record:
-        clock, boot_id = self.ports.clock, self.ports.power.boot_id()
-        leg = before.leg if to.leg is None else to.leg
-        record = advance(
-            before,
-            to.phase,
-            leg,
-            now=clock.now(),
-            boot_id=boot_id,
-            reason=to.reason,
-            message=to.message,
-        )
-        # The budget counts time on the steady clock of each boot, so a change of the wall clock does not reset it.
-        budget = record.lasting.budget.counted(boot_id, clock.monotonic(), self._began)
-        repeated = isinstance(leg, Apply) and leg.soft_failed
-        if to.phase is Phase.REBOOTING and (isinstance(leg, Fallback) or repeated):
-            budget = budget.spend()
-        record = replace(record, lasting=replace(record.lasting, budget=budget))
-        if to.phase is Phase.DRAINING:
-            until = clock.monotonic() + self.policy.drain_timeout
-            # The cordon is recorded before it is made. After a kill, the node is uncordoned even if the cordon was not
-            # made.
-            record = replace(record, cordon=record.cordon or record.operation, drain_until=until)
-        return record
-
-    def _trail(self, before: Record, event: PhaseEntered | HostDegraded) -> Trail:
-        """Return the trail after a transition. At rest, the last phase is over and no other one begins."""
-        now = moment(self.ports)
-        if event.about.phase in (Phase.IDLE, Phase.DEGRADED):
-            return trail_fold.closed(before.trail, now)
-        return trail_fold.fold(before.trail, displayable(event), now)
-
-    async def _save(self, record: Record, plan: Plan, before: Record, to: Transition, trail: Trail) -> None:
-        """Save the record, and with the end of the update its entry in the history. A verified config is promoted."""
-        store, end = self.ports.store, to.end
-        # The end of this update is in the history already.
-        if isinstance(before.leg, Unreleased):
-            end = None
-        if end is not None:
-            now = self.ports.clock.now()
-            entry = with_trail(entry_of(before, plan, now, end.outcome, end.reason, end.message), trail)
-            if end.outcome in VERIFIED:
-                await store.promote(record, record.to_digest, entry)
-            else:
-                await store.close_update(record, entry)
-        elif to.phase in (Phase.IDLE, Phase.DEGRADED):
-            # The end of the release is known only after its entry was written.
-            await store.end_trail(record, before.update_id, trail_to_dict(trail))
-        else:
-            await store.save(record)
-
-    async def stop(self, update: Update, error: IllegalTransition) -> None:
-        """End the update in its phase after a bug in nodeagent, which must not become a loop of restarts.
-
-        The lease is kept, and the config is not applied again without a request.
-        """
-        # A second illegal transition would come from this function, so it is raised.
-        if update.record.phase is Phase.DEGRADED:
-            raise error
-        await self.enter(update, degraded(self._run(update), f"a bug in nodeagent: {error}", error.reason))
-
-    def _report_done(self, update: Update) -> None:
-        record, seconds = update.record, elapsed(update.record.trail)
-        if (partial := record.partial) is not None:
-            update.narrate(self.ports, SafePartsApplied, partial)
-            return
-        # A power cut may have taken the place of a soft reboot.
-        softly = 0 < record.written.soft_reboots == record.written.requested_reboots
-        after = (f"after a {'soft ' * softly}fallback reboot, because {record.fallback}",) if record.fallback else ()
-        update.narrate(
-            self.ports,
-            UpdateDone,
-            "; ".join((*after, *record.notes)),
-            seconds=seconds_between(record.started, self.ports.clock.now()) if seconds is None else seconds,
-            reboots=record.written.requested_reboots,
-            digest=record.to_digest,
-        )
+            # A second illegal transition would come from here, so it is raised.
+            if update.record.phase is Phase.DEGRADED:
+                raise
+            # The lease is kept, and the config is not applied again without a request: no loop of restarts.
+            end = degraded(self._run(update), f"a bug in nodeagent: {error}", error.reason)
+            await self.keeper.enter(update, end)
 
 
 def _may_be_taken_back(record: Record) -> bool:

@@ -14,8 +14,8 @@ from nodeagent.core.boot import RebootKind, kernel_boot
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
 from nodeagent.update.course import COURSE, following
+from nodeagent.update.history.lasting import Lasting, Partial, Rejection, added
 from nodeagent.update.history.trail import Trail
-from nodeagent.update.lasting import Lasting, Partial, Rejection, added
 from nodeagent.update.states import (
     INTERRUPTED,
     Abort,

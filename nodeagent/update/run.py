@@ -35,7 +35,6 @@ from nodeagent.core.plan.steps import (
 from nodeagent.errors import AgentError, InvalidInput, Problem
 from nodeagent.reasons import Reason
 from nodeagent.update.history import trail_fold
-from nodeagent.update.history.outcome import UpdateOutcome
 from nodeagent.update.history.trail_fold import Moment
 from nodeagent.update.ports.checks import AdminChecks, AlertGate, JumpGate
 from nodeagent.update.ports.coordination import NodeDrainer, NodeReadiness
@@ -46,7 +45,7 @@ from nodeagent.update.ports.system import BootedSystem, Fence, Power
 from nodeagent.update.record import Record
 from nodeagent.update.stages.coordination import Coordination
 from nodeagent.update.stages.os_deployments import HostDeployments
-from nodeagent.update.states import Leg, Phase, Unreleased
+from nodeagent.update.states import Phase, Unreleased
 
 HOLDER = "nodeagent"
 
@@ -129,35 +128,6 @@ class UpdatePolicy:
     bootloader: BootloaderUpdate = BootloaderUpdate.REPORT
     # Boot sectors may be updated as well.
     bootloader_bios: bool = False
-
-
-class Superseded(Exception):
-    """Another config is desired by now, and nothing was written yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class HowEnded:
-    """How an update ended, as its entry in the history has it."""
-
-    outcome: UpdateOutcome
-    reason: str = ""
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Transition:
-    """The next state of an update. ``leg`` None is the same leg.
-
-    ``end`` is the end of the update, where this state is one. ``rejects`` is the reason for which its config is applied
-    on request only from now on; "" if it is not rejected. What both lead to is decided by the machine.
-    """
-
-    phase: Phase
-    leg: Leg | None = None
-    reason: str = ""
-    message: str = ""
-    end: HowEnded | None = None
-    rejects: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +242,7 @@ class Update:
     def note(self, ports: Ports, event: UpdateEvent) -> None:
         """Add an event to the trail, which the next save of the record keeps."""
         trail = trail_fold.fold(self.record.trail, displayable(event), moment(ports))
-        self.record = replace(self.record, trail=trail)
+        self.mark(trail=trail)
 
     def narrate(self, ports: Ports, event: OfUpdate[P], *args: P.args, **kwargs: P.kwargs) -> None:
         """Emit an event of this update, and add it to the trail; the arguments are those of its class."""
@@ -289,15 +259,26 @@ class Update:
 
     def add_notes(self, *notes: str) -> None:
         """Keep ``notes`` for the history, each once."""
-        self.record = replace(self.record, notes=tuple(dict.fromkeys((*self.record.notes, *notes))))
+        self.mark(notes=tuple(dict.fromkeys((*self.record.notes, *notes))))
+
+    def moved(self, record: Record) -> None:
+        """Take the record of another state. Only the keeper moves it."""
+        self.record = record
+
+    async def save(self, ports: Ports) -> None:
+        await ports.store.save(self.record)
+
+    def mark(self, **changes: Any) -> None:
+        """Replace data of the record. The next save keeps them."""
+        self.record = replace(self.record, **changes)
 
     def change_leg(self, **changes: Any) -> None:
         """Replace data of the leg. Only ``update.record.advance`` goes to another leg."""
-        self.record = replace(self.record, leg=replace(self.record.leg, **changes))
+        self.mark(leg=replace(self.record.leg, **changes))
 
     def change_os(self, **changes: Any) -> None:
         """Replace data about the OS in the record."""
-        self.record = replace(self.record, os=replace(self.record.os, **changes))
+        self.mark(os=replace(self.record.os, **changes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +310,9 @@ class Run:
         hold = self.record.lasting.hold
         held = hold is not None and hold.digest == self.record.to_digest and hold.no_reboot
         return self.policy.may_reboot and not held
+
+    async def save(self) -> None:
+        await self.update.save(self.ports)
 
     def narrate(self, event: OfUpdate[P], *args: P.args, **kwargs: P.kwargs) -> None:
         self.update.narrate(self.ports, event, *args, **kwargs)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from nodeagent.core.boot import RebootKind
 from nodeagent.reasons import Reason
+from nodeagent.update.history.outcome import UpdateOutcome
 
 
 class Phase(StrEnum):
@@ -168,3 +169,32 @@ def revert_of(leg: Written, reason: str, *, undo_actions: bool, fallback: str) -
 def _progress(leg: Written) -> dict[str, Any]:
     # ``dataclasses.replace`` keeps the class, and another leg is another class.
     return {one.name: getattr(leg, one.name) for one in fields(Written)}
+
+
+class Superseded(Exception):
+    """Another config is desired by now, and nothing was written yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class HowEnded:
+    """How an update ended, as its entry in the history has it."""
+
+    outcome: UpdateOutcome
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """The next state of an update. ``leg`` None is the same leg.
+
+    ``end`` is the end of the update, where this state is one. ``rejects`` is the reason for which its config is applied
+    on request only from now on; "" if it is not rejected. What both lead to is decided by the machine.
+    """
+
+    phase: Phase
+    leg: Leg | None = None
+    reason: str = ""
+    message: str = ""
+    end: HowEnded | None = None
+    rejects: str = ""

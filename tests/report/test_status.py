@@ -12,7 +12,7 @@ from nodeagent.errors import Cause
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status, line, status_to_dict
 from nodeagent.report.status_fold import fold
-from nodeagent.update.lasting import Partial
+from nodeagent.update.history.lasting import Partial
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.events import (
     DeploymentsChanged,

@@ -18,8 +18,8 @@ from nodeagent.update.machine import WORK, Work
 from nodeagent.update.ports.events import UpdateCancelled
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.ports.system import Inhibitor
-from nodeagent.update.run import Run, Transition
-from nodeagent.update.states import Apply, Leg, Phase, Prepare
+from nodeagent.update.run import Run
+from nodeagent.update.states import Apply, Leg, Phase, Prepare, Transition
 from tests.agent.test_api import DESIRED, api
 from tests.update.test_outcomes import JANE, C, leasing, outcomes, status
 from tests.update.test_update import A, B, started

@@ -19,8 +19,8 @@ from nodeagent.update.next import idle
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.record import Record
 from nodeagent.update.record import half_way as is_half_way
-from nodeagent.update.run import Run, Transition
-from nodeagent.update.states import Phase
+from nodeagent.update.run import Run
+from nodeagent.update.states import Phase, Transition
 from tests.update.test_transitions import FAILURES, plain
 from tests.world import FakeUnit, cluster_host, os_host
 from tests.world.cluster_host import ClusterHost

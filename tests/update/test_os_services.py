@@ -10,7 +10,7 @@ import pytest
 from nodeagent.errors import Retryable, Unreconcilable
 from nodeagent.host.store.record_codec import record_to_dict
 from nodeagent.reasons import Reason
-from nodeagent.update.lasting import Lasting
+from nodeagent.update.history.lasting import Lasting
 from nodeagent.update.ports.events import ConfigRefused, UpdateWaiting
 from nodeagent.update.states import Phase
 from tests.world import FakeDeployments, FakeUnit, Fault, World, lost_answer

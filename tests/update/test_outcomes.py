@@ -34,8 +34,8 @@ from nodeagent.update.ports.store import ApplyRequest, HistoryEntry
 from nodeagent.update.ports.system import Inhibitor
 from nodeagent.update.record import half_way as half_way_record
 from nodeagent.update.record import interrupted
-from nodeagent.update.run import Run, Transition
-from nodeagent.update.states import Abort, Phase, Revert, Unreleased
+from nodeagent.update.run import Run
+from nodeagent.update.states import Abort, Phase, Revert, Transition, Unreleased
 from tests.update.test_update import A, B, started
 from tests.world import FakeUnit, FakeUnits, Fault, Killed, full_disk
 from tests.world.os_host import B_DIGEST, NEW, at_old

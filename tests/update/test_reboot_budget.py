@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.update.lasting import REBOOTS, WINDOW, Budget
+from nodeagent.update.history.lasting import REBOOTS, WINDOW, Budget
 
 
 def test_the_budget_is_used_up_and_comes_back_after_a_window() -> None:

@@ -12,7 +12,7 @@ from nodeagent.core.boot import RebootKind
 from nodeagent.errors import Cause
 from nodeagent.host.store.record_codec import RECORD_VERSION, NewerRecord, record_from_dict, record_to_dict, salvaged
 from nodeagent.reasons import Reason
-from nodeagent.update.lasting import LIMIT, Budget, Lasting, Partial, Rejection, matching
+from nodeagent.update.history.lasting import LIMIT, Budget, Lasting, Partial, Rejection, matching
 from nodeagent.update.record import OsProgress, Record, UnitsBefore, at_rest, reject
 from nodeagent.update.states import Abort, Apply, Fallback, Leg, Phase, Rest, Revert, Unreleased
 from tests.update.table import NEXT

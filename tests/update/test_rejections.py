@@ -11,7 +11,7 @@ import pytest
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.host.store.record_codec import record_to_dict
-from nodeagent.update.lasting import REBOOTS, WINDOW, Budget, Lasting, Rejection
+from nodeagent.update.history.lasting import REBOOTS, WINDOW, Budget, Lasting, Rejection
 from nodeagent.update.ports.events import ConfigRefused
 from nodeagent.update.states import Phase
 from tests.agent.test_api import api

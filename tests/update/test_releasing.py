@@ -17,8 +17,8 @@ from nodeagent.update.machine import RELEASE_WAIT, WORK
 from nodeagent.update.ports.events import UpdateDone
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.record import half_way
-from nodeagent.update.run import Run, Transition
-from nodeagent.update.states import Phase, Rest, Unreleased
+from nodeagent.update.run import Run
+from nodeagent.update.states import Phase, Rest, Transition, Unreleased
 from nodeagent.update.wait import CONFIG, NotNow
 from tests.agent.test_api import api
 from tests.update.test_outcomes import ends, outcomes

@@ -17,14 +17,14 @@ from nodeagent.core.coordination.windows import Hold, Schedule, parse_windows
 from nodeagent.core.plan.deployment import staged
 from nodeagent.errors import Terminal
 from nodeagent.host.store.record_codec import record_to_dict
-from nodeagent.update.lasting import Rejection
+from nodeagent.update.history.lasting import Rejection
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.events import SafePartsApplied, UpdateDone
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.ports.system import Inhibitor
-from nodeagent.update.run import Run, Transition
+from nodeagent.update.run import Run
 from nodeagent.update.stages.verification import mismatches
-from nodeagent.update.states import Apply, Leg, Phase, Prepare
+from nodeagent.update.states import Apply, Leg, Phase, Prepare, Transition
 from tests.agent.test_api import DESIRED, api
 from tests.support.keys import ed25519
 from tests.update.test_outages import During, hung

@@ -17,7 +17,7 @@ from nodeagent.core.plan.policy import Entry, Policy, restart
 from nodeagent.errors import AgentError, Refused
 from nodeagent.host.store.record_codec import record_to_dict
 from nodeagent.reasons import Reason
-from nodeagent.update.lasting import REBOOTS, Budget, Lasting
+from nodeagent.update.history.lasting import REBOOTS, Budget, Lasting
 from nodeagent.update.ports.events import FallbackChosen, Warned
 from nodeagent.update.states import Phase
 from tests.update import test_kills

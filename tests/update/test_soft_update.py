@@ -19,7 +19,7 @@ from nodeagent.core.plan.policy import REBOOT, Entry, Policy
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
 from nodeagent.host.store.record_codec import record_to_dict
 from nodeagent.reasons import Reason
-from nodeagent.update.lasting import REBOOTS, Budget, Lasting
+from nodeagent.update.history.lasting import REBOOTS, Budget, Lasting
 from nodeagent.update.ports.events import FallbackChosen, PhaseEntered, Warned
 from nodeagent.update.ports.system import ShutdownKind
 from nodeagent.update.states import Phase

@@ -10,7 +10,7 @@ import pytest
 
 import nodeagent
 from nodeagent.update.course import DISRUPTIVE
-from nodeagent.update.lasting import Lasting
+from nodeagent.update.history.lasting import Lasting
 from nodeagent.update.record import IllegalTransition, OsProgress, Record, advance, after_boot, half_way
 from nodeagent.update.states import (
     INTERRUPTED,

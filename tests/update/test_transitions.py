@@ -24,11 +24,22 @@ from nodeagent.update.next import preflight
 from nodeagent.update.ports.events import ConfigRefused, DesiredChanged, HostDegraded
 from nodeagent.update.ports.system import ShutdownKind
 from nodeagent.update.record import OsProgress, Record
-from nodeagent.update.run import Run, Transition, Update
+from nodeagent.update.run import Run, Update
 from nodeagent.update.stages.coordination import Operation
 from nodeagent.update.stages.failure import failed
 from nodeagent.update.stages.verification import VerifyFailed
-from nodeagent.update.states import INTERRUPTED, Abort, Apply, Fallback, Leg, Phase, Revert, State, Unreleased
+from nodeagent.update.states import (
+    INTERRUPTED,
+    Abort,
+    Apply,
+    Fallback,
+    Leg,
+    Phase,
+    Revert,
+    State,
+    Transition,
+    Unreleased,
+)
 from nodeagent.update.steps.step import ActionFailed
 from nodeagent.update.wait import NotNow
 from tests.update.table import NEXT

@@ -13,8 +13,8 @@ from typing import Any, Final, get_type_hints
 
 import msgspec
 
+from nodeagent.update.history.lasting import Lasting
 from nodeagent.update.history.trail import trail_from_dict, trail_to_dict
-from nodeagent.update.lasting import Lasting
 from nodeagent.update.record import OsProgress, Record, degraded_record
 from nodeagent.update.states import Abort, Apply, Fallback, Leg, Phase, Prepare, Rest, Revert, Unreleased
 

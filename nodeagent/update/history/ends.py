@@ -6,19 +6,18 @@ A config that is replaced before an update to it began ends as well, and the cli
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 from nodeagent.core.plan.change import Plan
 from nodeagent.reasons import Reason
 from nodeagent.update.history.entry import entry_of, entry_of_request
 from nodeagent.update.history.outcome import VERIFIED, UpdateOutcome, exit_code
-from nodeagent.update.lasting import left_by
-from nodeagent.update.ports.events import PhaseEntered, UpdateFinished
+from nodeagent.update.ports.events import UpdateFinished
 from nodeagent.update.ports.host import Reporter
 from nodeagent.update.ports.store import HistoryEntry
-from nodeagent.update.record import Record, at_rest
-from nodeagent.update.run import Ports, Takeover, Transition, narrate
+from nodeagent.update.record import Record
+from nodeagent.update.run import Ports
+from nodeagent.update.states import Transition
 
 # Reasons to abort an update whose config is not desired any more, and the outcomes in the history.
 OUTCOMES: Final[Mapping[str, UpdateOutcome]] = {
@@ -28,7 +27,7 @@ OUTCOMES: Final[Mapping[str, UpdateOutcome]] = {
 }
 
 
-def _finish(reporter: Reporter, entry: HistoryEntry, *, tried_again: bool = False) -> None:
+def finish(reporter: Reporter, entry: HistoryEntry, *, tried_again: bool = False) -> None:
     reporter.emit(UpdateFinished(entry, exit_code(entry.outcome, entry.reason), tried_again))
 
 
@@ -45,21 +44,7 @@ async def finish_update(ports: Ports, ended: Record, plan: Plan, to: Transition)
     request = await ports.store.request()
     failed = entry.outcome not in VERIFIED
     tried_again = failed and request is not None and not request.cancel and request.digest == entry.to_digest
-    _finish(ports.reporter, entry, tried_again=tried_again)
-
-
-async def finish_interrupted(ports: Ports, record: Record, plan: Plan, takeover: Takeover) -> Record:
-    """End an update that was interrupted before anything was written, and does not begin again."""
-    now = ports.clock.now()
-    outcome, successor = OUTCOMES[takeover.reason], takeover.successor
-    message = f"{takeover.message}; {left_by(record.lasting.partial, record.to_digest)}"
-    entry = entry_of(record, plan, now, outcome, takeover.reason, message, successor=successor)
-    rest = replace(at_rest(record), since=now, boot_id=ports.power.boot_id())
-    # The store comes first: after a kill a client may miss the event, but the history never lacks the update.
-    await ports.store.close_update(rest, entry)
-    narrate(ports, rest, PhaseEntered)
-    _finish(ports.reporter, entry)
-    return rest
+    finish(ports.reporter, entry, tried_again=tried_again)
 
 
 def finish_request(
@@ -74,4 +59,4 @@ def finish_request(
 ) -> None:
     """End the request for a config without an update to it."""
     entry = entry_of_request(name, digest, ports.clock.now(), outcome, reason, message, successor=successor)
-    _finish(ports.reporter, entry)
+    finish(ports.reporter, entry)

@@ -11,19 +11,20 @@ from dataclasses import dataclass, replace
 
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
+from nodeagent.update import keeper
 from nodeagent.update.course import Cancellation
 from nodeagent.update.decide import cancellation
 from nodeagent.update.history.ends import finish_request
+from nodeagent.update.history.lasting import applied_of, left_by, matching
 from nodeagent.update.history.outcome import UpdateOutcome
-from nodeagent.update.lasting import applied_of, left_by, matching
 from nodeagent.update.next.desired import DesiredReader
 from nodeagent.update.next.requests import cancelled_by, close_interrupted, note_cancellation
 from nodeagent.update.ports.events import UpdateCancelled, Warned
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.record import Record, half_way, interrupted, reject
-from nodeagent.update.run import Ports, Run, Takeover, Transition, Update, narrate
+from nodeagent.update.run import Ports, Run, Takeover, Update, narrate
 from nodeagent.update.stages.failure import take_back
-from nodeagent.update.states import Phase
+from nodeagent.update.states import Phase, Transition
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ async def carry_out(ports: Ports, record: Record, request: ApplyRequest, meaning
         named = replace(record, to_digest=request.digest, to_name=request.name, to_meaning=meaning)
         rejected = reject(named, why.message, ports.clock.now(), reason=why.reason)
         record = replace(record, lasting=rejected.lasting)
-        await ports.store.save(record)
+        await keeper.save(ports, record)
         message = f"{why.message}; {left_by(record.lasting.partial, request.digest)}"
         finish_request(ports, request.name, request.digest, UpdateOutcome.CANCELLED, why.reason, message)
     await ports.store.drop_request(request.digest)

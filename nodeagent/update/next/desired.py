@@ -122,8 +122,8 @@ class DesiredReader:
             if request is None or request.digest != update.digest or not isinstance(update.record.leg, Prepare):
                 return
             if not request.cancel and request.hold != update.record.lasting.hold:
-                update.record = replace(update.record, lasting=replace(update.record.lasting, hold=request.hold))
-                await store.save(update.record)
+                update.mark(lasting=replace(update.record.lasting, hold=request.hold))
+                await update.save(self._ports)
                 await store.drop_request(request.digest)
 
     def report(self, desired: Desired | None) -> None:

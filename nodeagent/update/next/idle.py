@@ -7,15 +7,16 @@ from dataclasses import replace
 
 from nodeagent.errors import AgentError, InvalidInput, Refused
 from nodeagent.reasons import Reason
-from nodeagent.update.lasting import Rejection
+from nodeagent.update import keeper
+from nodeagent.update.history.lasting import Rejection
 from nodeagent.update.next.preflight import Desired
 from nodeagent.update.next.unreadable import is_unreadable
-from nodeagent.update.ports.events import ConfigRefused, PhaseEntered, Warned
-from nodeagent.update.record import OsProgress, Record, advance, half_way, interrupted
+from nodeagent.update.ports.events import PhaseEntered, Warned
+from nodeagent.update.record import OsProgress, Record, interrupted
 from nodeagent.update.run import Ports, Update, narrate
 from nodeagent.update.stages.coordination import LOST
 from nodeagent.update.stages.os_deployments import discard_own, find_own
-from nodeagent.update.states import Phase, Rest
+from nodeagent.update.states import Phase
 
 # Configs that are known at the same time as left half-way. What is older is forgotten, and may leave files behind.
 MAX_HALF_WAY = 16
@@ -60,8 +61,7 @@ async def discard_unwanted(ports: Ports, record: Record) -> Record:
         narrate(ports, record, Warned, str(error), error.reason)
         return record
     record = replace(record, os=OsProgress())
-    await ports.store.save(record)
-    return record
+    return await keeper.save(ports, record)
 
 
 def left_half_way(record: Record) -> tuple[str, ...]:
@@ -96,25 +96,6 @@ async def load_known(ports: Ports, load: Load, digest: str) -> Desired | None:
         text = f"the stored config {digest[:12]} counts as unknown: {error}"
         narrate(ports, Record(), Warned, text, error.reason)
         return None
-
-
-async def degrade(ports: Ports, record: Record, reason: str, message: str) -> Record:
-    """Save and report that the desired config is refused. The host is unchanged."""
-    now, boot_id = ports.clock.now(), ports.power.boot_id()
-    refused = advance(record, Phase.DEGRADED, Rest(), now=now, boot_id=boot_id, reason=reason, message=message)
-    # A record that is half-way stays: it says that the disk holds parts of two configs.
-    if not (half_way(record) and record.update_id):
-        refused = replace(refused, update_id="")
-        await ports.store.save(refused)
-    narrate(ports, refused, ConfigRefused, message, reason)
-    return refused
-
-
-async def rest(ports: Ports, record: Record) -> None:
-    """Save and report that the host is as desired."""
-    record = advance(record, Phase.IDLE, Rest(), now=ports.clock.now(), boot_id=ports.power.boot_id())
-    await ports.store.save(record)
-    narrate(ports, record, PhaseEntered)
 
 
 def check_not_rejected(record: Record, desired: Desired, failed: Rejection) -> None:

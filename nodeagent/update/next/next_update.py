@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final
 
-from nodeagent.core.plan.change import ActionType
 from nodeagent.core.plan.removal import check_removal
 from nodeagent.errors import AgentError, Cause, InvalidInput, Refused, Unreconcilable
 from nodeagent.reasons import Reason
-from nodeagent.update.lasting import Confirmation, Lasting, matching
+from nodeagent.update import keeper
+from nodeagent.update.history.lasting import Confirmation, Lasting, matching
 from nodeagent.update.next import idle
 from nodeagent.update.next.cancelling import carry_out
 from nodeagent.update.next.desired import DesiredReader
@@ -18,11 +18,11 @@ from nodeagent.update.next.preflight import Desired, Preflight
 from nodeagent.update.next.requests import close_interrupted, takeover_by
 from nodeagent.update.next.safe_parts import Blocked, SafeUpdates, is_block
 from nodeagent.update.next.unreadable import load_or_half_way
-from nodeagent.update.ports.events import PhaseEntered, UpdateStarted, Warned
+from nodeagent.update.ports.events import Warned
 from nodeagent.update.ports.store import ApplyRequest
-from nodeagent.update.record import Record, advance, at_rest, half_way, in_effect, interrupted
-from nodeagent.update.run import Ports, Update, context_of, narrate
-from nodeagent.update.states import Phase, Prepare
+from nodeagent.update.record import Record, at_rest, half_way, in_effect, interrupted
+from nodeagent.update.run import Ports, Update, narrate
+from nodeagent.update.states import Phase
 
 # How the names of the configs of a pool's controller begin.
 RENDERED: Final = "rendered-"
@@ -130,10 +130,10 @@ class NextUpdate:
             record = await idle.discard_unwanted(self.ports, record)
             # The refused config is not desired any more.
             if record.phase is Phase.DEGRADED:
-                await idle.rest(self.ports, replace(at_rest(record), to_name=desired.config.name))
+                await keeper.rest(self.ports, replace(at_rest(record), to_name=desired.config.name))
             elif record.reason:
                 # The reason of an earlier wait does not describe a host that is as desired.
-                await idle.rest(self.ports, record)
+                await keeper.rest(self.ports, record)
             if request is not None:
                 await self.ports.store.drop_request(request.digest)
             self.desired.report(desired)
@@ -211,31 +211,16 @@ async def begin_update(ports: Ports, record: Record, update: Update, lasting: La
     """Save the record of ``update``, which follows ``record``, and report the beginning."""
     # The same update begins again.
     if interrupted(record) and not update.record.safe_for:
-        update.record = replace(update.record, update_id=record.update_id, started=record.started, trail=record.trail)
+        update.mark(update_id=record.update_id, started=record.started, trail=record.trail)
         update.change_os(bootloader_tries=record.os.bootloader_tries)
     if half_way(record):
         held = await idle.still_held(ports, record) or update.record.update_id
         left = idle.left_half_way(record)
-        update.record = replace(update.record, held=held, cordon=record.cordon, unfinished=left)
+        update.mark(held=held, cordon=record.cordon, unfinished=left)
     if update.record.partial is not None:
         # A deployment that was staged for the rest of the config waits as the rest does.
         os = record.os.leftover
         update.change_os(kept=os.target, staged=os.staged, staged_boot_id=os.staged_boot_id)
     else:
         update.change_os(staged=await idle.leftover(ports, record, update))
-    update.record = advance(
-        replace(update.record, lasting=lasting),
-        Phase.LEASING if update.target is None else Phase.STAGING,
-        Prepare(),
-        now=ports.clock.now(),
-        boot_id=ports.power.boot_id(),
-    )
-    entered = PhaseEntered(context_of(ports, update.record, update.record.phase))
-    update.note(ports, entered)
-    await ports.store.begin(update.record)
-    needed = [action for action in update.plan.actions if action.type is not ActionType.NONE]
-    actions = ", ".join(f"{each.type} {each.unit}".strip() for each in needed) or "no actions"
-    if update.record.partial is not None:
-        actions = f"only what needs no disruption: {actions}"
-    narrate(ports, update.record, UpdateStarted, actions, len(update.writes))
-    ports.reporter.emit(entered)
+    await keeper.begin(ports, update, lasting)

@@ -50,7 +50,7 @@ from nodeagent.core.plan.unit_entries import Judged
 from nodeagent.domains import check_update, warnings
 from nodeagent.errors import AgentError, InvalidInput, Problem, Refused, Unreconcilable
 from nodeagent.reasons import Reason
-from nodeagent.update.lasting import Confirmation
+from nodeagent.update.history.lasting import Confirmation
 from nodeagent.update.next.install_notes import notes_on_install
 from nodeagent.update.next.jump_check import check_jump
 from nodeagent.update.next.os_fields import NO_OS, first_basis

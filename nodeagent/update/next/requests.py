@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
-from nodeagent.update.history.ends import OUTCOMES, finish_interrupted, finish_request
+from nodeagent.update import keeper
+from nodeagent.update.history.ends import OUTCOMES, finish_request
+from nodeagent.update.history.lasting import left_by
 from nodeagent.update.history.outcome import UpdateOutcome
-from nodeagent.update.lasting import left_by
 from nodeagent.update.next.preflight import Desired
 from nodeagent.update.next.unreadable import known_plan
 from nodeagent.update.record import Record
@@ -42,7 +43,7 @@ def unusable(error: AgentError) -> Takeover:
 
 async def close_interrupted(ports: Ports, record: Record, takeover: Takeover) -> Record:
     """End an update that was interrupted before anything was written, and does not begin again."""
-    return await finish_interrupted(ports, record, known_plan(record), takeover)
+    return await keeper.close(ports, record, known_plan(record), takeover)
 
 
 @dataclass(slots=True)

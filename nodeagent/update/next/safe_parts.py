@@ -30,7 +30,7 @@ from nodeagent.errors import (
     Unreconcilable,
 )
 from nodeagent.reasons import Reason
-from nodeagent.update.lasting import Partial, matching
+from nodeagent.update.history.lasting import Partial, matching
 from nodeagent.update.next.preflight import Desired, Preflight, read_source
 from nodeagent.update.next.unit_checks import UnitChecks
 from nodeagent.update.ports.events import Warned
@@ -172,7 +172,7 @@ class SafeUpdates:
         update = await alone.prepare(target, [base], dirty=False, first=False, from_name=current.config.name)
         if not is_safe(update.plan):
             raise Refused("without the rest, they need a disruption")
-        update.record = replace(update.record, safe_for=desired.source.digest, partial=partial)
+        update.mark(safe_for=desired.source.digest, partial=partial)
         return target, update
 
     async def _divide(

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from nodeagent.errors import AgentError, Refused, Retryable
 from nodeagent.reasons import Reason
+from nodeagent.update import keeper
 from nodeagent.update.course import COURSE, Cancellation
 from nodeagent.update.next.cancelling import Cancelled
 from nodeagent.update.next.desired import DesiredReader
@@ -107,7 +108,7 @@ class PlanStaging:
         wanted = update.record.os.target
         # Saved first: after a kill, the next turn finds the result by it.
         record = replace(record, os=OsProgress(target=wanted, kept=wanted, staged=await find_own(os, record)))
-        await self.ports.store.save(record)
+        await keeper.save(self.ports, record)
         # Events show the host at rest, as it is, with the progress of the staging.
         shown = Update(record, update.new, update.plan)
         run = Run(self.ports, self.policy(), shown, self.wake, await self._requested(staging), _never, self.random)
@@ -131,7 +132,7 @@ class PlanStaging:
         if not complete:
             raise Refused("an update is requested in the meantime", reason=Reason.UPDATE_UNDER_WAY)
         done = OsProgress(kept=wanted, staged=shown.record.os.staged, staged_boot_id=self.ports.power.boot_id())
-        await self.ports.store.save(replace(record, os=done))
+        await keeper.save(self.ports, replace(record, os=done))
 
     async def _requested(self, staging: _Staging) -> Callable[[Update], Awaitable[bool]]:
         """Return a function that returns whether an update was requested since then, or the staging was cancelled."""
@@ -164,7 +165,7 @@ class PlanStaging:
             narrate(self.ports, record, Warned, str(error), error.reason)
             return record
         record = replace(record, os=OsProgress())
-        await self.ports.store.save(record)
+        await keeper.save(self.ports, record)
         return record
 
 

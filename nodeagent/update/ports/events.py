@@ -17,7 +17,7 @@ from nodeagent.core.plan.bootloader import BootloaderCheck
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.drift import Drift
 from nodeagent.core.plan.os_changes import OsChanges
-from nodeagent.update.lasting import Partial
+from nodeagent.update.history.lasting import Partial
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.store import HistoryEntry
 from nodeagent.update.record import FailedUnit

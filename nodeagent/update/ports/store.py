@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.windows import Hold
-from nodeagent.update.lasting import Confirmation
+from nodeagent.update.history.lasting import Confirmation
 from nodeagent.update.record import Record
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from nodeagent.reasons import Reason
-from nodeagent.update.run import Run, Transition, progress_of
+from nodeagent.update.run import Run, progress_of
 from nodeagent.update.stages.fallback import begin_planned
-from nodeagent.update.states import Apply, Phase, Revert, fallback_of
+from nodeagent.update.states import Apply, Phase, Revert, Transition, fallback_of
 from nodeagent.update.steps import static_pod, units_before
 from nodeagent.update.steps.act import act, unit_steps
 

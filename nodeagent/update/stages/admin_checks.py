@@ -8,7 +8,6 @@ only, because the host has no other way back.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Final
 
 from nodeagent.core.check_stage import CheckStage
@@ -117,4 +116,4 @@ def report(run: Run, subject: str, why: str, reason: Reason) -> None:
     # The output of a check may differ each time, so its last failure replaces the previous one.
     others = [note for note in run.record.notes if note != known.get(subject)]
     known[subject] = why
-    run.update.record = replace(run.record, notes=(*dict.fromkeys(others), why))
+    run.update.mark(notes=(*dict.fromkeys(others), why))

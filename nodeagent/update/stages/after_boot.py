@@ -21,13 +21,14 @@ from nodeagent.core.plan.deployment import Deployment, OsTarget, unmet
 from nodeagent.core.plan.steps import WritePath, step_from_pair, step_id, step_to_pair, write_steps
 from nodeagent.errors import Retryable, ServiceUnavailable, Terminal, Unreachable
 from nodeagent.reasons import Reason
+from nodeagent.update import keeper
 from nodeagent.update.history.trail_fold import leaving
 from nodeagent.update.ports.events import UpdateWaiting, Warned
-from nodeagent.update.run import Ports, Run, Transition, moment
+from nodeagent.update.run import Ports, Run, moment
 from nodeagent.update.stages.greenboot import greenboot_rolled_back
 from nodeagent.update.stages.os_deployments import ASK_AGAIN, BootedSide, HostDeployments, booted_side, discard_own
 from nodeagent.update.stages.verification import VerifyFailed, in_force
-from nodeagent.update.states import Apply, Phase, Revert
+from nodeagent.update.states import Apply, Phase, Revert, Transition
 from nodeagent.update.steps.unit_links import follow_install
 
 # Stagings that may be lost for an unknown reason. After a third one, there is a permanent cause.
@@ -121,7 +122,7 @@ async def before_staging_again(run: Run) -> None:
         await asyncio.sleep(pause)
     # The attempt is counted before the work, because a power cut leaves no time to count it afterwards.
     run.update.change_os(restage_count=count + 1)
-    await run.ports.store.save(run.record)
+    await run.save()
 
 
 async def record_clean_shutdown(ports: Ports) -> None:
@@ -132,7 +133,7 @@ async def record_clean_shutdown(ports: Ports) -> None:
     trail = (
         record.trail if record.trail.boots and record.trail.boots[-1].accepted else leaving(record.trail, moment(ports))
     )
-    await ports.store.save(replace(record, os=os, trail=trail))
+    await keeper.save(ports, replace(record, os=os, trail=trail))
 
 
 async def repair_etc_merge(run: Run) -> Transition | None:
@@ -150,7 +151,7 @@ async def repair_etc_merge(run: Run) -> Transition | None:
         return None
     record = run.record
     pairs = dict.fromkeys((*record.writes, *map(step_to_pair, lost)))
-    update.record = replace(record, writes=tuple(pairs))
+    update.mark(writes=tuple(pairs))
     again = {step_id(step) for step in update.static_pods if WritePath(step.path) in lost}
     update.change_leg(etc_merge_repaired=True, done=record.written.done - again)
     update.writes = tuple(step_from_pair(*pair) for pair in pairs)

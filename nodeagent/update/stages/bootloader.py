@@ -95,7 +95,7 @@ async def _update(run: Run, os: HostDeployments, before: BootloaderCheck) -> str
         return f"the update of the bootloader was begun {tries} times, and did not end"
     # Saved first: the update itself may bring the host down.
     run.update.change_os(bootloader_tries=tries + 1)
-    await run.ports.store.save(run.record)
+    await run.save()
     run.narrate(PhaseEntered, f"updating the bootloader from {before.installed} to {before.available}")
     why = ""
     try:

@@ -13,13 +13,13 @@ from nodeagent.core.check_stage import CheckStage
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
 from nodeagent.tasks import finished_before, running
-from nodeagent.update.lasting import USED_UP
+from nodeagent.update.history.lasting import USED_UP
 from nodeagent.update.ports.coordination import NodeDrainer
 from nodeagent.update.ports.events import FallbackChosen, UpdateWaiting
-from nodeagent.update.run import Run, Superseded, Transition
+from nodeagent.update.run import Run
 from nodeagent.update.stages import admin_checks, lease
 from nodeagent.update.stages.admission import recheck_before_write
-from nodeagent.update.states import Phase
+from nodeagent.update.states import Phase, Superseded, Transition
 from nodeagent.update.wait import retry_on_outage
 
 # Seconds that a drain lasts at least, also if the deadline passed while the agent was down. Also the interval at which

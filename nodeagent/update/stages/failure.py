@@ -12,11 +12,11 @@ from nodeagent.reasons import Reason
 from nodeagent.update.course import COURSE, Failure
 from nodeagent.update.decide import after_failure
 from nodeagent.update.history.ends import OUTCOMES
+from nodeagent.update.history.lasting import USED_UP, left_by
 from nodeagent.update.history.outcome import UpdateOutcome
-from nodeagent.update.lasting import USED_UP, left_by
 from nodeagent.update.ports.host import Reporter
 from nodeagent.update.record import Record
-from nodeagent.update.run import HowEnded, Run, Takeover, Transition
+from nodeagent.update.run import Run, Takeover
 from nodeagent.update.stages.coordination import LOST
 from nodeagent.update.stages.fallback import begin_fallback
 from nodeagent.update.states import (
@@ -25,9 +25,11 @@ from nodeagent.update.states import (
     Abort,
     Apply,
     Fallback,
+    HowEnded,
     Phase,
     Rest,
     Revert,
+    Transition,
     Unreleased,
     revert_of,
 )

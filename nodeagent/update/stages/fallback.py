@@ -16,8 +16,8 @@ from nodeagent.core.plan.reboot_kind import ChosenKind, fallback_kind, planned_k
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.events import FallbackChosen, Warned
-from nodeagent.update.run import Ports, Run, Transition, Update, UpdatePolicy
-from nodeagent.update.states import Apply, Fallback, Phase, fallback_of
+from nodeagent.update.run import Ports, Run, Update, UpdatePolicy
+from nodeagent.update.states import Apply, Fallback, Phase, Transition, fallback_of
 
 # Reasons for which a soft reboot becomes a full one.
 NO_SOFT_REBOOT = frozenset(
@@ -162,7 +162,7 @@ async def make_full(run: Run, why: str, reason: Reason) -> None:
         with suppress(AgentError):
             await run.ports.os.port.reset_soft_reboot()
     # A restart between here and the request must not find the soft kind again, and try what was just ruled out.
-    await run.ports.store.save(run.record)
+    await run.save()
 
 
 def _full_because(why: str) -> str:

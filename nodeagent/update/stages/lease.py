@@ -11,11 +11,11 @@ from nodeagent.core.plan.steps import DaemonReload
 from nodeagent.errors import AgentError, Refused
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.coordination import NodeReadiness
-from nodeagent.update.run import Run, Superseded, Transition
+from nodeagent.update.run import Run
 from nodeagent.update.stages import admin_checks, bootloader
 from nodeagent.update.stages.admission import check_hold, check_next_boot, checked, operation_now, operation_of
 from nodeagent.update.stages.failure import safe_parts_first
-from nodeagent.update.states import Apply, Phase
+from nodeagent.update.states import Apply, Phase, Superseded, Transition
 from nodeagent.update.steps.units_before import units_before
 from nodeagent.update.wait import retry_on_refusal
 
@@ -94,7 +94,7 @@ async def begin_writing(run: Run, *, reboot_instead: str = "") -> Transition:
     acts = any(not isinstance(step, DaemonReload) for step in run.update.acts)
     ready = acts and readiness is not None and await _was_ready(readiness)
     before = await units_before(run.ports, run.update)
-    run.update.record = replace(run.record, units_before=replace(before, node_ready=ready))
+    run.update.mark(units_before=replace(before, node_ready=ready))
     return Transition(
         Phase.WRITING, Apply(first_write_boot_id=run.ports.power.boot_id(), reboot_instead=reboot_instead)
     )

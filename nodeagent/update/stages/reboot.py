@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from nodeagent.core.boot_count import TRIES, CountedBy
@@ -18,7 +18,7 @@ from nodeagent.update.decide import MAX_REBOOT_TRIES
 from nodeagent.update.history.trail_fold import leaving
 from nodeagent.update.ports.events import PhaseEntered, UpdateWaiting, Warned
 from nodeagent.update.ports.system import ShutdownKind
-from nodeagent.update.run import Ports, Run, Transition, UpdatePolicy, moment, narrate, time_of
+from nodeagent.update.run import Ports, Run, UpdatePolicy, moment, narrate, time_of
 from nodeagent.update.stages.admin_checks import check_before
 from nodeagent.update.stages.admission import check_next_boot, recheck_before_reboot
 from nodeagent.update.stages.after_boot import back_to_old, stage_again
@@ -27,7 +27,7 @@ from nodeagent.update.stages.failure import degraded, failed
 from nodeagent.update.stages.fallback import NO_SOFT_REBOOT, check_soft, make_full, wants_soft
 from nodeagent.update.stages.os_deployments import HostDeployments
 from nodeagent.update.stages.verification import VerifyFailed
-from nodeagent.update.states import Apply, Fallback
+from nodeagent.update.states import Apply, Fallback, Transition
 from nodeagent.update.steps.act import clear_before_reboot
 from nodeagent.update.wait import NotNow, retry_on_refusal
 
@@ -122,8 +122,8 @@ async def do(run: Run) -> Transition | None:
     # The marks belong to an earlier request. They must not describe the boot that ends now.
     if run.record.os.clean_shutdown_boot_id or run.record.reboot_called:
         run.update.change_os(clean_shutdown_boot_id="")
-        run.update.record = replace(run.record, reboot_called=False)
-        await run.ports.store.save(run.record)
+        run.update.mark(reboot_called=False)
+        await run.save()
     try:
         await _reboot_of_its_kind(run)
     except NotNow as error:
@@ -160,10 +160,10 @@ async def _accepted(run: Run) -> None:
     run.update.reboot_accepted = run.update.committed = True
     # Only a reboot that was accepted counts: a logind that does not answer is no host that cannot reboot.
     trail = leaving(run.record.trail, moment(run.ports))
-    run.update.record = replace(run.record, reboot_requests=run.record.reboot_requests + 1, trail=trail)
+    run.update.mark(reboot_requests=run.record.reboot_requests + 1, trail=trail)
     # A store that takes nothing is no reason to revert.
     with suppress(AgentError):
-        await run.ports.store.save(run.record)
+        await run.save()
 
 
 async def _reboot_of_its_kind(run: Run) -> None:
@@ -230,9 +230,9 @@ async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
             # A preparation that fails leads to a full reboot, which may wait for inhibitors again.
             await clear_before_reboot(run)
         # Saved before the call, whose answer may be lost. For the history only, so a reboot does not depend on it.
-        update.record = replace(run.record, reboot_called=True)
+        update.mark(reboot_called=True)
         with suppress(AgentError):
-            await ports.store.save(run.record)
+            await run.save()
         prepared = True
 
     operation, why = run.record.operation, run.record.fallback or f"applying {run.record.to_name}"

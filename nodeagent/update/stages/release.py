@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from nodeagent.reasons import Reason
 from nodeagent.update.history.ends import OUTCOMES
-from nodeagent.update.run import Run, Transition
+from nodeagent.update.run import Run
 from nodeagent.update.stages import lease
 from nodeagent.update.stages.failure import aborted_end
-from nodeagent.update.states import INTERRUPTED, SAFE_PARTS_FIRST, Abort, Phase, Rest, Revert, Written
+from nodeagent.update.states import INTERRUPTED, SAFE_PARTS_FIRST, Abort, Phase, Rest, Revert, Transition, Written
 from nodeagent.update.steps.originals import forget_originals
 
 

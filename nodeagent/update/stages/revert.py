@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from nodeagent.update.ports.events import RevertStarted
-from nodeagent.update.run import Run, Transition
+from nodeagent.update.run import Run
 from nodeagent.update.stages import act, reboot, write
 from nodeagent.update.stages.verify import why_reverted
-from nodeagent.update.states import Revert
+from nodeagent.update.states import Revert, Transition
 
 
 async def do(run: Run) -> Transition:

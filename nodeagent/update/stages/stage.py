@@ -20,13 +20,13 @@ from nodeagent.tasks import finished_before, running
 from nodeagent.update.next.jump_check import check_jump
 from nodeagent.update.ports.events import FenceChanged, StagingAdvanced, StepProgress, Warned
 from nodeagent.update.ports.system import FencedUnit
-from nodeagent.update.run import Run, Superseded, Transition
+from nodeagent.update.run import Run
 from nodeagent.update.stages import bootloader
 from nodeagent.update.stages.admission import acquire_staging_slot, check_free, check_still_held, release_staging_slot
 from nodeagent.update.stages.after_boot import before_staging_again
 from nodeagent.update.stages.fallback import begin_planned
 from nodeagent.update.stages.os_deployments import HostDeployments, discard_own
-from nodeagent.update.states import Phase
+from nodeagent.update.states import Phase, Superseded, Transition
 from nodeagent.update.wait import REGISTRY, retry, retry_on_outage
 
 # Seconds between two changes of the status that differ in a number only.

@@ -13,11 +13,11 @@ from nodeagent.update.history.ends import OUTCOMES
 from nodeagent.update.history.outcome import UpdateOutcome
 from nodeagent.update.ports.coordination import NodeReadiness
 from nodeagent.update.ports.events import Warned
-from nodeagent.update.run import HowEnded, Progress, Run, Transition, progress_of
+from nodeagent.update.run import Progress, Run, progress_of
 from nodeagent.update.stages import admin_checks, after_boot, bootloader, greenboot, verification
 from nodeagent.update.stages.failure import degraded
 from nodeagent.update.stages.verification import VerifyFailed
-from nodeagent.update.states import Fallback, Phase, Revert
+from nodeagent.update.states import Fallback, HowEnded, Phase, Revert, Transition
 from nodeagent.update.steps import static_pod, unit_watch, units_before
 from nodeagent.update.steps.act import act, clear_after_reboot
 from nodeagent.update.steps.step import keys_of

@@ -24,9 +24,9 @@ from nodeagent.core.plan.steps import (
 from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.store import Snapshot
-from nodeagent.update.run import Ports, Run, Transition, Update
+from nodeagent.update.run import Ports, Run, Update
 from nodeagent.update.stages.admission import check_still_held
-from nodeagent.update.states import Apply, Phase
+from nodeagent.update.states import Apply, Phase, Transition
 from nodeagent.update.steps.originals import keep_originals
 from nodeagent.update.steps.passwords import Passwords
 from nodeagent.update.steps.paths import Paths

@@ -64,7 +64,7 @@ async def act(run: Run, steps: Sequence[ActStep]) -> None:
             await work.before()
             step.started()
             # If the store accepts no more writes, the update stops here. After the action, each start would repeat it.
-            await run.ports.store.save(run.record)
+            await run.save()
             try:
                 condition = await _do_excused(work, step)
             except ServiceUnavailable:
@@ -194,7 +194,7 @@ async def _mark_done(run: Run, step: StepInProgress, *, skipped: bool = False, n
         restarting="",
         invocation="",
     )
-    await run.ports.store.save(run.record)
+    await run.save()
 
 
 async def _judge_failure(work: StepWork[Any], step: StepInProgress, error: AgentError) -> None:

@@ -163,7 +163,7 @@ class UnitWork(StepWork[U]):
         run = self.run
         healthy = {unit for unit in (self.unit, *along) if await run.ports.health.check(unit) == ""}
         before = run.record.units_before
-        run.update.record = replace(run.record, units_before=replace(before, healthy=before.healthy | healthy))
+        run.update.mark(units_before=replace(before, healthy=before.healthy | healthy))
 
 
 class StepInProgress:

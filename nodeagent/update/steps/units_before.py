@@ -206,7 +206,7 @@ async def start_again(run: Run) -> None:
         run.narrate(Warned, note)
         run.update.add_notes(note)
         run.update.change_leg(skipped=run.record.written.skipped | {step_id(RestartUnit(unit))})
-    await run.ports.store.save(run.record)
+    await run.save()
 
 
 async def _start_instances(run: Run) -> None:

@@ -17,7 +17,7 @@ from nodeagent.core.plan.secure_boot import KernelTrust
 from nodeagent.errors import Cause
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
-from nodeagent.update.lasting import Partial
+from nodeagent.update.history.lasting import Partial
 from nodeagent.update.ports import events
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.events import DeploymentsChanged, Event, StagingAdvanced, StepProgress, UpdateContext

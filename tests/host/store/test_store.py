@@ -30,7 +30,7 @@ from nodeagent.host.store.rows import record_from_row
 from nodeagent.host.store.schema import MIGRATIONS, migrate
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.reasons import Reason
-from nodeagent.update.lasting import Lasting, Partial, Rejection
+from nodeagent.update.history.lasting import Lasting, Partial, Rejection
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.store import ApplyRequest, HistoryEntry, Snapshot
 from nodeagent.update.record import Record
