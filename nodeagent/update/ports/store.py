@@ -75,7 +75,7 @@ class HistoryEntry:
     to_name: str
     started: str
     finished: str
-    # A value of ``core.outcome.UpdateOutcome``.
+    # A value of ``update.history.outcome.UpdateOutcome``.
     outcome: str
     # None, reload, restart, drain, reboot: as planned.
     disruption: str = "none"
