@@ -32,10 +32,10 @@ from nodeagent.reasons import Reason
 from nodeagent.report.metrics import FAMILIES, HISTORY
 from nodeagent.report.properties import PROPERTIES
 from nodeagent.settings.schema import KEYS, Settings, flatten
-from nodeagent.update.course import COURSE, DISRUPTIVE, following
+from nodeagent.update.course import COURSE, DISRUPTIVE, Cancellation, Failure, Restart, Row, Stage, following
 from nodeagent.update.decide import resume
 from nodeagent.update.record import Record
-from nodeagent.update.states import Abort, Apply, Fallback, Leg, Phase, Prepare, Revert
+from nodeagent.update.states import DEGRADED, IDLE, Abort, Apply, Fallback, Leg, Phase, Prepare, Revert, State
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
@@ -90,6 +90,60 @@ def phases() -> str:
             ]
         )
     return table(["phase", "what happens", "at most", "lease", "found at the start of the daemon"], rows)
+
+
+RESTARTS: Mapping[Restart, str] = {
+    Restart.START_OVER: "gives back what was taken, and starts over: nothing was written",
+    Restart.DRAIN: "continues the drain, with the same deadline",
+    Restart.WRITE: "writes everything again",
+    Restart.ACT: "runs the actions that are not marked as done",
+    Restart.STAGE: "stages again",
+    Restart.REBOOT_AGAIN: "requests the reboot again, three times at most",
+    Restart.VERIFY: "verifies",
+    Restart.REVERT: "continues to restore",
+    Restart.RELEASE: "releases",
+}
+FAILURES: Mapping[Failure, str] = {
+    Failure.POSTPONE: "gives back what it took, and is tried again later",
+    Failure.REBOOT: "a fallback reboot where that may help, otherwise a revert",
+    Failure.REVERT: "a revert",
+    Failure.DEGRADE: "`Degraded`, half-way",
+    Failure.REPORT_END: "reports the end, and releases later",
+}
+CANCELLATIONS: Mapping[Cancellation | Reason, str] = {
+    Cancellation.END: "the update ends",
+    Cancellation.REVERT: "a revert, unless only a reboot leads back",
+    Cancellation.REVERTING: "is reverted already",
+    Reason.CANCEL_TOO_LATE: "too late",
+    Reason.NO_UPDATE: "no update",
+}
+
+
+def under_way() -> list[tuple[State, Row]]:
+    """The states in which an update has work to do, in the order of the course."""
+    return [(state, row) for state, row in COURSE.items() if row.stage is not Stage.NONE]
+
+
+def state_name(state: State) -> str:
+    return f"{state[0].__name__}, {state[1]}" if state not in (IDLE, DEGRADED) else str(state[1])
+
+
+def course() -> str:
+    rows = []
+    for state, row in under_way():
+        then = [(state[0], to) if isinstance(to, Phase) else to for to in row.then]
+        assert row.failure is not None
+        ends = (FAILURES[row.failure], CANCELLATIONS[row.cancel])
+        rows.append([state_name(state), "; ".join(map(state_name, then)), *ends])
+    return table(["state", "success leads to", "a failure leads to", "a cancellation leads to"], rows)
+
+
+def restarts() -> str:
+    rows = [
+        [state_name(state), RESTARTS[row.restart], "the same" if row.boot is row.restart else RESTARTS[row.boot]]
+        for state, row in under_way()
+    ]
+    return table(["state", "same boot", "another boot"], rows)
 
 
 def duration(seconds: float) -> str:
@@ -460,6 +514,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/reference/journal.md": {"messages": messages},
     "docs/reference/metrics.md": {"metrics": metrics},
     "docs/reference/phases.md": {"phases": phases},
+    "docs/explanation/state-machine.md": {"course": course, "restarts": restarts},
     "docs/reference/policy.md": {"policy": policy, "recommended": recommended, "checks": checks, "health": health},
     "docs/reference/reasons.md": {"reasons": reasons},
     "docs/reference/settings.md": {"settings": settings},
