@@ -21,6 +21,7 @@ from nodeagent.core.config.text import plain_json
 from nodeagent.errors import AgentError, Terminal, Unreachable
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import variant
+from nodeagent.host.dbus.errors import BusFault
 from nodeagent.host.dbus.signals import Match
 from nodeagent.reasons import Reason, hint
 
@@ -258,6 +259,9 @@ def _translated(*, changes: bool = False) -> Iterator[None]:
         yield
     except AgentError as error:
         error.hint = error.hint or hint(error.reason)
+        # The daemon answered, though with an error of a service that it needs itself.
+        if not isinstance(error, BusFault):
+            raise
         message, way_out = LOST_CALL.get(error.reason, ""), hint(Reason.UNREACHABLE)
         if message and changes:
             message, way_out = f"{message}: it is not known whether it accepted the request", ACCEPTED

@@ -13,7 +13,7 @@ import nodeagent
 from nodeagent.cli import settings
 from nodeagent.cli._render import ago, clock, duration
 from nodeagent.cli.maintenance import seconds_of
-from nodeagent.errors import Refused
+from nodeagent.errors import Refused, ServiceUnavailable
 from nodeagent.reasons import Reason
 from tests.cli.conftest import machine_config
 from tests.cli.daemon.conftest import Cli
@@ -89,6 +89,15 @@ def test_verify_with_changes_that_wait(
     assert (answer.code, answer.err) == (len(drift), "")
     golden("commands", f"verify, waits{', drift' if drift else ''}", answer.out)
     assert cli("verify", "--json").json["waits"] == waits
+
+
+def test_an_error_of_a_service_of_the_host_is_none_of_the_daemon(cli: Cli, daemon: FakeDaemon) -> None:
+    daemon.answers["Verify"] = ServiceUnavailable("systemd did not answer in 25 s", reason=Reason.BUS_TIMEOUT)
+    answer = cli("verify")
+    assert (answer.code, answer.err.splitlines()[0]) == (5, "nodeagent: BusTimeout: systemd did not answer in 25 s")
+    daemon.answers["Rollback"] = ServiceUnavailable("polkit does not run", reason=Reason.SERVICE_UNKNOWN)
+    answer = cli("rollback")
+    assert (answer.code, answer.err.splitlines()[0]) == (5, "nodeagent: ServiceUnknown: polkit does not run")
 
 
 def test_rollback(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
