@@ -1,0 +1,159 @@
+"""The rules of each kind of action, without an update around it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from nodeagent.core.plan.steps import ActStep, ClearState, ReloadUnit, RestartUnit, StopUnit, step_id
+from nodeagent.reasons import Reason
+from nodeagent.update.record import UnitsBefore
+from nodeagent.update.run import Run
+from nodeagent.update.states import Apply, Leg, Phase, Revert
+from nodeagent.update.steps.act import act
+from nodeagent.update.steps.clear_state import ClearStateWork
+from nodeagent.update.steps.reload import ReloadWork
+from nodeagent.update.steps.restart import RestartWork
+from nodeagent.update.steps.step import ActionFailed
+from nodeagent.update.steps.stop import StopWork
+from tests.update.test_transitions import begun, plain
+from tests.world.run import Host, config
+from tests.world.units import FakeUnit
+
+pytestmark = pytest.mark.looptime
+
+UNIT = "web.service"
+BACK = Revert(undo_actions=True)
+
+
+async def running(unit: FakeUnit | None, *, leg: Leg, before: Mapping[str, str]) -> tuple[Host, Run]:
+    """A run on a host with ``unit``, whose states before the update were ``before``."""
+    host = await plain()
+    update = await begun(host, config("second", {"/etc/x": "1"}))
+    host.world.units.pop(UNIT)
+    if unit is not None:
+        host.world.units[UNIT] = unit
+    phase = Phase.REVERTING if isinstance(leg, Revert) else Phase.ACTING
+    update.record = replace(update.record, phase=phase, leg=leg, units_before=UnitsBefore(states=dict(before)))
+    # The host of this test took no lease.
+    update.lease_checked_at = float("inf")
+    return host, host.build().executor._run(update)
+
+
+@pytest.mark.parametrize(
+    ("leg", "before", "due"),
+    [
+        (Apply(), "active", StopUnit(UNIT)),
+        (BACK, "active", RestartUnit(UNIT)),
+        (BACK, "inactive", StopUnit(UNIT)),
+        (BACK, "failed", StopUnit(UNIT)),
+        (BACK, None, StopUnit(UNIT)),
+    ],
+)
+async def test_only_a_revert_restarts_what_was_stopped_and_only_what_ran(
+    leg: Leg, before: str | None, due: ActStep
+) -> None:
+    _, run = await running(FakeUnit(), leg=leg, before={} if before is None else {UNIT: before})
+    step = StopUnit(UNIT)
+    assert await StopWork(run, step, step_id(step), (step,)).due() == due
+
+
+@pytest.mark.parametrize(
+    ("unit", "due"),
+    [
+        (FakeUnit(), ReloadUnit(UNIT)),
+        (FakeUnit(active="activating", sub="start"), RestartUnit(UNIT)),
+        (FakeUnit(active="activating", sub="auto-restart"), ReloadUnit(UNIT)),
+        (FakeUnit(active="failed"), ReloadUnit(UNIT)),
+    ],
+)
+async def test_a_unit_that_is_starting_is_restarted_instead_of_reloaded(unit: FakeUnit, due: ActStep) -> None:
+    _, run = await running(unit, leg=Apply(), before={UNIT: "active"})
+    step = ReloadUnit(UNIT)
+    assert await ReloadWork(run, step, step_id(step), (step,)).due() == due
+
+
+@pytest.mark.parametrize("kind", [RestartWork, ReloadWork])
+@pytest.mark.parametrize(
+    ("leg", "before", "fails"),
+    [(Apply(), "active", True), (Apply(), "failed", False), (Apply(), None, False), (BACK, "active", False)],
+)
+async def test_a_unit_that_ran_and_is_gone_fails_an_update_and_no_revert(
+    kind: type[RestartWork | ReloadWork], leg: Leg, before: str | None, fails: bool
+) -> None:
+    _, run = await running(None, leg=leg, before={} if before is None else {UNIT: before})
+    step = RestartUnit(UNIT) if kind is RestartWork else ReloadUnit(UNIT)
+    work = kind(run, step, step_id(step), (step,))  # type: ignore[arg-type]
+    if not fails:
+        assert await work.applies() == f"{UNIT} is not on this host"
+        return
+    with pytest.raises(ActionFailed) as raised:
+        await work.applies()
+    assert (raised.value.reason, raised.value.unit, raised.value.curable) == (Reason.UNIT_NOT_FOUND, UNIT, False)
+
+
+@pytest.mark.parametrize(
+    ("unit", "obstacle"),
+    [
+        (FakeUnit(file=""), ""),
+        (FakeUnit(file="enabled"), f"{UNIT} has a unit file of this host"),
+        (FakeUnit(load="masked"), ""),
+        (FakeUnit(active="failed", file=""), f"{UNIT} does not run"),
+    ],
+)
+async def test_a_unit_is_stopped_if_it_runs_without_a_file(unit: FakeUnit, obstacle: str) -> None:
+    _, run = await running(unit, leg=Apply(), before={UNIT: "active"})
+    step = StopUnit(UNIT)
+    assert await StopWork(run, step, step_id(step), (step,)).applies() == obstacle
+
+
+@pytest.mark.parametrize("kind", [RestartWork, ClearStateWork])
+async def test_a_masked_unit_is_left_alone(kind: type[RestartWork | ClearStateWork]) -> None:
+    _, run = await running(FakeUnit(load="masked"), leg=Apply(), before={UNIT: "active"})
+    step = RestartUnit(UNIT) if kind is RestartWork else ClearState(UNIT, ("/var/lib/web",))
+    work = kind(run, step, step_id(step), (step,))  # type: ignore[arg-type]
+    assert await work.applies() == f"{UNIT} is masked"
+
+
+async def test_health_is_noted_before_the_step_and_what_was_healthy_stays_so() -> None:
+    host, run = await running(FakeUnit(), leg=Apply(), before={UNIT: "active"})
+    step = ReloadUnit(UNIT)
+    work = ReloadWork(run, step, step_id(step), (step,))
+    await work.before()
+    assert UNIT in run.record.units_before.healthy
+    host.world.units[UNIT].health = "it does not answer"
+    await work.before()
+    assert UNIT in run.record.units_before.healthy
+
+
+async def test_a_restart_that_is_done_leaves_no_mark_of_a_restart_under_way() -> None:
+    host, run = await running(FakeUnit(), leg=Apply(), before={UNIT: "active"})
+    step = RestartUnit(UNIT)
+    await act(run, (step,))
+    written = run.record.written
+    assert written.done == {step_id(step)}
+    assert (written.restarting, written.invocation) == ("", "")
+    assert host.world.done[-1].endswith(f"restart {UNIT}")
+
+
+async def test_a_restart_that_fails_leaves_no_mark_of_a_restart_under_way() -> None:
+    _, run = await running(FakeUnit(fail_restarts=1), leg=Apply(), before={UNIT: "active"})
+    with pytest.raises(ActionFailed):
+        await act(run, (RestartUnit(UNIT),))
+    written = run.record.written
+    assert (written.restarting, written.invocation, written.done) == ("", "", frozenset())
+
+
+async def test_the_runs_of_all_units_are_noted_before_the_first_restart_only() -> None:
+    host, run = await running(FakeUnit(invocation=7), leg=Apply(), before={UNIT: "active", "app.service": "active"})
+    host.world.units["app.service"].invocation = 3
+    steps = (RestartUnit("app.service"), RestartUnit(UNIT))
+    await RestartWork(run, steps[0], step_id(steps[0]), steps).before()
+    assert run.record.written.runs == {"app.service": "3", UNIT: "7"}
+    host.world.units[UNIT].invocation = 8
+    work = RestartWork(run, steps[1], step_id(steps[1]), steps)
+    await work.before()
+    # systemd has restarted it along with the other one.
+    assert (run.record.written.runs[UNIT], work.since) == ("7", "7")
