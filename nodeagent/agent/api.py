@@ -35,7 +35,7 @@ from nodeagent.update.next.unreadable import load_or_half_way
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.record import half_way, in_effect
 from nodeagent.update.run import Ports
-from nodeagent.update.stages.verification import mismatches
+from nodeagent.update.stages.compare import mismatches
 from nodeagent.update.states import Phase, Prepare
 
 

@@ -32,7 +32,7 @@ from nodeagent.update.ports.host import Culprits, PathChanges
 from nodeagent.update.ports.store import Notes
 from nodeagent.update.record import half_way, in_effect
 from nodeagent.update.run import Ports
-from nodeagent.update.stages.verification import mismatches
+from nodeagent.update.stages.compare import mismatches
 from nodeagent.update.states import Prepare, Rest
 
 # Seconds from a change to the comparison, because editors write in several steps.

@@ -35,8 +35,8 @@ from nodeagent.reasons import Reason
 from nodeagent.update.next.preflight import Desired
 from nodeagent.update.record import half_way, in_effect
 from nodeagent.update.run import Ports
-from nodeagent.update.stages import verification
-from nodeagent.update.stages.verification import mismatches
+from nodeagent.update.stages import compare
+from nodeagent.update.stages.compare import mismatches
 from nodeagent.update.steps import unit_links
 
 TOPIC: Final = "drift repair"
@@ -98,7 +98,7 @@ class DriftRepair:
         for entry in due:
             if entry.partition(":")[0] in NEED_AN_UPDATE:
                 self._left[entry] = f"{entry}: putting it back requires an update of the OS"
-        wrong, _ = await verification.divide(self.ports, config, await mismatches(self.ports, only(config, due)))
+        wrong, _ = await compare.divide(self.ports, config, await mismatches(self.ports, only(config, due)))
         # The host is at this config already, so the policy is the one of an update from it to itself.
         repair = plan_repair(config, wrong, await self.policy(config, config))
         self._left |= {entry: f"{entry}: putting it back requires {needed}" for entry, needed in repair.left.items()}

@@ -19,7 +19,7 @@ from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.events import DriftChanged, Event, LeaseChanged, MaintenanceChanged
-from nodeagent.update.stages.verification import mismatches
+from nodeagent.update.stages.compare import mismatches
 from nodeagent.update.states import Phase
 from tests.world import FakeUnit, Fault, World
 from tests.world.run import POLICY, Host, config

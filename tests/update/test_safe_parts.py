@@ -23,7 +23,7 @@ from nodeagent.update.ports.events import SafePartsApplied, UpdateDone
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.ports.system import Inhibitor
 from nodeagent.update.run import Run
-from nodeagent.update.stages.verification import mismatches
+from nodeagent.update.stages.compare import mismatches
 from nodeagent.update.states import Apply, Leg, Phase, Prepare, Transition
 from tests.agent.test_api import DESIRED, api
 from tests.support.keys import ed25519

@@ -19,8 +19,8 @@ from nodeagent.errors import Refused, Terminal
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.host import StaticPodState
 from nodeagent.update.run import Ports
+from nodeagent.update.stages.compare import mismatches
 from nodeagent.update.stages.coordination import Coordination
-from nodeagent.update.stages.verification import mismatches
 from nodeagent.update.states import Phase
 from tests.world import FakeClock, FakeLease, FakeUnit, World, kill_points
 from tests.world.run import Host, config

@@ -25,9 +25,9 @@ from nodeagent.update.ports.events import ConfigRefused, DesiredChanged, HostDeg
 from nodeagent.update.ports.system import ShutdownKind
 from nodeagent.update.record import OsProgress, Record
 from nodeagent.update.run import Run, Update
+from nodeagent.update.stages.compare import VerifyFailed
 from nodeagent.update.stages.coordination import Operation
 from nodeagent.update.stages.failure import failed
-from nodeagent.update.stages.verification import VerifyFailed
 from nodeagent.update.states import (
     INTERRUPTED,
     Abort,

@@ -12,7 +12,7 @@ from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEn
 from nodeagent.core.plan.deployment import booted
 from nodeagent.core.plan.policy import DAEMON_RELOAD, Entry
 from nodeagent.update.ports.events import Warned
-from nodeagent.update.stages.verification import mismatches
+from nodeagent.update.stages.compare import mismatches
 from nodeagent.update.states import Phase
 from nodeagent.update.steps.unit_links import NOTE
 from tests.world import FakeUnit, World, kill_points

@@ -14,7 +14,7 @@ from nodeagent.core.plan.effective import asks_of_os, fields_of_os
 from nodeagent.errors import Problem, Unreconcilable
 from nodeagent.reasons import Reason
 from nodeagent.update.run import Ports
-from nodeagent.update.stages.verification import os_mismatches
+from nodeagent.update.stages.compare import os_mismatches
 
 NO_OS = "this host has no deployments of an operating system: it is not booted from an image"
 

@@ -59,8 +59,8 @@ from nodeagent.update.next.unit_checks import Files, UnitChecks
 from nodeagent.update.ports.host import MAX_KEPT, Validator
 from nodeagent.update.record import OsProgress, Record
 from nodeagent.update.run import Basis, Ports, Update, UpdatePolicy
-from nodeagent.update.stages import verification
-from nodeagent.update.stages.verification import in_force, mismatches, os_mismatches, with_os
+from nodeagent.update.stages import compare
+from nodeagent.update.stages.compare import in_force, mismatches, os_mismatches, with_os
 from nodeagent.update.steps.originals import changed_families, has_other_file, managed_keys, original_of, own_arguments
 from nodeagent.update.steps.units_before import notes_on_masks
 
@@ -316,8 +316,8 @@ class Preflight:
         still = await self._wrong(new, needed=not same_os(base, new))
         # An entry that leaves with the new config is drift, too: its removal would discard the change of an operator.
         named = {entry for entry in wrong if entry in still or not _has(new, entry)}
-        strict, loose = await verification.divide(self.ports, base, {entry: wrong[entry] for entry in named})
-        verification.report_contested(self.ports, loose, Record(to_name=new.name, from_name=base.name))
+        strict, loose = await compare.divide(self.ports, base, {entry: wrong[entry] for entry in named})
+        compare.report_contested(self.ports, loose, Record(to_name=new.name, from_name=base.name))
         found = Basis(base, wrong, frozenset(wrong.keys() - named))
         return found, tuple(Problem(entry, why) for entry, why in sorted(strict.items())), loose.keys()
 

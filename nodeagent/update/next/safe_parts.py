@@ -36,8 +36,8 @@ from nodeagent.update.next.unit_checks import UnitChecks
 from nodeagent.update.ports.events import Warned
 from nodeagent.update.record import Record, half_way, in_effect
 from nodeagent.update.run import Ports, Update, narrate
+from nodeagent.update.stages.compare import mismatches
 from nodeagent.update.stages.coordination import LOST
-from nodeagent.update.stages.verification import mismatches
 
 # Returns the desired config with the entries of the set as they are in the current one. Blocks for some milliseconds.
 Compose = Callable[[Desired, Desired, frozenset[str]], Desired]

@@ -25,9 +25,9 @@ from nodeagent.update import keeper
 from nodeagent.update.history.trail_fold import leaving
 from nodeagent.update.ports.events import UpdateWaiting, Warned
 from nodeagent.update.run import Ports, Run, moment
+from nodeagent.update.stages.compare import VerifyFailed, in_force
 from nodeagent.update.stages.greenboot import greenboot_rolled_back
 from nodeagent.update.stages.os_deployments import ASK_AGAIN, BootedSide, HostDeployments, booted_side, discard_own
-from nodeagent.update.stages.verification import VerifyFailed, in_force
 from nodeagent.update.states import Apply, Phase, Revert, Transition
 from nodeagent.update.steps.unit_links import follow_install
 

@@ -1,4 +1,4 @@
-"""Verify that the host matches a config, from the state of the host and never from the record.
+"""Compare the host with a config, from the state of the host and never from the record.
 
 ``mismatches`` compares files, units and users. Whether units stay up is checked in ``unit_watch``.
 """

@@ -15,7 +15,7 @@ from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.host import UnitState
 from nodeagent.update.run import Progress, Run
-from nodeagent.update.stages.verification import VerifyFailed
+from nodeagent.update.stages.compare import VerifyFailed
 
 # Seconds between two checks.
 PERIOD = 2.0

@@ -22,11 +22,11 @@ from nodeagent.update.run import Ports, Run, UpdatePolicy, moment, narrate, time
 from nodeagent.update.stages.admin_checks import check_before
 from nodeagent.update.stages.admission import check_next_boot, recheck_before_reboot
 from nodeagent.update.stages.after_boot import back_to_old, stage_again
+from nodeagent.update.stages.compare import VerifyFailed
 from nodeagent.update.stages.coordination import LOST, Coordination
 from nodeagent.update.stages.failure import degraded, failed
 from nodeagent.update.stages.fallback import NO_SOFT_REBOOT, check_soft, make_full, wants_soft
 from nodeagent.update.stages.os_deployments import HostDeployments
-from nodeagent.update.stages.verification import VerifyFailed
 from nodeagent.update.states import Apply, Fallback, Transition
 from nodeagent.update.steps.act import clear_before_reboot
 from nodeagent.update.wait import NotNow, retry_on_refusal

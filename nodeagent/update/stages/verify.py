@@ -14,9 +14,9 @@ from nodeagent.update.history.outcome import UpdateOutcome
 from nodeagent.update.ports.coordination import NodeReadiness
 from nodeagent.update.ports.events import Warned
 from nodeagent.update.run import Progress, Run, progress_of
-from nodeagent.update.stages import admin_checks, after_boot, bootloader, greenboot, verification
+from nodeagent.update.stages import admin_checks, after_boot, bootloader, compare, greenboot
+from nodeagent.update.stages.compare import VerifyFailed
 from nodeagent.update.stages.failure import degraded
-from nodeagent.update.stages.verification import VerifyFailed
 from nodeagent.update.states import Fallback, HowEnded, Phase, Revert, Transition
 from nodeagent.update.steps import static_pod, unit_watch, units_before
 from nodeagent.update.steps.act import act, clear_after_reboot
@@ -46,18 +46,18 @@ async def do(run: Run) -> Transition:
     if run.record.written.boots:
         await units_before.start_after_boot(run, not_expected(run))
     await _watch_units(run, progress)
-    found = await verification.mismatches(run.ports, update.new)
+    found = await compare.mismatches(run.ports, update.new)
     # Drift that the update left alone is no fault of the update.
     for entry in run.record.drifted:
         found.pop(entry, None)
-    wrong, loose = await verification.divide(run.ports, update.new, found)
-    verification.report_contested(run.ports, loose, run.record)
+    wrong, loose = await compare.divide(run.ports, update.new, found)
+    compare.report_contested(run.ports, loose, run.record)
     if target is not None:
-        wrong |= await verification.os_mismatches(run.ports, update.new)
+        wrong |= await compare.os_mismatches(run.ports, update.new)
     if wrong:
         # The history is read by people, so five entries are enough; nodeagent verify shows all.
         some = "; ".join(f"{entry}: {why}" for entry, why in sorted(wrong.items())[:5])
-        raise verification.VerifyFailed(f"{len(wrong)} not as desired: {some}")
+        raise compare.VerifyFailed(f"{len(wrong)} not as desired: {some}")
     await admin_checks.verify(run, progress)
     if os is not None and target is not None:
         try:

@@ -20,7 +20,7 @@ from nodeagent.reasons import Reason
 from nodeagent.update.ports.events import Warned
 from nodeagent.update.ports.host import UP, UnitState
 from nodeagent.update.run import Progress, Run
-from nodeagent.update.stages.verification import VerifyFailed
+from nodeagent.update.stages.compare import VerifyFailed
 from nodeagent.update.steps.act import unit_steps
 from nodeagent.update.steps.step import curable
 from nodeagent.update.steps.unit_verdict import GOOD, Health, JudgedUnit, UnitVerdict, judge, restarting
