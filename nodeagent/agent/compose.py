@@ -37,11 +37,11 @@ from nodeagent.host.booted_system import HostBootedSystem
 from nodeagent.host.bootloader import BootupdBootloader
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.dbus.client import Bus
-from nodeagent.host.etcd.lazy import LazyQuorumCheck
 from nodeagent.host.etcd.member_config import read_member_config
 from nodeagent.host.etcd.member_host import MemberHost
 from nodeagent.host.etcd.member_pod import MemberPod
 from nodeagent.host.etcd.proof import MemberProof
+from nodeagent.host.etcd.quorum import QuorumCheck
 from nodeagent.host.fleetlock import FleetLock
 from nodeagent.host.fs.files import HostFiles
 from nodeagent.host.health import HostHealth
@@ -102,7 +102,7 @@ class Adapters:
         self.report = report
         self.store = store
         self.static_pods = static_pods
-        self.etcd = LazyQuorumCheck(clock, single=settings.etcd.single_member)
+        self.etcd = QuorumCheck(clock, single=settings.etcd.single_member)
         # The settings are read at each call, because a reload may replace them while a drain is under way.
         remaining = drain_reporter(report, lambda: self.settings.drain)
         self.cluster = connect(settings, store, clock, remaining)

@@ -7,7 +7,7 @@ in between; ``move_leader`` runs right before the last of them. A failed survey 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -46,7 +46,8 @@ class QuorumRefused(Refused):
 
 
 class QuorumCheck:
-    """``single`` as in ``core.etcd.quorum.judge``; ``timeout`` of one request, in seconds."""
+    """Implements ``ports.EtcdQuorum``. ``single`` as in ``core.etcd.quorum.judge``; ``timeout`` of one request, in
+    seconds."""
 
     def __init__(
         self,
@@ -62,6 +63,19 @@ class QuorumCheck:
         self._single = single
         self._timeout = timeout
         self._root = root
+        self._status: asyncio.Future[Mapping[str, Any]] | None = None
+
+    def use(self, *, single: bool) -> None:
+        self._single = single
+
+    async def status(self) -> Mapping[str, Any]:
+        """Return ``nodeagent/etcd/v1``. Concurrent calls share one survey of the members."""
+        if self._status is None or self._status.done():
+            self._status = asyncio.ensure_future(self._answer())
+        return await asyncio.shield(self._status)
+
+    async def _answer(self) -> Mapping[str, Any]:
+        return answer(await self.survey(), "daemon")
 
     async def survey(self) -> QuorumReport:
         """Survey the members. No fault of the host or of etcd raises an error."""

@@ -127,12 +127,12 @@ class Gates(Protocol):
 class EtcdQuorum(Protocol):
     """The quorum of the etcd cluster that has a member on this host."""
 
-    async def check(self) -> None:
+    async def check(self) -> object:
         """Raise ``Refused`` if the cluster would lose its quorum without this host. A host without a member passes."""
         ...
 
     # A leader that just stops costs the clients of etcd an election, about a second; a leadership that was moved costs
     # nothing that they notice.
-    async def move_leader(self) -> None:
+    async def move_leader(self) -> object:
         """Check, and move the leadership to another member."""
         ...
