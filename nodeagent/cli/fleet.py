@@ -98,7 +98,7 @@ def _with_cluster(args: argparse.Namespace, work: Callable[[KubeClient], Awaitab
 def _kubeconfig() -> str:
     """Return the first existing file of $KUBECONFIG, or the default."""
     named = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
-    for path in named or [os.path.expanduser("~/.kube/config")]:  # noqa: PTH111 - pathlib is slow to import
+    for path in named or [os.path.expanduser("~/.kube/config")]:  # noqa: PTH111 - pathlib raises without a home
         if os.path.exists(path):  # noqa: PTH110
             return path
     raise InvalidInput(
