@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from nodeagent.core.boot_count import counting_to_dict
+import msgspec
+
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.bootloader import check_to_dict, decide
@@ -59,7 +60,7 @@ async def plan_answer(
                 if (check := await ports.os.check_bootloader()) is not None:
                     decision = decide(check, policy.bootloader, bios=policy.bootloader_bios)
                     answer["bootloader"] = {**check_to_dict(check), "then": str(decision.step)}
-        answer["boot_count"] = counting_to_dict(await ports.os.counter.counting())
+        answer["boot_count"] = msgspec.to_builtins(await ports.os.counter.counting())
     if may_fall_back(update.plan):
         answer["fallback"] = chosen_to_dict(await kind_of_fallback(ports, policy, update.plan))
     if update.plan.reboot:

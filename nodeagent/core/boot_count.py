@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 # Boots of a new deployment, as many as greenboot has by default: two power cuts during a boot are no verdict on it.
 TRIES: Final = 3
@@ -61,11 +61,6 @@ def phrase(counting: BootCounting) -> str:
             return f"counted by systemd-boot{greenboot}"
         case _:
             return f"not counted: {counting.why}{greenboot}"
-
-
-def counting_to_dict(counting: BootCounting) -> dict[str, Any]:
-    """Return the object ``boot_count`` of a plan."""
-    return {"by": str(counting.by), "why": counting.why, "greenboot": counting.greenboot}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,11 @@ or by their role, and the target is their own annotation.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
+
+import msgspec
 
 from nodeagent.core.coordination.gates import Gate, maintenance_gates, node_gates
 from nodeagent.core.coordination.kube_objects import (
@@ -356,7 +358,7 @@ def rollout_to_dict(rollout: Rollout, unknown: Sequence[str]) -> dict[str, Any]:
                 "nodes": len(pool.members),
                 **{str(progress): len(pool.having(progress)) for progress in NodeProgress},
                 "flagged": len(pool.flagged),
-                "members": [asdict(member) for member in pool.members],
+                "members": msgspec.to_builtins(list(pool.members)),
             }
             for pool in rollout.pools
         ],

@@ -7,8 +7,10 @@ where they are used, which is half of the time that the command takes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from nodeagent.core.boot import RebootKind, kernel_boot, soft_reboots
 from nodeagent.core.coordination.drain import Remaining, is_blocked, remedy
@@ -188,23 +190,10 @@ def _partial(partial: Partial | None) -> Mapping[str, Any] | None:
     }
 
 
-def _os_changes(changes: OsChanges | None) -> Mapping[str, Any] | None:
-    if changes is None:
-        return None
-    return os_changes_to_dict(changes)
-
-
-def _bootloader(check: BootloaderCheck | None) -> Mapping[str, Any] | None:
-    if check is None:
-        return None
-    return check_to_dict(check)
-
-
 def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
     """Return the ``nodeagent/status/v1`` object of the contract."""
-    step: dict[str, Any] | None = None
-    if status.step is not None:
-        step = asdict(status.step)
+    step: dict[str, Any] | None = msgspec.to_builtins(status.step)
+    if step is not None:
         del step["id"]
     lease: Mapping[str, Any] | None = None
     if status.lease is not None:
@@ -231,7 +220,7 @@ def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
         "boot_id": kernel_boot(status.boot_id),
         "soft_reboots": soft_reboots(status.boot_id),
         "update_id": status.update_id,
-        "reboot": None if status.reboot is None else str(status.reboot),
+        "reboot": msgspec.to_builtins(status.reboot),
         "step": step,
         "deployments": [
             {
@@ -244,16 +233,16 @@ def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
             }
             for found in status.deployments
         ],
-        "os_changes": _os_changes(status.os_changes),
-        "bootloader": _bootloader(status.bootloader),
+        "os_changes": None if status.os_changes is None else os_changes_to_dict(status.os_changes),
+        "bootloader": None if status.bootloader is None else check_to_dict(status.bootloader),
         "lease": lease,
         "drain": _drain(status),
         "fence": None if status.fence is None else status.fence.to_dict(),
         "maintenance": _maintenance(status),
-        "drift": [asdict(found) for found in status.drift],
+        "drift": msgspec.to_builtins(list(status.drift)),
         "partial": _partial(status.partial),
-        "etcd_member": None if status.etcd_member is None else asdict(status.etcd_member),
-        "failed_unit": None if status.failed_unit is None else asdict(status.failed_unit),
-        "problems": [asdict(problem) for problem in status.problems],
+        "etcd_member": msgspec.to_builtins(status.etcd_member),
+        "failed_unit": msgspec.to_builtins(status.failed_unit),
+        "problems": msgspec.to_builtins(list(status.problems)),
         "daemon": daemon,
     }

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
+
+import msgspec
 
 from nodeagent.core.enumerated import enumerated
 
@@ -69,8 +71,8 @@ def os_changes_to_dict(found: OsChanges) -> dict[str, Any]:
     return {
         "staged": found.staged,
         "counts": None if packages is None else _counts(packages),
-        "packages": None if packages is None else [asdict(each) for each in packages[:MAX_LISTED]],
-        "files": None if found.files is None else asdict(found.files),
+        "packages": None if packages is None else msgspec.to_builtins(list(packages[:MAX_LISTED])),
+        "files": msgspec.to_builtins(found.files),
         "kernel": None if found.kernel is None else dict(zip(("before", "after"), found.kernel, strict=True)),
         "same_initramfs": found.same_initramfs,
         "same_selinux_policy": found.same_selinux_policy,
