@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
-from nodeagent.core.plan.steps import ActStep, ClearState, ReloadUnit, RestartUnit, StopUnit, step_id
+from nodeagent.core.config.paths import UNIT_DIR
+from nodeagent.core.plan.change import KeyChange
+from nodeagent.core.plan.policy import reload
+from nodeagent.core.plan.steps import ActStep, ClearState, ReloadUnit, RemovePath, RestartUnit, StopUnit, step_id
 from nodeagent.reasons import Reason
 from nodeagent.update.record import UnitsBefore
 from nodeagent.update.run import Run
@@ -20,7 +23,7 @@ from nodeagent.update.steps.step import ActionFailed
 from nodeagent.update.steps.stop import StopWork
 from tests.update.test_transitions import begun, plain
 from tests.world.run import Host, config
-from tests.world.units import FakeUnit
+from tests.world.units import FakeHealth, FakeUnit
 
 pytestmark = pytest.mark.looptime
 
@@ -109,6 +112,56 @@ async def test_a_unit_is_stopped_if_it_runs_without_a_file(unit: FakeUnit, obsta
     assert await StopWork(run, step, step_id(step), (step,)).applies() == obstacle
 
 
+async def test_a_template_is_stopped_although_it_never_runs_itself() -> None:
+    host, run = await running(None, leg=Apply(), before={})
+    host.world.units["web@.service"] = FakeUnit(active="inactive", file="")
+    step = StopUnit("web@.service")
+    assert await StopWork(run, step, step_id(step), (step,)).applies() == ""
+
+
+@pytest.mark.parametrize(
+    ("unit", "due"),
+    [
+        (FakeUnit(file=""), StopUnit(UNIT)),
+        (FakeUnit(active="failed", file=""), RestartUnit(UNIT)),
+        (FakeUnit(file="enabled"), RestartUnit(UNIT)),
+    ],
+)
+async def test_a_unit_that_runs_and_whose_file_left_is_stopped_instead_of_restarted(
+    unit: FakeUnit, due: ActStep
+) -> None:
+    _, run = await running(unit, leg=Apply(), before={UNIT: "active"})
+    run.update.writes = (RemovePath(f"{UNIT_DIR}/{UNIT}"),)
+    step = RestartUnit(UNIT)
+    assert await RestartWork(run, step, step_id(step), (step,)).due() == due
+
+
+async def test_a_unit_without_a_file_that_no_write_removed_is_restarted() -> None:
+    _, run = await running(FakeUnit(file=""), leg=Apply(), before={UNIT: "active"})
+    step = RestartUnit(UNIT)
+    assert await RestartWork(run, step, step_id(step), (step,)).due() == step
+
+
+@pytest.mark.parametrize(("leg", "values"), [(Apply(), ("old", "new")), (BACK, ("new", "old"))])
+async def test_the_proof_of_a_reload_compares_the_values_of_its_direction(
+    leg: Leg, values: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[KeyChange] = []
+
+    async def reload_problem(_: object, unit: str, since: str, keys: Sequence[KeyChange] = ()) -> str:
+        compared.extend(keys)
+        return ""
+
+    key = KeyChange("/etc/web", "limit", "old", "new", (reload(UNIT),))
+    other = KeyChange("/etc/web", "name", "old", "new", ())
+    monkeypatch.setattr(FakeHealth, "reload_problem", reload_problem)
+    monkeypatch.setattr("nodeagent.update.steps.reload.keys_of", lambda _: (key, other))
+    _, run = await running(FakeUnit(), leg=leg, before={UNIT: "active"})
+    step = ReloadUnit(UNIT)
+    await ReloadWork(run, step, step_id(step), (step,)).proof()
+    assert [(change.before, change.after) for change in compared] == [values]
+
+
 @pytest.mark.parametrize("kind", [RestartWork, ClearStateWork])
 async def test_a_masked_unit_is_left_alone(kind: type[RestartWork | ClearStateWork]) -> None:
     _, run = await running(FakeUnit(load="masked"), leg=Apply(), before={UNIT: "active"})
@@ -157,3 +210,13 @@ async def test_the_runs_of_all_units_are_noted_before_the_first_restart_only() -
     await work.before()
     # systemd has restarted it along with the other one.
     assert (run.record.written.runs[UNIT], work.since) == ("7", "7")
+
+
+@pytest.mark.parametrize(("invocation", "restarts"), [(2, 0), (1, 1)])
+async def test_a_restart_after_a_kill_takes_place_only_if_it_did_not(invocation: int, restarts: int) -> None:
+    step = RestartUnit(UNIT)
+    begun = Apply(restarting=step_id(step), invocation="1")
+    host, run = await running(FakeUnit(invocation=invocation), leg=begun, before={UNIT: "activating"})
+    run.update.record = replace(run.record, leg=replace(begun, done=frozenset({step_id(RestartUnit("app.service"))})))
+    await act(run, (RestartUnit("app.service"), step))
+    assert sum(done.endswith(f"restart {UNIT}") for done in host.world.done) == restarts
