@@ -165,14 +165,14 @@ class Api:
         The config is applied again on request only. Where no cluster decides, the current config is the desired one
         again.
         """
-        found = await self.loop.cancel(caller, self._put_back)
+        cancelled = await self.loop.cancel(caller, self._put_back)
         answer = {
             "schema": "nodeagent/cancel/v1",
-            "config": found.name,
-            "digest": found.digest,
-            "update_id": found.update_id,
-            "effect": str(found.effect),
-            "applied": found.applied,
+            "config": cancelled.name,
+            "digest": cancelled.digest,
+            "update_id": cancelled.update_id,
+            "effect": str(cancelled.effect),
+            "applied": cancelled.applied,
             "current": self.report.status.current,
             "desired_by": "file" if self.desired_path else "cluster",
         }
@@ -236,15 +236,17 @@ class Api:
         wrong = await mismatches(self.ports, current.config, watched=True)
         wrong |= await os_drift(self.ports, current.config)
         # An entry has nothing to be compared with while its unit exists nowhere.
-        missing = {each.path: each.message for each in await UnitChecks(self.ports.units).missing(current.config)}
+        missing = {
+            problem.path: problem.message for problem in await UnitChecks(self.ports.units).missing(current.config)
+        }
         open_entries = {**not_compared(current.config), **missing}
         answer: dict[str, Any] = {
             "schema": "nodeagent/verify/v1",
             "config": name,
             **({"waits": [entry for entry, _ in partial.waits]} if partial is not None else {}),
             "ok": not wrong,
-            "drift": [{"entry": entry, "why": why} for entry, why in sorted(wrong.items())],
-            "not_compared": [{"entry": entry, "why": why} for entry, why in open_entries.items()],
+            "drift": [{"entry": entry, "why": difference} for entry, difference in sorted(wrong.items())],
+            "not_compared": [{"entry": entry, "why": difference} for entry, difference in open_entries.items()],
         }
         return json.dumps(answer)
 

@@ -224,15 +224,17 @@ async def kept_back_now(keys: Sequence[KeyChange]) -> Mapping[str, Decimal]:
     return kept_back(keys, await read_view(NO_CONFIG, NO_CONFIG))
 
 
-async def open_adapters(found: FoundSettings, bus: Bus, stack: AsyncExitStack, *, only_plan: bool = False) -> Adapters:
+async def open_adapters(
+    found_settings: FoundSettings, bus: Bus, stack: AsyncExitStack, *, only_plan: bool = False
+) -> Adapters:
     """Open the store and build the adapters; ``stack`` closes them. Raises ``AgentError`` if the agent cannot start.
 
     ``only_plan``: for a plan without the daemon, on a copy of the store, without a cluster. Nothing is recovered or
     removed.
     """
     report = Report(Status())
-    state_dir = Path(found.settings.state_dir)
-    fence = HostFence(bus, found.settings.fence, SystemClock(), state_dir)
+    state_dir = Path(found_settings.settings.state_dir)
+    fence = HostFence(bus, found_settings.settings.fence, SystemClock(), state_dir)
     if not only_plan:
         report.add(to_journal)
         # Before anything that may fail: the limits of a killed agent slow the host down as long as they are set.
@@ -244,7 +246,7 @@ async def open_adapters(found: FoundSettings, bus: Bus, stack: AsyncExitStack, *
     static_pods = _static_pods(store, state_dir)
     if not only_plan:
         await _recover(static_pods, report)
-    settings = await choose(found, store, report)
+    settings = await choose(found_settings, store, report)
     fence.use(settings.fence)
     if only_plan:
         # A plan needs neither an API server nor slots.

@@ -151,11 +151,11 @@ class Daemon:
 
         Raises ``InvalidInput`` and changes nothing if they are invalid.
         """
-        found = await asyncio.to_thread(self._read)
-        if found.error is not None:
-            self.report.problem("settings", found.error)
-            raise found.error
-        settings = found.settings
+        reread = await asyncio.to_thread(self._read)
+        if reread.error is not None:
+            self.report.problem("settings", reread.error)
+            raise reread.error
+        settings = reread.settings
         # These name the peers and the store of the process: a loop that changed them while it runs could act for two
         # nodes.
         for name in ("desired_config", "state_dir", "node_name", "cluster", "slots"):
@@ -174,9 +174,11 @@ class Daemon:
 
     async def check_names(self) -> None:
         """Report names in the drop-in trees of the admin that nothing reads."""
-        if found := await asyncio.to_thread(unread_names):
-            first = f"{found[0].path} {found[0].message}" + (f" (and {len(found) - 1} more)" if found[1:] else "")
-            self.report.problem(NAMES_TOPIC, InvalidInput(first, reason=Reason.NAME_UNREAD, problems=found))
+        if problems := await asyncio.to_thread(unread_names):
+            first = f"{problems[0].path} {problems[0].message}" + (
+                f" (and {len(problems) - 1} more)" if problems[1:] else ""
+            )
+            self.report.problem(NAMES_TOPIC, InvalidInput(first, reason=Reason.NAME_UNREAD, problems=problems))
         else:
             self.report.solved(NAMES_TOPIC, "all names in the drop-in directories are read")
 
@@ -254,14 +256,14 @@ async def run(
     An error that prevents a start is in the status, and the start is retried. Raises ``AgentError`` only if the status
     cannot be served: another daemon is running, or there is no bus.
     """
-    found = FoundSettings(settings, error)
+    settings_read = FoundSettings(settings, error)
     async with stop_signals() as stop, Bus() as bus:
         held = Held(bus, notifier, partial(watchdog, notifier), MotdFile(motd))
         try:
             while not stop.is_set():
                 async with AsyncExitStack() as stack:
                     try:
-                        daemon = await _build(found, bus, stack, read)
+                        daemon = await _build(settings_read, bus, stack, read)
                     except Exception as error:
                         # Whatever it is, it must not become a loop of restarts.
                         fault = (
@@ -279,15 +281,17 @@ async def run(
                         return
                 # The adapters are closed before the wait, so that a repaired store or bus is opened from the start.
                 await held.wait(stop)
-                found = await asyncio.to_thread(read)
+                settings_read = await asyncio.to_thread(read)
             notifier.stopping()
         finally:
             await held.close()
 
 
-async def _build(found: FoundSettings, bus: Bus, stack: AsyncExitStack, read: Callable[[], FoundSettings]) -> Daemon:
+async def _build(
+    settings_read: FoundSettings, bus: Bus, stack: AsyncExitStack, read: Callable[[], FoundSettings]
+) -> Daemon:
     """Raises ``AgentError`` if the agent cannot start; ``stack`` closes what was opened."""
-    adapters = await open_adapters(found, bus, stack)
+    adapters = await open_adapters(settings_read, bus, stack)
     report = adapters.report
     daemon = Daemon(adapters, read)
     # The status must be true before the bus serves it: a client takes the first answer as the state of the host.
@@ -302,7 +306,7 @@ async def _build(found: FoundSettings, bus: Bus, stack: AsyncExitStack, read: Ca
     await daemon.policy.check()
     await daemon.check_names()
     # With an error, the settings in use are the kept ones.
-    if found.error is None:
+    if settings_read.error is None:
         await keep(daemon.settings, daemon.store, report)
     return daemon
 
@@ -379,10 +383,10 @@ def main() -> int:
     notifier = Notifier()
     log.setup()
     try:
-        found = read_settings()
-        log.setup(found.settings.log.level)
+        settings_read = read_settings()
+        log.setup(settings_read.settings.log.level)
         with asyncio.Runner(loop_factory=DaemonLoop) as runner:
-            runner.run(run(found.settings, notifier, error=found.error))
+            runner.run(run(settings_read.settings, notifier, error=settings_read.error))
     except AgentError as error:
         text = full_text(error)
         notifier.status(f"{error.reason}: {text}")

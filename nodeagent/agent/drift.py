@@ -178,22 +178,22 @@ class DriftMonitor:
             return False
         if missing is not None:
             self._show_missing(missing)
-        found = updated(self._drift, entries, wrong, self.ports.clock.now(), by)
-        if found != self._drift:
-            self._drift = found
-            if found:
-                count = f"{len(found)} managed {'entry differs' if len(found) == 1 else 'entries differ'}"
-                message = f"{count} from {self._name}: {describe_drift(found)}"
+        drifted = updated(self._drift, entries, wrong, self.ports.clock.now(), by)
+        if drifted != self._drift:
+            self._drift = drifted
+            if drifted:
+                count = f"{len(drifted)} managed {'entry differs' if len(drifted) == 1 else 'entries differ'}"
+                message = f"{count} from {self._name}: {describe_drift(drifted)}"
             else:
                 message = f"no managed entry differs from {self._name} any more"
-            reason = Reason.DRIFTED if found else ""
-            self.report.emit(events.DriftChanged(self._name, tuple(found), message, reason))
+            reason = Reason.DRIFTED if drifted else ""
+            self.report.emit(events.DriftChanged(self._name, tuple(drifted), message, reason))
             self.found()
         return True
 
     def _show_missing(self, missing: Sequence[Problem]) -> None:
         if missing:
-            text = "; ".join(f"{each.path} {each.message}".strip() for each in missing[:SHOWN])
+            text = "; ".join(f"{problem.path} {problem.message}".strip() for problem in missing[:SHOWN])
             more = f"; {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
             self.report.problem(UNITS, InvalidInput(f"{text}{more}", reason=Reason.UNIT_MISSING))
         else:

@@ -56,11 +56,11 @@ class OsDrift:
 
     async def caused(self, config: MachineConfig, wrong: Collection[str]) -> frozenset[str]:
         """Return the entries of ``wrong`` of which a path is now as the booted OS ships it."""
-        found = {entry for entry in wrong if entry.partition(":")[0] not in ("file", "unit", "sshkey", "password")}
+        caused = {entry for entry in wrong if entry.partition(":")[0] not in ("file", "unit", "sshkey", "password")}
         for path, entry in entries_by_path(config).items():
             if entry in wrong and path.startswith("/etc/") and await self._is_default(path):
-                found.add(entry)
-        return frozenset(found)
+                caused.add(entry)
+        return frozenset(caused)
 
     async def _is_default(self, path: str) -> bool:
         with suppress(AgentError):
@@ -69,12 +69,12 @@ class OsDrift:
         return False
 
 
-def _same(shipped: FileTreeEntry, found: FileTreeEntry | None) -> bool:
+def _same(shipped: FileTreeEntry, present: FileTreeEntry | None) -> bool:
     """Compare content or target: owner and label of /usr/etc are those of another directory."""
-    match shipped, found:
+    match shipped, present:
         case RegularFile(), RegularFile():
-            return shipped.content == found.content
+            return shipped.content == present.content
         case SymbolicLink(), SymbolicLink():
-            return shipped.target == found.target
+            return shipped.target == present.target
         case _:
             return False

@@ -70,9 +70,9 @@ class DriftRepair:
         if self.on_drift() != "repair" or status.maintenance is not None or status.lease is not None:
             return None
         now = self.ports.clock.monotonic()
-        drifted = {each.entry: each for each in status.drift}
+        drifted = {drift.entry: drift for drift in status.drift}
         fights = self._pace.contended(drifted, now)
-        self._left = {entry: why for entry, why in self._left.items() if entry in drifted}
+        self._left = {entry: message for entry, message in self._left.items() if entry in drifted}
         due = self._pace.due(drifted.keys() - self._left.keys(), now)
         if due:
             try:

@@ -182,8 +182,8 @@ class MemberManager:
                 waits = Refusal(error.reason, error.message)
             if waits is not None:
                 self._wait(_error(waits))
-            if (why := self._late(waits)) is not None and self._current is not None:
-                await self._fail(self._current, why)
+            if (refusal := self._late(waits)) is not None and self._current is not None:
+                await self._fail(self._current, refusal)
             elif waits is not None:
                 return self.pause
         return 0.0
@@ -216,9 +216,9 @@ class MemberManager:
     async def _adopt(self, facts: MemberFacts) -> None:
         """Take the note of a member that was started without this agent, once its data are those of a listed member."""
         # A join has nothing to do only where the data are those of a listed member that runs.
-        found = next_step(MemberOperation("", OperationKind.JOIN, "", ""), facts)
-        if isinstance(found, Finished) and found.identity is not None:
-            await self._keep_note(MemberNote(found.identity.member, found.identity.cluster))
+        step = next_step(MemberOperation("", OperationKind.JOIN, "", ""), facts)
+        if isinstance(step, Finished) and step.identity is not None:
+            await self._keep_note(MemberNote(step.identity.member, step.identity.cluster))
 
     async def _round(self, operation: MemberOperation) -> Refusal | None:
         """Do one step. Return why there is none."""
@@ -266,11 +266,11 @@ class MemberManager:
             return problem
         return step
 
-    async def _fail(self, operation: MemberOperation, why: Refusal) -> None:
+    async def _fail(self, operation: MemberOperation, refusal: Refusal) -> None:
         """Give up. A learner that was added is removed first: it would block the next join."""
         # The removal of the learner has the whole time again.
         self._began = self._progressed = self.clock.monotonic()
-        failed = operation.failed or Cause(why.reason, why.message)
+        failed = operation.failed or Cause(refusal.reason, refusal.message)
         if operation.added and not operation.failed:
             await self._keep(replace(operation, failed=failed, remove=operation.added))
             self._emit(self._current, f"given up: {failed}")

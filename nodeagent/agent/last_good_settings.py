@@ -43,16 +43,18 @@ def read_settings(directories: Sequence[str | Path] = DIRECTORIES) -> FoundSetti
     return FoundSettings(loaded.settings)
 
 
-async def choose(found: FoundSettings, notes: Notes, report: Report) -> Settings:
+async def choose(settings_read: FoundSettings, notes: Notes, report: Report) -> Settings:
     """Return the settings to use. Raises ``found.error`` if the store has no valid settings."""
-    if found.error is None:
-        return found.settings
-    kept = await _kept(notes)
-    if kept is None:
-        raise found.error
-    words = f"the last valid settings are used: {found.error.message}"
-    report.problem("settings", InvalidInput(words, reason=found.error.reason, problems=found.error.problems))
-    return kept
+    if settings_read.error is None:
+        return settings_read.settings
+    last_good = await _kept(notes)
+    if last_good is None:
+        raise settings_read.error
+    words = f"the last valid settings are used: {settings_read.error.message}"
+    report.problem(
+        "settings", InvalidInput(words, reason=settings_read.error.reason, problems=settings_read.error.problems)
+    )
+    return last_good
 
 
 async def keep(settings: Settings, notes: Notes, report: Report) -> None:

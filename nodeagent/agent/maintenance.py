@@ -142,8 +142,8 @@ class MaintenanceManager:
 
     def _check_released(self) -> None:
         if self._current is not None:
-            why = self._error.message if self._error is not None else f"no answer within {ANSWER:g} s"
-            raise Refused(f"the maintenance is ending; the agent retries: {why}", reason=Reason.MAINTENANCE_ENDING)
+            message = self._error.message if self._error is not None else f"no answer within {ANSWER:g} s"
+            raise Refused(f"the maintenance is ending; the agent retries: {message}", reason=Reason.MAINTENANCE_ENDING)
 
     def _wanted(self, before: Maintenance | None, name: str, request: MaintenanceRequest) -> Maintenance:
         now = self.ports.clock.now()
@@ -168,14 +168,14 @@ class MaintenanceManager:
 
     async def load(self) -> None:
         """Load the stored maintenance, before an update can take the lease."""
-        found = await self.store.maintenance()
+        maintenance = await self.store.maintenance()
         # A damaged row of the lease is read as one of an unknown requester, who ends it like any other.
-        if found is None and self.ports.coordination.lease.backend == "local":
+        if maintenance is None and self.ports.coordination.lease.backend == "local":
             holder = await self.ports.coordination.lease.holder()
             if holder is not None and is_maintenance(holder.operation):
-                found = of_lease(holder.operation, holder.name, holder.reason, holder.since)
-        if found is not None:
-            self._use(found, "")
+                maintenance = of_lease(holder.operation, holder.name, holder.reason, holder.since)
+        if maintenance is not None:
+            self._use(maintenance, "")
 
     async def run(self) -> None:
         while True:

@@ -26,8 +26,8 @@ async def plan_offline(text: str, *, diff: bool, read: Callable[[], FoundSetting
     Raises ``AgentError``. Writes nothing and starts nothing but services of the bus.
     """
     async with Bus(connect_for=0.0, patience=PATIENCE) as bus, AsyncExitStack() as stack:
-        found = await asyncio.to_thread(read)
-        daemon = Daemon(await open_adapters(found, bus, stack, only_plan=True), read)
+        settings_read = await asyncio.to_thread(read)
+        daemon = Daemon(await open_adapters(settings_read, bus, stack, only_plan=True), read)
         # ``Api.plan`` refuses a plan during an update, and reads the phase of the record from this status.
         await first_status(daemon.ports, daemon.report, clustered=False)
         answer = plain_json.loads(await daemon.api.plan(text, diff=diff, private=True))

@@ -52,7 +52,7 @@ class OwnConfig:
         if had != wants:
             yield from self._settings_problems(set(had) - set(wants), wants)
         policy = self.settings.policy
-        for path in sorted(each for each in new.files if is_policy_file(policy, each)):
+        for path in sorted(file for file in new.files if is_policy_file(policy, file)):
             entry = new.files[path]
             if old.files.get(path) == entry:
                 continue
@@ -70,10 +70,10 @@ class OwnConfig:
         }
         fragments: dict[str, Fragment] = {}
         problems: list[Problem] = []
-        for name, found in there.items():
+        for name, text in there.items():
             # A file that is invalid already is not a problem of this config.
             with suppress(InvalidInput):
-                fragments[name] = read(found)
+                fragments[name] = read(text)
         for name, content in wants.items():
             try:
                 fragments[name] = parse_fragment(f"{SETTINGS}/{name}", content)
@@ -101,8 +101,8 @@ class OwnConfig:
 
 def _among(names: Collection[str], problems: Iterable[Problem]) -> list[Problem]:
     """Return the problems in the settings files ``names``. The path of one has ":" and the line behind the file."""
-    named = [(each, each.path.rpartition("/")[2].partition(":")[0]) for each in problems]
-    return [each for each, file in named if each.path.startswith(f"{SETTINGS}/") and file in names]
+    named = [(problem, problem.path.rpartition("/")[2].partition(":")[0]) for problem in problems]
+    return [problem for problem, file in named if problem.path.startswith(f"{SETTINGS}/") and file in names]
 
 
 def _fragments(config: MachineConfig) -> dict[str, bytes]:
@@ -136,30 +136,30 @@ class HostPolicy:
     async def __call__(self, old: MachineConfig, new: MachineConfig) -> Policy:
         """Return the policy for the update from ``old`` to ``new``. Raises ``InvalidInput`` if none is valid."""
         path = self.settings().policy
-        brought = {each: new.files[each].content for each in new.files if is_policy_file(path, each)}
-        layers = {each: await _parsed(text, each) for each, text in brought.items()}
+        brought = {file: new.files[file].content for file in new.files if is_policy_file(path, file)}
+        layers = {file: await _parsed(text, file) for file, text in brought.items()}
         texts = await asyncio.to_thread(read_policy_files, self.settings(), brought)
         broken: dict[str, AgentError] = {}
-        kept: Mapping[str, Policy] = {}
-        for each, text in texts.items():
+        last_good: Mapping[str, Policy] = {}
+        for file, text in texts.items():
             try:
-                layers[each] = await _parsed(text, each)
+                layers[file] = await _parsed(text, file)
             except AgentError as error:
-                broken[each] = error
+                broken[file] = error
         if broken:
             self.report.problem("policy", next(iter(broken.values())))
-            kept = await self._kept()
+            last_good = await self._kept()
         # The files of a config are not those of the host yet, so a policy that contains them is not kept.
         elif not brought:
             await self._save(texts)
-        for each, failure in broken.items():
+        for file, failure in broken.items():
             # Without the directory, no drop-in could be read.
-            usable = {name: layer for name, layer in kept.items() if name == each or name.startswith(f"{each}/")}
-            if not usable and each not in old.files:
+            usable = {name: layer for name, layer in last_good.items() if name == file or name.startswith(f"{file}/")}
+            if not usable and file not in old.files:
                 raise failure
             # A file that can be read is newer than its kept copy.
             layers = {**usable, **layers}
-        return layered(default_policy(), (layers[each] for each in merge_order(path, layers)))
+        return layered(default_policy(), (layers[file] for file in merge_order(path, layers)))
 
     async def check(self) -> None:
         """Report a policy that cannot be read before an update needs it."""
@@ -172,18 +172,18 @@ class HostPolicy:
         """Save a valid policy for a time when a file cannot be read."""
         self.report.solved("policy", "the policy is valid again")
         plain = {path: text.decode(errors="replace") for path, text in texts.items() if isinstance(text, bytes)}
-        kept = json.dumps(plain, sort_keys=True) if plain else ""
+        note = json.dumps(plain, sort_keys=True) if plain else ""
         try:
-            if kept != await self.notes.note(NOTE):
-                await self.notes.keep_note(NOTE, kept)
+            if note != await self.notes.note(NOTE):
+                await self.notes.keep_note(NOTE, note)
         except AgentError as error:
             self.report.problem("store", error)
 
     async def _kept(self) -> Mapping[str, Policy]:
         """Return the files that were valid last. {} if there are none, or if the store fails."""
         try:
-            found: Any = plain_json.loads(await self.notes.note(NOTE) or "{}")
-            texts = {str(path): str(text) for path, text in found.items()}
+            note: Any = plain_json.loads(await self.notes.note(NOTE) or "{}")
+            texts = {str(path): str(text) for path, text in note.items()}
             return {path: await _parsed(text.encode(), path) for path, text in texts.items()}
         except (AgentError, ValueError, AttributeError):
             return {}

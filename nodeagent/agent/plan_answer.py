@@ -49,12 +49,14 @@ async def plan_answer(
     # difflib needs seconds for large files that have little in common, so the loop must not wait for it.
     answer = await asyncio.to_thread(_plan, update, update.basis, disk, diff=diff, private=private)
     record = update.record
-    drift = [{"entry": entry, "why": why, "then": then} for entry, why, then in _drift(update, update.basis)]
+    drift = [
+        {"entry": entry, "why": difference, "then": then} for entry, difference, then in _drift(update, update.basis)
+    ]
     deployment = ""
     if update.target is not None and ports.os is not None:
         deployment = await _staged_for(ports.os, update.target)
-        if deployment and (found := await ports.os.inspect(expand(update.new))) is not None:
-            answer["os"] = os_changes_to_dict(found)
+        if deployment and (changes := await ports.os.inspect(expand(update.new))) is not None:
+            answer["os"] = os_changes_to_dict(changes)
             # The update itself checks the bootloader again, so a plan does not fail because of it.
             with suppress(AgentError):
                 if (check := await ports.os.check_bootloader()) is not None:
@@ -84,7 +86,7 @@ async def plan_answer(
         notes.append(f"{other_boots(other)}: {waits}")
     answer["removal"] = {"removed": update.removal.removed, "total": update.removal.total}
     answer["by_cluster"] = by_cluster
-    units = [{"entry": each.path, "message": each.message} for each in update.unit_warnings]
+    units = [{"entry": problem.path, "message": problem.message} for problem in update.unit_warnings]
     answer |= {"notes": notes, "drifted": list(record.drifted), "drift": drift, "unit_warnings": units}
     return {**answer, "daemon": "running"}
 
@@ -94,8 +96,8 @@ async def _rejected(ports: Ports, update: Update) -> Rejection | None:
     # If this text is the current config, another text of the same meaning failed.
     meaning = "" if update.digest == await ports.store.current() else update.record.to_meaning
     lasting = (await load_or_half_way(ports)).lasting
-    if (found := matching(lasting.rejections, update.digest, meaning)) is not None:
-        return found
+    if (rejection := matching(lasting.rejections, update.digest, meaning)) is not None:
+        return rejection
     # A config with another name and the same meaning would undo the rollback as well.
     if update.digest == lasting.rolled_back_digest or (meaning and meaning == lasting.rolled_back_meaning):
         return Rejection(update.digest, meaning, why="rolled back by an operator", reason=Reason.ROLLED_BACK)
@@ -121,11 +123,11 @@ async def _check_notes(ports: Ports, update: Update) -> list[str]:
         return notes
     for stage in stages_of(stops_node=stops_node, reboots=update.reboots):
         try:
-            found = await ports.checks.found(stage)
+            checks = await ports.checks.found(stage)
         except AgentError as error:
             notes.append(f"checks {stage}: {error.message}")
             continue
-        names = [check.name + ("" if check.required else " (wanted)") for check in found]
+        names = [check.name + ("" if check.required else " (wanted)") for check in checks]
         if names:
             notes.append(f"checks {stage}: {', '.join(names)}")
     return notes
@@ -150,15 +152,15 @@ async def _staged_for(os: HostDeployments, target: OsTarget) -> str:
 
 async def _replaced(ports: Ports, basis: Basis, new: MachineConfig) -> dict[str, FileTreeEntry]:
     """Return the entries of the host that the old config lacks, or that drifted. The survey has bounded their size."""
-    found: dict[str, FileTreeEntry] = {}
+    entries: dict[str, FileTreeEntry] = {}
     owners = entries_by_path(basis.config)
     drifted = {path for path, entry in owners.items() if entry in basis.drift}
     for path in (expand(new).keys() - owners.keys()) | drifted:
         # An entry that cannot be read has no values to show. The pre-flight has judged it.
         with suppress(AgentError):
             if (entry := await ports.files.capture(path)) is not None:
-                found[path] = entry
-    return found
+                entries[path] = entry
+    return entries
 
 
 def _plan(
@@ -178,8 +180,8 @@ def _plan(
 def _drift(update: Update, basis: Basis) -> Iterator[tuple[str, str, str]]:
     """Yield each entry that differs from the current config, how, and what becomes of it: kept, overwritten, wanted."""
     changed = {planned.change.id for planned in update.plan.changes}
-    for entry, why in sorted(basis.drift.items()):
+    for entry, difference in sorted(basis.drift.items()):
         if entry in basis.wanted:
-            yield entry, why, "wanted"
+            yield entry, difference, "wanted"
         else:
-            yield entry, why, "overwritten" if entry in changed else "kept"
+            yield entry, difference, "overwritten" if entry in changed else "kept"

@@ -93,14 +93,14 @@ class StagedWatch:
         if not own or record.os.staged_boot_id != self.ports.power.boot_id():
             self.report.solved(STAGED, "no deployment of nodeagent is staged any more")
             return
-        found = await self.os.port.staged_lock()
-        if found is None or found.id != own:
+        lock = await self.os.port.staged_lock()
+        if lock is None or lock.id != own:
             # Without a staged one, it may be finalized already, or on the way to that.
-            if found is not None:
-                message = f"{own}, which nodeagent staged, was replaced by {found.id} of another program"
+            if lock is not None:
+                message = f"{own}, which nodeagent staged, was replaced by {lock.id} of another program"
                 self.report.problem(STAGED, Refused(message, reason=Reason.STAGED_LOST))
             return
-        if found.locked:
+        if lock.locked:
             self.report.solved(STAGED, f"{own} is locked")
             return
         message = f"another program unlocked {own}: a reboot would boot it before its files are written"

@@ -58,7 +58,7 @@ async def keep_running(name: str, work: Callable[[], Awaitable[None]], random: C
 async def run_until(stop: asyncio.Event, *work: Coroutine[None, None, None]) -> None:
     """Run ``work`` until ``stop`` is set or one of them fails: then all of them end, and the error is raised."""
     stopping = asyncio.create_task(stop.wait())
-    tasks = [asyncio.create_task(one) for one in work]
+    tasks = [asyncio.create_task(coroutine) for coroutine in work]
     try:
         pending = set(tasks)
         while pending and not stopping.done():

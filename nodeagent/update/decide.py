@@ -109,6 +109,6 @@ def cancellation(record: Record, *, committed: bool) -> Cancellation:
         raise Refused(f"the reboot into {name} is requested already", reason=Reason.CANCEL_TOO_LATE)
     # The services of this boot have read the new files, and the previous ones fit another kernel or deployment.
     if record.written.boots and needs_kernel_boot(record):
-        why = f"this host has rebooted into {name}, and the way back is another reboot"
-        raise Refused(why, reason=Reason.CANCEL_TOO_LATE)
+        message = f"this host has rebooted into {name}, and the way back is another reboot"
+        raise Refused(message, reason=Reason.CANCEL_TOO_LATE)
     return effect

@@ -142,8 +142,8 @@ class Executor:
         except AgentError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not become a loop of restarts
-            found = bug(self.ports.reporter, error, update.record.phase)
-            return degraded(self._run(update), found.message, found.reason)
+            fault = bug(self.ports.reporter, error, update.record.phase)
+            return degraded(self._run(update), fault.message, fault.reason)
 
     async def _one(self, update: Update) -> Transition | None:
         """Return where the present phase leads, after as many attempts as its waits take; None: the host goes down."""

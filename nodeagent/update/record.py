@@ -191,8 +191,8 @@ class Record:
     def fallback(self) -> str:
         """The cause of an unplanned reboot; "" if there is none."""
         match self.last_leg:
-            case Apply(reboot_instead=why) | Fallback(because=why) | Revert(fallback=why):
-                return why
+            case Apply(reboot_instead=cause) | Fallback(because=cause) | Revert(fallback=cause):
+                return cause
             case _:
                 return ""
 
@@ -267,8 +267,8 @@ def _ended(record: Record, phase: Phase) -> Record:
             return at_rest(record)
         case Apply() | Fallback() if phase is Phase.IDLE:
             # A deployment that was staged for a plan outlives an update that leaves the OS as it is.
-            kept = record.os.leftover if record.os.kept is not None else OsProgress()
-            return Record(lasting=_without_hold(record), os=kept)
+            os = record.os.leftover if record.os.kept is not None else OsProgress()
+            return Record(lasting=_without_hold(record), os=os)
         case _:
             return record
 
@@ -318,9 +318,9 @@ def degraded_record(reason: str = "", message: str = "", *, since: str = "", upd
     return Record(Phase.DEGRADED, since=since, reason=reason, message=message, update_id=update_id)
 
 
-def reject(record: Record, why: str, now: str, *, reason: str = "") -> Record:
+def reject(record: Record, cause: str, now: str, *, reason: str = "") -> Record:
     """Return the record with the config of this update among those that are applied on request only."""
-    rejection = Rejection(record.to_digest, record.to_meaning, record.to_name, why, now, reason)
+    rejection = Rejection(record.to_digest, record.to_meaning, record.to_name, cause, now, reason)
     if reason == Reason.CANCELLED and record.safe_for:
         # An operator cancels the whole config.
         rejection = replace(rejection, digest=record.safe_for, meaning="")

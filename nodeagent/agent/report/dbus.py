@@ -255,17 +255,17 @@ def _config_options(which: str, options: Mapping[str, Any]) -> tuple[str, bool]:
 
 
 def _flag(options: Mapping[str, Any], name: str) -> bool:
-    found = options.get(name, False)
-    if not isinstance(found, bool):
+    option = options.get(name, False)
+    if not isinstance(option, bool):
         raise InvalidInput(f"{name} must be true or false", reason=Reason.BAD_OPTION)
-    return found
+    return option
 
 
 def _number(options: Mapping[str, Any], name: str) -> int:
-    found = options.get(name, 0)
-    if isinstance(found, bool) or not isinstance(found, int) or found < 0:
+    number = options.get(name, 0)
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
         raise InvalidInput(f"{name} must be a number", reason=Reason.BAD_OPTION)
-    return found
+    return number
 
 
 def _request(reason: str, options: Mapping[str, Any]) -> MaintenanceRequest:
@@ -314,14 +314,14 @@ async def serve(
     bus: Bus, report: Report, api: Callable[[], Api], reload: Callable[[], Awaitable[None]]
 ) -> AsyncIterator[None]:
     """Own the bus name inside the context, and emit a changed property for every event. ``api`` as in ``_Manager``."""
-    known = properties_of(report.status)
+    shown = properties_of(report.status)
     status = Interface(STATUS, properties=_properties(report))
     async with Exporter(bus, NAME, PATH, [_Manager(bus, api, reload).interface(), status]) as exporter:
 
         def emit(event: Event, status: Status) -> None:
-            nonlocal known
-            before, known = known, properties_of(status)
-            exporter.changed(STATUS, "Status", *(name for name, value in known.items() if value != before[name]))
+            nonlocal shown
+            before, shown = shown, properties_of(status)
+            exporter.changed(STATUS, "Status", *(name for name, value in shown.items() if value != before[name]))
             # After the properties, so that a client that gets the signal finds the end of the update in them.
             if isinstance(event, UpdateFinished):
                 entry = json.dumps({**entry_to_dict(event.entry), "tried_again": event.tried_again})

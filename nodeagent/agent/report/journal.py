@@ -93,9 +93,9 @@ def sentence(event: Event, status: Status) -> str:
             assert_never(event)
 
 
-def _deployment(found: Deployment) -> str:
-    name = found.version or found.digest or found.checksum
-    marks = [word for word, is_so in (("booted", found.booted), ("staged", found.staged)) if is_so]
+def _deployment(deployment: Deployment) -> str:
+    name = deployment.version or deployment.digest or deployment.checksum
+    marks = [word for word, is_so in (("booted", deployment.booted), ("staged", deployment.staged)) if is_so]
     return f"{name} ({', '.join(marks)})" if marks else name
 
 

@@ -63,9 +63,9 @@ class Report:
 
     def problem(self, topic: str, error: AgentError) -> None:
         """Report a problem that an admin has to solve while the agent continues. The same problem is reported once."""
-        found = displayable(StatusProblem(topic, error.reason, full_text(error, 5)))
-        if found not in self.status.problems:
-            self.emit(found)
+        problem = displayable(StatusProblem(topic, error.reason, full_text(error, 5)))
+        if problem not in self.status.problems:
+            self.emit(problem)
 
     def lease(self, holder: Holder | None) -> None:
         """Report the holder of the node lease, if it changed."""
@@ -77,7 +77,7 @@ class Report:
 
     def solved(self, topic: str, message: str) -> None:
         """Report that the problem of ``topic`` is solved, if there was one."""
-        if any(found.topic == topic for found in self.status.problems):
+        if any(problem.topic == topic for problem in self.status.problems):
             self.emit(ProblemSolved(topic, message))
 
 
@@ -97,7 +97,7 @@ async def first_status(ports: Ports, report: Report, *, clustered: bool) -> None
         current = source.name if source is not None else ""
     # The lease of a cluster is read by a task of its own, so that the start never waits for an API server.
     holder = None if clustered else await _read(ports.coordination.lease.holder, None, faults)
-    known = replace(
+    status = replace(
         recorded_status(record, current, digest),
         boot_id=boot_id,
         backend=ports.coordination.lease.backend,
@@ -105,7 +105,7 @@ async def first_status(ports: Ports, report: Report, *, clustered: bool) -> None
         lease=holder,
         problems=report.status.problems,
     )
-    report.status = displayable(known)
+    report.status = displayable(status)
     if faults:
         report.problem("store", faults[0])
 

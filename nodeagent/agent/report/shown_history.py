@@ -41,8 +41,8 @@ class ShownHistory:
         elif (index := index_of([running, *self._ids], update_id) - 1) < 0:
             return None
         # The store has read its rows when this call first waits, so that the index is the one of this version.
-        (found,) = await self.store.history(1, index)
-        return found
+        (entry,) = await self.store.history(1, index)
+        return entry
 
     async def _encode(self) -> None:
         async with self._encoding:

@@ -89,14 +89,14 @@ def plan_summary(plan: Plan, os: str = "") -> dict[str, Any]:
             "change": str(planned.change.kind),
             "policy": str(planned.policy),
             "actions": [_action(action) for action in planned.actions[:MAX_PLANNED]],
-            **({"details": [_detail(each) for each in planned.details[:MAX_DETAILS]]} if planned.details else {}),
+            **({"details": [_detail(detail) for detail in planned.details[:MAX_DETAILS]]} if planned.details else {}),
         }
         for planned in plan.changes[:MAX_PLANNED]
     ]
     more = max(0, len(plan.changes) - MAX_PLANNED)
     actions = [_action(action) for action in plan.actions[:MAX_PLANNED]]
-    found = {"changes": changes, "more": more, "actions": actions, "drain": plan.drain}
-    return {**found, "os": text(os, MAX_OS)} if os else found
+    summary = {"changes": changes, "more": more, "actions": actions, "drain": plan.drain}
+    return {**summary, "os": text(os, MAX_OS)} if os else summary
 
 
 def _detail(detail: Detail) -> dict[str, Any]:
@@ -130,9 +130,9 @@ def entry_of_request(
 
 def entry_to_dict(entry: HistoryEntry) -> dict[str, Any]:
     """Return the object of ``nodeagent/history/v1``, without the details of one update."""
-    found = asdict(entry)
-    del found["plan"], found["trail"]
-    return found
+    fields = asdict(entry)
+    del fields["plan"], fields["trail"]
+    return fields
 
 
 def update_to_dict(entry: HistoryEntry) -> dict[str, Any]:
@@ -151,8 +151,8 @@ def find_update(entries: Sequence[HistoryEntry], update_id: str) -> HistoryEntry
 def index_of(ids: Sequence[str], update_id: str) -> int:
     """Return the place of the update that ``find_update`` returns."""
     # As for a commit of git, the beginning of an id is enough where it is unique.
-    found = [index for index, each in enumerate(ids) if each.startswith(update_id)]
-    exact = [index for index in found if ids[index] == update_id] or (found if update_id else found[:1])
+    matches = [index for index, update in enumerate(ids) if update.startswith(update_id)]
+    exact = [index for index in matches if ids[index] == update_id] or (matches if update_id else matches[:1])
     if len(exact) == 1:
         return exact[0]
     what = "is ambiguous" if exact else "is not in the history" if update_id else "does not exist yet"

@@ -139,22 +139,22 @@ def left_by(partial: Partial | None, *digests: str) -> str:
     return f"{count} of its changes {'was' if count == 1 else 'were'} applied before"
 
 
-def matching(known: Sequence[Rejection], digest: str, meaning: str) -> Rejection | None:
+def matching(rejections: Sequence[Rejection], digest: str, meaning: str) -> Rejection | None:
     """The newest rejection of this config, or of one with the same meaning."""
-    return next((one for one in reversed(known) if _same(one, digest, meaning)), None)
+    return next((rejection for rejection in reversed(rejections) if _same(rejection, digest, meaning)), None)
 
 
-def added(known: Sequence[Rejection], new: Rejection) -> tuple[Rejection, ...]:
-    others = (replace(one, why=one.brief) for one in without(known, new.digest, new.meaning))
+def added(rejections: Sequence[Rejection], new: Rejection) -> tuple[Rejection, ...]:
+    others = (replace(rejection, why=rejection.brief) for rejection in without(rejections, new.digest, new.meaning))
     return (*others, new)[-LIMIT:]
 
 
-def without(known: Sequence[Rejection], digest: str, meaning: str) -> tuple[Rejection, ...]:
-    return tuple(one for one in known if not _same(one, digest, meaning))
+def without(rejections: Sequence[Rejection], digest: str, meaning: str) -> tuple[Rejection, ...]:
+    return tuple(rejection for rejection in rejections if not _same(rejection, digest, meaning))
 
 
-def _same(one: Rejection, digest: str, meaning: str) -> bool:
-    return bool(digest and one.digest == digest) or bool(meaning and one.meaning == meaning)
+def _same(rejection: Rejection, digest: str, meaning: str) -> bool:
+    return bool(digest and rejection.digest == digest) or bool(meaning and rejection.meaning == meaning)
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,8 +101,8 @@ def boots_during(trail: Trail) -> int:
 
 def trail_to_dict(trail: Trail) -> dict[str, Any]:
     """Return the object ``trail`` of the history, as JSON data; {} for a trail without a phase."""
-    found: dict[str, Any] = msgspec.to_builtins(trail)
-    return found if trail.phases else {}
+    fields: dict[str, Any] = msgspec.to_builtins(trail)
+    return fields if trail.phases else {}
 
 
 def trail_from_dict(data: object) -> Trail:

@@ -210,11 +210,11 @@ def _thinned(samples: tuple[Sample, ...], every: float) -> tuple[Sample, ...]:
     return tuple(thin)
 
 
-def _merged(one: Sample, other: Sample) -> Sample:
+def _merged(first: Sample, other: Sample) -> Sample:
     # The tightest cap and the worst latency of an interval explain an update; their mean would hide both.
-    caps = [cap for cap in (one[1], other[1]) if cap is not None]
-    delays = [delay for delay in (one[2], other[2]) if delay is not None]
-    return one[0], min(caps, default=None), max(delays, default=None)
+    caps = [cap for cap in (first[1], other[1]) if cap is not None]
+    delays = [delay for delay in (first[2], other[2]) if delay is not None]
+    return first[0], min(caps, default=None), max(delays, default=None)
 
 
 def _ended(trail: Trail, span: Span, result: str = Result.NONE) -> Span:

@@ -116,17 +116,17 @@ async def _successor(run: Run) -> Takeover | None:
 async def carry_out(ports: Ports, record: Record, request: ApplyRequest, meaning: str) -> Record:
     """Carry out a cancellation while no update runs. Returns the record, in which the config is applied on request
     only. ``meaning`` is that of the cancelled config, "" if it is not desired any more."""
-    why = cancelled_by(request.requester)
+    cancelled = cancelled_by(request.requester)
     ours = request.digest in (record.to_digest, record.safe_for)
     if ours and interrupted(record):
-        record = reject(record, why.message, ports.clock.now(), reason=why.reason)
-        record = await close_interrupted(ports, record, why)
+        record = reject(record, cancelled.message, ports.clock.now(), reason=cancelled.reason)
+        record = await close_interrupted(ports, record, cancelled)
     elif request.digest not in (await ports.store.current(), record.lasting.failed_digest):
         named = replace(record, to_digest=request.digest, to_name=request.name, to_meaning=meaning)
-        rejected = reject(named, why.message, ports.clock.now(), reason=why.reason)
+        rejected = reject(named, cancelled.message, ports.clock.now(), reason=cancelled.reason)
         record = replace(record, lasting=rejected.lasting)
         await keeper.save(ports, record)
-        message = f"{why.message}; {left_by(record.lasting.partial, request.digest)}"
-        finish_request(ports, request.name, request.digest, UpdateOutcome.CANCELLED, why.reason, message)
+        message = f"{cancelled.message}; {left_by(record.lasting.partial, request.digest)}"
+        finish_request(ports, request.name, request.digest, UpdateOutcome.CANCELLED, cancelled.reason, message)
     await ports.store.drop_request(request.digest)
     return record

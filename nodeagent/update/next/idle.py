@@ -69,8 +69,8 @@ def left_half_way(record: Record) -> tuple[str, ...]:
     # An update that was interrupted or given up wrote nothing itself. A reverted one may have left what its revert
     # could not reach.
     own = () if interrupted(record) or record.aborted else (record.to_digest,)
-    known = dict.fromkeys(filter(None, (*own, *record.unfinished)))
-    return tuple([*known][:MAX_HALF_WAY]) or (record.update_id,)
+    digests = dict.fromkeys(filter(None, (*own, *record.unfinished)))
+    return tuple([*digests][:MAX_HALF_WAY]) or (record.update_id,)
 
 
 async def still_held(ports: Ports, record: Record) -> str:

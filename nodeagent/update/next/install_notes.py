@@ -29,7 +29,7 @@ NOWHERE: Final = "exists neither on this host nor in the config"
 async def notes_on_install(ports: Ports, update: Update) -> list[str]:
     """Return the warnings for the units that the update changes or enables."""
     units = sorted({step.unit for step in update.writes if isinstance(step, EnableUnit)})
-    found: list[str] = []
+    notes: list[str] = []
     if units:
         changes: dict[str, FileTreeEntry | None] = {
             step.path: None for step in update.writes if isinstance(step, RemovePath)
@@ -38,13 +38,13 @@ async def notes_on_install(ports: Ports, update: Update) -> list[str]:
         changes |= {path: node for path, node in tree.items() if path.startswith(f"{UNIT_DIR}/")}
         facts = await ports.unit_files.facts(units, changes)
         facts = replace(facts, files=overlaid(facts.files, changes))
-        found += _without_effect(units, facts)
+        notes += _without_effect(units, facts)
         if update.target is None:
-            found += [note async for note in _missing(ports, update, units, facts)]
+            notes += [note async for note in _missing(ports, update, units, facts)]
     if update.target is None:
-        found += [note async for note in _not_started(ports, update)]
-    more = [f"{len(found) - MAX_WARNINGS} more units are without effect"] if len(found) > MAX_WARNINGS else []
-    return [f"warning: {note}" for note in (*found[:MAX_WARNINGS], *more)]
+        notes += [note async for note in _not_started(ports, update)]
+    more = [f"{len(notes) - MAX_WARNINGS} more units are without effect"] if len(notes) > MAX_WARNINGS else []
+    return [f"warning: {note}" for note in (*notes[:MAX_WARNINGS], *more)]
 
 
 async def _not_started(ports: Ports, update: Update) -> AsyncIterator[str]:
@@ -72,30 +72,30 @@ async def _leaves(ports: Ports, old: Brought, brought: Brought, unit: str) -> bo
 def _without_effect(units: list[str], facts: EnablementFacts) -> Iterator[str]:
     for unit in units:
         taken = taken_aliases(unit, facts)
-        for alias, why in sorted(taken.items()):
-            yield f"unit:{unit} Alias={alias} has no effect: {UNIT_DIR}/{alias} is {why}"
-        found = next(iter(installs(unit, facts)), None)
-        if found is not None and not (found.links or found.also or taken):
+        for alias, owner in sorted(taken.items()):
+            yield f"unit:{unit} Alias={alias} has no effect: {UNIT_DIR}/{alias} is {owner}"
+        install = next(iter(installs(unit, facts)), None)
+        if install is not None and not (install.links or install.also or taken):
             yield f"unit:{unit} has nothing in [Install], so it is not enabled: it starts if another unit starts it"
 
 
 async def _missing(ports: Ports, update: Update, units: list[str], facts: EnablementFacts) -> AsyncIterator[str]:
     """Yield the units that are named as those that start another one, and that do not exist."""
     brought = Brought(update.new)
-    known: dict[str, bool] = {}
+    exists: dict[str, bool] = {}
     # systemd reads all unit files for the list, so it is requested once, and only for the hint of a warning.
     listed: set[str] = set()
     for unit in units:
-        for wanting in _wanting(next((found.links for found in installs(unit, facts)), {})):
-            if wanting not in known:
-                known[wanting] = await _exists(ports, brought, wanting)
-            if not known[wanting]:
+        for wanting in _wanting(next((install.links for install in installs(unit, facts)), {})):
+            if wanting not in exists:
+                exists[wanting] = await _exists(ports, brought, wanting)
+            if not exists[wanting]:
                 listed = listed or {*brought.files, *await ports.units.files()}
                 yield f"unit:{unit} is started by {wanting}, which {NOWHERE}{did_you_mean(wanting, listed)}"
 
 
-def _wanting(found: Mapping[str, str]) -> list[str]:
-    directories = {path.partition("/")[0] for path in found if "/" in path}
+def _wanting(links: Mapping[str, str]) -> list[str]:
+    directories = {path.partition("/")[0] for path in links if "/" in path}
     return sorted(directory.rpartition(".")[0] for directory in directories)
 
 

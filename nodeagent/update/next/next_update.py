@@ -83,10 +83,10 @@ class NextUpdate:
         """Begin the update to the safe parts of ``desired``, if it is the blocked config and has any."""
         if blocked is None or blocked.digest != desired.source.digest:
             return None
-        found = await self.safe.find(self.preflight, record, desired, blocked.cause, failed=failed)
-        if found is None:
+        begun = await self.safe.find(self.preflight, record, desired, blocked.cause, failed=failed)
+        if begun is None:
             return None
-        target, update = found
+        target, update = begun
         request = await self.ports.store.request() if target is desired else None
         lasting = lasting_of(record, target, request)
         await self.ports.store.put_config(target.source)
@@ -176,35 +176,35 @@ class NextUpdate:
         base = in_effect(record, current)
         # After an update that stopped half-way, the disk may hold entries of any of these configs.
         digests = (base, current, record.to_digest, *record.unfinished) if dirty else (base,)
-        found = {digest: await idle.load_known(self.ports, self.load, digest) for digest in digests if digest}
-        known = [config for config in found.values() if config is not None]
-        first = found.get(base) is None
+        configs = {digest: await idle.load_known(self.ports, self.load, digest) for digest in digests if digest}
+        bases = [config for config in configs.values() if config is not None]
+        first = configs.get(base) is None
         if not current and (adopted := await self.adopted()) is not None:
-            known, first = [adopted, *known], False
+            bases, first = [adopted, *bases], False
             await self.ports.store.put_config(adopted.source)
         from_name = (await self.load(current)).config.name if base != current else ""
         return await self.preflight.prepare(
-            desired, known, dirty=dirty, first=first, from_name=from_name, confirmed=confirmed
+            desired, bases, dirty=dirty, first=first, from_name=from_name, confirmed=confirmed
         )
 
 
 def lasting_of(record: Record, desired: Desired, request: ApplyRequest | None) -> Lasting:
     """Return what lasts when ``desired`` is applied. Raise ``Refused`` (``RolledBack``) if an operator rolled back from
     it and there is no request."""
-    kept = record.lasting.without(desired.source.digest, desired.meaning)
+    lasting = record.lasting.without(desired.source.digest, desired.meaning)
     if request is not None and request.avoid:
-        kept = replace(kept, rolled_back_digest=request.avoid, rolled_back_meaning=request.avoid_meaning)
+        lasting = replace(lasting, rolled_back_digest=request.avoid, rolled_back_meaning=request.avoid_meaning)
     if request is not None:
-        kept = replace(kept, hold=request.hold, confirmed=request.confirmed or kept.confirmed)
+        lasting = replace(lasting, hold=request.hold, confirmed=request.confirmed or lasting.confirmed)
     # A config with another name and the same meaning would undo the rollback as well.
-    if kept.rolled_back_digest == desired.source.digest or kept.rolled_back_meaning == desired.meaning:
+    if lasting.rolled_back_digest == desired.source.digest or lasting.rolled_back_meaning == desired.meaning:
         if request is None:
             name = desired.config.name
             raise Refused(
                 f"{name} was rolled back by an operator; it must be re-applied explicitly", reason=Reason.ROLLED_BACK
             )
-        kept = replace(kept, rolled_back_digest="", rolled_back_meaning="")
-    return kept
+        lasting = replace(lasting, rolled_back_digest="", rolled_back_meaning="")
+    return lasting
 
 
 async def begin_update(ports: Ports, record: Record, update: Update, lasting: Lasting) -> None:

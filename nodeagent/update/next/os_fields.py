@@ -25,9 +25,9 @@ async def first_basis(ports: Ports, new: MachineConfig) -> MachineConfig:
     The fields of the OS are those of ``new``, for the comparison with the booted deployment. Raises ``Unreconcilable``
     (``NoDeployments``, ``BootcHost``) if there is none to compare.
     """
-    if why := await _unserved(ports, new):
-        why.problems = tuple(Problem(f"spec.{name}", "is set") for name in fields_of_os(new))
-        raise why
+    if refusal := await _unserved(ports, new):
+        refusal.problems = tuple(Problem(f"spec.{name}", "is set") for name in fields_of_os(new))
+        raise refusal
     return replace(new, files={}, units={}, users={}, fips=new.fips and not await _lacks_fips(ports, new))
 
 
@@ -37,14 +37,14 @@ async def os_drift(ports: Ports, config: MachineConfig, *, needed: bool = True) 
 
     Without ``needed``, an rpm-ostreed that does not answer is no difference.
     """
-    found: dict[str, str] = {}
-    if why := await _unserved(ports, config):
-        found = {f"{name}:{name}": f"was not compared: {why.message}" for name in fields_of_os(config)}
+    differences: dict[str, str] = {}
+    if refusal := await _unserved(ports, config):
+        differences = {f"{name}:{name}": f"was not compared: {refusal.message}" for name in fields_of_os(config)}
     else:
-        found |= await os_mismatches(ports, config, needed=needed)
+        differences |= await os_mismatches(ports, config, needed=needed)
     if await _lacks_fips(ports, config):
-        found["fips:fips"] = "is off"
-    return found
+        differences["fips:fips"] = "is off"
+    return differences
 
 
 def not_compared(config: MachineConfig) -> Mapping[str, str]:

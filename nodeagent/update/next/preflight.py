@@ -103,7 +103,7 @@ class Preflight:
     async def prepare(
         self,
         desired: Desired,
-        known: Sequence[Desired],
+        bases: Sequence[Desired],
         *,
         dirty: bool,
         first: bool,
@@ -117,7 +117,7 @@ class Preflight:
 
         Raises ``InvalidInput``, ``Unreconcilable``, ``Refused``. Touches nothing.
         """
-        basis, drifted = await self._basis(desired.config, [k.config for k in known], dirty=dirty, first=first)
+        basis, drifted = await self._basis(desired.config, [k.config for k in bases], dirty=dirty, first=first)
         old = basis.config
         # The pure checks come first, because those after them start programs of the host. For the largest config each
         # takes up to half a second, so they run in a thread.
@@ -126,7 +126,7 @@ class Preflight:
         basis = replace(basis, restored=restored)
         view = replace(await self.view(old, desired.config), restored=restored)
         host = await self._with_other_units(view, old, desired.config)
-        current = known[0].config if known else NO_CONFIG
+        current = bases[0].config if bases else NO_CONFIG
         target = await self._target(old, desired.config, current)
         judged = await UnitChecks(self.ports.units).judge(
             old,
@@ -140,7 +140,7 @@ class Preflight:
             old,
             desired.config,
             await self.policy(old, desired.config),
-            from_name=from_name or (known[0].config.name if known else ""),
+            from_name=from_name or (bases[0].config.name if bases else ""),
             idle=judged.idle,
         )
         plan = await asyncio.to_thread(make, host=host)
@@ -148,8 +148,8 @@ class Preflight:
         if target is None and (rejected := await self._rejected(plan, old, desired.config, restored)):
             plan = await asyncio.to_thread(make, host=replace(host, rejected=rejected))
         if plan.reboot and not self.policy_of_updates.may_reboot:
-            why = next(", ".join(a.because) for a in plan.actions if a.type == "Reboot")
-            raise Refused(f"a reboot is needed for {why}", reason=Reason.REBOOT_NOT_ALLOWED, hint="see reboot.allow")
+            causes = next(", ".join(a.because) for a in plan.actions if a.type == "Reboot")
+            raise Refused(f"a reboot is needed for {causes}", reason=Reason.REBOOT_NOT_ALLOWED, hint="see reboot.allow")
         described = partial(with_values, restored=restored, most=MAX_DESCRIBED)
         plan = await asyncio.to_thread(described, plan, old, desired.config)
         started = self.ports.clock.now()
@@ -158,7 +158,7 @@ class Preflight:
             record = Record(
                 update_id=uuid.uuid4().hex,
                 started=started,
-                from_digest=known[0].source.digest if known else "",
+                from_digest=bases[0].source.digest if bases else "",
                 to_digest=desired.source.digest,
                 to_meaning=desired.meaning,
                 from_name=plan.from_name,
@@ -171,11 +171,11 @@ class Preflight:
                 repairs=dirty,
                 drifted=tuple(sorted(drifted)),
                 notes=tuple(
-                    f"warning: {each.path} {each.message}"
-                    for each in (*warnings(old, desired.config, host), *judged.warnings)
+                    f"warning: {warning.path} {warning.message}"
+                    for warning in (*warnings(old, desired.config, host), *judged.warnings)
                 ),
             )
-            current_config = known[0].config if known else None
+            current_config = bases[0].config if bases else None
             removal = removal_of(current_config, desired.config, confirmed.removes if confirmed else 0)
             return Update(record, desired.config, plan, basis=basis, unit_warnings=judged.warnings, removal=removal)
 
@@ -197,17 +197,19 @@ class Preflight:
         """Return the view with the leaving units of which the host has another file, which then applies again."""
         changes = await asyncio.to_thread(diff, old, new)
         leaving = {leaving_unit(change, old, new) for change in changes} - {""}
-        found = {unit for unit in sorted(leaving) if await has_other_file(self.ports, unit)}
-        return replace(host, other_unit_files=frozenset(found))
+        units = {unit for unit in sorted(leaving) if await has_other_file(self.ports, unit)}
+        return replace(host, other_unit_files=frozenset(units))
 
     async def _check_units(self, update: Update, old: MachineConfig, judged: Judged) -> None:
         """Raise ``InvalidInput`` for what the programs of the host, or systemd, would reject later."""
         new = update.new
         problems = list(judged.problems)
         for validator in self.validators:
-            found = await validator.check(old, new)
-            problems += (each for each in found if not each.warning)
-            update.add_notes(*(f"warning: {each.path} {each.message}" for each in found if each.warning))
+            found_problems = await validator.check(old, new)
+            problems += (problem for problem in found_problems if not problem.warning)
+            update.add_notes(
+                *(f"warning: {problem.path} {problem.message}" for problem in found_problems if problem.warning)
+            )
         if problems:
             raise InvalidInput(f"{new.name} was refused", problems=problems)
         if self.policy_of_updates.strict_units:
@@ -223,34 +225,34 @@ class Preflight:
 
     async def _restored(self, old: MachineConfig, new: MachineConfig) -> dict[str, FileTreeEntry]:
         """Return what the host gets back at paths that leave the config."""
-        found = {}
+        entries = {}
         for path in expand(old).keys() - expand(new).keys() - owned_manifests(old).keys():
             # A path that cannot be read is judged with those that cannot be written.
             with suppress(AgentError):
                 if (entry := (await original_of(self.ports, path)).node) is not None:
-                    found[path] = entry
-        return found
+                    entries[path] = entry
+        return entries
 
     async def _check_paths(self, update: Update) -> None:
         """Raise ``Refused`` for what would stop the writing, before lease, drain and revert are spent on it."""
         writes = [step.path for step in update.writes if isinstance(step, WritePath)]
         removes = [step.path for step in update.writes if isinstance(step, RemovePath)]
-        found = await self.ports.files.survey(writes, removes)
-        if obstacles := {**await self._other_owners(update.new, writes), **found.obstacles}:
+        survey = await self.ports.files.survey(writes, removes)
+        if obstacles := {**await self._other_owners(update.new, writes), **survey.obstacles}:
             raise Refused(
                 f"{len(obstacles)} paths cannot be written",
                 reason=Reason.PATH_BLOCKED,
-                problems=[Problem(path, why) for path, why in sorted(obstacles.items())],
+                problems=[Problem(path, obstacle) for path, obstacle in sorted(obstacles.items())],
             )
         # The originals go into the store before the first write, and a full disk then would stop the update half-way.
-        if found.kept > MAX_KEPT:
+        if survey.kept > MAX_KEPT:
             raise Refused(
-                f"the files that this update replaces have {found.kept} bytes together; at most {MAX_KEPT} are kept"
+                f"the files that this update replaces have {survey.kept} bytes together; at most {MAX_KEPT} are kept"
                 " for a revert",
                 reason=Reason.REVERT_TOO_LARGE,
             )
         tops = (
-            f"warning: {top} does not exist on this host and is created{end}" for top, end in found.new_tops.items()
+            f"warning: {top} does not exist on this host and is created{end}" for top, end in survey.new_tops.items()
         )
         update.add_notes(*tops)
 
@@ -260,49 +262,51 @@ class Preflight:
         named: dict[tuple[int | str, int | str], list[str]] = {}
         for path in writes:
             named.setdefault((wanted[path].user, wanted[path].group), []).append(path)
-        found: dict[str, str] = {}
+        obstacles: dict[str, str] = {}
         # Many files share a few owners.
         for paths in named.values():
-            if why := await self.ports.files.owner_problem(wanted[paths[0]]):
-                found |= dict.fromkeys(paths, why)
-        return found
+            if problem := await self.ports.files.owner_problem(wanted[paths[0]]):
+                obstacles |= dict.fromkeys(paths, problem)
+        return obstacles
 
     async def _basis(
-        self, new: MachineConfig, known: Sequence[MachineConfig], *, dirty: bool, first: bool
+        self, new: MachineConfig, bases: Sequence[MachineConfig], *, dirty: bool, first: bool
     ) -> tuple[Basis, frozenset[str]]:
         """Return what is in force, as far as this update goes, and the drifted entries that it leaves as they are."""
-        base = known[0] if known else await first_basis(self.ports, new)
+        base = bases[0] if bases else await first_basis(self.ports, new)
         # The next revision of an operator is drift that no update overwrites, and that blocks none.
         owned = unchanged([f"file:{path}" for path in owned_manifests(base)], base, new)
         left_alone: frozenset[str] = frozenset()
-        found = Basis(base)
+        basis = Basis(base)
         # After an update that ended half-way, and on a first start, differences are expected and are no drift.
         if not (dirty or first):
-            found, drift, others = await self._drift(base, new)
+            basis, drift, others = await self._drift(base, new)
             if not drift:
                 if self.leaves_os:
-                    return found, left_alone
-                old = await with_os(self.ports, base, [*known, new], new, needed=not same_os(base, new))
-                return replace(found, config=old), left_alone
+                    return basis, left_alone
+                old = await with_os(self.ports, base, [*bases, new], new, needed=not same_os(base, new))
+                return replace(basis, config=old), left_alone
             self._check_drift(drift)
             if self.on_drift == "report":
-                left_alone = unchanged((*others, *(each.path for each in drift)), base, new)
+                left_alone = unchanged((*others, *(problem.path for problem in drift)), base, new)
         needed = not self.leaves_os
-        old = await in_force(self.ports, base, [*known, new], new, left_alone=left_alone | owned, needed=needed)
-        return replace(found, config=with_os_of(base, old) if self.leaves_os else old), left_alone
+        old = await in_force(self.ports, base, [*bases, new], new, left_alone=left_alone | owned, needed=needed)
+        return replace(basis, config=with_os_of(base, old) if self.leaves_os else old), left_alone
 
     def _check_drift(self, drift: Sequence[Problem]) -> None:
         """Raise ``Refused`` (``Drifted``) for drift that the update may not begin with."""
         if self.on_drift == "repair":
             return
         # Another OS is not left alone: the new deployment would replace it, and may be what an operator left.
-        found = [each for each in drift if self.on_drift == "refuse" or each.path.partition(":")[0] in OS_DOMAINS]
-        if found:
+        problems = [
+            problem for problem in drift if self.on_drift == "refuse" or problem.path.partition(":")[0] in OS_DOMAINS
+        ]
+        if problems:
             raise Refused(
-                f"{len(found)} managed entries were changed by another program",
+                f"{len(problems)} managed entries were changed by another program",
                 reason=Reason.DRIFTED,
                 hint="put them back, or set on_drift: repair to have them overwritten",
-                problems=found,
+                problems=problems,
             )
 
     async def _drift(self, base: MachineConfig, new: MachineConfig) -> tuple[Basis, Sequence[Problem], Collection[str]]:
@@ -318,8 +322,8 @@ class Preflight:
         named = {entry for entry in wrong if entry in still or not _has(new, entry)}
         strict, loose = await compare.divide(self.ports, base, {entry: wrong[entry] for entry in named})
         compare.report_contested(self.ports, loose, Record(to_name=new.name, from_name=base.name))
-        found = Basis(base, wrong, frozenset(wrong.keys() - named))
-        return found, tuple(Problem(entry, why) for entry, why in sorted(strict.items())), loose.keys()
+        basis = Basis(base, wrong, frozenset(wrong.keys() - named))
+        return basis, tuple(Problem(entry, difference) for entry, difference in sorted(strict.items())), loose.keys()
 
     async def _wrong(self, config: MachineConfig, *, needed: bool) -> dict[str, str]:
         os = {} if self.leaves_os else await os_mismatches(self.ports, config, needed=needed)

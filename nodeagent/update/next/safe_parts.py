@@ -88,11 +88,11 @@ def composed(current: Desired, desired: Desired, waiting: frozenset[str]) -> Des
     text = partial_text(current.source.text, desired.source.text, waiting)
     # The store is searched by name as well, and the name is that of the desired config.
     name = f"{desired.config.name} (safe parts)"
-    found = read_source(ConfigSource(name, hashlib.sha256(text).hexdigest(), text))
+    desired_parts = read_source(ConfigSource(name, hashlib.sha256(text).hexdigest(), text))
     # Text and types are composed separately. A difference is a bug, and must not reach the host.
-    if found.config != compose(current.config, desired.config, waiting):
+    if desired_parts.config != compose(current.config, desired.config, waiting):
         raise InvalidInput("the text of its safe parts has another meaning")
-    return found
+    return desired_parts
 
 
 @dataclass(eq=False)
@@ -129,16 +129,16 @@ class SafeUpdates:
         if question == self._none:
             return None
         try:
-            found = await self._find(preflight, record, desired, await self.load(current), cause, failed=failed)
+            update = await self._find(preflight, record, desired, await self.load(current), cause, failed=failed)
         except (ServiceUnavailable, Retryable, Unreachable):
             return None
         except AgentError as error:
             text = f"no part of {desired.config.name} is applied before the rest: {error}"
             narrate(self.ports, record, Warned, text, error.reason)
-            found = None
-        if found is None:
+            update = None
+        if update is None:
             self._none = question
-        return found
+        return update
 
     async def _find(
         self, preflight: Preflight, record: Record, desired: Desired, current: Desired, cause: Cause, *, failed: bool

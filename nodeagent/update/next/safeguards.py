@@ -60,12 +60,12 @@ async def _admits_after(ports: Ports, old: MachineConfig, new: MachineConfig) ->
     if usable:
         return True
     had, wants = expand(old), expand(new)
-    found: list[FileTreeEntry | None]
+    entries: list[FileTreeEntry | None]
     for path in KEY_FILES:
         names = (path, f"{OTHER_HOME}{path}")
-        found = [wants[name] for name in names if name in wants]
-        found = found or [(await original_of(ports, name)).node for name in names if name in had]
-        if any(map(_has_key, found or [await ports.files.capture(path)])):
+        entries = [wants[name] for name in names if name in wants]
+        entries = entries or [(await original_of(ports, name)).node for name in names if name in had]
+        if any(map(_has_key, entries or [await ports.files.capture(path)])):
             return True
     return False
 

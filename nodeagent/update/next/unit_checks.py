@@ -53,9 +53,9 @@ class UnitChecks:
         units = await asyncio.to_thread(mentioned, old, new)
         facts = {unit: await self._facts(unit) for unit in sorted(units)}
         judged = partial(judge, other_os=other_os, current=current, other_files=other_files)
-        found = await asyncio.to_thread(judged, old, new, facts)
-        missing = await self._missing(found, new)
-        return replace(found, warnings=(*found.warnings, *missing))
+        judged_units = await asyncio.to_thread(judged, old, new, facts)
+        missing = await self._missing(judged_units, new)
+        return replace(judged_units, warnings=(*judged_units.warnings, *missing))
 
     async def missing(self, config: MachineConfig) -> tuple[Problem, ...]:
         """Return the entries of a config for units that exist nowhere."""
@@ -70,13 +70,19 @@ class UnitChecks:
         reject the action. Built-in entries may name what a host lacks. ``restored`` is what comes back at paths that
         leave."""
         named = {*_named(plan, PolicySource.USER)}
-        found = await self._problems(named, old, new, unit_files, restored)
+        problems_by_job = await self._problems(named, old, new, unit_files, restored)
         # systemd reads all unit files for the list, so it is requested only for the hint of an error.
-        some = _NO_SUCH_UNIT in found.values()
-        known = {*(await asyncio.to_thread(_brought, new)).files, *await self.units.files()} if some else set()
-        hints = {unit: did_you_mean(unit, known) for (unit, _), why in found.items() if why == _NO_SUCH_UNIT}
-        problems = [(unit, why + hints.get(unit, "")) for (unit, _), why in sorted(found.items()) if why]
-        return tuple(Problem(f"nodeDisruptionPolicy: {unit}", why) for unit, why in dict.fromkeys(problems))
+        some = _NO_SUCH_UNIT in problems_by_job.values()
+        units = {*(await asyncio.to_thread(_brought, new)).files, *await self.units.files()} if some else set()
+        hints = {
+            unit: did_you_mean(unit, units)
+            for (unit, _), problem in problems_by_job.items()
+            if problem == _NO_SUCH_UNIT
+        }
+        problems = [
+            (unit, problem + hints.get(unit, "")) for (unit, _), problem in sorted(problems_by_job.items()) if problem
+        ]
+        return tuple(Problem(f"nodeDisruptionPolicy: {unit}", problem) for unit, problem in dict.fromkeys(problems))
 
     async def rejected(
         self, plan: Plan, old: MachineConfig, new: MachineConfig, unit_files: UnitFiles, restored: Files
@@ -87,9 +93,9 @@ class UnitChecks:
         # What does not run is not reloaded, and need not start.
         up = [unit for unit in sorted(units) if (await self.units.state(unit)).active in UP]
         jobs = {(unit, action) for unit in up for action in _JOBS}
-        found = await self._problems(jobs, old, new, unit_files, restored)
+        problems = await self._problems(jobs, old, new, unit_files, restored)
         return frozenset(
-            Action(action, unit) for (unit, action), why in found.items() if why not in ("", _NO_SUCH_UNIT)
+            Action(action, unit) for (unit, action), problem in problems.items() if problem not in ("", _NO_SUCH_UNIT)
         )
 
     async def _problems(
@@ -121,8 +127,8 @@ class UnitChecks:
         for other in sorted(triggered(unit, await self.units.relations(unit))):
             if (await self.units.state(other)).active not in UP:
                 continue
-            found = with_texts(await self.units.abilities(other), new.texts_of(other))
-            if not (found.can_start and found.can_stop):
+            abilities = with_texts(await self.units.abilities(other), new.texts_of(other))
+            if not (abilities.can_start and abilities.can_stop):
                 return f"it cannot be restarted while {other} runs, which rejects manual jobs; use Reboot"
         return ""
 
@@ -150,9 +156,9 @@ class UnitChecks:
         if not judged.missing:
             return ()
         # systemd reads all unit files for the list, so it is requested only for the hint of a warning.
-        known = {*(await asyncio.to_thread(_brought, new)).files, *await self.units.files()}
+        units = {*(await asyncio.to_thread(_brought, new)).files, *await self.units.files()}
         # A unit that leaves is still among them.
-        hints = {unit: did_you_mean(unit, known - {unit, template_of(unit)}) for unit in set(judged.missing.values())}
+        hints = {unit: did_you_mean(unit, units - {unit, template_of(unit)}) for unit in set(judged.missing.values())}
         return tuple(missing_warnings(judged.missing, hints))
 
 
@@ -166,7 +172,7 @@ def _brought(config: MachineConfig) -> Brought:
 def _named(plan: Plan, source: PolicySource) -> Iterator[tuple[str, ActionType]]:
     for planned in plan.changes:
         if planned.policy is source:
-            yield from ((each.unit, each.type) for each in planned.actions if each.unit)
+            yield from ((action.unit, action.type) for action in planned.actions if action.unit)
 
 
 def missing_warnings(

@@ -35,10 +35,10 @@ async def leave_unmerged(ports: Ports, policy: UpdatePolicy) -> None:
         deployment = await ports.os.port.unmerged_soft_reboot(running=True)
     if not deployment:
         return
-    why = f"{deployment} was started by a soft reboot of another program while it was locked: its /etc is not merged"
+    cause = f"{deployment} was started by a soft reboot of another program while it was locked: its /etc is not merged"
     if not policy.may_reboot:
-        raise Refused(why, reason=Reason.LOCKED_SOFT_REBOOT)
-    message = f"{why}; a full reboot follows, which starts the deployment from before"
+        raise Refused(cause, reason=Reason.LOCKED_SOFT_REBOOT)
+    message = f"{cause}; a full reboot follows, which starts the deployment from before"
     narrate(ports, await ports.store.load(), Warned, message, Reason.LOCKED_SOFT_REBOOT)
 
     async def confirm() -> None:
@@ -46,7 +46,7 @@ async def leave_unmerged(ports: Ports, policy: UpdatePolicy) -> None:
 
     await ports.power.shut_down(
         ShutdownKind.REBOOT,
-        f"nodeagent: {why}",
+        f"nodeagent: {cause}",
         warn=policy.warn_users,
         force=False,
         confirm=confirm,
@@ -54,4 +54,4 @@ async def leave_unmerged(ports: Ports, policy: UpdatePolicy) -> None:
         direct=False,
     )
     await asyncio.sleep(LATE)
-    raise Refused(f"{why}, and the reboot did not take place", reason=Reason.LOCKED_SOFT_REBOOT)
+    raise Refused(f"{cause}, and the reboot did not take place", reason=Reason.LOCKED_SOFT_REBOOT)

@@ -46,22 +46,22 @@ async def check_before(run: Run, stage: CheckStage) -> None:
     if (checks := run.ports.checks) is None:
         return
     try:
-        found = await checks.found(stage)
+        checks_of_stage = await checks.found(stage)
     except Refused as error:
         if not run.record.reverting:
             raise
         report(run, stage, error.message, Reason.CHECK_UNSAFE)
         return
-    for check in found:
+    for check in checks_of_stage:
         # Once for each update: a check that is repeated must not hide what the update waits for.
         if check.id not in run.update.checks_shown:
             run.update.checks_shown.add(check.id)
             run.narrate(PhaseEntered, f"running the check {check.id}")
-        if not (why := await _failure(run, checks, check)):
+        if not (failure := await _failure(run, checks, check)):
             continue
         if check.required and not run.record.reverting:
-            raise failed_check(check, why)
-        report(run, check.id, why, Reason.CHECK_FAILED)
+            raise failed_check(check, failure)
+        report(run, check.id, failure, Reason.CHECK_FAILED)
 
 
 async def verify(run: Run, progress: Progress) -> None:
@@ -76,24 +76,24 @@ async def verify(run: Run, progress: Progress) -> None:
     stages = (CheckStage.AFTER_BOOT, CheckStage.AFTER_APPLY)
     for stage in stages if run.record.written.boots else stages[1:]:
         try:
-            found = await checks.found(stage)
+            checks_of_stage = await checks.found(stage)
         except AgentError as error:
             if not run.record.reverting:
                 raise
             report(run, stage, error.message, Reason.CHECK_UNSAFE)
             continue
-        for check in found:
+        for check in checks_of_stage:
             run.update.progressed()
             progress(f"running the check {check.id}", deadline)
-            while why := await _failure(run, checks, check):
+            while failure := await _failure(run, checks, check):
                 run.update.progressed()
                 if run.record.reverting or not check.required:
-                    report(run, check.id, why, Reason.CHECK_FAILED)
+                    report(run, check.id, failure, Reason.CHECK_FAILED)
                     break
                 # After the config took effect, a check has the time of a slow service before it is a verdict.
                 if clock() >= deadline:
-                    raise failed_check(check, why)
-                progress(f"{why}; it is repeated", deadline)
+                    raise failed_check(check, failure)
+                progress(f"{failure}; it is repeated", deadline)
                 await asyncio.sleep(PERIOD)
 
 
@@ -103,17 +103,17 @@ async def _failure(run: Run, checks: AdminChecks, check: AdminCheck) -> str:
     systemd starts the checks, so a failure counts only while systemd answers. Raises ``ServiceUnavailable`` if it does
     not: that is no verdict on the config.
     """
-    if why := await checks.run(check, run.record.to_name):
+    if failure := await checks.run(check, run.record.to_name):
         await run.ports.units.state(AGENT)
-    return why
+    return failure
 
 
-def report(run: Run, subject: str, why: str, reason: Reason) -> None:
+def report(run: Run, subject: str, message: str, reason: Reason) -> None:
     """Report a failure that stops nothing: once for each subject in the journal, the last one in the history."""
-    known = run.update.checks_failed
-    if subject not in known:
-        run.narrate(Warned, why, reason)
+    reported = run.update.checks_failed
+    if subject not in reported:
+        run.narrate(Warned, message, reason)
     # The output of a check may differ each time, so its last failure replaces the previous one.
-    others = [note for note in run.record.notes if note != known.get(subject)]
-    known[subject] = why
-    run.update.mark(notes=(*dict.fromkeys(others), why))
+    others = [note for note in run.record.notes if note != reported.get(subject)]
+    reported[subject] = message
+    run.update.mark(notes=(*dict.fromkeys(others), message))

@@ -77,16 +77,16 @@ async def check_free(run: Run) -> None:
 def check_hold(run: Run) -> None:
     """Raise ``NotNow`` (``Scheduled``, ``RebootRequired``) while an operator delays the update."""
     record, hold, now = run.record, run.record.lasting.hold, datetime.fromisoformat(run.ports.clock.now())
-    found = waits(hold, record.to_digest, now, run.policy.zone, reboots=run.update.reboots)
-    if found is None or hold is None:
+    waiting = waits(hold, record.to_digest, now, run.policy.zone, reboots=run.update.reboots)
+    if waiting is None or hold is None:
         return
-    if found.reboot:
-        why = f"this host must be rebooted for {record.to_name}; {hold.requester} holds the reboot back"
-        raise NotNow(why, reason=Reason.REBOOT_REQUIRED)
-    when = f"{found.until.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" if found.until else "a time that never comes"
-    why = f"the update to {record.to_name} waits until {when}, as requested by {hold.requester}"
-    after = (found.until - now).total_seconds() if found.until else None
-    raise NotNow(why, reason=Reason.SCHEDULED, after=after)
+    if waiting.reboot:
+        message = f"this host must be rebooted for {record.to_name}; {hold.requester} holds the reboot back"
+        raise NotNow(message, reason=Reason.REBOOT_REQUIRED)
+    when = f"{waiting.until.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" if waiting.until else "a time that never comes"
+    message = f"the update to {record.to_name} waits until {when}, as requested by {hold.requester}"
+    after = (waiting.until - now).total_seconds() if waiting.until else None
+    raise NotNow(message, reason=Reason.SCHEDULED, after=after)
 
 
 async def check_next_boot(run: Run) -> None:

@@ -55,23 +55,23 @@ async def check_booted(run: Run, os: HostDeployments, target: OsTarget) -> Trans
     if not (wrong := unmet(target, booted)):
         return None
     if booted.id == staged:
-        described = "; ".join(f"{domain} {why}" for domain, why in sorted(wrong.items()))
+        described = "; ".join(f"{domain} {cause}" for domain, cause in sorted(wrong.items()))
         raise VerifyFailed(f"the new deployment {described}", reason=Reason.DEPLOYMENT_WRONG)
     if soft:
-        why = f"the soft reboot started {booted.id} again"
+        cause = f"the soft reboot started {booted.id} again"
         # A full reboot finalizes what is still staged, and starts what is finalized.
         if any(d.id == staged for d in await os.list()):
-            raise VerifyFailed(why, reason=Reason.SOFT_REBOOT_FAILED, curable=True)
-        run.update.change_leg(kind=RebootKind.FULL, soft_failed=why)
+            raise VerifyFailed(cause, reason=Reason.SOFT_REBOOT_FAILED, curable=True)
+        run.update.change_leg(kind=RebootKind.FULL, soft_failed=cause)
     order = [d.id for d in await os.list() if not d.staged]
     if staged not in order:
         # The boots of a deployment that does not exist would be counted for another one.
         await os.end_count()
-    if not soft and (why := await os.port.finalize_failure()):
-        raise VerifyFailed(f"the new deployment was not finalized: {why}", reason=Reason.FINALIZE_FAILED)
+    if not soft and (cause := await os.port.finalize_failure()):
+        raise VerifyFailed(f"the new deployment was not finalized: {cause}", reason=Reason.FINALIZE_FAILED)
     if staged in order:
-        if why := await os.gave_up(staged) or await greenboot_rolled_back(run, order, staged, booted.id):
-            raise VerifyFailed(f"{staged} did not start, so {booted.id} was booted: {why}", reason=Reason.BOOT_FAILED)
+        if cause := await os.gave_up(staged) or await greenboot_rolled_back(run, order, staged, booted.id):
+            raise VerifyFailed(f"{staged} did not start, so {booted.id} was booted: {cause}", reason=Reason.BOOT_FAILED)
         raise VerifyFailed(
             f"{staged} is in the boot order, but {booted.id} was booted", reason=Reason.OLD_DEPLOYMENT_BOOTED
         )
@@ -90,12 +90,12 @@ async def _booted_softly(run: Run, os: HostDeployments) -> Deployment:
             return await os.booted_within(run.ports.clock, until - run.ports.clock.monotonic())
         except (Retryable, Unreachable, ServiceUnavailable) as error:
             if run.ports.clock.monotonic() >= until:
-                why = f"the deployments cannot be read after the soft reboot: {error.message}"
-                raise VerifyFailed(why, reason=Reason.SOFT_REBOOT_FAILED, curable=True) from error
+                message = f"the deployments cannot be read after the soft reboot: {error.message}"
+                raise VerifyFailed(message, reason=Reason.SOFT_REBOOT_FAILED, curable=True) from error
         await asyncio.sleep(ASK_AGAIN)
 
 
-def stage_again(run: Run, why: str) -> Transition:
+def stage_again(run: Run, cause: str) -> Transition:
     """Return to staging with the files in place.
 
     A staged deployment does not survive a boot that the agent did not request, or that did not follow an orderly
@@ -105,9 +105,9 @@ def stage_again(run: Run, why: str) -> Transition:
     same_boot = os.staged_boot_id == run.ports.power.boot_id()
     if same_boot or os.clean_shutdown_boot_id == os.staged_boot_id:
         if os.lost_stagings >= MAX_LOST_STAGINGS:
-            raise VerifyFailed(f"{why}; staged {os.lost_stagings + 1} times", reason=Reason.STAGED_LOST)
+            raise VerifyFailed(f"{cause}; staged {os.lost_stagings + 1} times", reason=Reason.STAGED_LOST)
         run.update.change_os(lost_stagings=os.lost_stagings + 1)
-    return Transition(Phase.STAGING, reason=Reason.STAGED_LOST, message=why)
+    return Transition(Phase.STAGING, reason=Reason.STAGED_LOST, message=cause)
 
 
 async def before_staging_again(run: Run) -> None:
@@ -117,8 +117,8 @@ async def before_staging_again(run: Run) -> None:
         raise VerifyFailed(f"staged {count + 1} times, and the host went down each time", reason=Reason.STAGED_LOST)
     if count >= IMMEDIATE_RESTAGINGS:
         pause = PAUSE * 2 ** (count - IMMEDIATE_RESTAGINGS)
-        why = f"staged {count + 1} times already; waiting {pause:g} s to see whether this boot lasts"
-        run.narrate(UpdateWaiting, why, reason=Reason.STAGED_LOST)
+        message = f"staged {count + 1} times already; waiting {pause:g} s to see whether this boot lasts"
+        run.narrate(UpdateWaiting, message, reason=Reason.STAGED_LOST)
         await asyncio.sleep(pause)
     # The attempt is counted before the work, because a power cut leaves no time to count it afterwards.
     run.update.change_os(restage_count=count + 1)
@@ -155,8 +155,8 @@ async def repair_etc_merge(run: Run) -> Transition | None:
     again = {step_id(step) for step in update.static_pods if WritePath(step.path) in lost}
     update.change_leg(etc_merge_repaired=True, done=record.written.done - again)
     update.writes = tuple(step_from_pair(*pair) for pair in pairs)
-    why = f"{len(lost)} entries came out of the merge of /etc as the OS ships them"
-    return Transition(Phase.WRITING, reason=Reason.MERGED, message=why)
+    message = f"{len(lost)} entries came out of the merge of /etc as the OS ships them"
+    return Transition(Phase.WRITING, reason=Reason.MERGED, message=message)
 
 
 async def back_to_old(run: Run, os: HostDeployments) -> Transition | None:

@@ -36,34 +36,34 @@ async def before_disruption(run: Run, os: HostDeployments) -> None:
 
     Raises ``Refused`` (``BootloaderTooOld``, ``BootloaderUpdateFailed``) if the kernel of the new OS would not start.
     """
-    if (found := await check(run, os)) is None:
+    if (bootloader := await check(run, os)) is None:
         return
-    why = await _update(run, os, found)
-    if why and found.kernel is KernelTrust.REFUSED:
-        raise Refused(why, reason=Reason.BOOTLOADER_UPDATE_FAILED)
-    if why:
-        admin_checks.report(run, _SUBJECT, why, Reason.BOOTLOADER_UPDATE_FAILED)
+    failure = await _update(run, os, bootloader)
+    if failure and bootloader.kernel is KernelTrust.REFUSED:
+        raise Refused(failure, reason=Reason.BOOTLOADER_UPDATE_FAILED)
+    if failure:
+        admin_checks.report(run, _SUBJECT, failure, Reason.BOOTLOADER_UPDATE_FAILED)
 
 
 async def after_boot(run: Run, os: HostDeployments) -> None:
     """Check the bootloader of the verified OS, and update it if the settings say so. A failure is reported only."""
     try:
-        found = await os.check_bootloader()
-        if found is None or not _is_due(run, found):
+        bootloader = await os.check_bootloader()
+        if bootloader is None or not _is_due(run, bootloader):
             return
-        if why := await _update(run, os, found):
-            admin_checks.report(run, _SUBJECT, why, Reason.BOOTLOADER_UPDATE_FAILED)
+        if failure := await _update(run, os, bootloader):
+            admin_checks.report(run, _SUBJECT, failure, Reason.BOOTLOADER_UPDATE_FAILED)
     except ServiceUnavailable:
         raise
     except AgentError as error:
         admin_checks.report(run, _SUBJECT, error.message, error.reason)
 
 
-def _is_due(run: Run, found: BootloaderCheck) -> bool:
+def _is_due(run: Run, bootloader: BootloaderCheck) -> bool:
     if run.policy.bootloader is not BootloaderUpdate.AFTER_BOOT:
         return False
     # The OS runs, so the same rules apply as before a reboot into it.
-    decision = decide(found, BootloaderUpdate.BEFORE_REBOOT, bios=run.policy.bootloader_bios)
+    decision = decide(bootloader, BootloaderUpdate.BEFORE_REBOOT, bios=run.policy.bootloader_bios)
     return decision.step is BootloaderStep.UPDATE
 
 
@@ -72,17 +72,17 @@ async def check(run: Run, os: HostDeployments) -> BootloaderCheck | None:
 
     Reports a warning. Raises ``Refused`` (``BootloaderTooOld``).
     """
-    found = await os.check_bootloader()
-    if found is None:
+    bootloader = await os.check_bootloader()
+    if bootloader is None:
         return None
-    decision = decide(found, run.policy.bootloader, bios=run.policy.bootloader_bios)
+    decision = decide(bootloader, run.policy.bootloader, bios=run.policy.bootloader_bios)
     match decision.step:
         case BootloaderStep.REFUSE:
             raise Refused(decision.message, reason=decision.reason)
         case BootloaderStep.WARN:
             admin_checks.report(run, _SUBJECT, decision.message, decision.reason)
         case BootloaderStep.UPDATE:
-            return found
+            return bootloader
         case BootloaderStep.NONE:
             pass
     return None
@@ -97,18 +97,18 @@ async def _update(run: Run, os: HostDeployments, before: BootloaderCheck) -> str
     run.update.change_os(bootloader_tries=tries + 1)
     await run.save()
     run.narrate(PhaseEntered, f"updating the bootloader from {before.installed} to {before.available}")
-    why = ""
+    failure = ""
     try:
         await os.update_bootloader(bios=run.policy.bootloader_bios)
     except ServiceUnavailable:
         raise
     except AgentError as error:
-        why = error.message
+        failure = error.message
     # The second check decides, whatever the command reported: an update that lost its answer may be done.
     after = await os.check_bootloader()
     if after is None or after.state is not BootloaderState.SAME:
         installed = (after.installed if after is not None else "") or "unknown"
-        return why or f"bootupctl update reported no error, and the installed bootloader is {installed}"
+        return failure or f"bootupctl update reported no error, and the installed bootloader is {installed}"
     if after.kernel is KernelTrust.REFUSED:
         return f"the bootloader was updated to {after.installed}, and refuses the kernel of the new OS as well"
     note = f"the bootloader was updated from {before.installed} to {after.installed}"

@@ -149,8 +149,8 @@ class Coordination:
         holder = await self.lease.holder()
         if holder is not None and holder.operation != operation:
             since = f" since {holder.since}" if holder.since else ""
-            why = f" ({holder.reason})" if holder.reason else ""
-            raise Refused(f"{holder.name} holds the lease{since}{why}{detail}", reason=Reason.LEASE_HELD)
+            purpose = f" ({holder.reason})" if holder.reason else ""
+            raise Refused(f"{holder.name} holds the lease{since}{purpose}{detail}", reason=Reason.LEASE_HELD)
 
     async def extend_lease(self, operation: str, seconds: float | None) -> None:
         await self.lease.extend(operation, seconds)

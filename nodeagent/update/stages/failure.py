@@ -120,8 +120,8 @@ def take_back(run: Run, takeover: Takeover) -> Transition:
     """Return the transition that restores what an update wrote, because it is not wanted any more."""
     back = _revert(run.record, takeover.reason)
     rejects = takeover.message if takeover.reason == Reason.CANCELLED else ""
-    why = f"{takeover.successor} is desired instead" if takeover.successor else "another config is desired"
-    message = f"{rejects or why}; the previous files are restored"
+    cause = f"{takeover.successor} is desired instead" if takeover.successor else "another config is desired"
+    message = f"{rejects or cause}; the previous files are restored"
     return Transition(Phase.REVERTING, back, takeover.reason, message, rejects=rejects)
 
 
@@ -159,10 +159,10 @@ def unreleased(run: Run, phase: Phase, message: str, reason: str) -> Transition:
 
 def aborted_end(record: Record) -> HowEnded | None:
     """Return the end of an update that was superseded, withdrawn or refused; None for any other."""
-    why = record.aborted
-    if why is None or not (why.reason in OUTCOMES or why.reason in REFUSALS):
+    aborted = record.aborted
+    if aborted is None or not (aborted.reason in OUTCOMES or aborted.reason in REFUSALS):
         return None
-    return HowEnded(OUTCOMES.get(why.reason, UpdateOutcome.REFUSED), why.reason, why.message)
+    return HowEnded(OUTCOMES.get(aborted.reason, UpdateOutcome.REFUSED), aborted.reason, aborted.message)
 
 
 def bug(reporter: Reporter, error: Exception, where: str) -> Terminal:

@@ -33,14 +33,14 @@ NO_SOFT_REBOOT = frozenset(
 
 async def kind_of_fallback(ports: Ports, policy: UpdatePolicy, plan: Plan) -> ChosenKind:
     """Return the kind of a fallback reboot on this host."""
-    found = fallback_kind([planned.change for planned in plan.changes], soft=policy.soft_fallback)
-    if found.kind is RebootKind.SOFT:
+    chosen = fallback_kind([planned.change for planned in plan.changes], soft=policy.soft_fallback)
+    if chosen.kind is RebootKind.SOFT:
         try:
             # A fallback is chosen while the host is in trouble, so any doubt leads to the full reboot.
             await ports.power.check_soft_reboot()
         except AgentError as error:
             return ChosenKind(RebootKind.FULL, error.message, error.reason)
-    return found
+    return chosen
 
 
 async def kind_of_planned(ports: Ports, policy: UpdatePolicy, update: Update, staged: str) -> ChosenKind:
@@ -49,11 +49,11 @@ async def kind_of_planned(ports: Ports, policy: UpdatePolicy, update: Update, st
     Raises ``ServiceUnavailable``; any other error is an obstacle.
     """
     deploys = update.target is not None
-    found = planned_kind(update.plan.changes, soft=policy.soft_update, deploys=deploys)
+    chosen = planned_kind(update.plan.changes, soft=policy.soft_update, deploys=deploys)
     # The estimate is reported even where the reboot is a full one: it shows what the setting or the obstacle costs.
     saves = await ports.power.kernel_start_seconds() if deploys else None
-    if found.kind is not RebootKind.SOFT:
-        return replace(found, saves=saves)
+    if chosen.kind is not RebootKind.SOFT:
+        return replace(chosen, saves=saves)
     try:
         await _check_planned(ports, staged)
     except ServiceUnavailable:
@@ -63,7 +63,7 @@ async def kind_of_planned(ports: Ports, policy: UpdatePolicy, update: Update, st
     # Only the deployment itself shows whether its kernel and initramfs are those that run.
     if not staged:
         return ChosenKind(None, "decided when the deployment is staged", saves=saves)
-    return replace(found, saves=saves)
+    return replace(chosen, saves=saves)
 
 
 async def _check_planned(ports: Ports, staged: str) -> None:
@@ -85,8 +85,8 @@ async def check_soft(run: Run) -> None:
     except ServiceUnavailable:
         raise
     except AgentError as error:
-        known = error.reason in NO_SOFT_REBOOT or error.reason == Reason.STAGED_LOST
-        raise Refused(error.message, reason=error.reason if known else Reason.SOFT_REBOOT_UNSUPPORTED) from error
+        has_reason = error.reason in NO_SOFT_REBOOT or error.reason == Reason.STAGED_LOST
+        raise Refused(error.message, reason=error.reason if has_reason else Reason.SOFT_REBOOT_UNSUPPORTED) from error
 
 
 async def begin_planned(run: Run) -> Transition:
@@ -94,25 +94,25 @@ async def begin_planned(run: Run) -> Transition:
     leg, name = run.record.leg, run.record.to_name
     assert isinstance(leg, Apply)
     message = f"rebooting into {name}"
-    found = ChosenKind(RebootKind.FULL)
+    chosen = ChosenKind(RebootKind.FULL)
     # A reboot that repeats another one, or that follows a merge of /etc, is a full one.
     if run.policy.soft_update and not (leg.soft_failed or leg.etc_merge_repaired):
-        found = await kind_of_planned(run.ports, run.policy, run.update, run.record.os.staged)
-        words = _words(found)
+        chosen = await kind_of_planned(run.ports, run.policy, run.update, run.record.os.staged)
+        words = _words(chosen)
         message = f"{message}: {words}"
         run.update.add_notes(words)
     elif not run.policy.soft_update and run.update.target is not None:
         saves = await run.ports.power.kernel_start_seconds()
         run.update.add_notes(*([f"a full reboot{_of_which(saves)}"] if saves is not None else []))
     # A kind that could not be decided is no permission for a soft reboot.
-    leg = replace(leg, kind=found.kind or RebootKind.FULL)
+    leg = replace(leg, kind=chosen.kind or RebootKind.FULL)
     return Transition(Phase.REBOOTING, leg, Reason.PLANNED, message)
 
 
-def _words(found: ChosenKind) -> str:
-    if found.kind is not RebootKind.SOFT:
-        return _full_because(": ".join(filter(None, (found.reason, found.why)))) + _of_which(found.saves)
-    saves = f" and saves about {found.saves:.0f} s of firmware and kernel" if found.saves is not None else ""
+def _words(chosen: ChosenKind) -> str:
+    if chosen.kind is not RebootKind.SOFT:
+        return _full_because(": ".join(filter(None, (chosen.reason, chosen.why)))) + _of_which(chosen.saves)
+    saves = f" and saves about {chosen.saves:.0f} s of firmware and kernel" if chosen.saves is not None else ""
     return f"a soft reboot, which keeps the boot ID{saves}"
 
 
@@ -131,11 +131,11 @@ async def begin_fallback(run: Run, message: str, reason: str) -> Apply | Fallbac
         if isinstance(leg, Apply):
             run.update.add_notes(f"a full reboot followed, because {message}")
         return replace(leg, kind=RebootKind.FULL, soft_failed=message)
-    found = await kind_of_fallback(run.ports, run.policy, run.update.plan)
-    kind = found.kind or RebootKind.FULL
+    chosen = await kind_of_fallback(run.ports, run.policy, run.update.plan)
+    kind = chosen.kind or RebootKind.FULL
     run.narrate(FallbackChosen, message, reason, kind)
-    if found.reason:
-        run.narrate(Warned, f"the fallback is {_full_because(found.why)}", found.reason)
+    if chosen.reason:
+        run.narrate(Warned, f"the fallback is {_full_because(chosen.why)}", chosen.reason)
     return fallback_of(record.written, message, kind)
 
 
@@ -150,13 +150,13 @@ def wants_soft(run: Run) -> bool:
             return False
 
 
-async def make_full(run: Run, why: str, reason: Reason) -> None:
+async def make_full(run: Run, cause: str, reason: Reason) -> None:
     """Make the reboot of this phase a full one, in the record as well."""
     planned = isinstance(run.record.leg, Apply)
     run.update.change_leg(kind=RebootKind.FULL)
     if planned:
-        run.update.add_notes(_full_because(f"{reason}: {why}"))
-    run.narrate(Warned, f"the {'reboot' if planned else 'fallback'} is {_full_because(why)}", reason)
+        run.update.add_notes(_full_because(f"{reason}: {cause}"))
+    run.narrate(Warned, f"the {'reboot' if planned else 'fallback'} is {_full_because(cause)}", reason)
     if planned and reason == Reason.SOFT_REBOOT_FAILED and run.ports.os is not None:
         # What is prepared would make a reboot by another program a soft one. The full reboot does not need this.
         with suppress(AgentError):
@@ -165,5 +165,5 @@ async def make_full(run: Run, why: str, reason: Reason) -> None:
     await run.save()
 
 
-def _full_because(why: str) -> str:
-    return f"a full reboot, not a soft one: {why}"
+def _full_because(cause: str) -> str:
+    return f"a full reboot, not a soft one: {cause}"

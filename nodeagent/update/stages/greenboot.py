@@ -55,8 +55,8 @@ async def greenboot_rolled_back(run: Run, order: Sequence[str], staged: str, boo
     return "greenboot rolled back"
 
 
-def _greenboot_failed(why: str) -> VerifyFailed:
-    return VerifyFailed(why, reason=Reason.GREENBOOT_FAILED, unit=HEALTH_CHECK)
+def _greenboot_failed(message: str) -> VerifyFailed:
+    return VerifyFailed(message, reason=Reason.GREENBOOT_FAILED, unit=HEALTH_CHECK)
 
 
 async def _greenboot(run: Run) -> UnitState | None:

@@ -70,8 +70,8 @@ async def _acquire_all(run: Run) -> None:
 async def _permit(run: Run) -> None:
     """Check the alerts and run the checks of the admin before the node is disrupted. Raises ``Refused`` and
     ``Unreachable``."""
-    if run.ports.alerts is not None and (why := await run.ports.alerts.check()):
-        admin_checks.report(run, "alerts", f"continuing: {why}", Reason.ALERTS_UNREACHABLE)
+    if run.ports.alerts is not None and (unread := await run.ports.alerts.check()):
+        admin_checks.report(run, "alerts", f"continuing: {unread}", Reason.ALERTS_UNREACHABLE)
     await admin_checks.check_before(run, CheckStage.BEFORE_DRAIN)
 
 

@@ -78,12 +78,14 @@ class HostDeployments:
     _versions: dict[str, str] = field(default_factory=dict, init=False)
 
     async def list(self) -> Sequence[Deployment]:
-        found = tuple(await self.port.list())
-        self._booted = self._booted or booted(found)
-        if self._reported.is_new(found):
-            self._versions |= {content: each.version for each in found for content in contents(each)}
-            self.reporter.emit(DeploymentsChanged(found))
-        return found
+        deployments = tuple(await self.port.list())
+        self._booted = self._booted or booted(deployments)
+        if self._reported.is_new(deployments):
+            self._versions |= {
+                content: deployment.version for deployment in deployments for content in contents(deployment)
+            }
+            self.reporter.emit(DeploymentsChanged(deployments))
+        return deployments
 
     def version_of(self, image: OsImage) -> str:
         """Return the version of an image that is, or was, on this host; "" if it is not known."""
@@ -137,12 +139,16 @@ class HostDeployments:
         """
         # The comparison only informs, so no update fails because of it.
         with contextlib.suppress(AgentError, TimeoutError):
-            found = staged(await self.list())
-            if found is None:
+            deployment = staged(await self.list())
+            if deployment is None:
                 return None
-            if self._changes is None or self._changes.staged != found.id or (managed and self._changes.merged is None):
+            if (
+                self._changes is None
+                or self._changes.staged != deployment.id
+                or (managed and self._changes.merged is None)
+            ):
                 async with asyncio.timeout(INSPECTION):
-                    changes = await self.port.changes(found.id, managed)
+                    changes = await self.port.changes(deployment.id, managed)
                 self._changes = replace(changes, fetched=self._fetched)
                 self.reporter.emit(StagedInspected(self._changes))
             return self._changes
@@ -155,10 +161,10 @@ class HostDeployments:
         """
         if self.bootloader is None:
             return None
-        found = await self.bootloader.check(staged(await self.list()))
-        if found is not None and self._bootloader_reported.is_new(found):
-            self.reporter.emit(BootloaderChecked(found))
-        return found
+        check = await self.bootloader.check(staged(await self.list()))
+        if check is not None and self._bootloader_reported.is_new(check):
+            self.reporter.emit(BootloaderChecked(check))
+        return check
 
     async def update_bootloader(self, *, bios: bool) -> None:
         """Install the bootloader of the staged deployment, or of the booted one. Raises as ``Bootloader.update``."""
@@ -244,17 +250,17 @@ async def find_own(os: HostDeployments, record: Record, *, in_the_way: bool = Fa
         if deployment.id == record.os.staged:
             return deployment.id
         # The agent stages locked deployments only, so an unlocked one belongs to another program.
-        known = in_the_way or deployment.locked is not False
-        if known and target is not None and not unmet(target, deployment):
+        is_ours = in_the_way or deployment.locked is not False
+        if is_ours and target is not None and not unmet(target, deployment):
             return deployment.id
     return ""
 
 
 async def discard_own(os: HostDeployments, record: Record, *, in_the_way: bool = False) -> str:
     """Discard the deployment of the agent and return its id. ``in_the_way`` as in ``find_own``."""
-    if found := await find_own(os, record, in_the_way=in_the_way):
+    if own := await find_own(os, record, in_the_way=in_the_way):
         await os.discard()
-    return found
+    return own
 
 
 def booted_side(record: Record, deployment: Deployment) -> BootedSide:

@@ -57,7 +57,7 @@ async def go_down(
     ports: Ports,
     policy: UpdatePolicy,
     shutdown: Shutdown,
-    why: str,
+    purpose: str,
     *,
     report: Callable[[type[Warned | UpdateWaiting], str, Reason], None],
     direct: bool,
@@ -92,7 +92,7 @@ async def go_down(
 
         await ports.power.shut_down(
             shutdown.kind,
-            f"nodeagent: {why}",
+            f"nodeagent: {purpose}",
             warn=warn,
             force=force,
             confirm=confirm,
@@ -205,8 +205,8 @@ async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
         await permit()
         # A soft reboot would start the locked deployment without the merge of /etc.
         if ports.os is not None and (deployment := await ports.os.port.unmerged_soft_reboot()):
-            why = f"{deployment} is locked and prepared for a soft reboot, which is cleared before the reboot"
-            run.narrate(Warned, why, reason=Reason.LOCKED_SOFT_REBOOT)
+            message = f"{deployment} is locked and prepared for a soft reboot, which is cleared before the reboot"
+            run.narrate(Warned, message, reason=Reason.LOCKED_SOFT_REBOOT)
             await ports.os.port.reset_soft_reboot()
         if soft:
             # It may have become impossible while users were warned, and it may start what another program prepared.
@@ -235,11 +235,11 @@ async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
             await run.save()
         prepared = True
 
-    operation, why = run.record.operation, run.record.fallback or f"applying {run.record.to_name}"
+    operation, purpose = run.record.operation, run.record.fallback or f"applying {run.record.to_name}"
     kind = ShutdownKind.SOFT_REBOOT if soft else ShutdownKind.REBOOT
     shutdown = Shutdown(kind, operation, permit, confirm, finish)
     try:
-        await go_down(ports, run.policy, shutdown, why, report=report, direct=direct)
+        await go_down(ports, run.policy, shutdown, purpose, report=report, direct=direct)
     except asyncio.CancelledError:
         # The process is stopped while it waits for the answer: systemd often stops it before logind has answered.
         update.reboot_accepted = update.committed = prepared

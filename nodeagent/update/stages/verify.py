@@ -46,17 +46,17 @@ async def do(run: Run) -> Transition:
     if run.record.written.boots:
         await units_before.start_after_boot(run, not_expected(run))
     await _watch_units(run, progress)
-    found = await compare.mismatches(run.ports, update.new)
+    differences = await compare.mismatches(run.ports, update.new)
     # Drift that the update left alone is no fault of the update.
     for entry in run.record.drifted:
-        found.pop(entry, None)
-    wrong, loose = await compare.divide(run.ports, update.new, found)
+        differences.pop(entry, None)
+    wrong, loose = await compare.divide(run.ports, update.new, differences)
     compare.report_contested(run.ports, loose, run.record)
     if target is not None:
         wrong |= await compare.os_mismatches(run.ports, update.new)
     if wrong:
         # The history is read by people, so five entries are enough; nodeagent verify shows all.
-        some = "; ".join(f"{entry}: {why}" for entry, why in sorted(wrong.items())[:5])
+        some = "; ".join(f"{entry}: {difference}" for entry, difference in sorted(wrong.items())[:5])
         raise compare.VerifyFailed(f"{len(wrong)} not as desired: {some}")
     await admin_checks.verify(run, progress)
     if os is not None and target is not None:
@@ -94,8 +94,10 @@ async def undo(run: Run) -> Transition:
         await units_before.start_after_boot(run, not_expected(run))
     await _watch_units(run, progress)
     await admin_checks.verify(run, progress)
-    why = "; ".join((why_reverted(run, leg), *await compare_links(run)))
-    return Transition(Phase.RELEASING, end=HowEnded(OUTCOMES.get(leg.reason, UpdateOutcome.REVERTED), leg.reason, why))
+    message = "; ".join((why_reverted(run, leg), *await compare_links(run)))
+    return Transition(
+        Phase.RELEASING, end=HowEnded(OUTCOMES.get(leg.reason, UpdateOutcome.REVERTED), leg.reason, message)
+    )
 
 
 def why_reverted(run: Run, leg: Revert) -> str:
@@ -149,13 +151,13 @@ async def _wait_until_ready(run: Run, readiness: NodeReadiness, progress: Progre
         away: AgentError | None = None
         try:
             # A heartbeat from before this phase is one of the kubelet before its restart.
-            why = await readiness.unready(run.record.since, outdated, kept_back)
+            condition = await readiness.unready(run.record.since, outdated, kept_back)
         except (Unreachable, Retryable) as error:
-            away, why = error, error.message
+            away, condition = error, error.message
         except Refused as error:
             # The Node was deleted, which no config does.
-            away, deadline, why = error, clock(), error.message
-        if not why:
+            away, deadline, condition = error, clock(), error.message
+        if not condition:
             return
         if isinstance(away, Unreachable | Retryable):
             gone = clock() if gone is None else gone
@@ -164,12 +166,12 @@ async def _wait_until_ready(run: Run, readiness: NodeReadiness, progress: Progre
             run.update.progressed()
         if clock() >= (deadline if gone is None else gone + timeout):
             break
-        progress(f"the node is not ready: {why}; waiting for it", deadline)
+        progress(f"the node is not ready: {condition}; waiting for it", deadline)
         await asyncio.sleep(PERIOD)
         # A kubelet may end later than within the settle time, and is restarted by systemd without end.
         await up.check()
     if away is None:
-        message = f"the node is not ready after {timeout:.0f} s: {why}"
+        message = f"the node is not ready after {timeout:.0f} s: {condition}"
         helps = domains.curable(UnitFailure(NODE, "", keys))
         raise VerifyFailed(message, reason=Reason.NODE_NOT_READY, curable=helps)
-    run.narrate(Warned, f"continuing: {why}", reason=away.reason)
+    run.narrate(Warned, f"continuing: {condition}", reason=away.reason)

@@ -135,12 +135,12 @@ def _inactive(facts: JudgedUnit) -> UnitVerdict:
 def _activating(facts: JudgedUnit) -> UnitVerdict:
     state, behind = facts.state, facts.behind
     waiting = f", and the start of {enumerated(behind, _SHOWN)} waits for it" if behind else ""
-    why = f"{state.name} is still starting{waiting}"
+    message = f"{state.name} is still starting{waiting}"
     if facts.expected and state.restarts:
         # The end of the time may fall between two restarts of a unit that never stays up.
-        return UnitVerdict(Health.NOT_YET, f"{why}, and systemd restarted it {state.restarts} times")
+        return UnitVerdict(Health.NOT_YET, f"{message}, and systemd restarted it {state.restarts} times")
     if state.type == "oneshot":
         bad = facts.touched and bool(behind)
     else:
         bad = facts.touched and (bool(behind) or state.type in _READY)
-    return UnitVerdict(Health.NOT_YET, why, Health.BAD if bad else Health.GOOD)
+    return UnitVerdict(Health.NOT_YET, message, Health.BAD if bad else Health.GOOD)
