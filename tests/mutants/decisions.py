@@ -50,6 +50,9 @@ def decisions(source: str) -> list[Decision]:
 
     def of(node: ast.AST) -> Iterator[Decision]:
         match node:
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                # It is no decision of a program that runs.
+                return
             case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test):
                 yield make(test, "never", "False")
                 if not isinstance(node, ast.While):

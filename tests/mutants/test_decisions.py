@@ -16,6 +16,7 @@ from tests.mutants.nearest import nearest
     ("source", "expected"),
     [
         ("if a:\n    b = 1", ["if True:\n    b = 1", "if False:\n    b = 1"]),
+        ("if TYPE_CHECKING:\n    import a", []),
         ("while a:\n    break", ["while False:\n    break", "while a:\n    pass"]),
         ("x = a < b", ["x = (a <= b)"]),
         ("x = a not in b", ["x = (a in b)"]),

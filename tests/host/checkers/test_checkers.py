@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import tempfile
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry
 from nodeagent.errors import Problem, Refused, ServiceUnavailable
-from nodeagent.host.checkers import HostValidator
+from nodeagent.host.checkers import HostValidator, sshd
 from nodeagent.host.checkers.sudoers import ignored_by_sudo
 from nodeagent.host.checkers.units import unit_of, verdicts
 from tests.support.needs import needs
@@ -373,6 +374,19 @@ async def test_an_include_of_a_pipe_is_refused(tmp_path: Path) -> None:
 async def test_a_checker_that_talks_without_end_is_bounded(tmp_path: Path) -> None:
     host = HostValidator(search_path=fake(tmp_path, "visudo", "head -c 10000000 /dev/zero; exit 1"), deadline=20)
     assert await host.check(EMPTY, SUDOERS) == ()
+
+
+@pytest.mark.finding("adversary-2", "A file of the host that cannot be read for a moment is not left out of a check.")
+@pytest.mark.parametrize(("fault", "waits"), [(errno.EMFILE, True), (errno.ENOMEM, True), (errno.EISDIR, False)])
+async def test_a_drop_in_of_the_host_that_cannot_be_read_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: int, waits: bool
+) -> None:
+    def read(_path: Path, _limit: int) -> bytes:
+        raise OSError(fault, os.strerror(fault))
+
+    monkeypatch.setattr(sshd, "read_regular", read)
+    with pytest.raises(OSError, match=os.strerror(fault)) if waits else nullcontext():
+        assert sshd._read(tmp_path / "10-host.conf") is None
 
 
 @pytest.mark.finding("adversary-2", "An update waits for a checker that is installed and cannot be started.")

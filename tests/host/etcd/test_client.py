@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
+from pathlib import Path
 
 import pytest
 
-from nodeagent.host.etcd.client import EtcdClient, EtcdFault
+from nodeagent.host.etcd.client import EtcdAccess, EtcdClient, EtcdFault, open_client
+from nodeagent.host.etcd.options import Endpoints, Options
 
 
 @asynccontextmanager
@@ -33,3 +35,17 @@ async def test_an_answer_of_another_program_is_no_success(answer: bytes) -> None
     async with gateway(answer) as url:
         with pytest.raises(EtcdFault, match="the answer is no JSON object"):
             await EtcdClient(None).move_leader(url, "2")
+
+
+@pytest.mark.parametrize(
+    ("where", "reads"),
+    [
+        (Endpoints(("http://127.0.0.1:2379",), ("http://10.0.0.2:2379",)), False),
+        (Endpoints(("https://127.0.0.1:2379",)), True),
+        (Endpoints(("http://127.0.0.1:2379",), ("https://10.0.0.2:2379",)), True),
+    ],
+)
+def test_certificates_are_read_where_an_address_needs_them(tmp_path: Path, where: Endpoints, reads: bool) -> None:
+    access = EtcdAccess(ca=str(tmp_path / "missing.crt"))
+    with pytest.raises(EtcdFault, match=r"missing\.crt") if reads else nullcontext():
+        open_client(Options({}), access, where)

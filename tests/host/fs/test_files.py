@@ -15,10 +15,12 @@ from pathlib import Path
 import pytest
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, SymbolicLink
-from nodeagent.errors import AgentError, InvalidInput, Problem, Terminal
+from nodeagent.errors import AgentError, InvalidInput, Problem, Retryable, Terminal
 from nodeagent.host.fs import atomic
+from nodeagent.host.fs import files as files_module
 from nodeagent.host.fs.files import DiskFiles, HostFiles
 from nodeagent.host.fs.selinux import Labels
+from nodeagent.reasons import Reason
 from tests.support.disk import needs_root, tree
 
 ME, MY_GROUP = os.geteuid(), os.getegid()
@@ -433,6 +435,15 @@ class TestSweep:
         (problem,) = disk.sweep([f"/{name}/x", "/etc/loop/x", "/var/x"])
         assert problem == Problem(f"/{name}/*", f"cannot sweep /{name}/*: File name too long")
         assert not ours.exists()
+
+    def test_reports_a_directory_that_keeps_changing(self, disk: DiskFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+        def changes(*_: object) -> None:
+            raise Retryable("another program changes it all the time", reason=Reason.TRY_AGAIN)
+
+        monkeypatch.setattr(files_module, "open_parent", changes)
+        assert disk.sweep(["/etc/x"]) == [
+            Problem(path, "another program changes it all the time") for path in ("/*", "/etc/*")
+        ]
 
 
 async def test_the_port_does_it_in_threads(tmp_path: Path) -> None:

@@ -357,6 +357,18 @@ def test_every_target_is_reached_from_the_booted_and_from_any_former_target(form
     assert set(first.kernel_arguments) <= set(BOOTED.kernel_arguments) | set(target.kernel_arguments)
 
 
+def test_rpm_ostree_shows_what_a_request_is_for() -> None:
+    """`rpm-ostree status` and its journal have this line."""
+    image = parse_image(f"x@sha256:{'1' * 64}")
+    for target, title in [
+        (OsTarget(image=image), f"sha256:{'1' * 64}"),
+        (OsTarget(packages=frozenset("p")), "packages"),
+    ]:
+        request = next_request(target, BOOTED, BOOTED)
+        assert request
+        assert plain_body(request)[1]["initiating-command-line"] == f"nodeagent stage {title}"
+
+
 def test_the_same_request_is_the_same_byte_by_byte() -> None:
     target = OsTarget(image=parse_image(f"x@sha256:{'1' * 64}"), packages=frozenset(["c", "d", "e", "f"]))
     one, two = (next_request(target, BOOTED, BOOTED) for _ in range(2))
