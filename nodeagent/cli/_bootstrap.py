@@ -41,7 +41,7 @@ VERIFY: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
-    """A kubeconfig of the host, as one that names no file. ``path`` is its place, for messages."""
+    """A kubeconfig of the host whose contents name no other file. ``path`` is its place, for messages."""
 
     path: str
     kubeconfig: str = field(repr=False)
@@ -110,7 +110,7 @@ def request(task: Task, folder: CertificateDirectory, *, wait: float) -> None:
 
 
 def renewed(folder: CertificateDirectory) -> bool:
-    """Return whether ``folder`` has a certificate that is not due: one that was not installed before a kill."""
+    """Return whether ``folder`` has a certificate that is not due. A kill before its installation leaves it there."""
     with folder.locked():
         life = folder.validity()
         return life is not None and _now() < life.renewal

@@ -39,7 +39,7 @@ def prepare_task(settings: Settings, source: Path) -> int:
     except AgentError as error:
         _write(directory, {"failed": error.exit_code})
         raise
-    sources = [{"path": each.path, "kubeconfig": each.kubeconfig} for each in task.sources]
+    sources = [{"path": source.path, "kubeconfig": source.kubeconfig} for source in task.sources]
     _write(directory, {"failed": 0, "node": task.node, "sources": sources})
     return 0
 
@@ -62,7 +62,7 @@ def request_task(wait: float) -> int:
     if failed := data["failed"]:
         print("nodeagent-bootstrap-prepare.service failed")
         return int(failed)
-    task = Task(data["node"], tuple(Kubeconfig(each["path"], each["kubeconfig"]) for each in data["sources"]))
+    task = Task(data["node"], tuple(Kubeconfig(source["path"], source["kubeconfig"]) for source in data["sources"]))
     # The path is a link for a unit whose user exists while it runs.
     folder = CertificateDirectory(_directory("STATE_DIRECTORY").resolve(), task.node)
     if not task.sources:

@@ -74,7 +74,7 @@ T = TypeVar("T")
 
 
 class UpdateEnd(NamedTuple):
-    """The signal ``UpdateFinished``. ``entry`` is one of ``history/v1``, also if the history does not keep it."""
+    """The signal ``UpdateFinished``. ``entry`` is an entry of ``history/v1``, also if the history does not keep it."""
 
     digest: str
     entry: dict[str, Any]
@@ -135,7 +135,7 @@ class Client:
         return list(_object(await self._call("History", "u", (limit,)))["updates"])
 
     async def update(self, update_id: str = "") -> dict[str, Any]:
-        """Return one update with its plan and its trail; "" is the newest, also one that is under way."""
+        """Return an update with its plan and its trail; "" is the newest update, which may be under way."""
         return _object(await self._call("Update", "s", (update_id,)))
 
     async def start_maintenance(self, reason: str, options: dict[str, str | int | bool]) -> dict[str, Any]:
@@ -208,7 +208,7 @@ class Client:
         except AgentError:
             return ""
 
-    async def _changes(self, known: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+    async def _changes(self, reported: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """Yield changes until the connection is lost, or the daemon does not answer."""
         match = Match(PROPERTIES, "PropertiesChanged", sender=NAME, path=PATH, arg0=STATUS)
         with _translated():
@@ -216,9 +216,9 @@ class Client:
                 # The subscription comes first, so that no change between the two is missed.
                 now = await self.status()
                 while True:
-                    if now != known:
+                    if now != reported:
                         yield now
-                        known = now
+                        reported = now
                     try:
                         async with asyncio.timeout(POLL):
                             _, changed, _ = (await signals.next()).body
@@ -298,11 +298,11 @@ def _object(text: Any) -> dict[str, Any]:
     return answer
 
 
-def stored(why: Unreachable) -> Stored:
+def stored(error: Unreachable) -> Stored:
     """Return the answers of the store, for a command without an answer of the daemon."""
     from nodeagent.cli._offline import Stored
 
-    return Stored(why)
+    return Stored(error)
 
 
 def ask(work: Callable[[Client], Awaitable[T]], without: Callable[[Stored], T] | None = None) -> T:
@@ -319,7 +319,7 @@ def ask(work: Callable[[Client], Awaitable[T]], without: Callable[[Stored], T] |
 
     try:
         return asyncio.run(conversation())
-    except Unreachable as why:
+    except Unreachable as error:
         if without is None:
             raise
-        return without(stored(why))
+        return without(stored(error))

@@ -79,26 +79,26 @@ class Ending:
 
 
 def ending_of(entry: dict[str, Any], code: int | None = None) -> Ending:
-    """``entry`` is one of ``history/v1``."""
-    known: dict[str, Any] = {each.name: entry[each.name] for each in fields(Ending) if each.name in entry}
+    """Return the end of an update from ``entry``, an entry of ``history/v1``."""
+    in_entry: dict[str, Any] = {field.name: entry[field.name] for field in fields(Ending) if field.name in entry}
     # A request that never became an update has no duration.
     seconds = entry["seconds"] if entry["update_id"] else None
-    return Ending(**known | {"seconds": seconds, "code": code})
+    return Ending(**in_entry | {"seconds": seconds, "code": code})
 
 
 def ending_without_signal(
-    name: str, digest: str, status: dict[str, Any], history: Collection[dict[str, Any]], known: Collection[str]
+    name: str, digest: str, status: dict[str, Any], history: Collection[dict[str, Any]], earlier: Collection[str]
 ) -> Ending | None:
     """Return the end of an update whose signal may have been missed; None while it goes on.
 
-    ``digest`` is "" where only the name is known. ``known`` are the updates that were in the history before the
+    ``digest`` is "" where only the name is known. ``earlier`` are the updates that were in the history before the
     request. A daemon that refuses the config reports that again after a restart.
     """
     # The entry of an update is written before its release, and the update has ended only after that.
     resting = status["phase"] in ("Idle", "Degraded")
     for entry in history:
         mine = entry["to_digest"] == digest if digest else entry["to_name"] == name
-        if mine and entry["update_id"] not in known and (resting or entry["update_id"] != status["update_id"]):
+        if mine and entry["update_id"] not in earlier and (resting or entry["update_id"] != status["update_id"]):
             return ending_of(entry)
     desired = status.get("desired_digest", "")
     current = status.get("current_digest", "")
@@ -107,29 +107,29 @@ def ending_without_signal(
     if not digest or desired in ("", digest) or status.get("target") == name:
         return None
     if desired == current:
-        why = f"the current config {status['desired']} is desired again"
-        return Ending(UpdateOutcome.WITHDRAWN, Reason.WITHDRAWN, why)
-    why = f"{status['desired']} is desired instead"
-    return Ending(UpdateOutcome.SUPERSEDED, Reason.SUPERSEDED, why, successor=status["desired"])
+        message = f"the current config {status['desired']} is desired again"
+        return Ending(UpdateOutcome.WITHDRAWN, Reason.WITHDRAWN, message)
+    message = f"{status['desired']} is desired instead"
+    return Ending(UpdateOutcome.SUPERSEDED, Reason.SUPERSEDED, message, successor=status["desired"])
 
 
 def print_ending(name: str, result: Ending) -> None:
     name = printable(name)
     took = f" in {duration(result.seconds)}" if result.seconds is not None else ""
-    why = local_times(printable(": ".join(part for part in (result.reason, result.message) if part)), local_now())
+    cause = local_times(printable(": ".join(part for part in (result.reason, result.message) if part)), local_now())
     match result.outcome:
         case "done":
             how = f", with {counted(result.reboots, 'reboot')}" if result.reboots else ""
             avoided = "; a reboot was avoided" if result.reboot_avoided else ""
             print(paint(f"done: {name} is the current config{took}{how}{avoided}", GOOD))
         case "done-after-fallback":
-            print(paint(f"done: {name} is the current config{took}, but it needed a reboot: {why}", WARN))
+            print(paint(f"done: {name} is the current config{took}, but it needed a reboot: {cause}", WARN))
         case "unchanged":
             print(paint(f"nothing to do: {name} is the current config", GOOD))
         case "superseded" | "withdrawn":
             print(paint(f"{result.outcome}: {name} is not in force: {printable(result.message)}", WARN))
         case outcome:
-            print(paint(f"{outcome}: {name} is not in force{took}: {why}", BAD))
+            print(paint(f"{outcome}: {name} is not in force{took}: {cause}", BAD))
             if result.reason:
                 print(f"what now: {hint(result.reason, printable(result.failed_unit))}")
 
@@ -251,7 +251,7 @@ async def request_and_wait(
     Returns the answer and the end. Raises ``Refused`` (``StillUnderWay``) on SIGTERM, which
     a reboot of the host sends, and on SIGINT; ``Unreachable`` if the daemon is away for ``ABSENCE``.
     """
-    known = frozenset(entry["update_id"] for entry in await client.history(RECENT))
+    earlier = frozenset(entry["update_id"] for entry in await client.history(RECENT))
     listening = asyncio.Event()
 
     async def request() -> AsyncGenerator[_Request, None]:
@@ -271,7 +271,7 @@ async def request_and_wait(
     stops = (signal.SIGTERM, signal.SIGINT)
     try:
         async with events(client.follow(ABSENCE), client.finished(), request(), stops=stops) as next_event:
-            return await _wait(client, next_event, listening.set, known, (lambda _: None) if silent else show)
+            return await _wait(client, next_event, listening.set, earlier, (lambda _: None) if silent else show)
     finally:
         if screen:
             screen.clear()
@@ -281,7 +281,7 @@ async def _wait(
     client: Client,
     next_event: Callable[[], Awaitable[Any]],
     on_listening: Callable[[], None],
-    known: Collection[str],
+    earlier: Collection[str],
     show: Show,
 ) -> tuple[dict[str, Any], Ending]:
     requested: _Request | None = None
@@ -312,9 +312,9 @@ async def _wait(
             with suppress(Unreachable):
                 history = await client.history(RECENT)
                 # The update that ran at the request is its answer only for a cancellation.
-                known = known if requested.cancels else {*known, requested.running}
+                earlier = earlier if requested.cancels else {*earlier, requested.running}
                 answer = requested.answer
-                if result := ending_without_signal(answer["config"], answer["digest"], status, history, known):
+                if result := ending_without_signal(answer["config"], answer["digest"], status, history, earlier):
                     return answer, result
 
 

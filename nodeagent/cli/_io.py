@@ -35,8 +35,8 @@ def read(path: str) -> bytes:
             return file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         # ValueError: a NUL in the name.
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise InvalidInput(f"cannot read {name_of(path)}: {why}", reason=Reason.CANNOT_READ) from None
+        cause = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InvalidInput(f"cannot read {name_of(path)}: {cause}", reason=Reason.CANNOT_READ) from None
 
 
 def is_interactive() -> bool:

@@ -38,18 +38,18 @@ def _store() -> AbstractContextManager[Reader]:
 
 
 @contextmanager
-def _store_or(why: Unreachable) -> Iterator[Reader]:
-    """Yield the store. Raise an error with ``why`` if it cannot be read."""
+def _store_or(unreachable: Unreachable) -> Iterator[Reader]:
+    """Yield the store. Raise an error that includes ``unreachable`` if the store cannot be read."""
     try:
         with _store() as store:
             yield store
     except AgentError as error:
-        raise _both(why, error) from error
+        raise _both(unreachable, error) from error
 
 
 @dataclass(frozen=True)
 class Stored:
-    """Answers from the store, in the form of those of the daemon. ``why`` is the reason that the daemon has none."""
+    """Answers from the store, in the form of those of the daemon. ``why`` is the error of the request to the daemon."""
 
     why: Unreachable
 
@@ -58,12 +58,12 @@ class Stored:
         with _store_or(self.why) as store:
             digest = store.current()
             # The boot in which the record was written stays: the present one may be later.
-            known = recorded_status(store.load(), store.get_config(digest).name if digest else "", digest)
-            known = replace(known, lease=store.lease(), maintenance=store.maintenance())
-        return status_to_dict(known, daemon="stopped")
+            status = recorded_status(store.load(), store.get_config(digest).name if digest else "", digest)
+            status = replace(status, lease=store.lease(), maintenance=store.maintenance())
+        return status_to_dict(status, daemon="stopped")
 
     def config(self, which: str, name: str, *, secrets: bool) -> dict[str, Any]:
-        """Return a config of the store, or the desired one of this host, as ``Client.config`` does."""
+        """Return a config of the store, or the desired config of this host, as ``Client.config`` does."""
         try:
             return config_to_dict(_source(which, name), secrets=secrets)
         # These answer the request. Any other error is about the store.
@@ -77,13 +77,13 @@ class Stored:
             return [entry_to_dict(entry) for entry in store.history(limit)]
 
     def update(self, update_id: str) -> dict[str, Any]:
-        """Return one update with its plan and its trail; "" is the newest one that has ended."""
+        """Return an update with its plan and its trail; ``update_id`` "" is the newest update that has ended."""
         with _store_or(self.why) as store:
             entries = store.history(HISTORY_LIMIT)
         return update_to_dict(find_update(entries, update_id))
 
     def plan(self, text: str, *, diff: bool) -> dict[str, Any]:
-        """Return the plan of an update of this host. Raise an error with the reason if that needs more than a store."""
+        """Return the plan of an update of this host. Raise an error with the reason if the store does not suffice."""
         # The store, managed files and password hashes are for root.
         if os.geteuid() != 0:
             hint = f"systemctl start nodeagent, or run it as root; {NEITHER}"
@@ -100,28 +100,28 @@ class Stored:
 
 def _source(which: str, name: str) -> ConfigSource:
     # The file comes first: it can be read without a store.
-    if which == "desired" and (source := _desired()) is not None:
-        return source
+    if which == "desired" and (desired := _desired()) is not None:
+        return desired
     with _store() as store:
         if which == "named":
-            found = store.config_named(name)
+            source = store.config_named(name)
         elif which == "desired":
             # A cluster names it, and the store has the one that the agent read last.
-            found = store.fetched()
+            source = store.fetched()
         else:
             digest = store.current()
-            found = store.get_config(digest) if digest else None
-    if found is None and which == "named":
+            source = store.get_config(digest) if digest else None
+    if source is None and which == "named":
         raise InvalidInput(
             f"there is no config {name} in the store", reason=Reason.UNKNOWN_CONFIG, hint=hint(Reason.UNKNOWN_CONFIG)
         )
-    if found is None:
+    if source is None:
         raise Refused(
             f"there is no {which} config yet",
             reason=Reason.NO_CURRENT_CONFIG,
             hint=hint(Reason.NO_CURRENT_CONFIG),
         )
-    return found
+    return source
 
 
 def _desired() -> ConfigSource | None:
@@ -134,7 +134,7 @@ def _desired() -> ConfigSource | None:
 
 
 def etcd_note() -> Identity | None:
-    """Return the note of the etcd member, None without one or without a store."""
+    """Return the note of the etcd member; None without a note or without a store."""
     try:
         with _store() as store:
             return note_from_text(store.note(NOTE_KEY)).identity
@@ -147,9 +147,10 @@ def etcd_note() -> Identity | None:
         raise
 
 
-def _both(why: Unreachable, error: AgentError) -> AgentError:
+def _both(unreachable: Unreachable, error: AgentError) -> AgentError:
     """Return the error to report. A damaged store explains why the daemon does not run; a store that is missing or not
     readable for this user does not."""
     if isinstance(error, Terminal) and error.reason not in (Reason.NO_STORE, Reason.PERMISSION_DENIED):
         return error
-    return Unreachable(f"{why.message}, and {error.message}", reason=why.reason, hint=why.hint or error.hint)
+    message = f"{unreachable.message}, and {error.message}"
+    return Unreachable(message, reason=unreachable.reason, hint=unreachable.hint or error.hint)

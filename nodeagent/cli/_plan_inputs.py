@@ -31,7 +31,10 @@ def add_strict(parser: ArgumentParser) -> None:
 
 
 def read_config(path: str) -> tuple[str, str]:
-    """Return the name and the text of a config. An error names the file, which the daemon could not."""
+    """Return the name and the text of a config.
+
+    An error includes the name of the file, which the daemon does not know.
+    """
     text, what = read(path), name_of(path)
     name = parse(text, what).name
     try:
@@ -58,7 +61,7 @@ def load_all(*loads: Callable[[], Any]) -> list[Any]:
             errors.append(error)
     if len(errors) > 1:
         problems = [p for error in errors for p in error.problems or (Problem("", error.message),)]
-        raise InvalidInput("; ".join(each.message for each in errors), reason=errors[0].reason, problems=problems)
+        raise InvalidInput("; ".join(error.message for error in errors), reason=errors[0].reason, problems=problems)
     if errors:
         raise errors[0]
     return results

@@ -67,7 +67,7 @@ def show_plan(
         print(nothing)
         return
     print()
-    below = [[detail_text(each) for each in planned.details] for planned in plan.changes]
+    below = [[detail_text(detail) for detail in planned.details] for planned in plan.changes]
     table(("change", "what", "policy", "actions"), [_row(planned) for planned in plan.changes], below=below)
     print()
     keys = [key for planned in plan.changes for key in planned.keys]
@@ -102,17 +102,17 @@ def _counts(plan: Plan) -> str:
 
 def _show_avoidable(plan: Plan) -> None:
     """Print how to avoid the drain and the reboot, unless an entry of the policy or the OS needs them anyway."""
-    disruptive = [each for each in plan.changes if any(action.type in DISRUPTIVE for action in each.actions)]
-    listed = [each for each in disruptive if each.policy is not PolicySource.NONE]
-    if disruptive and not listed and all(each.change.domain in ("file", "unit") for each in disruptive):
-        _show_recommendation([each.change for each in disruptive])
+    disruptive = [planned for planned in plan.changes if any(action.type in DISRUPTIVE for action in planned.actions)]
+    listed = [planned for planned in disruptive if planned.policy is not PolicySource.NONE]
+    if disruptive and not listed and all(planned.change.domain in ("file", "unit") for planned in disruptive):
+        _show_recommendation([planned.change for planned in disruptive])
 
 
 def _show_recommendation(changes: Iterable[Change]) -> None:
     """Print whether the recommended policy avoids the disruption by unlisted changes, or the first that it does not."""
     recommended = recommended_policy()
-    found = [suggest(change, PolicySource.NONE, recommended) for change in changes]
-    left = [printable(each.change.key) for each in found if each.entry is None]
+    suggestions = [suggest(change, PolicySource.NONE, recommended) for change in changes]
+    left = [printable(suggestion.change.key) for suggestion in suggestions if suggestion.entry is None]
     if not left:
         print("avoidable: the recommended policy needs no drain and no reboot for it; see nodeagent policy suggest")
         return
@@ -141,7 +141,7 @@ def _show_parts(plan: Plan) -> None:
         return
     print("\nif the rest is blocked, with on_blocked: apply-safe-parts:")
     rows = [(printable(change_name(change)), "applied at once") for change in parts.safe]
-    rows += [(printable(change_name(change)), printable(f"waits: {why}")) for change, why in parts.waits.items()]
+    rows += [(printable(change_name(change)), printable(f"waits: {cause}")) for change, cause in parts.waits.items()]
     table(("change", "part"), rows)
 
 
@@ -157,7 +157,7 @@ def _row(planned: PlannedChange) -> tuple[str, str, str, str]:
 
 def _key_row(key: KeyChange, plan: Plan) -> tuple[str, str, str, str]:
     actions = actions_text(key.actions) + (f" ({key.why})" if key.why else "")
-    restarted = (each.unit for each in plan.actions if each.type == ActionType.RESTART)
+    restarted = (action.unit for action in plan.actions if action.type == ActionType.RESTART)
     # Nothing of this plan starts the program, so the key waits for another start.
     if key.next_start and not plan.reboot and key.next_start not in restarted:
         actions += f", from the next start of {key.next_start}"

@@ -85,7 +85,7 @@ async def survey() -> Sequence[SelfCheck]:
         )
         version = systemd if isinstance(systemd, str) else ""
         # The second round needs the version of systemd and the owner of the bus name from the first one.
-        policy, paths, catalog, labels, found, running = await asyncio.gather(
+        policy, paths, catalog, labels, installed, running = await asyncio.gather(
             _bounded(asyncio.to_thread(bus_facts.is_bus_policy)),
             _bounded(asyncio.to_thread(_files, settings.state_dir)),
             _bounded(files.read_catalog(MESSAGE_IDS)),
@@ -109,8 +109,8 @@ async def survey() -> Sequence[SelfCheck]:
         catalog_check(catalog, MESSAGE_IDS),
         os_check(os_fields),
         boot_check(counting),
-        *version_checks(nodeagent.__version__, found, running),
-        *(reach_check(each, reached[each]) for each in REACH_CHECKS),
+        *version_checks(nodeagent.__version__, installed, running),
+        *(reach_check(check, reached[check]) for check in REACH_CHECKS),
     ]
 
 
@@ -169,12 +169,12 @@ async def _counting(settings: Settings) -> BootCounting | NotRead:
     if not await asyncio.to_thread(Path(OSTREE_BOOTED).exists):
         return NotRead("this host has no deployments of an OS")
     try:
-        found = await HostBootCounter(enabled=settings.os.count_boots == "auto").counting()
+        counting = await HostBootCounter(enabled=settings.os.count_boots == "auto").counting()
     except PermissionError as error:
         return NotRead(f"the configuration of the boot loader is for root: {error.filename}", AS_ROOT)
-    if found.by is CountedBy.NOTHING and os.geteuid() != 0:
-        return NotRead(found.why, AS_ROOT)
-    return found
+    if counting.by is CountedBy.NOTHING and os.geteuid() != 0:
+        return NotRead(counting.why, AS_ROOT)
+    return counting
 
 
 def _running(name: NameFacts | NotRead) -> RunningFacts | NotRead:
@@ -255,12 +255,12 @@ async def _registry(bus: Bus, *, booted: bool) -> ReachFacts | NotRead:
     """Return whether the registry of the desired OS image answers."""
     try:
         document = await Client(bus).config("desired", "", secrets=False)
-    except AgentError as why:
+    except AgentError as error:
         # Without the daemon, its store and the file of the desired config are for root.
         if os.geteuid() != 0:
             return NotRead("the desired config is for root while the daemon does not run", AS_ROOT)
         try:
-            down = why if isinstance(why, Unreachable) else Unreachable(why.message, reason=why.reason)
+            down = error if isinstance(error, Unreachable) else Unreachable(error.message, reason=error.reason)
             document = await asyncio.to_thread(Stored(down).config, "desired", "", secrets=False)
         except (AgentError, OSError):
             return NotRead("there is no desired config")

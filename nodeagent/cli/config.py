@@ -27,15 +27,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Return 0. The output is a MachineConfig in YAML, which other commands read if nothing is hidden in it."""
     which, name = ("named", args.name) if args.which == "show" else (args.which, "")
-    found = ask(
+    answer = ask(
         lambda client: client.config(which, name, secrets=args.show_secrets),
         lambda stored: stored.config(which, name, secrets=args.show_secrets),
     )
     if args.json:
-        emit(found)
+        emit(answer)
         return 0
-    _print_yaml(found["config"])
-    if hidden := found["hidden"]:
+    _print_yaml(answer["config"])
+    if hidden := answer["hidden"]:
         print(f"{counted(len(hidden), 'value')} hidden; --show-secrets prints them, as root", file=sys.stderr)
     return 0
 

@@ -76,12 +76,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show_status(args: argparse.Namespace) -> int:
-    found = _status(args)
+    status = _status(args)
     if args.json:
-        emit(found)
+        emit(status)
     else:
-        _describe(found)
-    return 0 if found["allowed"] else REFUSED
+        _describe(status)
+    return 0 if status["allowed"] else REFUSED
 
 
 def _status(args: argparse.Namespace) -> dict[str, Any]:
@@ -90,8 +90,8 @@ def _status(args: argparse.Namespace) -> dict[str, Any]:
         try:
             return ask(Client.etcd_status)
         except AgentError as error:
-            why = printable(f"{error.reason}: {error.message}")
-            print(f"nodeagent: no answer from the daemon ({why}); the command surveys etcd itself", file=sys.stderr)
+            cause = printable(f"{error.reason}: {error.message}")
+            print(f"nodeagent: no answer from the daemon ({cause}); the command surveys etcd itself", file=sys.stderr)
     access = EtcdAccess(args.endpoint, args.ca, args.cert, args.key)
     survey = QuorumCheck(SystemClock(), access=access, single=args.single).survey()
     return answer(asyncio.run(survey), "command")
@@ -110,18 +110,18 @@ def _snapshot(args: argparse.Namespace) -> int:
     return 0
 
 
-def _describe(found: dict[str, Any]) -> None:
-    if not found["member"]:
+def _describe(status: dict[str, Any]) -> None:
+    if not status["member"]:
         print("no member of etcd is on this host")
         return
-    print(f"found      {printable(', '.join(found['signs']))}")
-    if found["members"]:
-        table(["MEMBER", "ROLE", "STATE"], [_row(member) for member in found["members"]])
-    for refusal in found["refusals"]:
+    print(f"found      {printable(', '.join(status['signs']))}")
+    if status["members"]:
+        table(["MEMBER", "ROLE", "STATE"], [_row(member) for member in status["members"]])
+    for refusal in status["refusals"]:
         print(paint(f"{refusal['reason']}: {printable(refusal['message'])}", BAD))
         print(f"hint: {printable(refusal['hint'])}")
-    if found["allowed"]:
-        moved = found["leader_to"]
+    if status["allowed"]:
+        moved = status["leader_to"]
         first = f", after the leadership has moved to {printable(moved)}" if moved else ""
         print(paint(f"this host may be disrupted{first}", GOOD))
 
@@ -134,23 +134,23 @@ def _row(member: dict[str, Any]) -> list[str]:
 
 def _change_member(args: argparse.Namespace) -> int:
     """Begin an operation and wait for its end. Raise an error with its reason if it failed."""
-    found = ask(lambda client: _change(client, args))
+    operation = ask(lambda client: _change(client, args))
     if args.json:
-        emit({"schema": MEMBER_SCHEMA, **found})
-    if found["reason"]:
-        reason = Reason(found["reason"])
-        raise error_of(reason, str(found["ended"]).removeprefix(f"{reason}: "), hint=hint(reason))
+        emit({"schema": MEMBER_SCHEMA, **operation})
+    if operation["reason"]:
+        reason = Reason(operation["reason"])
+        raise error_of(reason, str(operation["ended"]).removeprefix(f"{reason}: "), hint=hint(reason))
     if not args.json:
-        print(f"{found['operation']}: {printable(found['message'])}")
+        print(f"{operation['operation']}: {printable(operation['message'])}")
     return 0
 
 
 async def _change(client: Client, args: argparse.Namespace) -> dict[str, Any]:
     # Only replace has the option.
     status = await client.change_etcd_member(args.etcd_command, getattr(args, "member", ""))
-    found: dict[str, Any] | None = status.get("etcd_member")
-    if found is None or args.no_wait:
-        return found or {"operation": args.etcd_command, "message": "requested", "ended": "", "reason": ""}
+    operation: dict[str, Any] | None = status.get("etcd_member")
+    if operation is None or args.no_wait:
+        return operation or {"operation": args.etcd_command, "message": "requested", "ended": "", "reason": ""}
     shown = ""
     async with aclosing(client.follow(ABSENCE)) as statuses:
         async for changed in statuses:
@@ -158,13 +158,13 @@ async def _change(client: Client, args: argparse.Namespace) -> dict[str, Any]:
                 # The daemon restarts, and then continues the operation.
                 continue
             latest = changed.get("etcd_member")
-            if latest is None or latest["id"] != found["id"]:
+            if latest is None or latest["id"] != operation["id"]:
                 # The daemon was restarted, and the operation ended before it answered.
-                return {**found, "message": "the operation has ended; nodeagent etcd status shows the members"}
-            found = latest
-            if found["ended"]:
+                return {**operation, "message": "the operation has ended; nodeagent etcd status shows the members"}
+            operation = latest
+            if operation["ended"]:
                 break
-            if found["message"] != shown and not args.json:
-                shown = found["message"]
+            if operation["message"] != shown and not args.json:
+                shown = operation["message"]
                 print(printable(shown), flush=True)
-    return found
+    return operation

@@ -64,20 +64,20 @@ def run(args: argparse.Namespace) -> int:
         policy, path = _host_policy()
     else:
         policy, path = load_policy(args.policy), args.policy
-    found = explain(policy, domain, key)
-    recommended = _recommended(found)
+    explanation = explain(policy, domain, key)
+    recommended = _recommended(explanation)
     if args.json:
-        _io.emit({**_to_dict(found, recommended), "policy_file": path})
+        _io.emit({**_to_dict(explanation, recommended), "policy_file": path})
     else:
-        _show(found, recommended, path if args.policy is None else None)
+        _show(explanation, recommended, path if args.policy is None else None)
     return 0
 
 
-def _recommended(found: Explanation) -> Entry | None:
+def _recommended(explanation: Explanation) -> Entry | None:
     """Return the entry of the recommended policy for a path that no entry covers."""
-    if found.source is not PolicySource.NONE or not found.actions:
+    if explanation.source is not PolicySource.NONE or not explanation.actions:
         return None
-    covered = match(recommended_policy(), Change(found.domain, found.key, ChangeKind.MODIFIED))
+    covered = match(recommended_policy(), Change(explanation.domain, explanation.key, ChangeKind.MODIFIED))
     return covered.entry if covered is not None else None
 
 
@@ -89,27 +89,27 @@ def _host_policy() -> tuple[Policy, str | None]:
     except InvalidInput:
         settings = Settings()
     texts: dict[str, bytes] = {}
-    for each, text in read_policy_files(settings).items():
+    for path, text in read_policy_files(settings).items():
         if isinstance(text, bytes):
-            texts[each] = text
+            texts[path] = text
         elif text.reason == Reason.CONFIG_UNREADABLE:
-            _io.warn(f"its entries are left out: root can read {each}, a part of the policy of this host")
+            _io.warn(f"its entries are left out: root can read {path}, a part of the policy of this host")
         # A file that does not exist has no entries to show.
         elif text.reason != Reason.NO_POLICY:
             raise text
-    parsed = {each: parse_policy(text, each) for each, text in texts.items()}
-    layers = [with_rules(policy) if each == RECOMMENDED else policy for each, policy in parsed.items()]
+    parsed = {path: parse_policy(text, path) for path, text in texts.items()}
+    layers = [with_rules(policy) if path == RECOMMENDED else policy for path, policy in parsed.items()]
     return layered(default_policy(), layers), settings.policy if settings.policy in texts else next(iter(texts), None)
 
 
 def _explain_reason(reason: Reason, *, as_json: bool) -> None:
-    found = {"hint": reason.hint, "documentation": documentation(reason)}
+    texts = {"hint": reason.hint, "documentation": documentation(reason)}
     if as_json:
-        _io.emit({"schema": SCHEMA, "domain": "reason", "key": reason, **found})
+        _io.emit({"schema": SCHEMA, "domain": "reason", "key": reason, **texts})
     else:
         print(paint(reason, STRONG))
-        print(f"  what to do  {found['hint']}")
-        print(f"  see         {found['documentation']}")
+        print(f"  what to do  {texts['hint']}")
+        print(f"  see         {texts['documentation']}")
 
 
 def _target(text: str) -> tuple[str, str]:
@@ -132,30 +132,33 @@ def _closest(text: str) -> str:
     """Return a hint with the word, the reason or the unit that was meant, "" if none is close."""
     if text.capitalize() in list(Phase):
         return f"it is a phase, whose reason nodeagent status names; see {DOCUMENTATION}/reference/phases.md"
-    known = {str(each).lower(): str(each) for each in (*WORDS, *Reason)}
-    close = [known[each] for each in get_close_matches(text.lower(), known, 1, cutoff=0.75)]
+    words = {str(word).lower(): str(word) for word in (*WORDS, *Reason)}
+    close = [words[word] for word in get_close_matches(text.lower(), words, 1, cutoff=0.75)]
     name, dot, ending = text.rpartition(".")
     if not close and dot:
-        close = [f"{name}.{each}" for each in get_close_matches(ending, UNIT_TYPES, 1, cutoff=0.75)]
+        close = [f"{name}.{unit_type}" for unit_type in get_close_matches(ending, UNIT_TYPES, 1, cutoff=0.75)]
     return f"did you mean {close[0]}?" if close else ""
 
 
-def _to_dict(found: Explanation, recommended: Entry | None) -> dict[str, Any]:
-    """``recommended`` in it: the actions of the recommended policy for a path without an entry; None if it has none, or
-    if its rule decides (``recommended_rule``)."""
+def _to_dict(explanation: Explanation, recommended: Entry | None) -> dict[str, Any]:
+    """Return the explanation as JSON data.
+
+    Its key ``recommended`` has the actions of the recommended policy for a path without an entry. It is None if that
+    policy has no entry either, or if a rule decides (``recommended_rule``).
+    """
     return {
         "schema": SCHEMA,
-        "domain": found.domain,
-        "key": found.key,
-        "policy": str(found.source),
-        "entry": found.entry.key if found.entry else None,
-        "match": found.match,
-        "file": (found.entry.origin if found.entry else "") or None,
-        "actions": None if found.actions is None else [action_to_dict(action) for action in found.actions],
-        "rule": found.entry.summary if found.entry and found.entry.rule else None,
-        "replaces": found.replaced is not None,
-        "shadowed": [{"entry": entry.key, "policy": str(entry.source)} for entry in found.shadowed],
-        "reason": found.reason,
+        "domain": explanation.domain,
+        "key": explanation.key,
+        "policy": str(explanation.source),
+        "entry": explanation.entry.key if explanation.entry else None,
+        "match": explanation.match,
+        "file": (explanation.entry.origin if explanation.entry else "") or None,
+        "actions": None if explanation.actions is None else [action_to_dict(action) for action in explanation.actions],
+        "rule": explanation.entry.summary if explanation.entry and explanation.entry.rule else None,
+        "replaces": explanation.replaced is not None,
+        "shadowed": [{"entry": entry.key, "policy": str(entry.source)} for entry in explanation.shadowed],
+        "reason": explanation.reason,
         "recommended": None
         if recommended is None or recommended.rule
         else [action_to_dict(action) for action in recommended.actions],
@@ -163,35 +166,35 @@ def _to_dict(found: Explanation, recommended: Entry | None) -> dict[str, Any]:
     }
 
 
-def _show(found: Explanation, recommended: Entry | None, path: str | None) -> None:
-    rows = list(_rows(found, recommended))
+def _show(explanation: Explanation, recommended: Entry | None, path: str | None) -> None:
+    rows = list(_rows(explanation, recommended))
     if path is not None:
-        file = found.entry.origin if found.entry is not None else ""
+        file = explanation.entry.origin if explanation.entry is not None else ""
         rows.append(("policy of", f"this host ({file or path})"))
     width = max(len(label) for label, _ in rows)
-    print(paint(printable(found.key), STRONG))
+    print(paint(printable(explanation.key), STRONG))
     for label, text in rows:
         print(f"  {label.ljust(width)}  {printable(text)}")
 
 
-def _rows(found: Explanation, recommended: Entry | None) -> Iterator[tuple[str, str]]:
-    yield "policy", POLICY[found.source]
-    yield "why", found.reason
-    if found.actions == ():
+def _rows(explanation: Explanation, recommended: Entry | None) -> Iterator[tuple[str, str]]:
+    yield "policy", POLICY[explanation.source]
+    yield "why", explanation.reason
+    if explanation.actions == ():
         yield "does", "nothing: a config that changes it is refused"
-    elif found.actions is None and found.entry is not None:
-        yield "does", found.entry.summary
+    elif explanation.actions is None and explanation.entry is not None:
+        yield "does", explanation.entry.summary
     else:
-        yield "does", actions_text(found.actions or ())
+        yield "does", actions_text(explanation.actions or ())
     if recommended is not None:
         yield "to avoid", f"{_entry_text(recommended)}, with the setting recommended_policy: true"
-    elif found.source is PolicySource.NONE and found.actions and found.domain in ("file", "unit"):
+    elif explanation.source is PolicySource.NONE and explanation.actions and explanation.domain in ("file", "unit"):
         yield "to avoid", f"an entry in /etc/nodeagent/policy.yaml: {DOCUMENTATION}/usage/avoid-a-reboot.md"
-    if found.replaced is not None:
-        yield "instead of", _entry_text(found.replaced)
-    for entry in found.shadowed:
+    if explanation.replaced is not None:
+        yield "instead of", _entry_text(explanation.replaced)
+    for entry in explanation.shadowed:
         yield "not used", f"{entry.key} ({POLICY[entry.source]}): {_entry_text(entry)}"
-    if found.domain == "file" and found.key.startswith(f"{UNIT_DIR}/"):
+    if explanation.domain == "file" and explanation.key.startswith(f"{UNIT_DIR}/"):
         yield "note", "this is about a file; units and drop-ins of systemd.units go by the name of the unit"
 
 

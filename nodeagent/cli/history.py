@@ -93,8 +93,8 @@ def _diff(args: argparse.Namespace) -> int:
     rows = _differences(first, second)
     ids = [update["update_id"] for update in (first, second)]
     if args.json:
-        found = [{"what": what, "a": one, "b": other} for what, one, other in rows]
-        emit({"schema": "nodeagent/history-diff/v1", "a": ids[0], "b": ids[1], "differences": found})
+        differences = [{"what": what, "a": in_first, "b": in_second} for what, in_first, in_second in rows]
+        emit({"schema": "nodeagent/history-diff/v1", "a": ids[0], "b": ids[1], "differences": differences})
     elif rows:
         table(["WHAT", *(update_id[:ID] for update_id in ids)], [[printable(cell) for cell in row] for row in rows])
     else:
@@ -147,8 +147,8 @@ def _row(update: dict[str, Any], now: datetime) -> list[str]:
 
 
 def _why(update: dict[str, Any], now: datetime) -> list[str]:
-    why = ": ".join(part for part in (update["reason"], update["message"]) if part)
-    return [local_times(printable(why), now)] if why else []
+    cause = ": ".join(part for part in (update["reason"], update["message"]) if part)
+    return [local_times(printable(cause), now)] if cause else []
 
 
 def _fsyncs(etcd_disk: dict[str, Any]) -> str:
@@ -199,7 +199,8 @@ def _facts(update: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
     if update["plan"].get("os"):
         yield "OS", printable(update["plan"]["os"])
     for name, spans in (update.get("etcd_disk") or {}).items():
-        yield "etcd", f"{name.replace('_', ' ')}: " + "; ".join(_etcd(span, found) for span, found in spans.items())
+        texts = (_etcd(span, latencies) for span, latencies in spans.items())
+        yield "etcd", f"{name.replace('_', ' ')}: {'; '.join(texts)}"
 
 
 def _reboots(update: dict[str, Any]) -> str:
@@ -215,17 +216,17 @@ def _reboots(update: dict[str, Any]) -> str:
 
 
 def _actions(plan: dict[str, Any]) -> str:
-    actions = [each for each in plan.get("actions", ()) if each != ActionType.NONE]
+    actions = [action for action in plan.get("actions", ()) if action != ActionType.NONE]
     return f": {', '.join(map(printable, actions))}" if actions else ""
 
 
-def _etcd(span: str, found: dict[str, Any]) -> str:
-    p99 = "too few for a p99" if found["p99_ms"] is None else f"p99 {found['p99_ms']:g} ms"
-    return f"{span} {p99} ({counted(found['samples'], 'sample')}, {found['slow']} slow)"
+def _etcd(span: str, latencies: dict[str, Any]) -> str:
+    p99 = "too few for a p99" if latencies["p99_ms"] is None else f"p99 {latencies['p99_ms']:g} ms"
+    return f"{span} {p99} ({counted(latencies['samples'], 'sample')}, {latencies['slow']} slow)"
 
 
 def _course(trail: Trail, now: datetime) -> Iterator[str]:
-    """The phases, with their steps and waits below them, and the time in which the host was down."""
+    """Yield the phases, with their steps and waits below them, and the time in which the host was down."""
     if not trail.phases:
         return
     starts = _starts(trail)
@@ -241,14 +242,14 @@ def _course(trail: Trail, now: datetime) -> Iterator[str]:
             text = f"down for {duration(gap)}" if gap is not None else "down; the clock was set back"
             yield paint(f"{'':8}  {'':{SCALE}}  {'':8}  {text}, until the agent ran in the next boot", DIM)
         begin = starts[phase.boot] + phase.mono - trail.boots[phase.boot].seen
-        why = ": ".join(filter(None, (phase.reason, phase.message)))
+        cause = ": ".join(filter(None, (phase.reason, phase.message)))
         head = f"{clock(phase.at, now)}  {_scaled(begin, phase.seconds, total)}  {_length(phase):>8}  "
-        yield head + paint(phase.name, STRONG) + (f"  {printable(why)}" if why else "")
+        yield head + paint(phase.name, STRONG) + (f"  {printable(cause)}" if cause else "")
         yield from _within(trail, index, now)
     if trail.writes:
         yield f"{counted(trail.writes, 'file')} written, units and passwords included"
-    for found in trail.boots:
-        for _, seconds in found.clock_steps:
+    for trail_boot in trail.boots:
+        for _, seconds in trail_boot.clock_steps:
             yield f"the wall clock was set by {seconds:+g} s; the lengths are those of the boot's own clock"
     if fence := trail.fence:
         slow = counted(fence.exceedances, "slow fsync")
@@ -267,9 +268,9 @@ def _within(trail: Trail, index: int, now: datetime) -> Iterator[str]:
         begun = (phase.boot, phase.mono) <= (span.boot, span.mono)
         if not begun or (after and (span.boot, span.mono) >= (after.boot, after.mono)):
             continue
-        why = ": ".join(filter(None, (span.reason, span.message)))
-        what = f"waited: {why}" if waits else f"{span.name}" + (f": {span.result}" if span.result != "done" else "")
-        what += f", {why}" if why and not waits else ""
+        cause = ": ".join(filter(None, (span.reason, span.message)))
+        what = f"waited: {cause}" if waits else f"{span.name}" + (f": {span.result}" if span.result != "done" else "")
+        what += f", {cause}" if cause and not waits else ""
         line = f"{clock(span.at, now)}  {'':{SCALE}}  {_length(span):>8}    {printable(what)}"
         yield paint(line, WARN) if waits else paint(line, RESULTS.get(span.result, ""))
 
@@ -296,16 +297,16 @@ def _scaled(begin: float, seconds: float | None, total: float) -> str:
 
 
 def _differences(first: dict[str, Any], second: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Return what differs between two updates, as (what, in the first, in the second)."""
+    """Return the differences of two updates, as (name, text of the first, text of the second)."""
     facts = [_comparable(update) for update in (first, second)]
-    names = dict.fromkeys(name for each in facts for name in each)
+    names = dict.fromkeys(name for facts_of_update in facts for name in facts_of_update)
     rows = [(name, facts[0].get(name, "-"), facts[1].get(name, "-")) for name in names]
     return [row for row in rows if row[1] != row[2]]
 
 
 def _comparable(update: dict[str, Any]) -> dict[str, str]:
     trail = trail_from_dict(update["trail"])
-    found = {
+    facts = {
         "to": update["to_name"],
         "from": update["from_name"] or "-",
         "outcome": update["outcome"],
@@ -318,8 +319,8 @@ def _comparable(update: dict[str, Any]) -> dict[str, str]:
         "files written": str(trail.writes),
     }
     for change in update["plan"].get("changes", ()):
-        found[f"{change['domain']}:{change['key']}"] = f"{change['change']}: {', '.join(change['actions']) or 'None'}"
+        facts[f"{change['domain']}:{change['key']}"] = f"{change['change']}: {', '.join(change['actions']) or 'None'}"
     for name in dict.fromkeys(phase.name for phase in trail.phases):
-        found[f"in {name}"] = duration(sum(phase.seconds or 0.0 for phase in trail.phases if phase.name == name))
+        facts[f"in {name}"] = duration(sum(phase.seconds or 0.0 for phase in trail.phases if phase.name == name))
     waited = sum(span.seconds or 0.0 for span in trail.waits)
-    return found | ({"waited": duration(waited)} if trail.waits else {})
+    return facts | ({"waited": duration(waited)} if trail.waits else {})

@@ -180,8 +180,8 @@ def _familiar(words: list[str]) -> list[str]:
             return words
 
 
-def _did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
-    close = get_close_matches(word, sorted(known), 1)
+def _did_you_mean(word: str, candidates: Iterable[str], prefix: str = "") -> str:
+    close = get_close_matches(word, sorted(candidates), 1)
     return f"did you mean {prefix}{close[0]}?" if close else ""
 
 
@@ -192,8 +192,8 @@ def _unknown_command(word: str) -> InvalidInput:
 
 def _unknown_argument(words: Sequence[str], extra: Sequence[str], parser: argparse.ArgumentParser) -> InvalidInput:
     names = [word.partition("=")[0] for word in extra if word.startswith("-")]
-    known = _options(parser)
-    hints = [found for name in names if (found := FOREIGN.get(name) or _did_you_mean(name, known))]
+    options = _options(parser)
+    hints = [hint for name in names if (hint := FOREIGN.get(name) or _did_you_mean(name, options))]
     hints = [*dict.fromkeys(hints), f"{_command_of(words, parser)} --help"]
     return InvalidInput(f"unrecognized arguments: {' '.join(extra)}", reason=Reason.USAGE, hint="\n".join(hints))
 
@@ -207,14 +207,14 @@ def _command_of(words: Sequence[str], parser: argparse.ArgumentParser) -> str:
 
 def _options(parser: argparse.ArgumentParser) -> set[str]:
     """Return the options of the commands whose modules are imported."""
-    found = {option for action in parser._actions for option in action.option_strings}
-    return found.union(*map(_options, _subcommands(parser).values()))
+    options = {option for action in parser._actions for option in action.option_strings}
+    return options.union(*map(_options, _subcommands(parser).values()))
 
 
 def _subcommands(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
     # argparse has no public access to the arguments.
-    found = (action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    return next(found, {})
+    choices = (action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return next(choices, {})
 
 
 def _fail(error: AgentError, words: Sequence[str]) -> int:

@@ -54,20 +54,20 @@ def run(args: argparse.Namespace) -> int:
         status = ask(_stop)
     else:
         status = ask(Client.status, lambda stored: stored.status())
-    found, lease = status.get("maintenance"), status["lease"]
+    maintenance, lease = status.get("maintenance"), status["lease"]
     ours = lease is not None and lease.get("operation") == "maintenance"
     if args.json:
-        active = ours if found is None else found["state"] not in ("planned", "ending")
-        about = {"active": active, "lease": lease if ours else None, "maintenance": found}
+        active = ours if maintenance is None else maintenance["state"] not in ("planned", "ending")
+        about = {"active": active, "lease": lease if ours else None, "maintenance": maintenance}
         emit({"schema": "nodeagent/maintenance/v1", **about})
-    elif found is None and ours:
+    elif maintenance is None and ours:
         # The store of this host was lost, and the lease in the cluster was not.
         print(UNDER_WAY)
         describe_lease(lease)
-    elif found is None:
+    elif maintenance is None:
         print("no maintenance is under way")
     else:
-        _describe(found)
+        _describe(maintenance)
     return 0
 
 
@@ -88,13 +88,14 @@ def seconds_of(text: str) -> int:
 
 def flag(status: dict[str, Any]) -> str:
     """Return a description of the maintenance that delays a request; "" if there is none."""
-    found = status.get("maintenance")
-    if found is None:
+    maintenance = status.get("maintenance")
+    if maintenance is None:
         return ""
     now = local_now()
-    until = f", until {clock(found['until'], now)}" if found["until"] else ""
-    since = f"since {clock(found['since'], now)}, {ago(found['since'], now)}{until}"
-    return printable(f"maintenance is {found['state']}: {found['requester']}: {found['reason']} ({since})")
+    until = f", until {clock(maintenance['until'], now)}" if maintenance["until"] else ""
+    since = f"since {clock(maintenance['since'], now)}, {ago(maintenance['since'], now)}{until}"
+    text = f"maintenance is {maintenance['state']}: {maintenance['requester']}: {maintenance['reason']}"
+    return printable(f"{text} ({since})")
 
 
 def _start(args: argparse.Namespace) -> dict[str, Any]:
@@ -123,24 +124,24 @@ async def _request(client: Client, reason: str, options: dict[str, str | int | b
         async for changed in statuses:
             # None while the daemon restarts. The request is in its store.
             status = changed or status
-            found = status.get("maintenance")
-            if found is None or found["state"] != "planned":
+            maintenance = status.get("maintenance")
+            if maintenance is None or maintenance["state"] != "planned":
                 break
-            if found["message"] != warned and not quiet:
-                warned = found["message"]
+            if maintenance["message"] != warned and not quiet:
+                warned = maintenance["message"]
                 warn(f"waiting: {warned}; Ctrl-C does not cancel the request, nodeagent maintenance stop does")
     return status
 
 
-def _describe(found: dict[str, Any]) -> None:
-    print(HEADLINES.get(found["state"], UNDER_WAY))
+def _describe(maintenance: dict[str, Any]) -> None:
+    print(HEADLINES.get(maintenance["state"], UNDER_WAY))
     now = local_now()
-    rows = [("requester", found["requester"]), ("why", found["reason"])]
-    rows.append(("since", f"{clock(found['since'], now)}, {ago(found['since'], now)}"))
-    rows.append(("until", clock(found["until"], now) if found["until"] else "stopped by an operator"))
-    if found["drained"]:
-        rows.append(("drained", f"{clock(found['drained'], now)}, {ago(found['drained'], now)}"))
-    if found["message"]:
-        rows.append(("message", local_times(found["message"], now)))
+    rows = [("requester", maintenance["requester"]), ("why", maintenance["reason"])]
+    rows.append(("since", f"{clock(maintenance['since'], now)}, {ago(maintenance['since'], now)}"))
+    rows.append(("until", clock(maintenance["until"], now) if maintenance["until"] else "stopped by an operator"))
+    if maintenance["drained"]:
+        rows.append(("drained", f"{clock(maintenance['drained'], now)}, {ago(maintenance['drained'], now)}"))
+    if maintenance["message"]:
+        rows.append(("message", local_times(maintenance["message"], now)))
     for label, text in rows:
         print(f"{label:<9}  {printable(text)}")

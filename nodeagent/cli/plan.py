@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     if not here and (args.old is None or args.new is None):
         hint = "nodeagent plan FILE plans for this host, nodeagent plan --from A --to B for no host"
         raise InvalidInput("FILE is missing, or --from and --to", reason=Reason.USAGE, hint=hint)
-    if args.file is not None and any(each is not None for each in offline):
+    if args.file is not None and any(path is not None for path in offline):
         raise InvalidInput("FILE cannot be given with --from, --to and --policy", reason=Reason.USAGE)
     if not here and args.stage:
         raise InvalidInput("--stage needs a host: nodeagent plan --stage FILE", reason=Reason.USAGE)
@@ -111,13 +111,13 @@ def plan_here(
         plan = plan_from_dict(answer)
         changes = zip(plan.changes, answer["changes"], strict=True)
         diffs = {planned.change.id: str(data["diff"]) for planned, data in changes if "diff" in data}
-        notes = [str(each) for each in answer.get("notes", [])]
-        drift = [(each["entry"], each["why"], each["then"]) for each in answer.get("drift", [])]
+        notes = [str(note) for note in answer.get("notes", [])]
+        drift = [(entry["entry"], entry["why"], entry["then"]) for entry in answer.get("drift", [])]
         os = _os_lines(answer, stage=stage)
         fallback, reboot = _kind(answer.get("fallback") or {}), _kind(answer.get("reboot") or {}, planned=True)
         counted = _counted(answer)
-        problems = [f"{each['reason']}: {each['message']}" for each in answer.get("problems", [])]
-        missing = [Problem(each["entry"], each["message"]) for each in answer.get("unit_warnings", [])]
+        problems = [f"{problem['reason']}: {problem['message']}" for problem in answer.get("problems", [])]
+        missing = [Problem(warning["entry"], warning["message"]) for warning in answer.get("unit_warnings", [])]
         counts = answer["removal"]
         removal = Removal(int(counts["removed"]), int(counts["total"]), removes or 0)
     except (TypeError, ValueError, KeyError) as error:
@@ -159,58 +159,58 @@ def _show(
     if drift:
         differ = "entry differs" if len(drift) == 1 else "entries differ"
         print(f"\n{paint(f'{len(drift)} managed {differ} from {plan.from_name}:', WARN)}")
-    for entry, why, then in drift:
-        print(printable(f"  {change_name(entry)} {why}; {THEN.get(then, then)}"))
+    for entry, difference, then in drift:
+        print(printable(f"  {change_name(entry)} {difference}; {THEN.get(then, then)}"))
 
 
-def _kind(found: Mapping[str, Any], *, planned: bool = False) -> str:
+def _kind(reboot: Mapping[str, Any], *, planned: bool = False) -> str:
     """Return a phrase for the kind of a reboot, "" if the setting decides. ``planned``: it is not a fallback."""
-    saves = found.get("saves_seconds")
+    saves = reboot.get("saves_seconds")
     saved = f", which saves about {float(saves):.0f} s of firmware and kernel" if saves is not None else ""
     took = f", of which firmware and kernel take about {float(saves):.0f} s" if saves is not None else ""
-    match found.get("kind"):
+    match reboot.get("kind"):
         case "soft" if planned:
             return f"a soft one{saved}; if the host is not well after it, a full one"
         case "soft":
             return "a soft reboot, then a full one"
-        case "full" if found.get("reason"):
-            return f"a full reboot, not a soft one: {found['reason']}: {found['why']}{took}"
+        case "full" if reboot.get("reason"):
+            return f"a full reboot, not a soft one: {reboot['reason']}: {reboot['why']}{took}"
         case "full" if took:
             return f"a full one{took}"
         case "undecided":
-            return f"a soft one if the new OS allows it{saved}; {found['why']}"
+            return f"a soft one if the new OS allows it{saved}; {reboot['why']}"
         case _:
             return ""
 
 
 def _counted(answer: Mapping[str, Any]) -> str:
-    """Return a phrase for who counts the boots of the new OS, "" without one."""
-    found = answer.get("boot_count")
-    if not found:
+    """Return a phrase for the service that counts the boots of the new OS; "" if no service does."""
+    counting = answer.get("boot_count")
+    if not counting:
         return ""
-    return phrase(BootCounting(CountedBy(found["by"]), str(found["why"]), bool(found["greenboot"])))
+    return phrase(BootCounting(CountedBy(counting["by"]), str(counting["why"]), bool(counting["greenboot"])))
 
 
 def _os_lines(answer: Mapping[str, Any], *, stage: bool) -> list[str]:
-    """Return what the staged OS changes as lines; with ``stage``, each package and each file that the merge replaces.
+    """Return the changes of the staged OS as lines; with ``stage``, each package and each file that the merge replaces.
 
     Raises ``KeyError``, ``TypeError`` or ``ValueError`` for an unexpected reply.
     """
     os = answer.get("os")
     lines = [f"staged OS: {os['summary']}"] if os else []
     # A host without bootupd has no such key.
-    if os and (found := answer.get("bootloader")):
+    if os and (bootloader := answer.get("bootloader")):
         then = {"refuse": "; the update is refused", "update": "; it is updated before the host is drained"}
-        lines.append(f"{found['summary']}{then.get(found['then'], '')}")
+        lines.append(f"{bootloader['summary']}{then.get(bootloader['then'], '')}")
     if not stage:
         return lines
     if not answer["staged"]:
         return ["staged OS: none, because the update leaves the OS as it is"]
     if os is None:
         return ["staged OS: it could not be compared with the booted one"]
-    for each in os["packages"] or ():
-        versions = " -> ".join(version for version in (each["before"], each["after"]) if version)
-        lines.append(f"  {each['kind']} {each['name']} {versions}")
+    for package in os["packages"] or ():
+        versions = " -> ".join(version for version in (package["before"], package["after"]) if version)
+        lines.append(f"  {package['kind']} {package['name']} {versions}")
     if (more := sum((os["counts"] or {}).values()) - len(os["packages"] or ())) > 0:
         lines.append(f"  and {more} more packages")
     lines += [f"  the merge of /etc replaces {path}" for path in os["merged"] or ()]
@@ -242,18 +242,18 @@ def _between_files(args: argparse.Namespace) -> Plan:
     old, new, policy = _load(args.old, args.new, args.policy)
     # Both configs are files of the caller, so the numbers of changed lines reveal nothing.
     plan = with_values(plan_update(old, new, policy, _io.name_of(args.new)), old, new, private=True)
-    found = warnings(old, new)
+    warned = warnings(old, new)
     texts = diffs(plan, old, new) if args.diff else {}
     if args.json:
         answer = plan_to_dict(plan)
         for planned, data in zip(plan.changes, answer["changes"], strict=True):
             if planned.change.id in texts:
                 data["diff"] = texts[planned.change.id]
-        noted = [{"path": each.path, "message": each.message} for each in found]
+        noted = [{"path": warning.path, "message": warning.message} for warning in warned]
         parts = parts_to_dict(divide(plan, group_of))
         _io.emit({**answer, **parts, **({"warnings": noted} if noted else {})})
     else:
-        show_plan(plan, [f"warning: {each.path} {each.message}" for each in found], texts)
+        show_plan(plan, [f"warning: {warning.path} {warning.message}" for warning in warned], texts)
     return plan
 
 

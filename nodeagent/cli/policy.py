@@ -44,10 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     what, plan, more = _last_update() if args.file is None else _plan_of(args.file, as_json=args.json)
     recommended = recommended_policy()
-    found = [suggest(change, source, recommended) for change, source in disruptive_changes(plan)]
+    suggestions = [suggest(change, source, recommended) for change, source in disruptive_changes(plan)]
     # Entries of the same path are one entry.
-    entries = {each.entry.key: entry_to_dict(each.entry) for each in found if each.entry is not None}
-    avoidable = bool(found) and all(each.entry is not None for each in found) and not more
+    entries = {entry.key: entry_to_dict(entry) for suggestion in suggestions if (entry := suggestion.entry) is not None}
+    others = [suggestion for suggestion in suggestions if suggestion.entry is None]
+    avoidable = bool(suggestions) and not others and not more
     if args.json:
         _io.emit(
             {
@@ -55,12 +56,12 @@ def run(args: argparse.Namespace) -> int:
                 "update": what,
                 "avoidable": avoidable,
                 "entries": list(entries.values()),
-                "others": [{"change": each.change.id, "why": each.why} for each in found if each.entry is None],
+                "others": [{"change": other.change.id, "why": other.why} for other in others],
                 "more": more,
             }
         )
     else:
-        _show(what, found, list(entries.values()), more)
+        _show(what, suggestions, list(entries.values()), more)
     return 0
 
 
@@ -87,30 +88,38 @@ def _last_update() -> tuple[str, Mapping[str, Any], int]:
 
 
 def _disruptive(updates: Sequence[Mapping[str, Any]]) -> str:
-    """Return the id of the newest update that drained or rebooted, "" without one."""
-    found = (each for each in updates if each.get("disruption") in DISRUPTIONS and each.get("outcome") not in NOT_BEGUN)
-    return str(next((each["update_id"] for each in found), ""))
+    """Return the id of the newest update that drained or rebooted; "" if no update did."""
+    for update in updates:
+        if update.get("disruption") in DISRUPTIONS and update.get("outcome") not in NOT_BEGUN:
+            return str(update["update_id"])
+    return ""
 
 
 def disruptive_changes(plan: Mapping[str, Any]) -> list[tuple[Change, PolicySource]]:
-    """Return the changes that request a drain or a reboot, and the sources of that, of a plan in the form of the bus or
-    of the history."""
+    """Return the changes of a plan that request a drain or a reboot, with the sources of their actions.
+
+    ``plan`` has the form of the bus or of the history.
+    """
     try:
         return [
-            (Change(str(each["domain"]), str(each["key"]), ChangeKind(each["change"])), PolicySource(each["policy"]))
-            for each in plan.get("changes", ())
+            (_change(planned), PolicySource(planned["policy"]))
+            for planned in plan.get("changes", ())
             # The history has actions as texts, the answer of the daemon as objects.
             if any(
                 (action if isinstance(action, str) else action["type"]) in ("Drain", "Reboot")
-                for action in each["actions"]
+                for action in planned["actions"]
             )
         ]
     except (TypeError, ValueError, KeyError) as error:
         raise Terminal(f"unexpected reply from the daemon: {error}", reason=Reason.UNEXPECTED_REPLY) from error
 
 
-def _show(what: str, found: Sequence[Suggestion], entries: Sequence[Mapping[str, Any]], more: int) -> None:
-    if not found:
+def _change(planned: Mapping[str, Any]) -> Change:
+    return Change(str(planned["domain"]), str(planned["key"]), ChangeKind(planned["change"]))
+
+
+def _show(what: str, suggestions: Sequence[Suggestion], entries: Sequence[Mapping[str, Any]], more: int) -> None:
+    if not suggestions:
         print(printable(f"{what} needs no drain and no reboot" if what else "no update has drained or rebooted"))
         return
     if entries:
@@ -120,10 +129,10 @@ def _show(what: str, found: Sequence[Suggestion], entries: Sequence[Mapping[str,
         for entry in entries:
             print(printable(f"- path: {json.dumps(entry['path'])}"))
             print(printable(f"  actions: {json.dumps(entry['actions'])}"))
-    others = [each for each in found if each.entry is None]
+    others = [suggestion for suggestion in suggestions if suggestion.entry is None]
     if others or more:
         print(printable(f"# {what} still needs it for:" if entries else f"# No entry avoids the disruption by {what}:"))
-    for each in others:
-        print(printable(f"#   {change_name(each.change.id)}: {each.why}"))
+    for suggestion in others:
+        print(printable(f"#   {change_name(suggestion.change.id)}: {suggestion.why}"))
     if more:
         print(f"#   {more} more changes, which the history leaves out")

@@ -72,16 +72,16 @@ def _save(path: Path, html: bytes) -> None:
 
 
 async def _fetch(client: Client, update_id: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the update and, if it had no reboot, the newest ones that had one."""
+    """Return the update and, if it had no reboot, the newest updates with a reboot."""
     update = await client.update(update_id)
-    known = [] if update["reboots"] else await client.history(SEARCHED)
-    return update, [await client.update(other) for other in _rebooted(known)]
+    updates = [] if update["reboots"] else await client.history(SEARCHED)
+    return update, [await client.update(other) for other in _rebooted(updates)]
 
 
 def _read(stored: Stored, update_id: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     update = stored.update(update_id)
-    known = [] if update["reboots"] else stored.history(SEARCHED)
-    return update, [stored.update(other) for other in _rebooted(known)]
+    updates = [] if update["reboots"] else stored.history(SEARCHED)
+    return update, [stored.update(other) for other in _rebooted(updates)]
 
 
 def _rebooted(updates: list[dict[str, Any]]) -> list[str]:

@@ -151,20 +151,23 @@ def _policy(text: bytes) -> tuple[Sequence[Problem], Sequence[Problem]]:
         *([policy.sshkey] if policy.sshkey else []),
     ]
     named = {action.unit for entry in entries for action in entry.actions if action.unit}
-    known = _units_of_host()
-    why = "is not on this host: an update that needs it is refused"
-    return (), [Problem(unit, why + did_you_mean(unit, known)) for unit in sorted(named - known)]
+    units = _units_of_host()
+    problem = "is not on this host: an update that needs it is refused"
+    return (), [Problem(unit, problem + did_you_mean(unit, units)) for unit in sorted(named - units)]
 
 
 def _units_of_host() -> set[str]:
-    known: set[str] = set()
+    units: set[str] = set()
     # The directories are read, because a build of an image checks its settings without systemd.
     for place in UNIT_PLACES:
         with suppress(OSError):
-            known.update(path.name for path in Path(place).iterdir())
-    return known
+            units.update(path.name for path in Path(place).iterdir())
+    return units
 
 
 def _result(what: str, problems: Any = (), *, notes: Any = (), skipped: str = "") -> dict[str, Any]:
-    found, noted = ([{"path": p.path, "message": p.message} for p in each] for each in (problems, notes))
-    return {"what": what, "problems": found, "notes": noted, "skipped": skipped}
+    return {"what": what, "problems": _to_dicts(problems), "notes": _to_dicts(notes), "skipped": skipped}
+
+
+def _to_dicts(problems: Sequence[Problem]) -> list[dict[str, str]]:
+    return [{"path": problem.path, "message": problem.message} for problem in problems]

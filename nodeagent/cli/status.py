@@ -120,13 +120,14 @@ def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool, log: Sequence[
     # The update to the desired config begins afterwards.
     if target != status["desired"]:
         yield "updating to", printable(target)
-    found = status.get("maintenance")
+    maintenance = status.get("maintenance")
     lease = status["lease"]
     # The lease of the maintenance repeats its line.
-    if lease and not (found and lease.get("operation") == "maintenance" and lease["reason"] == found["reason"]):
+    cause = maintenance["reason"] if maintenance else None
+    if lease and not (maintenance and lease.get("operation") == "maintenance" and lease["reason"] == cause):
         yield "lease", _lease(lease, now)
-    if found:
-        yield "maintenance", _maintenance(found, now)
+    if maintenance:
+        yield "maintenance", _maintenance(maintenance, now)
     if drain := status["drain"]:
         yield from _drain(drain, now)
     for deployment in status["deployments"]:
@@ -154,8 +155,8 @@ def _partial(partial: dict[str, Any], message: str, now: datetime) -> Iterator[t
         "partly",
         paint(printable(f"{len(applied)} of {total} changes of {partial['config']} are applied ({since})"), WARN),
     )
-    for found in waits[:SHOWN]:
-        yield "waiting", printable(f"{change_name(found['change'])}: {found['for']}")
+    for change in waits[:SHOWN]:
+        yield "waiting", printable(f"{change_name(change['change'])}: {change['for']}")
     if len(waits) > SHOWN:
         yield "waiting", f"{len(waits) - SHOWN} more (status --json has all)"
     # At first, the update waits for the same as its parts.
@@ -164,10 +165,10 @@ def _partial(partial: dict[str, Any], message: str, now: datetime) -> Iterator[t
 
 
 def _drift(drift: Sequence[dict[str, Any]], now: datetime) -> Iterator[tuple[str, str]]:
-    for found in drift[:SHOWN]:
-        entry, since = change_name(found["entry"]), found["since"]
-        text = f"{entry} {found['why']} (since {clock(since, now)}, {ago(since, now)}"
-        yield "drift", paint(printable(text + (f", by {found['by']})" if found["by"] else ")")), WARN)
+    for drifted in drift[:SHOWN]:
+        entry, since = change_name(drifted["entry"]), drifted["since"]
+        text = f"{entry} {drifted['why']} (since {clock(since, now)}, {ago(since, now)}"
+        yield "drift", paint(printable(text + (f", by {drifted['by']})" if drifted["by"] else ")")), WARN)
     if len(drift) > SHOWN:
         yield "drift", f"{len(drift) - SHOWN} more (status --json has all)"
     if drift:
@@ -237,10 +238,12 @@ def _drain(drain: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
         yield "waits for", "another check: no pods are left"
 
 
-def _maintenance(found: dict[str, Any], now: datetime) -> str:
-    text = f"{found['state']}: {found['requester']}: {found['reason']} (since {clock(found['since'], now)}"
-    text += f", until {clock(found['until'], now)})" if found["until"] else ", until stopped by an operator)"
-    return printable(f"{text}; {found['message']}" if found["message"] else text)
+def _maintenance(maintenance: dict[str, Any], now: datetime) -> str:
+    until, message = maintenance["until"], maintenance["message"]
+    text = f"{maintenance['state']}: {maintenance['requester']}: {maintenance['reason']}"
+    text += f" (since {clock(maintenance['since'], now)}"
+    text += f", until {clock(until, now)})" if until else ", until stopped by an operator)"
+    return printable(f"{text}; {message}" if message else text)
 
 
 def _deployment(deployment: dict[str, Any]) -> str:
@@ -256,7 +259,7 @@ WIDTH: Final = 300
 
 
 def last_lines(failed: dict[str, Any] | None) -> list[str]:
-    """Return lines without secrets; none if the user may not read the journal, or it has none of the unit."""
+    """Return lines without secrets; none if the user may not read the journal, or it has no lines of the unit."""
     if not failed:
         return []
     command = ["journalctl", f"--unit={failed['name']}", f"--lines={LINES}", "--output=cat", "--no-pager", "--quiet"]

@@ -17,13 +17,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Return 0; 1 if there is drift, which changes that wait are not. The daemon compares: only root may read every
-    managed file."""
+    """Return 0, or 1 if there is drift. A change that waits is no drift.
+
+    The daemon compares, because only root may read every managed file.
+    """
     answer = ask(Client.verify)
     if args.json:
         emit(answer)
     elif answer["ok"]:
-        rest = [f"{printable(change_name(each['entry']))} {printable(each['why'])}" for each in answer[KEY]]
+        rest = [f"{printable(change_name(entry['entry']))} {printable(entry['why'])}" for entry in answer[KEY]]
         print(paint(f"this host matches {answer['config']}" + ", as far as it can be compared" * bool(rest), GOOD))
         print("".join(f"{line}\n" for line in rest), end="")
     else:

@@ -51,9 +51,9 @@ def run(args: argparse.Namespace) -> int:
         origin = ORIGINS.get(bundle["interpreter"], bundle["interpreter"])
         print(f"Python {bundle['python']}, {sys.executable}{', ' if origin else ''}{origin}")
         components = bundle["components"]
-        width = max((len(each["name"]) for each in components), default=0)
-        for each in components:
-            print(f"  {each['name']:{width}}  {each['version']:9} {each['license']}")
+        width = max((len(component["name"]) for component in components), default=0)
+        for component in components:
+            print(f"  {component['name']:{width}}  {component['version']:9} {component['license']}")
         if not components:
             print("not the self-contained package: the components are those of this Python installation")
     return 0
@@ -69,10 +69,10 @@ def _bundle() -> dict[str, Any]:
         document = plain_json.loads(sbom().read_text())
     except FileNotFoundError:
         return answer
-    properties = {each["name"]: each["value"] for each in document["metadata"].get("properties", [])}
+    properties = {property_["name"]: property_["value"] for property_ in document["metadata"].get("properties", [])}
     return answer | {
         "interpreter": properties.get(INTERPRETER, ""),
-        "components": [_component(each) for each in document["components"]],
+        "components": [_component(component) for component in document["components"]],
     }
 
 
