@@ -122,7 +122,7 @@ def _find(root: Path, stage: CheckStage) -> Sequence[AdminCheck]:
             for path in _visible(folder):
                 check = AdminCheck(stage, path.name, required, str(path))
                 unsafe = unsafe_unit(path) if check.is_unit else _unsafe_program(path, directory)
-                problems += [Problem(str(path), why) for why in unsafe]
+                problems += [Problem(str(path), message) for message in unsafe]
                 checks.append(check)
     if len(checks) > MAX_CHECKS:
         problems.append(Problem(str(directory), f"has {len(checks)} checks, more than {MAX_CHECKS}"))

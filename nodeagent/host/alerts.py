@@ -57,8 +57,8 @@ class PrometheusAlerts:
             # Tokens are rotated, so they are read for each request.
             token = await asyncio.to_thread(self._token)
         except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            raise self._rejected(f"the token cannot be used: {why}") from error
+            cause = getattr(error, "strerror", None) or str(error)
+            raise self._rejected(f"the token cannot be used: {cause}") from error
         return await fetch_json(
             f"{self.settings.url.rstrip('/')}/api/v1/query?{urlencode({'query': self.settings.query})}",
             ca=self.settings.ca,
@@ -75,26 +75,26 @@ class PrometheusAlerts:
             return ""
         token = read_regular(self.settings.token_file, MAX_TOKEN).strip()
         # Any other character could add a header to the request.
-        if not token or not all(0x21 <= each <= 0x7E for each in token):
+        if not token or not all(0x21 <= byte <= 0x7E for byte in token):
             raise ValueError(f"{self.settings.token_file} has no token")
         return token.decode("ascii")
 
     def _judge(self, body: Mapping[str, Any]) -> None:
         """Raise ``Refused`` (``AlertsFiring``, ``AlertsRejected``) or ``Unreachable`` (``AlertsUnreachable``)."""
         try:
-            found = firing(body)
+            alerts = firing(body)
         except ValueError as error:
             raise self._rejected(str(error)) from error
-        if found:
-            raise Refused(_clean(f"alerts: {found}"), reason=Reason.ALERTS_FIRING)
-        if why := incomplete(body):
-            raise self._unreachable(f"the answer is incomplete: {why}")
+        if alerts:
+            raise Refused(_clean(f"alerts: {alerts}"), reason=Reason.ALERTS_FIRING)
+        if warning := incomplete(body):
+            raise self._unreachable(f"the answer is incomplete: {warning}")
 
-    def _rejected(self, why: str) -> Refused:
-        return Refused(_clean(f"{self.settings.url}: {why}"), reason=Reason.ALERTS_REJECTED)
+    def _rejected(self, cause: str) -> Refused:
+        return Refused(_clean(f"{self.settings.url}: {cause}"), reason=Reason.ALERTS_REJECTED)
 
-    def _unreachable(self, why: str) -> Unreachable:
-        return Unreachable(_clean(f"{self.settings.url}: {why}"), reason=Reason.ALERTS_UNREACHABLE)
+    def _unreachable(self, cause: str) -> Unreachable:
+        return Unreachable(_clean(f"{self.settings.url}: {cause}"), reason=Reason.ALERTS_UNREACHABLE)
 
 
 def _clean(message: str) -> str:

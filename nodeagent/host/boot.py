@@ -56,9 +56,9 @@ async def identify(bus: Bus, *, root: Path = Path("/"), timeout: float = CALL_TI
     recorded = await asyncio.to_thread(_read, path, boot_id)
     for left in reversed(range(ATTEMPTS)):
         try:
-            found = await _query(bus, recorded, timeout)
-            await _save(path, recorded, found, boot_id)
-            return identity(boot_id, found["count"])
+            counters = await _query(bus, recorded, timeout)
+            await _save(path, recorded, counters, boot_id)
+            return identity(boot_id, counters["count"])
         except AgentError as error:
             if not left:
                 text = f"the number of soft reboots is unknown: {error}"
@@ -76,11 +76,11 @@ def kernel_start_seconds(root: Path = Path("/")) -> float | None:
     return None if started is None else started / 1e6
 
 
-async def _save(path: Path, recorded: Mapping[str, int], found: Mapping[str, int], boot_id: str) -> None:
-    if found != recorded:
+async def _save(path: Path, recorded: Mapping[str, int], counters: Mapping[str, int], boot_id: str) -> None:
+    if counters != recorded:
         # /run is full: the next start queries again.
         with suppress(AgentError):
-            await asyncio.to_thread(_write, path, {"boot_id": boot_id, **found})
+            await asyncio.to_thread(_write, path, {"boot_id": boot_id, **counters})
 
 
 async def _query(bus: Bus, recorded: Mapping[str, int], timeout: float) -> Mapping[str, int]:

@@ -145,16 +145,16 @@ def _kernel(tree: Path, part: Callable[[mmap.mmap], T]) -> T | None:
 
 
 def _first(tree: Path, patterns: Sequence[str], read: Callable[[bytes], T]) -> T | None:
-    """Return what ``read`` makes of the first program at one of ``patterns``, None without one."""
+    """Return the result of ``read`` for the first program at one of ``patterns``, None without a program."""
 
-    def found() -> T:
+    def read_first() -> T:
         for pattern in patterns:
             for architecture in _ARCHITECTURES:
                 for path in _expanded(tree, pattern.format(architecture)):
                     return read(read_inside(tree, path, MAX_PROGRAM))
         raise FileNotFoundError
 
-    return _unless_odd(found)
+    return _unless_odd(read_first)
 
 
 def _expanded(tree: Path, pattern: str) -> Iterator[str]:

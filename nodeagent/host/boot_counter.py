@@ -117,12 +117,12 @@ class HostBootCounter:
                 return BootCounting(CountedBy.GRUB, greenboot=greenboot)
             case "":
                 return BootCounting(CountedBy.SYSTEMD_BOOT, greenboot=greenboot)
-            case why:
-                return BootCounting(why=why, greenboot=greenboot)
+            case obstacle:
+                return BootCounting(why=obstacle, greenboot=greenboot)
 
     async def read(self) -> BootCount:
-        found = await asyncio.to_thread(self._grub)
-        return BootCount() if isinstance(found, str) else found.count
+        grub = await asyncio.to_thread(self._grub)
+        return BootCount() if isinstance(grub, str) else grub.count
 
     async def begin(self, deployment: str, tries: int) -> None:
         if await asyncio.to_thread(self._grub) == SYSTEMD_BOOT:
@@ -149,9 +149,9 @@ class HostBootCounter:
             async with self._make_bus() as bus:
                 before, after = (_WRITABLE, _READ_ONLY) if await _is_read_only(bus) else ((), ())
                 # Read as late as possible: other programs edit the block too.
-                found = await asyncio.to_thread(self._counting_grub)
-                block = edited_environment(found.block, values, unset)
-                command = (*_WRITE, f"of={self._shown(found.environment)}")
+                grub = await asyncio.to_thread(self._counting_grub)
+                block = edited_environment(grub.block, values, unset)
+                command = (*_WRITE, f"of={self._shown(grub.environment)}")
                 data = [("StandardInput", variant("s", "data")), ("StandardInputData", variant("ay", block))]
                 about = "Count boots for nodeagent"
                 await run_unit(bus, command, about, self._deadline, before=before, after=after, more=data)
@@ -165,15 +165,15 @@ class HostBootCounter:
     def _counting_grub(self) -> _Grub:
         """Raises ``ValueError`` with the reason if GRUB does not count here. Blocks."""
         match self._grub():
-            case _Grub() as found:
-                return found
-            case why:
-                raise ValueError(why)
+            case _Grub() as grub:
+                return grub
+            case obstacle:
+                raise ValueError(obstacle)
 
     def _grub(self) -> _Grub | str:
-        """Return what GRUB counts, ``SYSTEMD_BOOT``, or why the host does not count. Blocks for a few small files."""
+        """Return the count of GRUB, ``SYSTEMD_BOOT``, or why the host does not count. Blocks for a few small files."""
         directories = (self._root / name for name in _DIRECTORIES)
-        directory = next((found for found in directories if (found / "grub.cfg").exists()), None)
+        directory = next((folder for folder in directories if (folder / "grub.cfg").exists()), None)
         if directory is None:
             return self._without_grub()
         try:
@@ -185,8 +185,8 @@ class HostBootCounter:
             count = boot_count(parse_environment(block))
         except (OSError, ValueError) as error:
             name = getattr(error, "filename", None)
-            why = f"{Path(name).name}: {error.strerror}" if isinstance(error, OSError) and name else str(error)
-            return f"{self._shown(directory)} cannot be used: {why}"
+            cause = f"{Path(name).name}: {error.strerror}" if isinstance(error, OSError) and name else str(error)
+            return f"{self._shown(directory)} cannot be used: {cause}"
         return _Grub(environment, block, count)
 
     def _without_grub(self) -> str:
@@ -205,10 +205,10 @@ class HostBootCounter:
 
     def _inside(self, path: Path) -> Path:
         """Return the file that ``path`` names. GRUB's directory may link to the EFI partition, which is below /boot."""
-        found = path.resolve(strict=True)
-        if not found.is_relative_to(self._root.resolve() / "boot"):
+        target = path.resolve(strict=True)
+        if not target.is_relative_to(self._root.resolve() / "boot"):
             raise ValueError(f"{path.name} is a link out of /boot")
-        return self._root / found.relative_to(self._root.resolve())
+        return self._root / target.relative_to(self._root.resolve())
 
     def _shown(self, path: Path) -> str:
         return f"/{path.relative_to(self._root)}"
@@ -222,5 +222,5 @@ async def _is_read_only(bus: Bus) -> bool:
     return "ro" in str(await bus.get(NAME, unit, f"{NAME}.Mount", "Options")).split(",")
 
 
-def _failed(why: str) -> Terminal:
-    return Terminal(f"cannot change the count of boots: {why}", reason=Reason.BOOT_COUNT_FAILED)
+def _failed(cause: str) -> Terminal:
+    return Terminal(f"cannot change the count of boots: {cause}", reason=Reason.BOOT_COUNT_FAILED)

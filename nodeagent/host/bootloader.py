@@ -94,28 +94,29 @@ class BootupdBootloader:
         if not await asyncio.to_thread(self._has_bootupctl, self._root):
             return None
         tree = self._tree(staged)
-        why, status = "", BootloaderStatus()
+        obstacle, status = "", BootloaderStatus()
         try:
             status = await self._status(tree)
         except ServiceUnavailable:
             raise
         except (AgentError, ValueError, OSError) as error:
-            why = f"bootupctl status: {error}"
-        return await asyncio.to_thread(self._compare, status, text(why, 400), tree)
+            obstacle = f"bootupctl status: {error}"
+        return await asyncio.to_thread(self._compare, status, text(obstacle, 400), tree)
 
-    def _compare(self, status: BootloaderStatus, why: str, tree: Path) -> BootloaderCheck:
+    def _compare(self, status: BootloaderStatus, obstacle: str, tree: Path) -> BootloaderCheck:
         component = EFI if has_efi(self._root) else BIOS
         installed, available = status.installed.get(component), None
         try:
             payload = self._payload(tree, component)
             available = status.available.get(component, payload)
         except FileNotFoundError:
-            why = why or f"the OS brings no bootloader for {component}"
+            obstacle = obstacle or f"the OS brings no bootloader for {component}"
         except (AgentError, ValueError, OSError) as error:
-            why = why or f"the metadata of the OS: {error}"
+            obstacle = obstacle or f"the metadata of the OS: {error}"
         if installed is None:
             adopt = component in status.adoptable
-            why = why or (f"{component} is not managed by bootupd" + (", which could take it over" if adopt else ""))
+            offer = ", which could take it over" if adopt else ""
+            obstacle = obstacle or f"{component} is not managed by bootupd{offer}"
         state = BootloaderState.UNKNOWN
         if installed is not None and available is not None:
             state = compare(installed, available)
@@ -130,7 +131,7 @@ class BootupdBootloader:
             kernel=kernel,
             kernel_after_update=updated,
             unfit=unfit_payload(self._root, tree) if component == EFI and chain.secure_boot else "",
-            why=why if state is BootloaderState.UNKNOWN else "",
+            why=obstacle if state is BootloaderState.UNKNOWN else "",
             revoked=chain.revoked if chain.secure_boot else "",
         )
 

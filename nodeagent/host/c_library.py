@@ -23,6 +23,6 @@ def c_library(name: str | None = None) -> ctypes.CDLL:
     try:
         import ctypes
     except MemoryError:
-        why = "ctypes gets no executable memory, which SELinux or a restriction of the service denies"
-        raise OSError(errno.EACCES, why) from None
+        message = "ctypes gets no executable memory, which SELinux or a restriction of the service denies"
+        raise OSError(errno.EACCES, message) from None
     return ctypes.CDLL(name, use_errno=True)

@@ -162,11 +162,11 @@ class CertificateDirectory:
 
     def _life(self, content: bytes) -> Validity | None:
         """Return the life of the first certificate, None if its subject is not this node."""
-        found = self._show("x509", "-dates", content)
-        if found.get("subject") != subject_of(self._node):
+        fields = self._show("x509", "-dates", content)
+        if fields.get("subject") != subject_of(self._node):
             return None
         try:
-            return Validity(*(float(ssl.cert_time_to_seconds(found[key])) for key in ("notBefore", "notAfter")))
+            return Validity(*(float(ssl.cert_time_to_seconds(fields[key])) for key in ("notBefore", "notAfter")))
         except (KeyError, ValueError):
             return None
 
@@ -202,8 +202,8 @@ class CertificateDirectory:
         except FileNotFoundError:
             raise Terminal("this host has no openssl program", reason=Reason.TOOL_MISSING) from None
         except OSError as error:
-            why = error.strerror or type(error).__name__
-            raise Terminal(f"openssl cannot be started: {why}", reason=Reason.TOOL_MISSING) from None
+            cause = error.strerror or type(error).__name__
+            raise Terminal(f"openssl cannot be started: {cause}", reason=Reason.TOOL_MISSING) from None
         except subprocess.TimeoutExpired:
             raise Retryable(f"openssl did not end within {self._deadline:g} s", reason=Reason.TOOL_TIMED_OUT) from None
         if done.returncode != 0:

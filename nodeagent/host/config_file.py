@@ -51,16 +51,16 @@ def read_now(path: str, limit: int = MAX_BYTES) -> bytes | None:
         os.close(fd)
 
 
-def _refuse_unsafe(path: str, found: os.stat_result, limit: int) -> None:
-    if not stat.S_ISREG(found.st_mode):
+def _refuse_unsafe(path: str, info: os.stat_result, limit: int) -> None:
+    if not stat.S_ISREG(info.st_mode):
         raise InvalidInput(f"{path} is not a regular file", reason=Reason.UNSAFE_CONFIG)
-    _refuse_writable(path, found)
-    if found.st_size > limit:
-        raise InvalidInput(f"{path} has {found.st_size} bytes, more than {limit}", reason=Reason.TOO_LARGE)
+    _refuse_writable(path, info)
+    if info.st_size > limit:
+        raise InvalidInput(f"{path} has {info.st_size} bytes, more than {limit}", reason=Reason.TOO_LARGE)
 
 
-def _refuse_writable(path: str, found: os.stat_result) -> None:
-    if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
+def _refuse_writable(path: str, info: os.stat_result) -> None:
+    if info.st_uid not in (0, os.geteuid()) or info.st_mode & 0o022:
         raise InvalidInput(f"{path} is writable for users other than root", reason=Reason.UNSAFE_CONFIG)
 
 

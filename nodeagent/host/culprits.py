@@ -44,11 +44,11 @@ class HostCulprits:
         return await asyncio.to_thread(self._of, paths)
 
     def _of(self, paths: Collection[str]) -> dict[str, str]:
-        found = dict(self._in_processes(paths))
+        programs = dict(self._in_processes(paths))
         if (now := parse_time(self._clock.now())) is not None:
-            # The audit log is more reliable than a command line, so it comes last and replaces what was found there.
-            found.update(audited(self._tail(), paths, since=now - RECENT, own=os.getpid()))
-        return found
+            # The audit log is more reliable than a command line, so it comes last and replaces the programs from there.
+            programs.update(audited(self._tail(), paths, since=now - RECENT, own=os.getpid()))
+        return programs
 
     def _tail(self) -> bytes:
         try:
@@ -89,7 +89,7 @@ def audited(log: bytes, paths: Collection[str], *, since: float, own: int) -> di
     Events before ``since``, in seconds since the epoch, and those of the process ``own`` do not count.
     """
     calls: dict[bytes, dict[bytes, bytes]] = {}
-    found: dict[str, str] = {}
+    processes: dict[str, str] = {}
     wanted = frozenset(paths)
     for kind, moment, serial, text in _RECORD.findall(log):
         if float(moment) < since:
@@ -102,8 +102,9 @@ def audited(log: bytes, paths: Collection[str], *, since: float, own: int) -> di
         call = calls.get(serial, {})
         pid = int(call.get(b"pid", b"0"))
         if path in wanted and fields.get(b"nametype") != b"PARENT" and pid not in (0, own):
-            found[path] = described(_text(call.get(b"comm", b"?")), pid, int(call.get(b"auid", str(NO_LOGIN).encode())))
-    return found
+            login = int(call.get(b"auid", str(NO_LOGIN).encode()))
+            processes[path] = described(_text(call.get(b"comm", b"?")), pid, login)
+    return processes
 
 
 def _text(value: bytes) -> str:

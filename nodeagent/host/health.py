@@ -75,8 +75,8 @@ class HostHealth:
         proof, moment = self._proof_of(unit), parse_time(since)
         if proof is None or moment is None:
             return ""
-        found = await reload_problem(proof, moment)
-        return await running_problem(proof, keys, SEARCH_PATH) if found is None and keys else found
+        problem = await reload_problem(proof, moment)
+        return await running_problem(proof, keys, SEARCH_PATH) if problem is None and keys else problem
 
     async def values_problem(self, values: Mapping[str, str]) -> str:
         return await asyncio.to_thread(values_problem, values)
@@ -105,20 +105,20 @@ class HostHealth:
 
 def values_problem(values: Mapping[str, str], root: Path = Path("/")) -> str:
     """As ``HostHealth.values_problem``. Blocks."""
-    found = []
+    problems = []
     for path, wanted in sorted(values.items()):
         name = path.removeprefix(f"{PROC}/")
         if name == path or ".." in name.split("/"):
-            found.append(f"{path} is no setting of the kernel")
+            problems.append(f"{path} is no setting of the kernel")
             continue
         try:
             value = read_regular(root / path.lstrip("/"), LONGEST).decode(errors="replace").split()
         except OSError as error:
-            found.append(f"{dotted(name)} cannot be read: {_why(error)}")
+            problems.append(f"{dotted(name)} cannot be read: {_why(error)}")
             continue
         if value != wanted.split():
-            found.append(f"{dotted(name)} is {' '.join(value)} and not {wanted}")
-    return "; ".join(found[:SHOWN])
+            problems.append(f"{dotted(name)} is {' '.join(value)} and not {wanted}")
+    return "; ".join(problems[:SHOWN])
 
 
 async def _http(url: str) -> str:
@@ -168,10 +168,10 @@ def plugin_problems(lines: Sequence[str], wanted: Sequence[str]) -> str:
     """Return the problem of the output of ``ctr plugins ls``, "" if the plugins that it has are all ok."""
     rows = [words for line in lines if len(words := line.split()) >= 4]
     states = {f"{words[0]}.{words[1]}": words[-1] for words in rows}
-    found = {name: states[name] for name in wanted if name in states}
-    if not found:
+    present = {name: states[name] for name in wanted if name in states}
+    if not present:
         return f"containerd has none of the plugins {', '.join(wanted)}"
-    return ", ".join(f"plugin {name} is in the state {state}" for name, state in found.items() if state != "ok")
+    return ", ".join(f"plugin {name} is in the state {state}" for name, state in present.items() if state != "ok")
 
 
 def _why(error: OSError) -> str:
@@ -200,9 +200,9 @@ async def reload_problem(proof: ReloadProof, since: float, program: str = "journ
         except (OSError, ProgramLate) as error:
             log.warning("the journal of %s could not be read: %s", proof.unit, error)
             return None
-        found = read_result(proof, lines) if status == 0 else None
-        if found is not None or clock() >= until:
-            return found
+        problem = read_result(proof, lines) if status == 0 else None
+        if problem is not None or clock() >= until:
+            return problem
         await asyncio.sleep(PERIOD)
 
 

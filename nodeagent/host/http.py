@@ -91,9 +91,9 @@ async def exchange(
         sent["Content-Type"] = "application/json"
     payload = None if body is None else json.dumps(body).encode()
     try:
-        one = _Exchange(url, tls, min(timeout, stall or timeout), read)
+        transfer = _Exchange(url, tls, min(timeout, stall or timeout), read)
         async with asyncio.timeout(timeout):
-            return await one.run(method, payload, {**sent, **(headers or {})})
+            return await transfer.run(method, payload, {**sent, **(headers or {})})
     except TimeoutError:
         raise HttpFault(f"no answer in {timeout:g} s") from None
     except ssl.SSLCertVerificationError as error:
@@ -109,8 +109,8 @@ async def exchange(
         # ValueError: an invalid port, or a host name that cannot be encoded.
         number = getattr(error, "errno", None) or 0
         # The numbers of resolver errors are not those of errno.
-        known = number in errno.errorcode
-        raise HttpFault(os.strerror(number) if known else str(error) or type(error).__name__) from error
+        is_errno = number in errno.errorcode
+        raise HttpFault(os.strerror(number) if is_errno else str(error) or type(error).__name__) from error
 
 
 async def fetch_json(

@@ -111,19 +111,19 @@ class DirectoryWatches(_Instance):
 
     def watch(self, directories: Collection[str]) -> list[str]:
         """Watch these directories instead of the previous ones. Returns those that cannot be watched."""
-        found: dict[int, set[str]] = {}
+        watched: dict[int, set[str]] = {}
         failed = []
         for directory in directories:
             try:
-                found.setdefault(self._add(directory, CHANGED | _TOUCHED | _MOVE_SELF), set()).add(directory)
+                watched.setdefault(self._add(directory, CHANGED | _TOUCHED | _MOVE_SELF), set()).add(directory)
             except OSError as error:
                 # A missing directory appears in the one above it.
                 if error.errno not in (errno.ENOENT, errno.ENOTDIR):
                     failed.append(directory)
-        for watch in self._directories.keys() - found.keys():
+        for watch in self._directories.keys() - watched.keys():
             # It fails for a directory that is gone, which removed the watch.
             self._library.inotify_rm_watch(self._fd, watch)
-        self._directories = found
+        self._directories = watched
         return failed
 
     def read(self) -> Iterator[tuple[int, str, str]]:

@@ -80,8 +80,8 @@ class HostJumps:
 def read_update_path(path: str = UPDATE_PATH) -> UpdatePath:
     """Return the rules of the admin, none without a file. Blocks. Raises ``Refused`` (``UpdatePathInvalid``)."""
     try:
-        found = read_now(path, MAX_FILE)
-        return parse_update_path(found) if found is not None else UpdatePath()
+        content = read_now(path, MAX_FILE)
+        return parse_update_path(content) if content is not None else UpdatePath()
     except AgentError as error:
         # An admin corrects the file without a change of the config, so the update is tried again.
         raise Refused(full_text(error, 3), reason=Reason.UPDATE_PATH_INVALID) from error
@@ -90,11 +90,11 @@ def read_update_path(path: str = UPDATE_PATH) -> UpdatePath:
 async def fetch_graph(settings: GraphSettings, timeout: float = TIMEOUT) -> UpdateGraph:
     """Raises ``Unreachable`` (``GraphUnreachable``) and ``Refused`` (``GraphRejected``)."""
 
-    def unreachable(why: str) -> Unreachable:
-        return Unreachable(text(f"{settings.url}: {why}"), reason=Reason.GRAPH_UNREACHABLE)
+    def unreachable(cause: str) -> Unreachable:
+        return Unreachable(text(f"{settings.url}: {cause}"), reason=Reason.GRAPH_UNREACHABLE)
 
-    def rejected(why: str) -> Refused:
-        return Refused(text(f"{settings.url}: {why}"), reason=Reason.GRAPH_REJECTED)
+    def rejected(cause: str) -> Refused:
+        return Refused(text(f"{settings.url}: {cause}"), reason=Reason.GRAPH_REJECTED)
 
     body = await fetch_json(
         settings.url,
@@ -123,7 +123,7 @@ def _os_id(root: Path) -> str:
 
 
 def _facts(root: Path, jump: Jump, needed: Sequence[Requirement]) -> HostFacts:
-    patterns = [(each, bool(requirement.line)) for requirement in needed for each in requirement.files]
+    patterns = [(pattern, bool(requirement.line)) for requirement in needed for pattern in requirement.files]
     files: dict[str, bytes] = {}
     for pattern, with_content in patterns:
         for path in _paths(root, pattern, jump.managed):
@@ -131,7 +131,7 @@ def _facts(root: Path, jump: Jump, needed: Sequence[Requirement]) -> HostFacts:
                 files[path] = brought
             elif with_content or path not in files:
                 files[path] = _content(root, path) if with_content else b""
-    flags = _cpu_flags(root) if any(each.cpu_flags for each in needed) else None
+    flags = _cpu_flags(root) if any(requirement.cpu_flags for requirement in needed) else None
     return HostFacts(jump.kernel_arguments, files, flags)
 
 
@@ -163,8 +163,8 @@ def _content(root: Path, path: str) -> bytes:
         raise _unread(path, error.strerror or str(error)) from error
 
 
-def _unread(path: str, why: str) -> Refused:
-    return Refused(f"{path} cannot be read for a requirement: {why}", reason=Reason.REQUIREMENT_UNMET)
+def _unread(path: str, cause: str) -> Refused:
+    return Refused(f"{path} cannot be read for a requirement: {cause}", reason=Reason.REQUIREMENT_UNMET)
 
 
 def _cpu_flags(root: Path) -> frozenset[str] | None:
@@ -174,5 +174,5 @@ def _cpu_flags(root: Path) -> frozenset[str] | None:
     except OSError as error:
         raise _unread("/proc/cpuinfo", error.strerror or str(error)) from error
     # A machine may have processors of several kinds, and a program may run on each of them.
-    found = [frozenset(line.partition(":")[2].split()) for line in lines if line.startswith("flags")]
-    return frozenset.intersection(*found) if found else None
+    by_processor = [frozenset(line.partition(":")[2].split()) for line in lines if line.startswith("flags")]
+    return frozenset.intersection(*by_processor) if by_processor else None

@@ -67,8 +67,8 @@ class LocalLease:
 
 
 def _describe(has: Holder) -> str:
-    why = f" ({has.reason})" if has.reason else ""
-    return f"{has.name} holds the lease on this host since {has.since} for {has.operation}{why}"
+    purpose = f" ({has.reason})" if has.reason else ""
+    return f"{has.name} holds the lease on this host since {has.since} for {has.operation}{purpose}"
 
 
 class StoredToken:

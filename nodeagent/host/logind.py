@@ -120,14 +120,14 @@ class Logind:
             raise
         return [
             # The process behind an inhibitor shows an operator which program to end.
-            Inhibitor(text(who, _MAX_WHO), text(why, _MAX_WHY), await asyncio.to_thread(_process, pid))
-            for what, who, why, mode, _uid, pid in inhibitors
+            Inhibitor(text(who, _MAX_WHO), text(explanation, _MAX_WHY), await asyncio.to_thread(_process, pid))
+            for what, who, explanation, mode, _uid, pid in inhibitors
             # Mode "delay" only delays a shutdown for some seconds. The inhibitor of the agent itself does not count.
             if mode in ("block", "block-weak") and "shutdown" in what.split(":") and pid != os.getpid()
         ]
 
     @asynccontextmanager
-    async def inhibit(self, why: str) -> AsyncIterator[None]:
+    async def inhibit(self, purpose: str) -> AsyncIterator[None]:
         """Block shutdowns inside the context. It ends before ``reboot`` or ``power_off``, which it would block too."""
         fd = -1
         try:
@@ -137,7 +137,7 @@ class Logind:
                 _MANAGER,
                 "Inhibit",
                 "ssss",
-                ("shutdown", "nodeagent", why, "block"),
+                ("shutdown", "nodeagent", purpose, "block"),
                 timeout=_INHIBIT_TIMEOUT,
             )
         except BusFault as error:
@@ -169,7 +169,7 @@ class Logind:
     async def shut_down(
         self,
         kind: ShutdownKind,
-        why: str,
+        announcement: str,
         *,
         warn: float,
         force: bool,
@@ -184,7 +184,7 @@ class Logind:
             return
         if not force:
             await self._refuse_if_blocked(kind)
-        scheduled = warn > 0 and await self._has_users() and await self._warn(kind, why, warn)
+        scheduled = warn > 0 and await self._has_users() and await self._warn(kind, announcement, warn)
         try:
             if scheduled:
                 warned()
@@ -202,9 +202,9 @@ class Logind:
             who = "; ".join(f"{b.who} ({b.process}): {b.why}" for b in blockers)
             raise Refused(f"the {kind} is blocked by {who}", reason=kind.blocked)
 
-    async def _warn(self, kind: ShutdownKind, why: str, seconds: float) -> bool:
+    async def _warn(self, kind: ShutdownKind, announcement: str, seconds: float) -> bool:
         """Warn users. Returns True if logind has scheduled a shutdown for later than ``seconds`` from now."""
-        message = "".join(c for c in why if c.isprintable())[:_WALL_MAX]
+        message = "".join(c for c in announcement if c.isprintable())[:_WALL_MAX]
         # The scheduled shutdown lies after the real one, so that logind warns users but does not act on its own.
         at = int((time.time_ns() / 1e9 + seconds + _SLACK) * 1e6)
         try:
@@ -257,9 +257,9 @@ class Logind:
         # A logind without the flags of inhibitors lets root override them without one.
         tries = (flag | flags, flag) if flag and flags == _SKIP_INHIBITORS else (flag | flags,)
         unknown: BusFault | None = None
-        for each in tries:
+        for combined in tries:
             try:
-                await self._call(f"{method}WithFlags", "t", (each,))
+                await self._call(f"{method}WithFlags", "t", (combined,))
             except BusTerminal as error:
                 if error.reason not in _NO_FLAG:
                     raise

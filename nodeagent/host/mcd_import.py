@@ -58,14 +58,14 @@ def originals(root: str = "/") -> list[Snapshot]:
     own files. For any other backup the path counts as missing, as in that daemon.
     """
     disk = DiskFiles(root)
-    found: dict[str, Snapshot] = {}
+    snapshots: dict[str, Snapshot] = {}
     # The stamps come second, so that they replace a backup of the same path.
     for path in _below(root, f"{_HOME}/orig", _ORIG):
         node = disk.capture(f"{_HOME}/orig{path}{_ORIG}") if Path(f"{root}/usr{path}").exists() else None
-        found[path] = Snapshot(f"path:{path}", node=node)
+        snapshots[path] = Snapshot(f"path:{path}", node=node)
     for path in _below(root, f"{_HOME}/noorig", _NO_ORIG):
-        found[path] = Snapshot(f"path:{path}")
-    return [found[path] for path in sorted(found)]
+        snapshots[path] = Snapshot(f"path:{path}")
+    return [snapshots[path] for path in sorted(snapshots)]
 
 
 def _below(root: str, folder: str, suffix: str) -> list[str]:

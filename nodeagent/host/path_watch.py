@@ -58,7 +58,7 @@ class PathWatch:
 
         None asks for a new ``watch``, because directories above the paths came or went.
         """
-        found: set[str] = set()
+        changed_paths: set[str] = set()
         everything = False
         for _ in range(MAX_READS if self._watches is not None else 0):
             assert self._watches is not None
@@ -70,9 +70,9 @@ class PathWatch:
                     everything = True
                     continue
                 paths = self._names.get(directory, {}).get(name, ())
-                found.update(paths)
+                changed_paths.update(paths)
                 everything = everything or any(not _leaf(path, directory) for path in paths)
-        return None if everything else found
+        return None if everything else changed_paths
 
     def close(self) -> None:
         if self._watches is not None:

@@ -16,29 +16,29 @@ def read_policy_files(settings: Settings, without: Collection[str] = ()) -> Mapp
 
     A directory that cannot be read has an error under its own path. The weakest file comes first.
     """
-    found: dict[str, bytes | AgentError] = {}
+    files: dict[str, bytes | AgentError] = {}
     if settings.recommended_policy:
-        found[RECOMMENDED] = _read(RECOMMENDED) or InvalidInput(
+        files[RECOMMENDED] = _read(RECOMMENDED) or InvalidInput(
             f"{RECOMMENDED} does not exist", reason=Reason.NO_POLICY
         )
     if not (policy := settings.policy):
-        return found
+        return files
     directory = drop_in_directory(policy)
     try:
         names = [name for name in names_in(directory) if is_drop_in(name)]
         if len(names) > MAX_DROP_INS:
             raise InvalidInput(f"{directory} has {len(names)} files, more than {MAX_DROP_INS}", reason=Reason.TOO_LARGE)
     except AgentError as error:
-        names, found[directory] = [], error
+        names, files[directory] = [], error
     for path in (policy, *(f"{directory}/{name}" for name in sorted(names))):
         if path in without:
             continue
         # A drop-in may have been removed since it was listed.
         if (text := _read(path)) is not None:
-            found[path] = text
+            files[path] = text
         elif path == policy != Settings().policy:
-            found[path] = InvalidInput(f"{path} does not exist", reason=Reason.NO_POLICY)
-    return found
+            files[path] = InvalidInput(f"{path} does not exist", reason=Reason.NO_POLICY)
+    return files
 
 
 def _read(path: str) -> bytes | AgentError | None:

@@ -55,9 +55,9 @@ class NotStarted(ServiceUnavailable):
 
     default_reason = Reason.PROGRAM_NOT_STARTED
 
-    def __init__(self, program: str, why: str) -> None:
+    def __init__(self, program: str, cause: str) -> None:
         name = PurePath(program).name
-        super().__init__(f"{name} cannot be started: {why}", service=name)
+        super().__init__(f"{name} cannot be started: {cause}", service=name)
 
 
 @contextmanager

@@ -56,17 +56,17 @@ class HostValidator:
         """Raises ``NotStarted`` while a checker cannot be started, ``Refused`` (``CheckerLate``) without a result."""
         # In threads: with the most paths that a config may have, this takes some tenths of a second.
         wanted = await asyncio.to_thread(_by_checker, old, new)
-        found = [*await asyncio.to_thread(unknown, self.root, old, new)]
+        problems = [*await asyncio.to_thread(unknown, self.root, old, new)]
         for checker, changed in wanted.items():
-            found += await self._one(checker, changed, old, new)
+            problems += await self._one(checker, changed, old, new)
         view = await read_view(old, new, self.root)
         sides = Sides(old, new, view)
-        found += await asyncio.to_thread(host_problems, sides)
+        problems += await asyncio.to_thread(host_problems, sides)
         changed = await asyncio.to_thread(changed_contents, old, new)
         for check in await asyncio.to_thread(program_checks, sides):
-            found += await run_check(check, self.root, self.search_path, changed.keys())
+            problems += await run_check(check, self.root, self.search_path, changed.keys())
         # Two checks of one file may find the same problem.
-        return tuple(sorted(set(found)))
+        return tuple(sorted(set(problems)))
 
     async def _one(
         self, checker: Checker, changed: Mapping[str, bytes], old: MachineConfig, new: MachineConfig
@@ -103,12 +103,12 @@ async def run_check(
         return ()
     paths = check.tree.keys() & changed or check.tree.keys()
     with waiting_for(program):
-        found = await _problems(check, program, paths)
-        if found and check.control is not None:
-            found -= await _problems(check.control, program, paths)
-            if not found:
+        problems = await _problems(check, program, paths)
+        if problems and check.control is not None:
+            problems -= await _problems(check.control, program, paths)
+            if not problems:
                 log.warning("%s finds the same problems in the files of this host; they do not count", check.program)
-    return tuple(sorted(found))
+    return tuple(sorted(problems))
 
 
 def _installed(program: str, root: Path, search_path: str) -> str | None:

@@ -26,11 +26,11 @@ MORE_TIME: Final = 2
 TMPFS: Final = (Path("/run/nodeagent"), Path("/run"), Path("/dev/shm"))  # noqa: S108 - mkdtemp makes a private one
 
 
-def checker_late(program: str, why: str, paths: Collection[str]) -> Refused:
+def checker_late(program: str, cause: str, paths: Collection[str]) -> Refused:
     """Return the error of a checker that was started twice and gave no result: nothing is known about the files."""
     name = PurePath(program).name
-    problems = [Problem(path, f"could not be checked by {name}: {why}") for path in sorted(paths)]
-    return Refused(f"{name} gave no result: {why}", reason=Reason.CHECKER_LATE, problems=problems)
+    problems = [Problem(path, f"could not be checked by {name}: {cause}") for path in sorted(paths)]
+    return Refused(f"{name} gave no result: {cause}", reason=Reason.CHECKER_LATE, problems=problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +74,18 @@ async def result_of(
     A program that does not end, or that a signal ends, is run once more with more time. Raises ``NotStarted`` as long
     as it cannot be started, and ``Refused`` (``CheckerLate``) if it has no result after that.
     """
-    why = ""
+    cause = ""
     for seconds in (deadline, deadline * MORE_TIME):
         try:
             with waiting_for(program):
                 status, lines = await run_program(program, arguments, directory, seconds, environment)
         except ProgramLate as error:
-            why = str(error)
+            cause = str(error)
             continue
         if status >= 0:
             return status, lines
-        why = f"it was ended by signal {-status}"
-    raise checker_late(program, why, paths)
+        cause = f"it was ended by signal {-status}"
+    raise checker_late(program, cause, paths)
 
 
 @contextmanager

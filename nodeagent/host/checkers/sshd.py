@@ -34,7 +34,7 @@ async def check(job: Job) -> tuple[Problem, ...]:
     status, lines = await job.run("-t", "-f", str(job.directory / MAIN.removeprefix("/")))
     if not status:
         return ()
-    found: list[Problem] = []
+    problems: list[Problem] = []
     for path in job.changed:
         for line in lines:
             message = line.removeprefix(copies[path]).lstrip(": ")
@@ -44,8 +44,8 @@ async def check(job: Job) -> tuple[Problem, ...]:
                 and not line.startswith(f"{copies[path]}.d/")
                 and "terminating" not in message
             ):
-                found.append(Problem(path, _without_content(message)))
-    return tuple(found)
+                problems.append(Problem(path, _without_content(message)))
+    return tuple(problems)
 
 
 def _without_content(text: str) -> str:

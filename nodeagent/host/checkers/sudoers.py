@@ -19,7 +19,7 @@ def ignored_by_sudo(path: str) -> bool:
 
 
 async def check(job: Job) -> tuple[Problem, ...]:
-    found: list[Problem] = []
+    problems: list[Problem] = []
     for index, (path, content) in enumerate(sorted(job.changed.items())):
         if ignored_by_sudo(path):
             log.warning("%s is not read by sudo: its name has a dot or ends in ~", path)
@@ -27,9 +27,9 @@ async def check(job: Job) -> tuple[Problem, ...]:
         name = f"sudoers-{index}"
         await job.write({name: content})
         status, lines = await job.run("-c", "-f", str(job.directory / name), paths=(path,))
-        if status and (reason := _reason(lines, str(job.directory / name))):
-            found.append(Problem(path, reason))
-    return tuple(found)
+        if status and (message := _reason(lines, str(job.directory / name))):
+            problems.append(Problem(path, message))
+    return tuple(problems)
 
 
 def _reason(lines: Sequence[str], copy: str) -> str:

@@ -55,7 +55,7 @@ async def check(job: Job) -> tuple[Problem, ...]:
     )
     # Drop-ins for a type (service.d) or a prefix (foo-.service.d) have no unit of their own.
     names = [name for name in names if unit_name_problem(name) is None and not name.rpartition(".")[0].endswith("-")]
-    found: list[Problem] = []
+    problems: list[Problem] = []
     for start in range(0, len(names), BATCH):
         _, lines = await job.run(
             *OPTIONS,
@@ -63,11 +63,11 @@ async def check(job: Job) -> tuple[Problem, ...]:
             environment={"SYSTEMD_UNIT_PATH": f"{job.directory}:", "SYSTEMD_LOG_TARGET": "console"},
         )
         for unit, path, text in verdicts(lines, str(job.directory)):
-            found.append(Problem(path or _blamed(unit, job.changed), text))
+            problems.append(Problem(path or _blamed(unit, job.changed), text))
         # A line that is ignored may be the reason for a refusal, which has it.
-        ok = job.changed.keys() - {each.path for each in found}
-        found += ignored(lines, str(job.directory), ok)
-    return (*found, *await _past(job))
+        ok = job.changed.keys() - {problem.path for problem in problems}
+        problems += ignored(lines, str(job.directory), ok)
+    return (*problems, *await _past(job))
 
 
 def ignored(lines: Sequence[str], directory: str, changed: Iterable[str]) -> Iterator[Problem]:
@@ -89,15 +89,15 @@ def ignored(lines: Sequence[str], directory: str, changed: Iterable[str]) -> Ite
 async def _past(job: Job) -> Sequence[Problem]:
     """Return a warning for each time of a changed timer that never comes."""
     times = {path: _calendar(content) for path, content in job.changed.items() if unit_of(path).endswith(".timer")}
-    wanted = sorted({time for each in times.values() for time in each})
+    wanted = sorted({time for own_times in times.values() for time in own_times})
     never: set[str] = set()
     for start in range(0, len(wanted), BATCH):
         _, lines = await job.run("calendar", "--iterations=1", "--", *wanted[start : start + BATCH])
         never |= set(never_elapsing(lines))
     return [
         Problem(path, f"OnCalendar={time} is in the past: it never elapses", warning=True)
-        for path, found in times.items()
-        for time in found
+        for path, own_times in times.items()
+        for time in own_times
         if time in never
     ]
 
@@ -126,7 +126,7 @@ def never_elapsing(lines: Iterable[str]) -> Iterator[str]:
 
 def verdicts(lines: Sequence[str], directory: str) -> Iterator[tuple[str, str, str]]:
     """Yield unit, host path ("" if the output names none) and reason of each unit that cannot be loaded."""
-    for unit in dict.fromkeys(found[1] for line in lines if (found := CANNOT_LOAD.fullmatch(line))):
+    for unit in dict.fromkeys(refusal[1] for line in lines if (refusal := CANNOT_LOAD.fullmatch(line))):
         yield unit, *_reason(unit, lines, directory)
 
 

@@ -208,8 +208,8 @@ class Bus:
         A bus never reuses a unique name, but another bus may have the same one. Therefore the answer comes from the
         connection over which the call came.
         """
-        if (known := self._uids.get(name)) is not None:
-            return known
+        if (uid := self._uids.get(name)) is not None:
+            return uid
         connection = self._connection or await self._connected()
         uids = self._uids
         reply = await self._call(_bus_message("GetConnectionUnixUser", name), CALL_TIMEOUT, connection)
@@ -285,8 +285,8 @@ class Bus:
                 # Jitter, because all clients of a restarted bus reconnect at the same moment.
                 delay = pause * random.uniform(0.5, 1.5)  # noqa: S311
                 if loop.time() + delay > until:
-                    why = str(error) or "no answer"
-                    message = f"cannot reach {self._address}: {why}"
+                    cause = str(error) or "no answer"
+                    message = f"cannot reach {self._address}: {cause}"
                     unreachable = BusUnreachable(message, reason=Reason.BUS_UNREACHABLE, service=BUS_SERVICE)
                     unreachable.denied = isinstance(error, BusUnreachable) and error.denied
                     raise unreachable from error

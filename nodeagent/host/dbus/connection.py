@@ -114,11 +114,11 @@ class Connection:
     def send(self, message: Message) -> None:
         self._write(encode(message, next(self._serials)))
 
-    def close(self, why: str = "closed") -> None:
+    def close(self, cause: str = "closed") -> None:
         """Free the socket and fail the pending calls. Calling it again is safe."""
         if self.lost is not None:
             return
-        self.lost = connection_lost(why)
+        self.lost = connection_lost(cause)
         self._loop.remove_reader(self._socket)
         self._loop.remove_writer(self._socket)
         self._socket.close()
@@ -128,7 +128,7 @@ class Connection:
         self._unsent_size = 0
         for future, _destination in self._waiting.values():
             if not future.done():
-                future.set_exception(connection_lost(why))
+                future.set_exception(connection_lost(cause))
         self.on_lost(self.lost)
 
     # -- authentication -------------------------------------------------------------------------------------------
@@ -362,14 +362,14 @@ def system_bus_address() -> str:
 
 def socket_paths(address: str) -> list[str]:
     """Return the sockets in the order in which they are tried. An abstract socket starts with NUL, as in ``socket``."""
-    found = []
+    paths = []
     for server in address.split(";"):
         transport, _, rest = server.partition(":")
         values = dict(pair.partition("=")[::2] for pair in rest.split(",") if pair)
         if transport == "unix" and "path" in values:
-            found.append(unquote(values["path"]))
+            paths.append(unquote(values["path"]))
         elif transport == "unix" and "abstract" in values:
-            found.append("\0" + unquote(values["abstract"]))
-    if not found:
+            paths.append("\0" + unquote(values["abstract"]))
+    if not paths:
         raise BusTerminal(f"no unix socket in the bus address {address!r}", reason=Reason.BUS_ADDRESS_INVALID)
-    return found
+    return paths

@@ -101,8 +101,8 @@ def service_name(destination: str) -> str:
     return _SERVICES.get(destination, destination)
 
 
-def connection_lost(why: str) -> BusRetryable:
-    return BusRetryable(f"connection to the bus was lost: {why}", reason=LOST, service=BUS_SERVICE)
+def connection_lost(cause: str) -> BusRetryable:
+    return BusRetryable(f"connection to the bus was lost: {cause}", reason=LOST, service=BUS_SERVICE)
 
 
 def from_bus(name: str, body: Sequence[Any], what: str) -> AgentError:
@@ -134,8 +134,8 @@ def _from_own(reason: Reason, message: str, details: Any) -> AgentError:
 
 def to_bus(error: AgentError) -> tuple[str, tuple[str, str]]:
     """Return the name and the body of the D-Bus error for ``error``."""
-    found = error_to_dict(error)
-    details = {"hint": found["hint"], "problems": found["problems"]}
+    fields = error_to_dict(error)
+    details = {"hint": fields["hint"], "problems": fields["problems"]}
     return OWN_PREFIX + error.reason, (error.message, json.dumps(details))
 
 

@@ -241,8 +241,8 @@ class Exporter:
             self._fail(call, error)
             return 0
         # Decoding a large text takes time, and the call may be refused once its caller is known.
-        known = self._bus.known_uid(call.sender) is not None
-        return MAX_ELEMENTS if known or call.size <= MAX_CALL else UNDECODED
+        caller_known = self._bus.known_uid(call.sender) is not None
+        return MAX_ELEMENTS if caller_known or call.size <= MAX_CALL else UNDECODED
 
     def _check(self, call: Message) -> None:
         member = (call.interface, call.member, call.signature)

@@ -109,7 +109,7 @@ def read_header(data: bytes | bytearray) -> Message:
     order = byte_order(data)
     end = HEADER_SIZE + struct.unpack_from(f"{order}I", data, 12)[0]
     number = struct.Struct(f"{order}I")
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     at = HEADER_SIZE
     for _ in range(MAX_FIELDS):
         if at >= end:
@@ -138,7 +138,7 @@ def read_header(data: bytes | bytearray) -> Message:
         if at > end:
             raise ValueError("a header field that is longer than the header")
         if name:
-            found[name] = value
+            fields[name] = value
         at = (at + 7) // 8 * 8
     else:
         raise ValueError("too many header fields")
@@ -149,7 +149,7 @@ def read_header(data: bytes | bytearray) -> Message:
         no_reply=bool(flags & _NO_REPLY),
         interactive=bool(flags & _INTERACTIVE),
         size=frame_size(data),
-        **found,
+        **fields,
     )
 
 

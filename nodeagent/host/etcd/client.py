@@ -84,15 +84,15 @@ class EtcdClient:
         if isinstance(health, BaseException):
             raise health
         if health.status != 200 or health.json().get("health") != "true":
-            why = str(health.json().get("reason") or f"status {health.status}")
-            fault = "; ".join(filter(None, [state.fault, f"is not healthy: {why}"]))
+            cause = str(health.json().get("reason") or f"status {health.status}")
+            fault = "; ".join(filter(None, [state.fault, f"is not healthy: {cause}"]))
             return member, replace(state, fault=fault)
         return member, state
 
     async def cluster_version(self, url: str) -> str:
         """Return the version as which the cluster of the member works: that of its oldest member."""
         answer = await self._send("GET", url, "/version", None)
-        return _read(url, lambda found: str(found["etcdcluster"]), answer.json())
+        return _read(url, lambda versions: str(versions["etcdcluster"]), answer.json())
 
     async def unready(self, url: str) -> str:
         """Return why the member does not serve, "" if it does. A learner does not, although its ``/health`` is true.
@@ -112,7 +112,7 @@ class EtcdClient:
     async def add_learner(self, url: str, peers: Sequence[str]) -> str:
         """Return the id of the new member. ``url`` must be that of a voter, also below."""
         answer = await self._change(url, "add", {"peerURLs": list(peers), "isLearner": True})
-        return _read(url, lambda found: str(int(found["member"]["ID"])), answer)
+        return _read(url, lambda addition: str(int(addition["member"]["ID"])), answer)
 
     async def promote(self, url: str, member: str) -> None:
         """Promote a learner. A voter is promoted already. Raises ``EtcdFault`` (``EtcdLearnerBehind``)."""
@@ -127,14 +127,14 @@ class EtcdClient:
     async def _change(self, url: str, what: str, body: Mapping[str, Any]) -> dict[str, Any]:
         path = f"/v3/cluster/member/{what}"
         answer = await self._send("POST", url, path, body)
-        found = answer.json()
-        if answer.status == 200 and found:
-            return found
-        why = str(found.get("message") or found.get("error") or "the address may have no JSON gateway")
-        if why in _DONE and what in ("promote", "remove"):
-            return found
-        reason = next((known for words, known in _REJECTED.items() if words in why), Reason.ETCD_REJECTED)
-        raise EtcdFault(f"{url}{path}: status {answer.status}, {why}", reason=reason)
+        document = answer.json()
+        if answer.status == 200 and document:
+            return document
+        message = str(document.get("message") or document.get("error") or "the address may have no JSON gateway")
+        if message in _DONE and what in ("promote", "remove"):
+            return document
+        reason = next((reason for words, reason in _REJECTED.items() if words in message), Reason.ETCD_REJECTED)
+        raise EtcdFault(f"{url}{path}: status {answer.status}, {message}", reason=reason)
 
     async def snapshot(self, url: str, read: Callable[[HTTPResponse], T], *, timeout: float, stall: float) -> T:
         """Return what ``read`` returns for the stream of a snapshot, as ``host.http.exchange``."""
@@ -146,16 +146,16 @@ class EtcdClient:
 
     async def _call(self, url: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         answer = await self._send("POST", url, path, body)
-        found = answer.json()
+        document = answer.json()
         if answer.status != 200:
-            why = found.get("message") or found.get("error") or "the address may have no JSON gateway"
+            message = document.get("message") or document.get("error") or "the address may have no JSON gateway"
             users = any(words in answer.body for words in _USERS)
-            why, reason = (HAS_USERS, Reason.ETCD_CREDENTIALS) if users else (why, None)
-            raise EtcdFault(f"{url}{path}: status {answer.status}, {why}", reason=reason)
+            message, reason = (HAS_USERS, Reason.ETCD_CREDENTIALS) if users else (message, None)
+            raise EtcdFault(f"{url}{path}: status {answer.status}, {message}", reason=reason)
         # etcd answers the move of a leadership with an empty object.
-        if not found and answer.body.strip() != b"{}":
+        if not document and answer.body.strip() != b"{}":
             raise EtcdFault(f"{url}{path}: the answer is no JSON object")
-        return found
+        return document
 
     async def _send(self, method: str, url: str, path: str, body: Mapping[str, Any] | None) -> Answer:
         try:

@@ -25,7 +25,7 @@ from nodeagent.core.plan.change import ETCD_UNIT
 from nodeagent.core.plan.sides import Sides
 from nodeagent.core.validate.static_pod import MAX_BYTES, is_visible
 from nodeagent.domains.kubelet.unit import UNIT_DIRS, read_unit, unit_paths
-from nodeagent.host.etcd.options import PATHS, Options, from_argv, from_config, from_environment, from_pod, kept
+from nodeagent.host.etcd.options import PATHS, Options, from_argv, from_config, from_environment, from_pod, select_known
 from nodeagent.host.etcd.processes import Process, below, processes
 from nodeagent.host.fs.read_inside import read_regular
 from nodeagent.host.proc import start_of
@@ -136,13 +136,13 @@ def _units(root: Path, unit: UnitOptions) -> Iterator[tuple[str, Mapping[str, st
 
 
 def _environment(root: Path, unit: UnitOptions) -> Mapping[str, str]:
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for path in ENVIRONMENT:
         with suppress(OSError, UnicodeDecodeError):
             lines = [line.strip() for line in read_regular(root / path, MAX_BYTES).decode().splitlines()]
             pairs = [line.partition("=") for line in lines if not line.startswith("#")]
-            found |= from_environment((name.strip(), value.strip().strip("\"'")) for name, _, value in pairs)
-    return {**found, **unit.environment}
+            options |= from_environment((name.strip(), value.strip().strip("\"'")) for name, _, value in pairs)
+    return {**options, **unit.environment}
 
 
 def _at(root: Path, flags: Mapping[str, str]) -> dict[str, str]:
@@ -152,10 +152,10 @@ def _at(root: Path, flags: Mapping[str, str]) -> dict[str, str]:
 def _document(path: Path) -> Mapping[str, Any]:
     """Return {} for an unreadable document: the kubelet would not run it."""
     try:
-        found = plain_yaml.loads(read_regular(path, MAX_BYTES))
+        document = plain_yaml.loads(read_regular(path, MAX_BYTES))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, Mapping) else {}
+    return document if isinstance(document, Mapping) else {}
 
 
 def _shown(root: Path, path: Path) -> str:
@@ -178,15 +178,15 @@ def unit_options(root: Path) -> UnitOptions:
     unit = read_unit(files, ETCD_UNIT, "etcd")
     return UnitOptions(
         from_environment(_expanded(unit.environment)),
-        kept(_expanded(unit.flags)),
+        select_known(_expanded(unit.flags)),
         (*unit_paths(files, ETCD_UNIT), *unit.environment_files),
     )
 
 
 def _reads(sides: Sides) -> Collection[str]:
-    found = {path for directory in UNIT_DIRS for path in (f"{directory}/{ETCD_UNIT}", f"{directory}/{ETCD_UNIT}.d/")}
+    paths = {path for directory in UNIT_DIRS for path in (f"{directory}/{ETCD_UNIT}", f"{directory}/{ETCD_UNIT}.d/")}
     files = read_unit(sides.before, ETCD_UNIT, "etcd").environment_files
-    return found | {path for path in files if path.startswith("/")}
+    return paths | {path for path in files if path.startswith("/")}
 
 
 def _expanded(values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -196,7 +196,7 @@ def _expanded(values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 def options_at_start(
     root: Path, pid: int, flags: Mapping[str, str], sources: Collection[str] | None
 ) -> Mapping[str, str]:
-    """Return the options with which process ``pid`` started: ``flags``, or what they were when it was found first.
+    """Return the options with which process ``pid`` started: ``flags``, or the flags of its first detection.
 
     They are remembered only if none of ``sources``, the files that they are from, is newer than the process; None if a
     file is missing.
@@ -206,8 +206,8 @@ def options_at_start(
         return flags
     ticks, moment = started
     key = (str(root), pid, ticks)
-    known = sources is not None and all(_modified(root / path.lstrip("/")) <= moment for path in sources if path)
-    if known and key not in _at_start:
+    unchanged = sources is not None and all(_modified(root / path.lstrip("/")) <= moment for path in sources if path)
+    if unchanged and key not in _at_start:
         while len(_at_start) >= REMEMBERED:
             _at_start.pop(next(iter(_at_start)), None)
         _at_start[key] = flags

@@ -27,8 +27,8 @@ async def certificate_problem(config: MemberConfig, others: Sequence[str], now: 
     """Return the first problem, "" without one. ``others`` are peer URLs of running members; ``now`` is Unix time."""
     document = config.document
     clients = _hosts(str(document.get("advertise-client-urls") or ""))
-    found = await asyncio.to_thread(_own, config, clients, _hosts(",".join(config.peers)), now)
-    return found or await _accepted(config.peer_tls, others)
+    problem = await asyncio.to_thread(_own, config, clients, _hosts(",".join(config.peers)), now)
+    return problem or await _accepted(config.peer_tls, others)
 
 
 def _own(config: MemberConfig, clients: Sequence[str], peers: Sequence[str], now: float) -> str:
@@ -60,11 +60,11 @@ def _handshake(files: TlsFiles, host: str, now: float) -> str:
 
 
 def _ends(client: ssl.SSLContext, server: ssl.SSLContext, host: str) -> float:
-    """Make the handshake. Return when the certificate ends, in Unix time."""
+    """Make the handshake, and return the time at which the certificate ends, in Unix time."""
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
-    one = client.wrap_bio(down, up, server_hostname=host)
-    other = server.wrap_bio(up, down, server_side=True)
-    pending = [one, other]
+    client_side = client.wrap_bio(down, up, server_hostname=host)
+    server_side = server.wrap_bio(up, down, server_side=True)
+    pending = [client_side, server_side]
     for _ in range(MAX_FLIGHTS):
         for side in list(pending):
             try:
@@ -74,7 +74,7 @@ def _ends(client: ssl.SSLContext, server: ssl.SSLContext, host: str) -> float:
                 continue
         if not pending:
             break
-    certificate = one.getpeercert() or {}
+    certificate = client_side.getpeercert() or {}
     return ssl.cert_time_to_seconds(str(certificate["notAfter"]))
 
 

@@ -72,27 +72,27 @@ async def read_member_config(path: str = ETCD_MEMBER_FILE) -> MemberConfig | Non
 
 def _parse(settings: EtcdMemberSettings, text: bytes) -> MemberConfig:
     try:
-        found = document.load(text, settings.config)
+        options = document.load(text, settings.config)
     except InvalidInput as error:
         error.reason = Reason.ETCD_CONFIG_INVALID
         raise
-    if not isinstance(found, dict):
+    if not isinstance(options, dict):
         raise invalid(settings.config, "it is no mapping")
     for key in UNSUPPORTED:
-        if found.get(key):
+        if options.get(key):
             raise invalid(settings.config, f"{key} is not supported: nodeagent sets the members of the cluster")
-    name, data, peers = (_text(settings, found, key) for key in ("name", "data-dir", "initial-advertise-peer-urls"))
+    name, data, peers = (_text(settings, options, key) for key in ("name", "data-dir", "initial-advertise-peer-urls"))
     # etcd resolves a relative path in its own working directory, which this process does not know.
     if not data.startswith("/"):
         raise invalid(settings.config, "data-dir must be an absolute path")
     return MemberConfig(
         settings,
-        found,
+        options,
         name,
         Path(data),
         tuple(url.strip() for url in peers.split(",") if url.strip()),
-        _tls(found.get("client-transport-security")),
-        _tls(found.get("peer-transport-security")),
+        _tls(options.get("client-transport-security")),
+        _tls(options.get("peer-transport-security")),
     )
 
 
@@ -150,6 +150,6 @@ def remove_member_file(path: Path = MEMBER_FILE) -> None:
         path.unlink(missing_ok=True)
 
 
-def invalid(path: str, why: str) -> InvalidInput:
+def invalid(path: str, cause: str) -> InvalidInput:
     """Return the error for a file that has the member's configuration."""
-    return InvalidInput(f"{path}: {why}", reason=Reason.ETCD_CONFIG_INVALID)
+    return InvalidInput(f"{path}: {cause}", reason=Reason.ETCD_CONFIG_INVALID)

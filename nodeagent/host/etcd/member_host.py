@@ -198,7 +198,7 @@ async def program_version(program: str) -> str:
         raise InvalidInput(f"{program}: {error.strerror}", reason=Reason.ETCD_CONFIG_INVALID) from error
     except ProgramLate:
         lines = ()
-    found = next(filter(None, map(VERSION.fullmatch, lines)), None)
-    if found is None:
+    version = next(filter(None, map(VERSION.fullmatch, lines)), None)
+    if version is None:
         raise InvalidInput(f"{program} --version names no version of etcd", reason=Reason.ETCD_CONFIG_INVALID)
-    return found[1]
+    return version[1]

@@ -64,8 +64,8 @@ class MemberPod:
         pod = await asyncio.to_thread(load, content)
         if pod is None:
             raise invalid(source, next(check(content), "it is no pod"))
-        if why := manifest_problem(pod, self._config.data, self._member_file):
-            raise invalid(source, why)
+        if problem := manifest_problem(pod, self._config.data, self._member_file):
+            raise invalid(source, problem)
         return f"{await asyncio.to_thread(host_directory, self._root)}/{Path(source).name}", pod, content
 
 

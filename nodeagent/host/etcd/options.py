@@ -49,24 +49,24 @@ class Options:
 
 def from_argv(argv: Sequence[str]) -> dict[str, str]:
     """Accept ``--name=value``, ``--name value`` and one dash, as Go does."""
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for word, following in zip(argv, [*argv[1:], ""], strict=False):
         if not word.startswith("-"):
             continue
         name, equals, value = word.lstrip("-").partition("=")
         if name in KEPT:
             # A flag without "=" has its value in the next word.
-            found[name] = value if equals else following
-    return found
+            options[name] = value if equals else following
+    return options
 
 
 def from_environment(variables: Iterable[tuple[str, str]]) -> dict[str, str]:
     names = ((name.removeprefix("ETCD_").lower().replace("_", "-"), value) for name, value in variables
              if name.startswith("ETCD_"))  # fmt: skip
-    return kept(names)
+    return select_known(names)
 
 
-def kept(options: Iterable[tuple[str, str]]) -> dict[str, str]:
+def select_known(options: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return the options that have a use here."""
     return {name: value for name, value in options if name in KEPT}
 
@@ -92,13 +92,13 @@ def from_pod(pod: Mapping[str, Any]) -> dict[str, str] | None:
         # Flags have precedence over variables, as in etcd.
         flags = {**from_environment(variables), **from_argv(list(_split(words)))}
         # A value that the shell expands is unknown here.
-        known = {name: value for name, value in flags.items() if "$" not in value}
+        literals = {name: value for name, value in flags.items() if "$" not in value}
         # As texts, because a name in a file of the host may be of any type.
         volumes = {str(v.get("name")): _mapping(v.get("hostPath")).get("path") for v in _mappings(spec.get("volumes"))}
         mounts = {
             str(m.get("mountPath")): volumes.get(str(m.get("name"))) for m in _mappings(container.get("volumeMounts"))
         }
-        return {name: _on_host(value, mounts) if name in PATHS else value for name, value in known.items()}
+        return {name: _on_host(value, mounts) if name in PATHS else value for name, value in literals.items()}
     return None
 
 
@@ -176,7 +176,7 @@ def metrics_urls(options: Options) -> Sequence[str]:
 
 def _urls(value: str) -> list[str]:
     """Return the http and https URLs of a list. Unix sockets and invalid URLs are left out."""
-    found = []
+    urls = []
     for url in value.split(","):
         try:
             parts = urlsplit(url.strip())
@@ -185,8 +185,8 @@ def _urls(value: str) -> list[str]:
             continue
         if parts.scheme in ("http", "https") and parts.hostname:
             host = ANY_ADDRESS.get(parts.hostname, parts.hostname)
-            found.append(urlunsplit((parts.scheme, _netloc(host, port), "", "", "")))
-    return found
+            urls.append(urlunsplit((parts.scheme, _netloc(host, port), "", "", "")))
+    return urls
 
 
 def _netloc(host: str | None, port: int | None) -> str:

@@ -44,12 +44,12 @@ class MemberProof:
         return ""
 
     async def trouble(self, expected: str = "") -> str:
-        """Return what is wrong with the member, "" if nothing is. ``expected`` as in ``member_trouble``."""
+        """Return the trouble of the member, "" if it has none. ``expected`` as in ``member_trouble``."""
         try:
             client, where, name = await self._open()
             # A member that does not serve is a trouble even if the survey of all finds none.
-            if why := await _first(where, client.unready):
-                return why
+            if trouble := await _first(where, client.unready):
+                return trouble
             return member_trouble(await survey_cluster(client, where, name), expected)
         except Unreachable as fault:
             return fault.message
@@ -65,16 +65,16 @@ class MemberProof:
 
     def _connect(self) -> tuple[EtcdClient, Endpoints, str]:
         # Detected at each query: the replaced pod may have other addresses and certificates.
-        found = detect(self._root)
-        if found is None:
+        member = detect(self._root)
+        if member is None:
             raise _unreachable("no member is on this host")
-        where = endpoints_of(found.options, EtcdAccess())
-        client = open_client(found.options, EtcdAccess(), where, self._timeout or TIMEOUT)
-        return client, where, found.options.get("name")
+        where = endpoints_of(member.options, EtcdAccess())
+        client = open_client(member.options, EtcdAccess(), where, self._timeout or TIMEOUT)
+        return client, where, member.options.get("name")
 
 
-def _unreachable(why: str) -> Unreachable:
-    return Unreachable(why, reason=Reason.ETCD_UNREACHABLE)
+def _unreachable(message: str) -> Unreachable:
+    return Unreachable(message, reason=Reason.ETCD_UNREACHABLE)
 
 
 async def _first(where: Endpoints, ask: Callable[[str], Awaitable[T]]) -> T:

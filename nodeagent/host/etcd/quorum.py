@@ -79,11 +79,11 @@ class QuorumCheck:
 
     async def survey(self) -> QuorumReport:
         """Survey the members. No fault of the host or of etcd raises an error."""
-        found = await asyncio.to_thread(detect, self._root)
-        if found is None and not self._access.endpoints:
+        member = await asyncio.to_thread(detect, self._root)
+        if member is None and not self._access.endpoints:
             return QuorumReport()
-        signs = found.signs if found is not None else ("configured address",)
-        options = found.options if found is not None else Options()
+        signs = member.signs if member is not None else ("configured address",)
+        options = member.options if member is not None else Options()
         where = endpoints_of(options, self._access)
         try:
             client = await asyncio.to_thread(open_client, options, self._access, where, self._timeout)
@@ -97,8 +97,8 @@ class QuorumCheck:
         """Survey, and raise ``Refused`` with the reason of the first refusal and the messages of all."""
         report = await self.survey()
         if not report.verdict.allowed:
-            why = "; ".join(refusal.message for refusal in report.verdict.refusals)
-            raise QuorumRefused(f"etcd: {why}", reason=report.verdict.refusals[0].reason)
+            messages = "; ".join(refusal.message for refusal in report.verdict.refusals)
+            raise QuorumRefused(f"etcd: {messages}", reason=report.verdict.refusals[0].reason)
         return report
 
     async def move_leader(self) -> QuorumReport:
@@ -122,8 +122,8 @@ class QuorumCheck:
 
     async def _move(self, to: str) -> None:
         """Request the move. After an error the next survey decides, because the leadership may have moved anyway."""
-        found = await asyncio.to_thread(detect, self._root)
-        options = found.options if found is not None else Options()
+        member = await asyncio.to_thread(detect, self._root)
+        options = member.options if member is not None else Options()
         where = endpoints_of(options, self._access)
         for url in where.ours:
             with suppress(EtcdFault):
@@ -178,7 +178,7 @@ async def _ourselves(
         except EtcdFault as fault:
             silent = silent or fault.message
             continue
-        if not name or name in [each.name for each in members if each.id == member]:
+        if not name or name in [candidate.name for candidate in members if candidate.id == member]:
             return member, url, state
         # The advertised URL may be that of a load balancer.
         silent = silent or f"another member answers at {url}"
@@ -187,20 +187,20 @@ async def _ourselves(
 
 
 async def _state_of(
-    client: EtcdClient, member: Member, port: int | None, known: MemberState | None
+    client: EtcdClient, member: Member, port: int | None, our_state: MemberState | None
 ) -> tuple[str, MemberState]:
-    if known is not None:
-        return member.id, known
+    if our_state is not None:
+        return member.id, our_state
     state = MemberState(fault="has no address for clients")
     for url in gateways(member, port):
         try:
-            answered, found = await client.state(url)
+            answered, reported = await client.state(url)
         except EtcdFault as fault:
             state = MemberState(fault=f"does not answer ({fault.message})")
             continue
         # Only an answer of the member itself counts.
         if answered == member.id:
-            return member.id, found
+            return member.id, reported
         # The advertised address is a loopback or a load balancer, so that another member has answered.
         state = MemberState(fault=f"another member answers at {url}")
     return member.id, state
@@ -208,7 +208,7 @@ async def _state_of(
 
 def gateways(member: Member, port: int | None) -> Sequence[str]:
     """Return the addresses that a member advertises, with ``port`` if it is set: members of a cluster are alike."""
-    found = []
+    urls = []
     for url in member.urls:
         # An address that is none, such as one with half of the brackets of IPv6.
         try:
@@ -218,8 +218,8 @@ def gateways(member: Member, port: int | None) -> Sequence[str]:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             continue
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-        found.append(url.rstrip("/") if port is None else urlunsplit((parts.scheme, f"{host}:{port}", "", "", "")))
-    return tuple(dict.fromkeys(found))
+        urls.append(url.rstrip("/") if port is None else urlunsplit((parts.scheme, f"{host}:{port}", "", "", "")))
+    return tuple(dict.fromkeys(urls))
 
 
 def answer(report: QuorumReport, source: str) -> dict[str, Any]:
@@ -232,11 +232,12 @@ def answer(report: QuorumReport, source: str) -> dict[str, Any]:
         "signs": list(report.signs),
         "allowed": verdict.allowed,
         "refusals": [
-            {"reason": each.reason, "message": each.message, "hint": hint(each.reason)} for each in verdict.refusals
+            {"reason": refusal.reason, "message": refusal.message, "hint": hint(refusal.reason)}
+            for refusal in verdict.refusals
         ],
         "leader_to": survey.title(verdict.leader_to) if survey and verdict.leader_to else None,
         "members": _members(survey) if survey else [],
-        "alarms": [{"member": survey.title(each.member), "kind": each.kind} for each in survey.alarms]
+        "alarms": [{"member": survey.title(alarm.member), "kind": alarm.kind} for alarm in survey.alarms]
         if survey
         else [],
     }

@@ -59,8 +59,8 @@ class EtcdSnapshot:
 
 async def snapshot_of(access: EtcdAccess, path: Path) -> EtcdSnapshot:
     """Save a snapshot of the first member that answers: that of this host, or another one. Raises ``EtcdFault``."""
-    found = None if access.endpoints else await asyncio.to_thread(detect)
-    options = found.options if found is not None else Options()
+    member = None if access.endpoints else await asyncio.to_thread(detect)
+    options = member.options if member is not None else Options()
     where = endpoints_of(options, access)
     client = await asyncio.to_thread(open_client, options, access, where)
     faults = []
@@ -137,14 +137,14 @@ def _piece(status: int, line: bytes, url: str) -> tuple[bytes, str, int]:
     if len(line) > MAX_LINE:
         raise _invalid(f"{url}: a piece of the snapshot has more than {MAX_LINE} bytes")
     try:
-        found = plain_json.loads(line)
-        if not isinstance(found, dict):
+        document = plain_json.loads(line)
+        if not isinstance(document, dict):
             raise TypeError
-        if status != 200 or "error" in found or "result" not in found:
-            error = found.get("error") or found
-            why = error.get("message") if isinstance(error, dict) else error
-            raise EtcdFault(f"{url}: no snapshot: {why or f'status {status}'}", reason=Reason.ETCD_REJECTED)
-        result = found["result"]
+        if status != 200 or "error" in document or "result" not in document:
+            error = document.get("error") or document
+            cause = error.get("message") if isinstance(error, dict) else error
+            raise EtcdFault(f"{url}: no snapshot: {cause or f'status {status}'}", reason=Reason.ETCD_REJECTED)
+        result = document["result"]
         blob = base64.b64decode(result.get("blob") or "", validate=True)
         return blob, str(result.get("version") or ""), int(result.get("remaining_bytes") or 0)
     except (ValueError, TypeError, AttributeError, binascii.Error) as error:
@@ -152,8 +152,8 @@ def _piece(status: int, line: bytes, url: str) -> tuple[bytes, str, int]:
 
 
 def _check_space(folder: int, path: Path, remaining: int) -> None:
-    found = os.statvfs(folder)
-    free = found.f_bavail * found.f_frsize
+    filesystem = os.statvfs(folder)
+    free = filesystem.f_bavail * filesystem.f_frsize
     if free < remaining + RESERVE:
         raise Terminal(f"the snapshot needs {remaining} bytes, and {free} are free at {path}", reason=Reason.NO_SPACE)
 

@@ -34,7 +34,7 @@ class Mounts:
         text = MOUNTINFO.read_text(errors="replace") if mountinfo is None else mountinfo
         lines = [line.split(" ") for line in text.splitlines()]
         self._root = root.rstrip("/")
-        self._points = frozenset(_OCTAL.sub(lambda found: chr(int(found[1], 8)), line[4]) for line in lines)
+        self._points = frozenset(_OCTAL.sub(lambda escape: chr(int(escape[1], 8)), line[4]) for line in lines)
         kinds = {line[2]: line[line.index("-") + 1] for line in lines}
         devices = {device.partition(":")[::2] for device, kind in kinds.items() if kind in _IN_MEMORY}
         self._in_memory = {os.makedev(int(major), int(minor)) for major, minor in devices} - _devices(root)
@@ -69,11 +69,11 @@ def attribute(fd: int) -> str:
 
 
 def _devices(root: str) -> set[int]:
-    found: set[int] = set()
+    devices: set[int] = set()
     for place in _STATE:
         try:
-            found.add(Path(root + place).stat().st_dev)
+            devices.add(Path(root + place).stat().st_dev)
         except OSError:
             # A root without /etc has one device less.
             continue
-    return found
+    return devices

@@ -79,11 +79,11 @@ class Owners:
                 return entry
         if self._use_libc:
             try:
-                known = pwd.getpwnam(user) if isinstance(user, str) else pwd.getpwuid(user)
+                account = pwd.getpwnam(user) if isinstance(user, str) else pwd.getpwuid(user)
             # A number that the kernel cannot have is no account either.
             except (KeyError, OverflowError):
                 return None
-            return PasswdEntry(known.pw_name, known.pw_uid, known.pw_gid)
+            return PasswdEntry(account.pw_name, account.pw_uid, account.pw_gid)
         return None
 
     def primary_group(self, user: int | str) -> int:

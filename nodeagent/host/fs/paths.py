@@ -147,9 +147,9 @@ class Walk:
                 self.pop()
         return target.split("/")
 
-    def _refusal(self, name: str, why: str) -> Terminal:
+    def _refusal(self, name: str, cause: str) -> Terminal:
         return Terminal(
-            f"{self.resolved(name)} is a symbolic link on the way to {self.path} and is not followed: {why}",
+            f"{self.resolved(name)} is a symbolic link on the way to {self.path} and is not followed: {cause}",
             reason=Reason.LINK_REFUSED,
             hint="replace it by a directory, or make root the owner of the link and of every directory above it",
         )

@@ -72,10 +72,10 @@ def read_regular(path: str | Path, limit: int) -> bytes:
     # O_NONBLOCK: opening a pipe without a writer must not block this thread without end.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
-        found = os.fstat(fd)
-        if stat.S_ISDIR(found.st_mode):
+        info = os.fstat(fd)
+        if stat.S_ISDIR(info.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(info.st_mode):
             raise OSError(errno.EINVAL, "it is no regular file", str(path))
         with os.fdopen(fd, "rb", closefd=False) as file:
             content = file.read(limit + 1)

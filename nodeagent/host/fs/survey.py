@@ -32,7 +32,7 @@ def contested(root: str, path: str) -> str:
         for index, level in enumerate(walk.levels):
             if not level.trusted:
                 info = os.fstat(level.fd)
-                place = "/" + "/".join(each.name for each in walk.levels[1 : index + 1])
+                place = "/" + "/".join(ancestor.name for ancestor in walk.levels[1 : index + 1])
                 if info.st_uid not in (0, os.geteuid()):
                     return f"{place} belongs to uid {info.st_uid}"
                 return f"{place} is writable for users other than root"
@@ -52,13 +52,13 @@ def survey(root: str, writes: Iterable[str], removes: Collection[str], limit: in
     mounts = Mounts(root)
     obstacles: dict[str, str] = {}
     new_tops: dict[str, str] = {}
-    kept = 0
+    kept_bytes = 0
     for path in dict.fromkeys([*writes, *removes]):
         try:
             with translated("inspect", path), open_parent(root, path) as parent:
                 info = status(parent, going=path in above)
-                if (info is not None or path not in leaving) and (why := _blocked(mounts, parent, info)):
-                    obstacles[path] = why
+                if (info is not None or path not in leaving) and (obstacle := _blocked(mounts, parent, info)):
+                    obstacles[path] = obstacle
                     continue
                 if len(parent.walk.levels) == 1 and parent.missing and path not in leaving:
                     top = f"/{parent.missing[0]}"
@@ -70,13 +70,13 @@ def survey(root: str, writes: Iterable[str], removes: Collection[str], limit: in
                     f"{path} has {size} bytes; more than {limit} are not kept for a revert",
                     reason=Reason.FILE_TOO_LARGE,
                 )
-            kept += size
+            kept_bytes += size
         except AgentError as error:
             # A path below a file does not exist, and a file that the same update removes is no obstacle.
             gone = path in leaving or any(place in leaving for place in _ancestors([path]))
             if not (error.reason == Reason.NOT_A_DIRECTORY and gone) and not contested(root, path):
                 obstacles[path] = error.message
-    return Survey(obstacles, kept, new_tops)
+    return Survey(obstacles, kept_bytes, new_tops)
 
 
 def _blocked(mounts: Mounts, parent: Parent, info: os.stat_result | None) -> str:
@@ -85,11 +85,11 @@ def _blocked(mounts: Mounts, parent: Parent, info: os.stat_result | None) -> str
     # What other users can change counts for nothing, such as a file system that one of them mounted.
     last = next((index for index, level in enumerate(levels) if not level.trusted), len(levels) - 1)
     place = "/" + "/".join(level.name for level in levels[1 : last + 1])
-    why = mounts.obstacle(levels[last].fd, place)
-    if why and last == len(levels) - 1 and parent.missing:
-        return f"{place.rstrip('/')}/{parent.missing[0]} cannot be created: {why}"
-    if why or last < len(levels) - 1 or info is None or not stat.S_ISREG(info.st_mode):
-        return why
+    obstacle = mounts.obstacle(levels[last].fd, place)
+    if obstacle and last == len(levels) - 1 and parent.missing:
+        return f"{place.rstrip('/')}/{parent.missing[0]} cannot be created: {obstacle}"
+    if obstacle or last < len(levels) - 1 or info is None or not stat.S_ISREG(info.st_mode):
+        return obstacle
     if mounts.is_point(parent.walk.resolved(parent.name)):
         return "is a mount point, where a file should be"
     fd = os.open(parent.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent.fd)

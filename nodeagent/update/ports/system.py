@@ -55,14 +55,14 @@ class Power(Protocol):
         ...
 
     # A shutdown between two writes would boot parts of two configs.
-    def inhibit(self, why: str) -> AbstractAsyncContextManager[None]:
+    def inhibit(self, purpose: str) -> AbstractAsyncContextManager[None]:
         """Keep other programs from shutting this host down. Without logind it only warns."""
         ...
 
     async def shut_down(
         self,
         kind: ShutdownKind,
-        why: str,
+        announcement: str,
         *,
         warn: float,
         force: bool,
