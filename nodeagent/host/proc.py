@@ -42,12 +42,14 @@ def network_of(pid: int, proc: Path = PROC) -> int:
 
 def control_group_of(pid: int, proc: Path = PROC) -> str:
     """Return the path of the process in systemd's hierarchy, "" if it is unknown."""
+    paths = {}
     with suppress(OSError, ValueError):
         for line in (proc / str(pid) / "cgroup").read_text(errors="replace").splitlines():
-            hierarchy, _, path = line.split(":", 2)
-            if hierarchy == "0" or "name=systemd" in line:
-                return path
-    return ""
+            hierarchy, controllers, path = line.split(":", 2)
+            paths["" if hierarchy == "0" else controllers] = path
+    # The kernel lists the hierarchy that systemd does not use as well, with each process at its root.
+    unified, legacy = paths.get("", ""), paths.get("name=systemd", "")
+    return unified if unified not in ("", "/") else legacy or unified
 
 
 def label_of(pid: int, proc: Path = PROC) -> str:

@@ -53,7 +53,8 @@ def up(request: pytest.FixtureRequest, agent_image: Image) -> Iterator[Host]:
         agent.wait_daemon(host)
         host.write(KUBECONFIG, "a secret of the tests\n", mode=0o600)
         host.run(["mkdir", "-p", "-m", "0700", "/run/nodeagent/extensions"])
-        for path in (REQUEST, AUTH):
+        host.run(["mkdir", "-p", "-m", "0700", "/run/nodeagent/bootstrap"])
+        for path in (REQUEST, AUTH, TASK):
             host.write(path, "{}", mode=0o600)
         yield host
         finish(host, request.node)
