@@ -129,3 +129,9 @@ def test_the_forms_of_the_gateway() -> None:
 def test_an_empty_member_list_is_rejected(data: Mapping[str, Any]) -> None:
     with pytest.raises(ValueError, match="no members"):
         read_members(data)
+
+
+@pytest.mark.parametrize("urls", [7, [7], [None], "https://a:2379", {"https://a:2379": 1}])
+def test_a_member_whose_addresses_are_no_list_of_texts_is_an_odd_answer(urls: object) -> None:
+    with pytest.raises(ValueError, match="no list of texts"):
+        read_members({"members": [{"ID": "1", "name": "a", "clientURLs": urls}]})
