@@ -101,10 +101,14 @@ class _Status(Struct):
 
 def parse_status(data: bytes) -> BootloaderStatus:
     """Parse the output of ``bootupctl status --json``. Raises ``ValueError``."""
-    found = _decode(data, _Status)
-    installed = {name: _content(each.installed) for name, each in found.components.items()}
-    available = {name: _content(each.update) for name, each in found.components.items() if each.update is not None}
-    return BootloaderStatus(installed, available, frozenset(found.adoptable))
+    status = _decode(data, _Status)
+    installed = {name: _content(component.installed) for name, component in status.components.items()}
+    available = {
+        name: _content(component.update)
+        for name, component in status.components.items()
+        if component.update is not None
+    }
+    return BootloaderStatus(installed, available, frozenset(status.adoptable))
 
 
 def parse_payload(data: bytes) -> BootloaderContent:
@@ -123,12 +127,14 @@ def _decode(data: bytes, kind: type[T]) -> T:
         raise ValueError(str(error)) from None
 
 
-def _content(found: _Metadata) -> BootloaderContent:
-    if found.versions is None:
-        packages = sorted({_package(each) for each in found.version.split(",")[:MAX_PACKAGES]}, key=_order)
+def _content(metadata: _Metadata) -> BootloaderContent:
+    if metadata.versions is None:
+        packages = sorted({_package(package) for package in metadata.version.split(",")[:MAX_PACKAGES]}, key=_order)
     else:
-        packages = [(each.name[:MAX_TEXT], each.rpm_evr[:MAX_TEXT]) for each in found.versions[:MAX_PACKAGES]]
-    return BootloaderContent(found.version[:MAX_TEXT], tuple(packages))
+        packages = [
+            (package.name[:MAX_TEXT], package.rpm_evr[:MAX_TEXT]) for package in metadata.versions[:MAX_PACKAGES]
+        ]
+    return BootloaderContent(metadata.version[:MAX_TEXT], tuple(packages))
 
 
 def _order(package: tuple[str, str]) -> tuple[str, list[tuple[int, int, str]]]:
@@ -163,8 +169,8 @@ def compare(installed: BootloaderContent, available: BootloaderContent) -> Bootl
 def version_parts(text: str) -> list[tuple[int, int, str]]:
     """Return the parts of a version, so that lists compare as the version format specification of the UAPI group has
     it. The end comes before any part but ``~``."""
-    found = [_part(match) for match in _PART.finditer(text)]
-    return [*found, (_END, 0, "")]
+    parts = [_part(match) for match in _PART.finditer(text)]
+    return [*parts, (_END, 0, "")]
 
 
 def _part(match: re.Match[str]) -> tuple[int, int, str]:

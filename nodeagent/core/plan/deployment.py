@@ -128,10 +128,10 @@ def target_between(old: MachineConfig, new: MachineConfig, own: Sequence[str] = 
 def unmet(target: OsTarget, deployment: Deployment) -> Mapping[str, str]:
     """Return how the deployment differs from the target, by domain; empty if it does not."""
     wrong: dict[str, str] = {}
-    if target.image is not None and (why := _other_image(target.image, deployment)):
-        wrong["osImageURL"] = why
-    if why := _other_kernel_arguments(target, deployment.kernel_arguments):
-        wrong["kernelArguments"] = why
+    if target.image is not None and (mismatch := _other_image(target.image, deployment)):
+        wrong["osImageURL"] = mismatch
+    if mismatch := _other_kernel_arguments(target, deployment.kernel_arguments):
+        wrong["kernelArguments"] = mismatch
     missing = [f"lacks {name}" for name in sorted(target.packages - deployment.packages)]
     left = [f"still has {name}" for name in sorted(target.without_packages & deployment.packages)]
     if missing or left:

@@ -183,12 +183,12 @@ def verdict_of(keys: Sequence[KeyChange]) -> Verdict:
     # None beside another action would be a contradiction.
     for action in (action for key in keys for action in key.actions if action != NONE):
         merged.setdefault((action.type, action.unit), set()).update(action.paths)
-    found = [Action(*key, paths=tuple(sorted(paths))) for key, paths in merged.items()]
+    actions = [Action(*key, paths=tuple(sorted(paths))) for key, paths in merged.items()]
     # A reboot ends all pods of the node, so it has the drain that the built-in policy gives it.
-    if REBOOT in found and DRAIN not in found:
-        found.append(DRAIN)
-    found.sort(key=lambda action: ORDER.index(action.type) if action.type in ORDER else len(ORDER))
-    return Verdict(tuple(found) or (NONE,), enumerated(key.key for key in keys), tuple(keys[:MAX_KEYS]))
+    if REBOOT in actions and DRAIN not in actions:
+        actions.append(DRAIN)
+    actions.sort(key=lambda action: ORDER.index(action.type) if action.type in ORDER else len(ORDER))
+    return Verdict(tuple(actions) or (NONE,), enumerated(key.key for key in keys), tuple(keys[:MAX_KEYS]))
 
 
 def owns(pattern: str, path: str) -> bool:

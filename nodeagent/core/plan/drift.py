@@ -63,16 +63,16 @@ def only(config: MachineConfig, entries: Collection[str]) -> MachineConfig:
     return _filtered(config, lambda entry: entry in entries)
 
 
-def _filtered(config: MachineConfig, kept: Callable[[str], bool]) -> MachineConfig:
+def _filtered(config: MachineConfig, selects: Callable[[str], bool]) -> MachineConfig:
     users = {}
     if (core := config.users.get(CORE_USER)) is not None:
-        keys = core.ssh_keys if kept(f"sshkey:{CORE_USER}") else ()
-        password = core.password_hash if kept(f"password:{CORE_USER}") else None
+        keys = core.ssh_keys if selects(f"sshkey:{CORE_USER}") else ()
+        password = core.password_hash if selects(f"password:{CORE_USER}") else None
         users = {CORE_USER: replace(core, ssh_keys=keys, password_hash=password)}
     return replace(
         config,
-        files={path: file for path, file in config.files.items() if kept(f"file:{path}")},
-        units={name: unit for name, unit in config.units.items() if kept(f"unit:{name}")},
+        files={path: file for path, file in config.files.items() if selects(f"file:{path}")},
+        units={name: unit for name, unit in config.units.items() if selects(f"unit:{name}")},
         users=users,
     )
 
@@ -88,30 +88,33 @@ def _part(config: MachineConfig, entry: str) -> object:
 
 
 def updated(
-    known: Drift, checked: Collection[str] | None, found: Mapping[str, str], now: str, by: Mapping[str, str]
+    previous: Drift, checked: Collection[str] | None, differences: Mapping[str, str], now: str, by: Mapping[str, str]
 ) -> Drift:
-    """Return the drift after a check of the entries ``checked`` (None: of all), which found ``found``.
+    """Return the drift after a check of the entries ``checked`` (None: of all), which found ``differences``.
 
     An entry that differed before keeps its time, and its culprit unless there is a newer one.
     """
-    before = {each.entry: each for each in known}
-    kept = [] if checked is None else [each for each in known if each.entry not in checked]
-    fresh = [_entry(before.get(entry), entry, why, now, by.get(entry, "")) for entry, why in found.items()]
-    return tuple(sorted([*kept, *fresh], key=lambda each: each.entry))
+    before = {drifted.entry: drifted for drifted in previous}
+    unchecked = [] if checked is None else [drifted for drifted in previous if drifted.entry not in checked]
+    fresh = [
+        _entry(before.get(entry), entry, difference, now, by.get(entry, ""))
+        for entry, difference in differences.items()
+    ]
+    return tuple(sorted([*unchecked, *fresh], key=lambda drifted: drifted.entry))
 
 
-def _entry(before: DriftedEntry | None, entry: str, why: str, now: str, by: str) -> DriftedEntry:
+def _entry(before: DriftedEntry | None, entry: str, difference: str, now: str, by: str) -> DriftedEntry:
     if before is None:
-        return DriftedEntry(entry, why, now, by)
-    return replace(before, why=why, by=by or before.by)
+        return DriftedEntry(entry, difference, now, by)
+    return replace(before, why=difference, by=by or before.by)
 
 
 def describe_drift(drift: Iterable[DriftedEntry]) -> str:
     """Return the entries as a phrase for messages."""
-    found = list(drift)
-    shown = [f"{each.entry} {each.why}" + (f" (by {each.by})" if each.by else "") for each in found[:SHOWN]]
-    if len(found) > SHOWN:
-        shown.append(f"{len(found) - SHOWN} more")
+    entries = list(drift)
+    shown = [f"{entry.entry} {entry.why}" + (f" (by {entry.by})" if entry.by else "") for entry in entries[:SHOWN]]
+    if len(entries) > SHOWN:
+        shown.append(f"{len(entries) - SHOWN} more")
     return "; ".join(shown)
 
 
@@ -142,7 +145,7 @@ def plan_repair(config: MachineConfig, drifted: Collection[str], policy: Policy)
     """Return what can be put back without an action other than a daemon-reload."""
     # The actions are those of the policy for entries that are new: what was on the disk instead does not decide.
     plan = make_plan(_without(config, drifted), config, policy)
-    actions = {found.change.id: [action.type for action in found.actions] for found in plan.changes}
+    actions = {planned.change.id: [action.type for action in planned.actions] for planned in plan.changes}
     # A plan has no entry for what is no change of a config, such as the enablement of a unit without a file.
     harmless = frozenset(entry for entry in drifted if entry in actions and _HARMLESS.issuperset(actions[entry]))
     steps = write_steps(_without(config, harmless), config)
@@ -156,8 +159,8 @@ def plan_repair(config: MachineConfig, drifted: Collection[str], policy: Policy)
 
 
 def _needed(plan: Plan, entry: str) -> str:
-    found = [change.actions for change in plan.changes if change.change.id == entry]
-    return ", ".join(f"{action.type} {action.unit}".strip() for actions in found for action in actions)
+    required = [change.actions for change in plan.changes if change.change.id == entry]
+    return ", ".join(f"{action.type} {action.unit}".strip() for actions in required for action in actions)
 
 
 def _without(config: MachineConfig, entries: Collection[str]) -> MachineConfig:
@@ -184,8 +187,8 @@ class RepairPace:
     def tried(self, entries: Iterable[str], put_back: Collection[str], now: float) -> None:
         """Note an attempt for ``entries``, which succeeded for ``put_back``."""
         for entry in entries:
-            known = self._attempts.get(entry, _Attempts())
-            self._attempts[entry] = _Attempts(known.count + 1, known.put_back + (entry in put_back), now)
+            attempts = self._attempts.get(entry, _Attempts())
+            self._attempts[entry] = _Attempts(attempts.count + 1, attempts.put_back + (entry in put_back), now)
 
     def wait(self, entries: Iterable[str], now: float) -> float | None:
         """Return the seconds until one of these entries may be put back, None without entries."""
@@ -193,15 +196,15 @@ class RepairPace:
 
     def contended(self, drifted: Collection[str], now: float) -> dict[str, int]:
         """Return the entries that were put back too often, with the number of repairs. ``drifted`` differ now."""
-        for entry, known in [*self._attempts.items()]:
-            if entry not in drifted and now - known.last > FORGET:
+        for entry, attempts in [*self._attempts.items()]:
+            if entry not in drifted and now - attempts.last > FORGET:
                 del self._attempts[entry]
-        found = {entry: self._attempts[entry].put_back for entry in drifted if entry in self._attempts}
-        return {entry: count for entry, count in found.items() if count >= CONTENDED}
+        repairs = {entry: self._attempts[entry].put_back for entry in drifted if entry in self._attempts}
+        return {entry: count for entry, count in repairs.items() if count >= CONTENDED}
 
     def _next(self, entry: str) -> float:
         if entry not in self._attempts:
             return float("-inf")
-        known = self._attempts[entry]
+        attempts = self._attempts[entry]
         # The exponent is bounded, because a float cannot hold two to the number of attempts of some weeks.
-        return float(known.last + min(FIRST_PAUSE * 2 ** min(known.count - 1, 10), LONGEST_PAUSE))
+        return float(attempts.last + min(FIRST_PAUSE * 2 ** min(attempts.count - 1, 10), LONGEST_PAUSE))

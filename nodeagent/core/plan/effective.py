@@ -104,9 +104,9 @@ def asks_of_os(config: MachineConfig) -> bool:
     return bool(fields_of_os(config))
 
 
-def same_os(one: MachineConfig, other: MachineConfig) -> bool:
+def same_os(config: MachineConfig, other: MachineConfig) -> bool:
     """Return whether both configs require the same of the OS, so that a change needs no deployment."""
-    return all(getattr(one, name) == getattr(other, name) for name in _FIELDS)
+    return all(getattr(config, name) == getattr(other, name) for name in _FIELDS)
 
 
 def mismatches_of(config: MachineConfig, deployment: Deployment) -> Mapping[str, str]:
@@ -120,7 +120,7 @@ def mismatches_of(config: MachineConfig, deployment: Deployment) -> Mapping[str,
         packages=packages_of(config),
         removed=replaced_of(config),
     )
-    return {f"{domain}:{domain}": why for domain, why in unmet(target, deployment).items()}
+    return {f"{domain}:{domain}": mismatch for domain, mismatch in unmet(target, deployment).items()}
 
 
 def os_in_force(
@@ -168,12 +168,14 @@ def _image_url(candidates: Sequence[MachineConfig], new: MachineConfig, deployme
 def _kernel_arguments(
     candidates: Sequence[MachineConfig], new: MachineConfig, deployment: Deployment, own: Sequence[str]
 ) -> tuple[str, ...]:
-    known = tuple(token for config in candidates for token in config.kernel_arguments)
+    named = tuple(token for config in candidates for token in config.kernel_arguments)
     # The new config comes first: a host that has its arguments, in whatever place, needs no deployment.
-    wants = next((each for each in _of_all(new, candidates) if _has_arguments(deployment, each, known, own)), None)
+    wants = next(
+        (tokens for tokens in _of_all(new, candidates) if _has_arguments(deployment, tokens, named, own)), None
+    )
     if wants is None:
         # In the order of the host: the last value of a repeated key counts, so another order is a difference.
-        wants = tuple(token for token in deployment.kernel_arguments if token in known)
+        wants = tuple(token for token in deployment.kernel_arguments if token in named)
     # What the host has on its own remains when the config no longer names it.
     left = Counter(own) - Counter(new.kernel_arguments)
     managed: list[str] = []
@@ -191,8 +193,8 @@ def _of_all(new: MachineConfig, candidates: Sequence[MachineConfig]) -> Iterator
         yield config.kernel_arguments
 
 
-def _has_arguments(deployment: Deployment, wants: tuple[str, ...], known: tuple[str, ...], own: Sequence[str]) -> bool:
-    return not unmet(OsTarget(None, wants, known, tuple(own)), deployment)
+def _has_arguments(deployment: Deployment, wants: tuple[str, ...], named: tuple[str, ...], own: Sequence[str]) -> bool:
+    return not unmet(OsTarget(None, wants, named, tuple(own)), deployment)
 
 
 def _kernel_type(candidates: Sequence[MachineConfig], new: MachineConfig, deployment: Deployment) -> str:

@@ -63,15 +63,15 @@ def _merge(
     onto: dict[str, Any], data: Mapping[str, Any], above: Key, whole: Callable[[Key], bool], *, append: bool
 ) -> None:
     for name, value in data.items():
-        key, known = (*above, name), onto.get(name)
+        key, previous = (*above, name), onto.get(name)
         if isinstance(value, Mapping) and not whole(key):
-            table = dict(known) if isinstance(known, dict) else {}
+            table = dict(previous) if isinstance(previous, dict) else {}
             _merge(table, value, key, whole, append=append)
             onto[name] = table
-        elif append and isinstance(value, list) and isinstance(known, list):
+        elif append and isinstance(value, list) and isinstance(previous, list):
             # containerd appends lists of its imports, where CRI-O replaces them.
-            onto[name] = [*known, *value]
-        elif not (append and known is not None and not value and not isinstance(value, Mapping)):
+            onto[name] = [*previous, *value]
+        elif not (append and previous is not None and not value and not isinstance(value, Mapping)):
             onto[name] = value
 
 
@@ -104,14 +104,14 @@ def key_changes(
     if not changed:
         return []
     own, now = ({path: dict(_leaves(data or {}, ())) for path, data in layers.items()} for layers in (before, after))
-    found = []
+    changes = []
     was_set, is_set = documents
     for key in sorted(key for key in was_set.keys() | is_set.keys() if was_set.get(key) != is_set.get(key)):
         having = [path for path in changed if key in own.get(path, {}) or key in now.get(path, {})]
-        actions, why = rule(key)
+        actions, effect = rule(key)
         was, new = (_shown(key, document.get(key, "")) for document in documents)
-        found.append(KeyChange((having or [*changed])[-1], dotted(key), was, new, actions, why))
-    return found
+        changes.append(KeyChange((having or [*changed])[-1], dotted(key), was, new, actions, effect))
+    return changes
 
 
 def not_taken_over(running: bytes, keys: Sequence[KeyChange]) -> str | None:
@@ -121,12 +121,12 @@ def not_taken_over(running: bytes, keys: Sequence[KeyChange]) -> str | None:
     """
     data = parse_toml(running)[0]
     values = {dotted(key): value for key, value in _leaves(data, ())} if data else {}
-    found = {key.key: values.get(key.key) for key in keys}
+    effective = {key.key: values.get(key.key) for key in keys}
     # A key that is not set any more may have its previous value as the default.
     shown = [key for key in keys if key.after not in ("", HIDDEN) and key.before not in ("", key.after)]
-    if stale := [key.key for key in shown if found[key.key] == key.before]:
+    if stale := [key.key for key in shown if effective[key.key] == key.before]:
         return f"it still runs with the previous value of {', '.join(stale)}"
-    return "" if keys and all(found[key.key] == key.after for key in keys) else None
+    return "" if keys and all(effective[key.key] == key.after for key in keys) else None
 
 
 def by_name(files: Collection[str], directories: Sequence[str], suffix: str) -> list[str]:
@@ -134,13 +134,13 @@ def by_name(files: Collection[str], directories: Sequence[str], suffix: str) -> 
 
     A file replaces those of the same name in earlier directories.
     """
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for directory in directories:
         for path in files:
             above, _, name = path.rpartition("/")
             if above == directory and name.endswith(suffix):
-                found[name] = path
-    return [path for _, path in sorted(found.items())]
+                paths[name] = path
+    return [path for _, path in sorted(paths.items())]
 
 
 def is_leftover(path: str) -> bool:

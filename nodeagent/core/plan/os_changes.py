@@ -65,52 +65,55 @@ class OsChanges:
     fetched: int | None = None
 
 
-def os_changes_to_dict(found: OsChanges) -> dict[str, Any]:
+def os_changes_to_dict(changes: OsChanges) -> dict[str, Any]:
     """Return the JSON object of the status. Lists are cut; ``counts`` and ``merged_count`` are complete."""
-    packages = found.packages
+    packages = changes.packages
     return {
-        "staged": found.staged,
+        "staged": changes.staged,
         "counts": None if packages is None else _counts(packages),
         "packages": None if packages is None else msgspec.to_builtins(list(packages[:MAX_LISTED])),
-        "files": msgspec.to_builtins(found.files),
-        "kernel": None if found.kernel is None else dict(zip(("before", "after"), found.kernel, strict=True)),
-        "same_initramfs": found.same_initramfs,
-        "same_selinux_policy": found.same_selinux_policy,
-        "kernel_arguments": {"added": list(found.arguments_added), "removed": list(found.arguments_removed)},
-        "merged": None if found.merged is None else list(found.merged[:MAX_LISTED]),
-        "merged_count": None if found.merged is None else len(found.merged),
-        "fetched_bytes": found.fetched,
-        "summary": summary(found),
+        "files": msgspec.to_builtins(changes.files),
+        "kernel": None if changes.kernel is None else dict(zip(("before", "after"), changes.kernel, strict=True)),
+        "same_initramfs": changes.same_initramfs,
+        "same_selinux_policy": changes.same_selinux_policy,
+        "kernel_arguments": {"added": list(changes.arguments_added), "removed": list(changes.arguments_removed)},
+        "merged": None if changes.merged is None else list(changes.merged[:MAX_LISTED]),
+        "merged_count": None if changes.merged is None else len(changes.merged),
+        "fetched_bytes": changes.fetched,
+        "summary": summary(changes),
     }
 
 
 def _counts(packages: Sequence[PackageChange]) -> dict[str, int]:
-    count = Counter(each.kind for each in packages)
+    count = Counter(package.kind for package in packages)
     return {str(kind): count[kind] for kind in PackageChangeKind}
 
 
-def summary(found: OsChanges) -> str:
+def summary(changes: OsChanges) -> str:
     """Return the changes as a phrase."""
-    return "; ".join(_phrases(found))
+    return "; ".join(_phrases(changes))
 
 
-def _phrases(found: OsChanges) -> Iterator[str]:
+def _phrases(changes: OsChanges) -> Iterator[str]:
     # Without a package database, the number of files is all that is known.
-    if found.packages is not None:
-        counts = [f"{count} {kind}" for kind, count in _counts(found.packages).items() if count]
+    if changes.packages is not None:
+        counts = [f"{count} {kind}" for kind, count in _counts(changes.packages).items() if count]
         yield f"packages {', '.join(counts)}" if counts else "packages same"
-    elif (files := found.files) is not None:
+    elif (files := changes.files) is not None:
         yield f"files below /usr: {files.added} added, {files.removed} removed, {files.changed} changed"
-    if found.kernel is not None:
-        before, after = found.kernel
+    if changes.kernel is not None:
+        before, after = changes.kernel
         yield f"kernel {before}" + (" same" if before == after else f" -> {after}")
-    if found.same_initramfs is not None:
-        yield f"initramfs {'same' if found.same_initramfs else 'differs'}"
-    arguments = [*(f"-{each}" for each in found.arguments_removed), *(f"+{each}" for each in found.arguments_added)]
+    if changes.same_initramfs is not None:
+        yield f"initramfs {'same' if changes.same_initramfs else 'differs'}"
+    arguments = [
+        *(f"-{argument}" for argument in changes.arguments_removed),
+        *(f"+{argument}" for argument in changes.arguments_added),
+    ]
     yield f"kernel arguments {' '.join(arguments) or 'same'}"
-    if found.same_selinux_policy is not None:
-        yield f"SELinux policy {'same' if found.same_selinux_policy else 'differs'}"
-    if found.merged:
-        yield f"the merge of /etc replaces {enumerated(found.merged, 1)}"
-    if found.fetched:
-        yield f"{found.fetched / 1e6:.1f} MB pulled"
+    if changes.same_selinux_policy is not None:
+        yield f"SELinux policy {'same' if changes.same_selinux_policy else 'differs'}"
+    if changes.merged:
+        yield f"the merge of /etc replaces {enumerated(changes.merged, 1)}"
+    if changes.fetched:
+        yield f"{changes.fetched / 1e6:.1f} MB pulled"

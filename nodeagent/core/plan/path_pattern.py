@@ -40,18 +40,18 @@ def _name_matches(wanted: str, name: str) -> bool:
     return len(name) >= len(before) + len(after) and name.startswith(before) and name.endswith(after) and name != ""
 
 
-def overlap(one: str, other: str) -> bool:
+def overlap(pattern: str, other: str) -> bool:
     """Return whether some path matches both patterns."""
-    names, others = one.split("/"), other.split("/")
+    names, others = pattern.split("/"), other.split("/")
     return len(names) == len(others) and all(map(_names_overlap, names, others))
 
 
-def _names_overlap(one: str, other: str) -> bool:
+def _names_overlap(name: str, other: str) -> bool:
     if "*" not in other:
-        return _name_matches(one, other)
-    if "*" not in one:
-        return _name_matches(other, one)
-    (before, _, after), (other_before, _, other_after) = one.partition("*"), other.partition("*")
+        return _name_matches(name, other)
+    if "*" not in name:
+        return _name_matches(other, name)
+    (before, _, after), (other_before, _, other_after) = name.partition("*"), other.partition("*")
     if not (before and other_before) and (before or other_before).startswith("."):
         return False
     # With a ``*`` in both, the longer beginning and the longer end together match both.

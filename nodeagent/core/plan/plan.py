@@ -80,29 +80,29 @@ def make_plan(
 
 
 def _planned(change: Change, sides: Sides, policy: Policy, idle: Mapping[str, str]) -> PlannedChange:
-    found = match(policy, change)
+    matched = match(policy, change)
     if (unit := change.key if change.domain == "unit" else unit_of_dropin(change.key)) in idle:
-        source = found.entry.source if found is not None else PolicySource.DEFAULT
+        source = matched.entry.source if matched is not None else PolicySource.DEFAULT
         return PlannedChange(change, source, (NONE,), idle[unit])
-    if found is None and _is_restored_unchanged(change, sides):
+    if matched is None and _is_restored_unchanged(change, sides):
         return PlannedChange(change, PolicySource.NONE, (NONE,), SAME)
-    if found is None:
+    if matched is None:
         # A file of the host may name the directory of this one, which no built-in path covers.
         for rule in policy.unlisted if change.domain == "file" else ():
             if (verdict := rule(change, sides)).actions != UNLISTED:
                 return PlannedChange(change, PolicySource.DEFAULT, verdict.actions, verdict.why, keys=verdict.keys)
         return PlannedChange(change, PolicySource.NONE, UNLISTED)
     if _is_restored_unchanged(change, sides):
-        return PlannedChange(change, found.entry.source, (NONE,), SAME)
-    verdict = found.entry.decide(change, sides)
-    actions, why = fitting(change, widen(verdict.actions), sides), ""
-    if found.entry.source is not PolicySource.USER:
+        return PlannedChange(change, matched.entry.source, (NONE,), SAME)
+    verdict = matched.entry.decide(change, sides)
+    actions, note = fitting(change, widen(verdict.actions), sides), ""
+    if matched.entry.source is not PolicySource.USER:
         # An entry of the admin is refused instead.
-        actions, why = possible(actions, sides.host.rejected)
+        actions, note = possible(actions, sides.host.rejected)
     # The history counts reboots that an entry of the user has avoided.
     avoids = REBOOT not in actions and only_by_user(policy, change)
-    why = "; ".join(each for each in (verdict.why, why) if each)
-    return PlannedChange(change, found.entry.source, actions, why, avoids, verdict.keys)
+    note = "; ".join(text for text in (verdict.why, note) if text)
+    return PlannedChange(change, matched.entry.source, actions, note, avoids, verdict.keys)
 
 
 def _is_restored_unchanged(change: Change, sides: Sides) -> bool:
@@ -146,14 +146,14 @@ def combine(
     # A reboot includes all other actions, except the removal of state that the reboot would not remove, and the pods
     # that the kubelet would restart before it.
     if (ActionType.REBOOT, "") in because:
-        kept = [(ActionType.DRAIN, ""), *clears, *static_pods, (ActionType.REBOOT, "")]
+        keys = [(ActionType.DRAIN, ""), *clears, *static_pods, (ActionType.REBOOT, "")]
     else:
-        kept = [(ActionType.DRAIN, ""), (ActionType.DAEMON_RELOAD, ""), *clears]
-        kept += sorted((key for key in because if key[0] is ActionType.STOP), key=lambda key: order_of(key[1]))
-        kept += _unit_actions({actions for _, actions in requested}, because)
-        kept += static_pods
+        keys = [(ActionType.DRAIN, ""), (ActionType.DAEMON_RELOAD, ""), *clears]
+        keys += sorted((key for key in because if key[0] is ActionType.STOP), key=lambda key: order_of(key[1]))
+        keys += _unit_actions({actions for _, actions in requested}, because)
+        keys += static_pods
     done = tuple(
-        Action(*key, tuple(sorted(because[key])), tuple(sorted(paths.get(key, ())))) for key in kept if key in because
+        Action(*key, tuple(sorted(because[key])), tuple(sorted(paths.get(key, ())))) for key in keys if key in because
     )
     return done or (Action(ActionType.NONE, "", tuple(sorted(change for change, _ in requested))),)
 
@@ -229,13 +229,13 @@ def merge_orders(sequences: Iterable[Sequence[str]]) -> tuple[str, ...]:
 
 
 def _reachable(after: Mapping[str, set[str]], start: str) -> set[str]:
-    found: set[str] = set()
+    reachable: set[str] = set()
     todo = [start]
     while todo:
-        new = after[todo.pop()] - found
-        found |= new
+        new = after[todo.pop()] - reachable
+        reachable |= new
         todo.extend(new)
-    return found
+    return reachable
 
 
 def disruption(plan: Plan) -> str:

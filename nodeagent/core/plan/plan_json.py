@@ -46,7 +46,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
                 **({"why": planned.why} if planned.why else {}),
                 **({"avoids_reboot": True} if planned.avoids_reboot else {}),
                 **({"keys": [_key_to_dict(key) for key in planned.keys]} if planned.keys else {}),
-                **({"details": [_set_fields(each) for each in planned.details]} if planned.details else {}),
+                **({"details": [_set_fields(detail) for detail in planned.details]} if planned.details else {}),
             }
             for planned in plan.changes
         ],
@@ -69,12 +69,12 @@ def _key_to_dict(key: KeyChange) -> dict[str, Any]:
 
 def _set_fields(part: Action | KeyChange | Detail) -> dict[str, Any]:
     """Return the fields that have another value than their default."""
-    found: dict[str, Any] = {}
-    for each in fields(part):
-        value = getattr(part, each.name)
-        if value != each.default:
-            found[each.name] = list(value) if isinstance(value, tuple) else msgspec.to_builtins(value)
-    return found
+    set_fields: dict[str, Any] = {}
+    for field in fields(part):
+        value = getattr(part, field.name)
+        if value != field.default:
+            set_fields[field.name] = list(value) if isinstance(value, tuple) else msgspec.to_builtins(value)
+    return set_fields
 
 
 class _Planned(Struct):
@@ -108,20 +108,26 @@ def plan_from_dict(data: Mapping[str, Any]) -> Plan:
     if data.get("schema") != PLAN_SCHEMA:
         raise ValueError(f"schema {data.get('schema')!r}, expected {PLAN_SCHEMA}")
     try:
-        found = msgspec.convert(data, _Stored)
+        stored = msgspec.convert(data, _Stored)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
     changes = []
-    for each in found.changes:
-        change = Change(each.domain, each.key, each.change)
+    for planned in stored.changes:
+        change = Change(planned.domain, planned.key, planned.change)
         changes.append(
             PlannedChange(
-                change, each.policy, each.actions, each.why, each.avoids_reboot, keys=each.keys, details=each.details
+                change,
+                planned.policy,
+                planned.actions,
+                planned.why,
+                planned.avoids_reboot,
+                keys=planned.keys,
+                details=planned.details,
             )
         )
-        _check(*each.actions, *(action for key in each.keys for action in key.actions))
-    _check(*found.actions)
-    return Plan(found.from_name, found.to_name, tuple(changes), found.actions, found.counts.total)
+        _check(*planned.actions, *(action for key in planned.keys for action in key.actions))
+    _check(*stored.actions)
+    return Plan(stored.from_name, stored.to_name, tuple(changes), stored.actions, stored.counts.total)
 
 
 WITH_PATHS: Final = (ActionType.CLEAR_STATE, ActionType.RESTART_STATIC_POD)

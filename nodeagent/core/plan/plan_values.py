@@ -46,9 +46,9 @@ def with_values(
 
     ``restored`` has the entries of the host that come back at paths which leave the config.
     """
-    known = disk or {}
+    contents = disk or {}
     described = tuple(
-        replace(planned, details=_limited([*_details(planned.change, old, new, known, restored, private=private)]))
+        replace(planned, details=_limited([*_details(planned.change, old, new, contents, restored, private=private)]))
         for planned in plan.changes[:most]
     )
     return replace(plan, changes=(*described, *plan.changes[len(described) :]))
@@ -178,8 +178,8 @@ def _unit(was: UnitEntry | None, now: UnitEntry | None, name: str, disk: Disk, r
         second = own.content if isinstance(own, RegularFile) else _text(after.get(dropin))
         if first != second:
             yield _content(f"drop-in {dropin}", first, second)
-    paths = [path] if was is None else []
-    if any(each in disk for each in (*paths, *(dropin_path(name, dropin) for dropin in after if dropin not in before))):
+    added = [dropin_path(name, dropin) for dropin in after if dropin not in before]
+    if not disk.keys().isdisjoint(added) or (was is None and path in disk):
         yield Detail("replaces", after="a file of the host")
     if path in restored or any(dropin_path(name, dropin) in restored for dropin in before):
         yield Detail("restores", after="the host's own version")
@@ -212,8 +212,8 @@ def _ssh_keys(old: MachineConfig, new: MachineConfig, disk: Disk, restored: Disk
         yield Detail("restores", after="the host's own keys")
     lines = [[line for line in side.decode(errors="replace").splitlines() if line.strip()] for side in sides]
     names = [[ssh_key.fingerprint(line) or "a line without a key" for line in side] for side in lines]
-    found = [*_listed("key", names[0], names[1])]
-    yield from found or [Detail("key", after="options or comments of a key change")]
+    details = [*_listed("key", names[0], names[1])]
+    yield from details or [Detail("key", after="options or comments of a key change")]
 
 
 def _password(old: MachineConfig, new: MachineConfig) -> str:

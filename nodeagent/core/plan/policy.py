@@ -153,9 +153,9 @@ def match(policy: Policy, change: Change) -> PolicyMatch | None:
 def _match_path(files: Mapping[str, Entry], patterns: Mapping[str, Entry], path: str) -> PolicyMatch | None:
     if (entry := files.get(path)) is not None:
         return PolicyMatch(entry, MatchKind.EXACT)
-    if found := [entry for entry in patterns.values() if matches(entry.key, path)]:
+    if matching := [entry for entry in patterns.values() if matches(entry.key, path)]:
         # ``max`` returns the first of equals, and the last entry is the strongest.
-        return PolicyMatch(max(reversed(found), key=lambda each: specificity(each.key)), MatchKind.PATTERN)
+        return PolicyMatch(max(reversed(matching), key=lambda pattern: specificity(pattern.key)), MatchKind.PATTERN)
     above = path
     # Up to the root, for which no policy may have an entry.
     while (end := above.rfind("/")) > 0:
@@ -167,8 +167,8 @@ def _match_path(files: Mapping[str, Entry], patterns: Mapping[str, Entry], path:
 
 def only_by_user(policy: Policy, change: Change) -> bool:
     """Return whether only an entry of the user matches ``change``; without it the host would reboot."""
-    found = match(policy, change)
-    if found is None or found.entry.source is not PolicySource.USER:
+    matched = match(policy, change)
+    if matched is None or matched.entry.source is not PolicySource.USER:
         return False
     # The built-in policy is restored from what the user's entries replaced, because only the merged one is kept.
     built_in = {entry.key: entry for entry in policy.replaced}
@@ -176,7 +176,7 @@ def only_by_user(policy: Policy, change: Change) -> bool:
         listed = {key: entry for key, entry in policy.files.items() if entry.source is not PolicySource.USER}
         # No built-in entry is a pattern.
         return _match_path({**built_in, **listed}, {}, change.key) is None
-    return found.entry.key not in built_in
+    return matched.entry.key not in built_in
 
 
 def merge(weaker: Policy, user: Policy) -> Policy:

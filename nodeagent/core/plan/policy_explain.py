@@ -40,11 +40,11 @@ def explain(policy: Policy, domain: str, key: str) -> Explanation:
     # No policy allows what a running host cannot do.
     if reason := _never(domain, key):
         return Explanation(domain, key, PolicySource.NONE, None, "none", (), None, (), reason)
-    found = match(policy, Change(domain, key, ChangeKind.MODIFIED))
-    if found is None:
+    matched = match(policy, Change(domain, key, ChangeKind.MODIFIED))
+    if matched is None:
         reason = f"{_unlisted(domain)}; unlisted changes drain and reboot"
         return Explanation(domain, key, PolicySource.NONE, None, "none", UNLISTED, None, (), reason)
-    entry = found.entry
+    entry = matched.entry
     # An admin who sees an unexpected entry wants to know what it took the place of.
     replaced = next((e for e in policy.replaced if e.key == entry.key and entry.source is PolicySource.USER), None)
     # Only paths have patterns and directories.
@@ -54,11 +54,11 @@ def explain(policy: Policy, domain: str, key: str) -> Explanation:
         key,
         entry.source,
         entry,
-        str(found.kind),
+        str(matched.kind),
         None if entry.rule else _alone(entry),
         replaced,
         shadowed,
-        _reason(found, replaced, shadowed),
+        _reason(matched, replaced, shadowed),
     )
 
 
@@ -78,9 +78,9 @@ def _alone(entry: Entry) -> tuple[Action, ...]:
 
 def _shadowed(policy: Policy, path: str, entry: Entry) -> tuple[Entry, ...]:
     """Return the entries that match ``path`` as well and lose: patterns, then directories, the strongest first."""
-    patterns = [each for each in policy.patterns.values() if each is not entry and matches(each.key, path)]
+    patterns = [pattern for pattern in policy.patterns.values() if pattern is not entry and matches(pattern.key, path)]
     # Of equally specific patterns the last one is the strongest.
-    patterns = sorted(patterns, key=lambda each: specificity(each.key))[::-1]
+    patterns = sorted(patterns, key=lambda pattern: specificity(pattern.key))[::-1]
     others = [other for other in policy.files.values() if other is not entry and path.startswith(f"{other.key}/")]
     return (*patterns, *sorted(others, key=lambda other: -len(other.key)))
 
@@ -95,13 +95,13 @@ def _unlisted(domain: str) -> str:
             return "it belongs to the OS deployment, for which a policy cannot have an entry"
 
 
-def _reason(found: PolicyMatch, replaced: Entry | None, shadowed: tuple[Entry, ...]) -> str:
-    entry = found.entry
+def _reason(matched: PolicyMatch, replaced: Entry | None, shadowed: tuple[Entry, ...]) -> str:
+    entry = matched.entry
     whose = "the user's" if entry.source is PolicySource.USER else "the built-in"
     text = f"{whose} entry for {entry.key}"
-    if found.kind is MatchKind.DIRECTORY:
+    if matched.kind is MatchKind.DIRECTORY:
         text += ", the longest directory above it" if shadowed else ", a directory above it"
-    elif found.kind is MatchKind.PATTERN:
+    elif matched.kind is MatchKind.PATTERN:
         text += ", the most specific pattern that matches it" if shadowed else ", a pattern that matches it"
     elif shadowed:
         text += ", which is closer than any pattern or directory"
@@ -134,8 +134,8 @@ def suggest(change: Change, source: PolicySource, recommended: Policy) -> Sugges
         return Suggestion(change, None, "the recommended policy has no entry for it: its readers are unknown")
     if entry.entry.rule:
         # A drop-in has no rules.
-        why = "the recommended policy decides by the content: nodeagent plan shows how, with recommended_policy: true"
-        return Suggestion(change, None, why)
+        text = "the recommended policy decides by the content: nodeagent plan shows how, with recommended_policy: true"
+        return Suggestion(change, None, text)
     return Suggestion(change, entry.entry)
 
 

@@ -150,16 +150,16 @@ def _of_path(path: str) -> str:
         return _of_unit(path.removeprefix(f"{UNIT_DIR}/").partition("/")[0].removesuffix(".d"))
     above = path
     while above:
-        if why := _PATHS.get(above):
-            return why
+        if cause := _PATHS.get(above):
+            return cause
         above = above.rpartition("/")[0]
     return ""
 
 
 def _of_unit(name: str) -> str:
-    if why := _UNITS.get(template_of(name) or name):
-        return why
-    return next((why for prefix, why in _UNIT_PREFIXES.items() if name.startswith(prefix)), "")
+    if cause := _UNITS.get(template_of(name) or name):
+        return cause
+    return next((cause for prefix, cause in _UNIT_PREFIXES.items() if name.startswith(prefix)), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ def fallback_kind(changes: Iterable[Change], *, soft: bool) -> ChosenKind:
     """
     if not soft:
         return ChosenKind(RebootKind.FULL, "reboot.soft is never")
-    return _kind_for({change.id: why for change in changes if (why := kernel_start(change))})
+    return _kind_for({change.id: cause for change in changes if (cause := kernel_start(change))})
 
 
 def planned_kind(changes: Iterable[PlannedChange], *, soft: bool, deploys: bool) -> ChosenKind:
@@ -198,28 +198,28 @@ def planned_kind(changes: Iterable[PlannedChange], *, soft: bool, deploys: bool)
         return ChosenKind(RebootKind.FULL, "reboot.soft is not auto")
     if not deploys:
         return ChosenKind(RebootKind.FULL, "only an update of the OS is entered by a soft reboot")
-    return _kind_for({each.change.id: why for each in changes if (why := _needs_kernel(each))})
+    return _kind_for({planned.change.id: cause for planned in changes if (cause := _needs_kernel(planned))})
 
 
 def _needs_kernel(planned: PlannedChange) -> str:
     if planned.change.domain in _DEPLOYED:
         return ""
-    if why := kernel_start(planned.change):
-        return why
+    if cause := kernel_start(planned.change):
+        return cause
     # The built-in default for an unknown file is a reboot, which starts all that may read it. An entry of the admin
     # may have another cause, which is not known here.
     reboots = any(action.type is ActionType.REBOOT for action in planned.actions)
     return "the policy of the admin requires a reboot" if reboots and planned.policy is PolicySource.USER else ""
 
 
-def _kind_for(found: Mapping[str, str]) -> ChosenKind:
-    """``found`` are the changes that need a kernel, and why."""
-    if not found:
+def _kind_for(causes: Mapping[str, str]) -> ChosenKind:
+    """``causes`` are the changes that need the start of a kernel, each with the cause."""
+    if not causes:
         return ChosenKind(RebootKind.SOFT)
-    first, more = min(found), len(found) - 1
+    first, more = min(causes), len(causes) - 1
     others = f" and {more} more" if more else ""
-    words = f"only the start of a kernel applies {first}{others} ({found[first]})"
-    return ChosenKind(RebootKind.FULL, words, Reason.KERNEL_START_NEEDED, tuple(sorted(found)))
+    words = f"only the start of a kernel applies {first}{others} ({causes[first]})"
+    return ChosenKind(RebootKind.FULL, words, Reason.KERNEL_START_NEEDED, tuple(sorted(causes)))
 
 
 def may_fall_back(plan: Plan) -> bool:
@@ -227,12 +227,12 @@ def may_fall_back(plan: Plan) -> bool:
     return not plan.reboot and any(action.type is not ActionType.NONE for action in plan.actions)
 
 
-def chosen_to_dict(found: ChosenKind) -> dict[str, Any]:
+def chosen_to_dict(chosen: ChosenKind) -> dict[str, Any]:
     """Return the key ``fallback`` or ``reboot`` of a plan."""
     return {
-        "kind": "undecided" if found.kind is None else str(found.kind),
-        **({"why": found.why} if found.why else {}),
-        **({"reason": str(found.reason)} if found.reason else {}),
-        **({"because": list(found.because)} if found.because else {}),
-        **({"saves_seconds": round(found.saves, 1)} if found.saves is not None else {}),
+        "kind": "undecided" if chosen.kind is None else str(chosen.kind),
+        **({"why": chosen.why} if chosen.why else {}),
+        **({"reason": str(chosen.reason)} if chosen.reason else {}),
+        **({"because": list(chosen.because)} if chosen.because else {}),
+        **({"saves_seconds": round(chosen.saves, 1)} if chosen.saves is not None else {}),
     }

@@ -36,7 +36,7 @@ def divide(plan: Plan, group_of: Callable[[Change], str], left: Collection[str] 
     groups, because another program changed their entries."""
     held: dict[str, str] = {}
     for planned in plan.changes:
-        if why := _obstacle(planned, left):
+        if obstacle := _obstacle(planned, left):
             held.setdefault(group_of(planned.change), planned.change.id)
     # A second pass, because a later change of the plan may keep back the group of an earlier one.
     safe, waits = [], {}
@@ -45,8 +45,8 @@ def divide(plan: Plan, group_of: Callable[[Change], str], left: Collection[str] 
         if (with_entry := held.get(group_of(change))) is None:
             safe.append(change.id)
         else:
-            why = _obstacle(planned, left)
-            waits[change.id] = why or f"together with {with_entry}"
+            obstacle = _obstacle(planned, left)
+            waits[change.id] = obstacle or f"together with {with_entry}"
     return SafeParts(tuple(safe), waits)
 
 
@@ -90,5 +90,5 @@ def parts_to_dict(parts: SafeParts) -> dict[str, object]:
     """Return the key ``parts`` of a plan, which has it if one part would be applied while the other waits."""
     if not (parts.safe and parts.waits):
         return {}
-    waits = [{"change": change, "for": why} for change, why in parts.waits.items()]
+    waits = [{"change": change, "for": obstacle} for change, obstacle in parts.waits.items()]
     return {"parts": {"safe": list(parts.safe), "waits": waits}}

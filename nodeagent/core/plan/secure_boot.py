@@ -78,8 +78,8 @@ class TrustedKeys:
 
 def accepts(keys: TrustedKeys, signatures: Iterable[Signature]) -> KernelTrust:
     """Return whether ``keys`` accept a program with these signatures, of which one is enough."""
-    subjects = {each.subject for each in keys.certificates}
-    ends = {(each.issuer, each.serial) for each in keys.certificates}
+    subjects = {certificate.subject for certificate in keys.certificates}
+    ends = {(certificate.issuer, certificate.serial) for certificate in keys.certificates}
     for signature in signatures:
         if (signature.issuer, signature.serial) in ends or subjects & set(_issuers(signature)):
             return KernelTrust.ACCEPTED
@@ -92,7 +92,7 @@ def _issuers(signature: Signature) -> Iterator[bytes]:
     issuer = signature.issuer
     for _ in range(MAX_CHAIN):
         yield issuer
-        above = next((each for each in signature.certificates if each.subject == issuer), None)
+        above = next((certificate for certificate in signature.certificates if certificate.subject == issuer), None)
         if above is None or above.issuer == issuer:
             return
         issuer = above.issuer
@@ -104,17 +104,17 @@ def _issuers(signature: Signature) -> Iterator[bytes]:
 def signatures_of(image: Image) -> tuple[Signature, ...]:
     """Return the signatures of a PE image; none if it is not signed. Raises ``ValueError`` for another format."""
     at, size = _certificate_table(image)
-    found: list[Signature] = []
+    signatures: list[Signature] = []
     end = at + min(size, MAX_SECTION)
-    while at + 8 <= end and len(found) < MAX_SIGNATURES:
+    while at + 8 <= end and len(signatures) < MAX_SIGNATURES:
         length, kind = _number(image, at, 4), _number(image, at + 6, 2)
         if length < 8 or at + length > len(image):
             raise ValueError("a signature is cut off")
         if kind == _PKCS_SIGNED_DATA:
-            found += _signers(image[at + 8 : at + length])
+            signatures += _signers(image[at + 8 : at + length])
         # Each signature begins at a multiple of 8 bytes.
         at += -(-length // 8) * 8
-    return tuple(found)
+    return tuple(signatures)
 
 
 def vendor_keys(shim: Image) -> TrustedKeys:
@@ -137,7 +137,7 @@ def sbat_of(image: Image) -> Mapping[str, int]:
 
 def parse_sbat(data: bytes) -> Mapping[str, int]:
     """Parse lines of ``component,generation,...``. Raises ``ValueError``."""
-    found: dict[str, int] = {}
+    generations: dict[str, int] = {}
     for line in data.partition(b"\0")[0].decode("ascii", "replace").splitlines():
         component, _, rest = line.partition(",")
         generation = rest.partition(",")[0].strip()
@@ -145,10 +145,10 @@ def parse_sbat(data: bytes) -> Mapping[str, int]:
             continue
         if len(generation) > 18 or not generation.isdecimal():
             raise ValueError("a generation is no number")
-        found[component.strip()] = int(generation)
-    if not found:
+        generations[component.strip()] = int(generation)
+    if not generations:
         raise ValueError("there are no generations")
-    return found
+    return generations
 
 
 def revoked(program: Mapping[str, int], level: Mapping[str, int]) -> str:
@@ -215,10 +215,10 @@ def _section_name(image: Image, header: int) -> bytes:
 
 
 def _number(data: Image, at: int, size: int) -> int:
-    found = data[at : at + size]
-    if len(found) != size:
+    field = data[at : at + size]
+    if len(field) != size:
         raise ValueError("it is cut off")
-    return int.from_bytes(found, "little")
+    return int.from_bytes(field, "little")
 
 
 # Variables of the firmware.
@@ -229,14 +229,14 @@ def signature_lists(data: bytes) -> TrustedKeys:
     certificates: set[Certificate] = set()
     others, at = False, 0
     while at < len(data):
-        size, header, each = (_number(data, at + field, 4) for field in (16, 20, 24))
-        if size < 28 + header or each <= 16 or at + size > len(data):
+        size, header, entry_size = (_number(data, at + field, 4) for field in (16, 20, 24))
+        if size < 28 + header or entry_size <= 16 or at + size > len(data):
             raise ValueError("a list of certificates is cut off")
         others = others or data[at : at + 16] != _X509
         if data[at : at + 16] == _X509:
-            for entry in range(at + 28 + header, at + size - each + 1, each):
+            for entry in range(at + 28 + header, at + size - entry_size + 1, entry_size):
                 # The entry begins with its owner.
-                certificates.add(_certificate(data[entry + 16 : entry + each]))
+                certificates.add(_certificate(data[entry + 16 : entry + entry_size]))
                 if len(certificates) > MAX_CERTIFICATES:
                     raise ValueError("there are too many certificates")
         at += size
@@ -255,7 +255,7 @@ def _signers(der: bytes) -> Iterator[Signature]:
     certificates: list[Certificate] = []
     for tag, body in signed[3:-1]:
         if tag == _EXPLICIT_0:
-            certificates += [_parsed(each) for kind, each in _children(body) if kind == _SEQUENCE]
+            certificates += [_parsed(certificate) for kind, certificate in _children(body) if kind == _SEQUENCE]
     for _, signer in _children(signed[-1][1]):
         parts = _children(signer)
         _expect(len(parts) >= 2 and parts[1][0] == _SEQUENCE)
@@ -287,13 +287,13 @@ def _sequence(der: bytes) -> bytes:
 
 def _children(der: bytes) -> list[tuple[int, bytes]]:
     """Return the elements of a sequence or set, as tag and content."""
-    found: list[tuple[int, bytes]] = []
+    children: list[tuple[int, bytes]] = []
     at = 0
     while at < len(der):
         tag, body, at = _element(der, at)
-        found.append((tag, body))
-        _expect(len(found) <= MAX_CERTIFICATES)
-    return found
+        children.append((tag, body))
+        _expect(len(children) <= MAX_CERTIFICATES)
+    return children
 
 
 def _element(der: bytes, at: int) -> tuple[int, bytes, int]:

@@ -51,8 +51,8 @@ class Sides:
     @cached_property
     def after(self) -> Mapping[str, bytes]:
         """Path to content after the update. A path that leaves the config is removed, or restored."""
-        kept = {path: content for path, content in self.host.files.items() if path not in self._managed_before}
-        return {**kept, **_texts(self.host.restored), **_contents(self.new)}
+        unmanaged = {path: content for path, content in self.host.files.items() if path not in self._managed_before}
+        return {**unmanaged, **_texts(self.host.restored), **_contents(self.new)}
 
     @cached_property
     def _managed_before(self) -> Mapping[str, bytes]:
@@ -64,10 +64,10 @@ def _contents(config: MachineConfig) -> dict[str, bytes]:
 
 
 def _texts(tree: Mapping[str, FileTreeEntry]) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+    texts: dict[str, bytes] = {}
     for path, entry in tree.items():
         if isinstance(entry, RegularFile):
-            found[path] = entry.content
+            texts[path] = entry.content
         elif entry.target == DEV_NULL:
-            found[path] = b""
-    return found
+            texts[path] = b""
+    return texts

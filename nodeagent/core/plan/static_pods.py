@@ -113,11 +113,11 @@ def _named_differences(place: str, old: Mapping[str, Any], new: Mapping[str, Any
             yield from _differences(f"{place}[{name}]", old[name], new[name])
 
 
-def _same(one: object, other: object) -> bool:
+def _same(value: object, other: object) -> bool:
     """Compare by type as well: in Python, true equals 1."""
-    if one is MISSING or other is MISSING:
-        return one is other
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    if value is MISSING or other is MISSING:
+        return value is other
+    return json.dumps(value, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def is_etcd(pod: StaticPod) -> bool:

@@ -185,7 +185,7 @@ def describe(step: Step) -> str:
         case RestartStaticPod(pod, path):
             return f"restart static pod {pod} ({path})"
         case _:
-            return " ".join((step.verb, *(getattr(step, each.name) for each in fields(step))))
+            return " ".join((step.verb, *(getattr(step, field.name) for field in fields(step))))
 
 
 def _enablement(unit: UnitEntry) -> WriteStep | None:

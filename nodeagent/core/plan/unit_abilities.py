@@ -29,31 +29,31 @@ def of_texts(unit: str, texts: Sequence[str]) -> UnitAbilities:
     return with_texts(UnitAbilities(unit, can_reload=not unit.endswith(".service")), texts)
 
 
-def with_texts(found: UnitAbilities, texts: Sequence[str]) -> UnitAbilities:
+def with_texts(abilities: UnitAbilities, texts: Sequence[str]) -> UnitAbilities:
     """Return the abilities of a unit of this host after these texts are read as well."""
     for text in texts:
         for section, key, value in assignments(text):
             match section, key:
                 case "Unit", "RefuseManualStart":
-                    found = replace(found, can_start=value.lower() not in YES)
+                    abilities = replace(abilities, can_start=value.lower() not in YES)
                 case "Unit", "RefuseManualStop":
-                    found = replace(found, can_stop=value.lower() not in YES)
+                    abilities = replace(abilities, can_stop=value.lower() not in YES)
                 case "Service", "ExecReload":
                     # An empty value removes the commands.
-                    found = replace(found, can_reload=bool(value))
+                    abilities = replace(abilities, can_reload=bool(value))
                 case "Service", "Type" if value == "notify-reload":
-                    found = replace(found, can_reload=True)
+                    abilities = replace(abilities, can_reload=True)
                 case _:
                     pass
-    return found
+    return abilities
 
 
-def job_problem(found: UnitAbilities, action: ActionType) -> str:
+def job_problem(abilities: UnitAbilities, action: ActionType) -> str:
     """Return why systemd rejects this action on a unit, "" if it accepts it."""
-    if action is ActionType.RELOAD and not found.can_reload:
+    if action is ActionType.RELOAD and not abilities.can_reload:
         return "it cannot be reloaded, because it has no ExecReload=; use Restart"
-    if action is ActionType.RESTART and not (found.can_start and found.can_stop):
-        keys = [key for key, can in (("Start", found.can_start), ("Stop", found.can_stop)) if not can]
+    if action is ActionType.RESTART and not (abilities.can_start and abilities.can_stop):
+        keys = [key for key, can in (("Start", abilities.can_start), ("Stop", abilities.can_stop)) if not can]
         refused = " and ".join(f"RefuseManual{key}=" for key in keys)
         return f"it cannot be restarted, because {refused} rejects manual jobs; use Reload or Reboot"
     return ""

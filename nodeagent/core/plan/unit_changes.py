@@ -31,27 +31,27 @@ def fitting(change: Change, actions: tuple[Action, ...], sides: Sides) -> tuple[
     """Return the actions of a change as they fit the types of the units."""
     if REBOOT in actions:
         return actions
-    found = _fitting(change, actions, sides)
+    fitted = _fitting(change, actions, sides)
     reads = change.domain == "unit" or (change.domain == "file" and read_at_daemon_reload(change.key))
-    if DAEMON_RELOAD in found or not reads or not any(each.type in _JOBS for each in found):
-        return found
-    drain = (DRAIN,) if DRAIN in found else ()
-    return (*drain, DAEMON_RELOAD, *(each for each in found if each != DRAIN))
+    if DAEMON_RELOAD in fitted or not reads or not any(action.type in _JOBS for action in fitted):
+        return fitted
+    drain = (DRAIN,) if DRAIN in fitted else ()
+    return (*drain, DAEMON_RELOAD, *(action for action in fitted if action != DRAIN))
 
 
 def possible(actions: tuple[Action, ...], rejected: Collection[Action]) -> tuple[tuple[Action, ...], str]:
     """Return the actions with the next stronger one in place of each that systemd rejects, and why: a restart for a
     reload, and a reboot for a restart."""
-    found, why = list(actions), ""
+    stronger, problem = list(actions), ""
     for index, action in enumerate(actions):
         if action not in rejected:
             continue
         verb = "reloaded" if action.type is ActionType.RELOAD else "restarted"
-        why = f"{action.unit} cannot be {verb}"
+        problem = f"{action.unit} cannot be {verb}"
         if action.type is not ActionType.RELOAD or restart(action.unit) in rejected:
-            return UNLISTED, why
-        found[index] = restart(action.unit)
-    return tuple(dict.fromkeys(found)), why
+            return UNLISTED, problem
+        stronger[index] = restart(action.unit)
+    return tuple(dict.fromkeys(stronger)), problem
 
 
 def _fitting(change: Change, actions: tuple[Action, ...], sides: Sides) -> tuple[Action, ...]:
@@ -65,20 +65,20 @@ def _fitting(change: Change, actions: tuple[Action, ...], sides: Sides) -> tuple
 
 def _by_type(actions: tuple[Action, ...]) -> tuple[Action, ...]:
     """Replace the restart of a unit that has no process by the daemon-reload with which its settings take effect."""
-    found = (
+    replaced = (
         DAEMON_RELOAD
         if action.type is ActionType.RESTART and type_of(action.unit).restart == (UnitStep.DAEMON_RELOAD,)
         else action
         for action in actions
     )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(replaced))
 
 
 def _stopping(unit: str, actions: tuple[Action, ...], steps: tuple[UnitStep, ...]) -> tuple[Action, ...]:
     """Return the actions with those of ``steps`` in place of a reload or restart of the unit itself."""
-    rest = tuple(each for each in actions if each.unit != unit or each.type not in _OF_UNIT)
+    rest = tuple(action for action in actions if action.unit != unit or action.type not in _OF_UNIT)
     if UnitStep.STOP in steps:
-        return (*(each for each in rest if each != NONE), Action(ActionType.STOP, unit))
+        return (*(action for action in rest if action != NONE), Action(ActionType.STOP, unit))
     return rest or (DAEMON_RELOAD,)
 
 

@@ -51,12 +51,12 @@ class Judged:
 
 def mentioned(*configs: MachineConfig) -> frozenset[str]:
     """Return the units of which these configs have entries or drop-ins without the file of the unit."""
-    found: set[str] = set()
+    without_file: set[str] = set()
     for config in configs:
         brought = Brought(config)
         units = {*config.units, *(unit for path in config.files if (unit := unit_of_dropin(path)))}
-        found |= {unit for unit in units if not brought.has(unit) and not _masks(config, unit)}
-    return frozenset(found)
+        without_file |= {unit for unit in units if not brought.has(unit) and not _masks(config, unit)}
+    return frozenset(without_file)
 
 
 def judge(
@@ -75,8 +75,8 @@ def judge(
     """
     before, brought = Brought(old), Brought(new)
     origins = {
-        unit: origin_of(unit, before, brought, load=found.load, file=found.file, other_os=other_os)
-        for unit, found in facts.items()
+        unit: origin_of(unit, before, brought, load=on_host.load, file=on_host.file, other_os=other_os)
+        for unit, on_host in facts.items()
     }
     made = {unit for unit, origin in origins.items() if origin is Origin.GENERATOR}
     nowhere = frozenset(unit for unit, origin in origins.items() if origin is Origin.NOWHERE)
@@ -117,15 +117,15 @@ def _masks(config: MachineConfig, unit: str) -> bool:
 
 def dropins_of(config: MachineConfig) -> dict[str, str]:
     """Return the drop-ins that set anything, each with its unit."""
-    found: dict[str, str] = {}
+    dropins: dict[str, str] = {}
     for path, node in expand(config).items():
         unit = unit_of_dropin(path)
         if not unit or isinstance(node, SymbolicLink) or _OF_OPERATOR.fullmatch(path.rpartition("/")[2]):
             continue
         # One that only keeps its unit from being started needs none.
         if not all(_SWITCH.match(line) for line in node.content.decode(errors="replace").splitlines()):
-            found[path] = unit
-    return found
+            dropins[path] = unit
+    return dropins
 
 
 def _made(brought: Brought, entry: UnitEntry, facts: Mapping[str, UnitOnHost]) -> Problem:
@@ -147,33 +147,33 @@ def _problems(
     for name, entry in sorted(new.units.items()):
         if entry.mask or entry.enabled is None:
             continue
-        where, found = f"unit:{name}", facts.get(name)
-        known = current.units.get(name)
-        if (alias := _alias_of(name, brought, found)) and known != entry:
+        where, on_host = f"unit:{name}", facts.get(name)
+        current_entry = current.units.get(name)
+        if (alias := _alias_of(name, brought, on_host)) and current_entry != entry:
             word = "enable" if entry.enabled else "disable"
             yield Problem(where, f"is an alias of {alias}, which systemd does not {word} by that name: name {alias}")
         elif not entry.enabled or old.units.get(name) == entry:
             continue
-        elif _names_no_instance(name, brought, found):
+        elif _names_no_instance(name, brought, on_host):
             yield Problem(where, "is a template without DefaultInstance=, which cannot be enabled: enable an instance")
-        elif found is not None and found.load == "masked" and unit_path(name) not in masked:
+        elif on_host is not None and on_host.load == "masked" and unit_path(name) not in masked:
             yield Problem(where, "is masked on this host: run systemctl unmask, or have the config mask it")
 
 
-def _alias_of(name: str, brought: Brought, found: UnitOnHost | None) -> str:
+def _alias_of(name: str, brought: Brought, on_host: UnitOnHost | None) -> str:
     if brought.has(name):
         return ""
     if alias := brought.alias_of(name):
         return alias
-    if found is None or found.file in MADE or found.load == "not-found":
+    if on_host is None or on_host.file in MADE or on_host.load == "not-found":
         return ""
-    if found.abilities.name != name:
-        return found.abilities.name
+    if on_host.abilities.name != name:
+        return on_host.abilities.name
     # A template is never loaded, so systemd has no other name for it.
-    return "another template" if found.file == "alias" and not template_of(name) else ""
+    return "another template" if on_host.file == "alias" and not template_of(name) else ""
 
 
-def _names_no_instance(name: str, brought: Brought, found: UnitOnHost | None) -> bool:
+def _names_no_instance(name: str, brought: Brought, on_host: UnitOnHost | None) -> bool:
     if brought.has(name):
         return names_no_instance(name, brought.texts_of(name))
-    return found is not None and not found.abilities.can_enable
+    return on_host is not None and not on_host.abilities.can_enable

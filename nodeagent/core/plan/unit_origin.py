@@ -73,32 +73,32 @@ class Brought:
     @cached_property
     def files(self) -> Mapping[str, str]:
         """The unit files: name to text."""
-        found: dict[str, str] = {}
+        files: dict[str, str] = {}
         # The first directory wins.
         for path, text in sorted(self.texts.items()):
             name = path.rpartition("/")[2]
             if _directory(path) in UNIT_DIRS and unit_name_problem(name) is None:
-                found.setdefault(name, text)
-        return found
+                files.setdefault(name, text)
+        return files
 
     @cached_property
     def _dropins(self) -> Mapping[str, Mapping[str, str]]:
         """The drop-ins: directory to name to text."""
-        found: dict[str, dict[str, str]] = {}
+        dropins: dict[str, dict[str, str]] = {}
         for path, text in self.texts.items():
             directory, _, name = path.rpartition("/")
             if name.endswith(".conf") and _directory(directory) in UNIT_DIRS:
-                found.setdefault(directory, {})[name] = text
-        return found
+                dropins.setdefault(directory, {})[name] = text
+        return dropins
 
     @cached_property
     def _aliases(self) -> Mapping[str, str]:
         """The aliases that [Install] of a unit file has, with the first unit that has each."""
-        found: dict[str, str] = {}
+        aliases: dict[str, str] = {}
         for unit in self.files:
             for alias in _words(self.texts_of(unit), "Alias"):
-                found.setdefault(alias, unit)
-        return found
+                aliases.setdefault(alias, unit)
+        return aliases
 
     def file_of(self, unit: str) -> str:
         """Return the name of the file of this unit, which is that of its template for an instance; "" without one."""
@@ -112,12 +112,12 @@ class Brought:
         """Return the texts of a unit in the order in which systemd reads them: its file, or that of its template, then
         the drop-ins by name."""
         own = [self.files[name]] if (name := self.file_of(unit)) else []
-        found: dict[str, str] = {}
+        dropins: dict[str, str] = {}
         # A drop-in replaces one of the same name in a later directory.
         for name in dropin_dirs(unit):
             for directory in UNIT_DIRS:
-                found = {**self._dropins.get(f"{directory}/{name}", {}), **found}
-        return [*own, *(found[name] for name in sorted(found))]
+                dropins = {**self._dropins.get(f"{directory}/{name}", {}), **dropins}
+        return [*own, *(dropins[name] for name in sorted(dropins))]
 
     def alias_of(self, name: str) -> str:
         """Return the unit of this config whose [Install] has ``name`` as an alias, "" if there is none."""
@@ -125,8 +125,8 @@ class Brought:
 
     def generator_of(self, unit: str) -> str:
         """Return the path of a file from which a generator makes this unit, "" if there is none."""
-        found = (path for path in self.config.files if path.startswith(GENERATED))
-        return next((path for path in found if self._makes(path, unit)), "")
+        generators = (path for path in self.config.files if path.startswith(GENERATED))
+        return next((path for path in generators if self._makes(path, unit)), "")
 
     @property
     def has_generated(self) -> bool:
@@ -209,9 +209,9 @@ def _directory(path: str) -> str:
 
 def _words(texts: Sequence[str], key: str) -> Iterator[str]:
     """Yield the words of a key of [Install]. An empty value resets it."""
-    found: list[str] = []
+    listed: list[str] = []
     for text in texts:
         for section, name, value in assignments(text):
             if (section, name) == ("Install", key):
-                found = [*found, *words(value)] if value else []
-    yield from found
+                listed = [*listed, *words(value)] if value else []
+    yield from listed

@@ -74,82 +74,82 @@ class Along:
         return {**self.conflicts, **self.stopped, **self.held, **self.restarted}
 
 
-def next_units(found: Relations) -> Units:
+def next_units(relations: Relations) -> Units:
     """Return the units whose relations count as well."""
-    return found.restarts | found.stops | found.triggers
+    return relations.restarts | relations.stops | relations.triggers
 
 
-def triggered(unit: str, found: Relations) -> Units:
+def triggered(unit: str, relations: Relations) -> Units:
     """Return the units that must not run while ``unit`` is restarted."""
     if not restarts_with_triggered(unit):
         return _NO_UNITS
     # The instances of a socket with Accept=yes hold one connection each, and are not in its way.
-    return frozenset(each for each in found.triggers if not template_of(each) or template_of(unit))
+    return frozenset(other for other in relations.triggers if not template_of(other) or template_of(unit))
 
 
-def taken_along(steps: Sequence[ActStep], known: Mapping[str, Relations]) -> Along:
-    """Return the units that the steps take along. ``known`` has the relations of each unit that matters."""
-    named = {each.unit for each in steps if isinstance(each, RestartUnit | StopUnit | ClearState)}
+def taken_along(steps: Sequence[ActStep], relations: Mapping[str, Relations]) -> Along:
+    """Return the units that the steps take along. ``relations`` has those of each unit that matters."""
+    named = {action.unit for action in steps if isinstance(action, RestartUnit | StopUnit | ClearState)}
     along = Along({}, {}, {}, {})
     for step in steps:
         if isinstance(step, RestartUnit):
-            restarted = _closure(step.unit, known, with_stops=False)
-            held = triggered(step.unit, known.get(step.unit, NO_RELATIONS))
-            stopped = {other for unit in restarted for other in known.get(unit, NO_RELATIONS).stops}
-            stopped = _all_closures(stopped | held, known) - restarted - held
-            conflicts = {other for unit in restarted for other in known.get(unit, NO_RELATIONS).conflicts}
+            restarted = _closure(step.unit, relations, with_stops=False)
+            held = triggered(step.unit, relations.get(step.unit, NO_RELATIONS))
+            stopped = {other for unit in restarted for other in relations.get(unit, NO_RELATIONS).stops}
+            stopped = _all_closures(stopped | held, relations) - restarted - held
+            conflicts = {other for unit in restarted for other in relations.get(unit, NO_RELATIONS).conflicts}
             _note(along.restarted, restarted - named, step.unit)
             _note(along.held, held - named, step.unit)
             _note(along.stopped, stopped - named, step.unit)
             _note(along.conflicts, conflicts - named, step.unit)
         elif isinstance(step, StopUnit | ClearState):
-            _note(along.stopped, _closure(step.unit, known, with_stops=True) - named, step.unit)
+            _note(along.stopped, _closure(step.unit, relations, with_stops=True) - named, step.unit)
     return along
 
 
-def _note(found: Mapping[str, str], units: set[str] | frozenset[str], cause: str) -> None:
-    assert isinstance(found, dict)
+def _note(causes: Mapping[str, str], units: set[str] | frozenset[str], cause: str) -> None:
+    assert isinstance(causes, dict)
     for unit in sorted(units):
-        found.setdefault(unit, cause)
+        causes.setdefault(unit, cause)
 
 
-def order_after(unit: str, known: Mapping[str, Relations]) -> Units:
+def order_after(unit: str, relations: Mapping[str, Relations]) -> Units:
     """Return the units whose restart must follow that of ``unit``, because it takes them along."""
-    found = known.get(unit, NO_RELATIONS)
-    return frozenset(_closure(unit, known, with_stops=False) - {unit}) | found.stops | triggered(unit, found)
+    own = relations.get(unit, NO_RELATIONS)
+    return frozenset(_closure(unit, relations, with_stops=False) - {unit}) | own.stops | triggered(unit, own)
 
 
-def _all_closures(units: set[str] | frozenset[str], known: Mapping[str, Relations]) -> set[str]:
-    return {other for unit in units for other in _closure(unit, known, with_stops=True)}
+def _all_closures(units: set[str] | frozenset[str], relations: Mapping[str, Relations]) -> set[str]:
+    return {other for unit in units for other in _closure(unit, relations, with_stops=True)}
 
 
-def _closure(unit: str, known: Mapping[str, Relations], *, with_stops: bool) -> set[str]:
-    found, pending = {unit}, [unit]
-    while pending and len(found) < MAX_ALONG:
-        relations = known.get(pending.pop(), NO_RELATIONS)
-        new = (relations.restarts | (relations.stops if with_stops else _NO_UNITS)) - found
-        found |= new
+def _closure(unit: str, relations_of: Mapping[str, Relations], *, with_stops: bool) -> set[str]:
+    closure, pending = {unit}, [unit]
+    while pending and len(closure) < MAX_ALONG:
+        relations = relations_of.get(pending.pop(), NO_RELATIONS)
+        new = (relations.restarts | (relations.stops if with_stops else _NO_UNITS)) - closure
+        closure |= new
         pending += sorted(new)
-    return found
+    return closure
 
 
 def started_on_demand(unit: str, texts: Sequence[str]) -> str:
     """Return the unit that a timer, a path, a socket or an automount starts, "" for another unit or a name with
     specifiers."""
     stem, _, kind = unit.rpartition(".")
-    found, accepts = f"{stem}.{'mount' if kind == 'automount' else 'service'}", False
+    started, accepts = f"{stem}.{'mount' if kind == 'automount' else 'service'}", False
     for text in texts:
         for section, key, value in assignments(text):
             match section, key:
                 case ("Timer" | "Path", "Unit") | ("Socket", "Service") if value:
-                    found = value
+                    started = value
                 case "Socket", "Accept":
                     accepts = value.lower() in YES
                 case _:
                     pass
-    if kind not in ("timer", "path", "socket", "automount") or "%" in found:
+    if kind not in ("timer", "path", "socket", "automount") or "%" in started:
         return ""
-    return f"{stem}@.service" if accepts else found
+    return f"{stem}@.service" if accepts else started
 
 
 # Settings of a unit by the attribute of its own relations, and by that of the units that it names.
@@ -163,10 +163,10 @@ _OF_OTHERS: Final = {
 
 def relations_in(config: MachineConfig) -> dict[str, Relations]:
     """Return the relations that the unit files and drop-ins of a config set: systemd does not know new ones yet."""
-    found: dict[str, Relations] = {}
+    relations: dict[str, Relations] = {}
 
     def add(unit: str, attribute: str, others: Units) -> None:
-        found[unit] = found.get(unit, NO_RELATIONS) | replace(NO_RELATIONS, **{attribute: others})
+        relations[unit] = relations.get(unit, NO_RELATIONS) | replace(NO_RELATIONS, **{attribute: others})
 
     for path, entry in expand(config).items():
         if not isinstance(entry, RegularFile) or not path.startswith(f"{UNIT_DIR}/"):
@@ -191,4 +191,4 @@ def relations_in(config: MachineConfig) -> dict[str, Relations]:
             add(unit, "triggers", frozenset({service}))
         elif kind == "automount" and not dropin:
             add(unit, "triggers", frozenset({f"{stem}.mount"}))
-    return found
+    return relations

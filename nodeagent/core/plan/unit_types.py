@@ -77,8 +77,8 @@ def type_of(unit: str) -> UnitType:
 
 def order_of(unit: str) -> tuple[int, str]:
     """Return the key by which units without another order are sorted."""
-    found = TYPES.get(unit.rpartition(".")[2])
-    return (found.order if found is not None else 1, unit)
+    unit_type = TYPES.get(unit.rpartition(".")[2])
+    return (unit_type.order if unit_type is not None else 1, unit)
 
 
 def restarts_with_triggered(unit: str) -> bool:

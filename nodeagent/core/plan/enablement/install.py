@@ -44,8 +44,8 @@ def install_of(source: UnitSource, specifiers: Mapping[str, str]) -> Install:
     own = {**specifiers, **_own_specifiers(source.name, default)}
 
     def expanded(key: str) -> Iterator[str]:
-        found = (_expand(word, own) for word in lists.get(key, ()))
-        return (name for name in found if name is not None and unit_name_problem(name) is None)
+        names = (_expand(word, own) for word in lists.get(key, ()))
+        return (name for name in names if name is not None and unit_name_problem(name) is None)
 
     name = source.name
     if is_template(name) and default:
@@ -57,8 +57,8 @@ def install_of(source: UnitSource, specifiers: Mapping[str, str]) -> Install:
         for wanting in expanded(key)
         if not is_template(name) or is_template(wanting)
     }
-    aliases = {alias: source.path for each in expanded("Alias") if (alias := _alias(each, source.name, default))}
-    also = tuple(dict.fromkeys(each for each in expanded("Also") if each != source.name))
+    aliases = {alias: source.path for word in expanded("Alias") if (alias := _alias(word, source.name, default))}
+    also = tuple(dict.fromkeys(unit for unit in expanded("Also") if unit != source.name))
     return Install(source.name, links | aliases, also)
 
 
@@ -109,8 +109,8 @@ def installs(unit: str, facts: EnablementFacts) -> list[Install]:
     An alias is left out where its name is that of another unit file, or is masked.
     """
     return [
-        replace(found, links={path: to for path, to in found.links.items() if not taken(path, facts.files)})
-        for found in _walk(unit, facts.files, facts.specifiers)
+        replace(install, links={path: to for path, to in install.links.items() if not taken(path, facts.files)})
+        for install in _walk(unit, facts.files, facts.specifiers)
     ]
 
 
@@ -127,8 +127,8 @@ def taken(path: str, files: Mapping[str, FileTreeEntry]) -> str:
 
 def taken_aliases(unit: str, facts: EnablementFacts) -> dict[str, str]:
     """Return the aliases of a unit that cannot be made, with what is in their place."""
-    found = next(_walk(unit, facts.files, facts.specifiers), Install(unit, {}))
-    return {path: why for path in found.links if (why := taken(path, facts.files))}
+    install = next(_walk(unit, facts.files, facts.specifiers), Install(unit, {}))
+    return {path: obstacle for path in install.links if (obstacle := taken(path, facts.files))}
 
 
 def _walk(unit: str, files: Mapping[str, FileTreeEntry], specifiers: Mapping[str, str]) -> Iterator[Install]:
@@ -136,18 +136,18 @@ def _walk(unit: str, files: Mapping[str, FileTreeEntry], specifiers: Mapping[str
     while todo and len(seen) <= _MAX_ALSO:
         if (source := source_of(todo.pop(0), files)) is None:
             continue
-        found = install_of(source, specifiers)
-        yield found
-        todo += [each for each in found.also if each not in seen]
-        seen.update(found.also)
+        install = install_of(source, specifiers)
+        yield install
+        todo += [other for other in install.also if other not in seen]
+        seen.update(install.also)
 
 
 def named(units: Iterable[str], facts: EnablementFacts) -> set[str]:
     """Return these units, and all that they name in Also= or Alias=, or are an alias of, as far as their files are
     known."""
-    found = set(units)
-    for unit in tuple(found):
-        found.update(names_of(unit, facts.files))
-        for each in _walk(unit, facts.files, facts.specifiers):
-            found |= {each.unit, *each.also, *(path for path in each.links if "/" not in path)}
-    return found
+    names = set(units)
+    for unit in tuple(names):
+        names.update(names_of(unit, facts.files))
+        for install in _walk(unit, facts.files, facts.specifiers):
+            names |= {install.unit, *install.also, *(path for path in install.links if "/" not in path)}
+    return names

@@ -82,18 +82,18 @@ def link_plan(
     decided = _Decisions(config, steps, after)
     put, removed = decided.put(), decided.removed(claims)
     stale = _stale(steps, before, after)
-    kept = dict(claims)
+    new_claims = dict(claims)
     changes: dict[str, str | None] = {path: None for path in stale if path not in claims}
     for path, claim in claims.items():
         if claim.entry not in config.units or claim.entry in steps.changed:
-            del kept[path]
+            del new_claims[path]
             # A link to a unit file that leaves as well would lead nowhere.
             gone = claim.before is not None and claim.before in writes and writes[claim.before] is None
             changes[path] = None if gone else claim.before
     for path, entry in removed.items():
         if path not in put:
             changes[path] = None
-            kept[path] = _claim(entry, path, before.links, claims, stale)
+            new_claims[path] = _claim(entry, path, before.links, claims, stale)
     for path, demand in put.items():
         there = fulfils(path, before.links.get(path), demand.target)
         if not there and not demand.make:
@@ -103,15 +103,15 @@ def link_plan(
         ours_before = path in claims and before.links.get(path) != claims[path].before
         if not there or ours_before:
             changes[path] = demand.target
-        if path not in kept and (path in changes or path in claims or demand.entry in steps.new):
-            kept[path] = _claim(demand.entry, path, before.links, claims, stale)
+        if path not in new_claims and (path in changes or path in claims or demand.entry in steps.new):
+            new_claims[path] = _claim(demand.entry, path, before.links, claims, stale)
     return LinkPlan(
         {
             path: to
             for path, to in changes.items()
             if path not in ours and before.links.get(path) != to and not taken(path, after.files)
         },
-        {path: claim for path, claim in kept.items() if path not in ours},
+        {path: claim for path, claim in new_claims.items() if path not in ours},
     )
 
 
@@ -126,7 +126,7 @@ def _stale(steps: UnitSteps, before: EnablementFacts, after: EnablementFacts) ->
 
     They have no claim if another agent made them that managed this host before.
     """
-    found: set[str] = set()
+    stale: set[str] = set()
     for unit in steps.changed:
         if unit in steps.new:
             continue
@@ -134,8 +134,8 @@ def _stale(steps: UnitSteps, before: EnablementFacts, after: EnablementFacts) ->
         for install in installs(unit, before)[:1]:
             for path, target in install.links.items():
                 if path not in named and fulfils(path, before.links.get(path), target):
-                    found.add(path)
-    return found
+                    stale.add(path)
+    return stale
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,45 +160,45 @@ class _Decisions:
         return entry is not None and not entry.mask and entry.enabled is True
 
     def put(self) -> dict[str, _Demand]:
-        found: dict[str, _Demand] = {}
+        demands: dict[str, _Demand] = {}
         for name, unit in self._entries():
             changed = name in self.steps.changed
             if self._on(name):
                 for install in installs(name, self.facts):
                     # A unit that is enabled along with another one may have been disabled by an admin since.
-                    self._add(found, name, install, make=changed or install.unit == name)
+                    self._add(demands, name, install, make=changed or install.unit == name)
             elif name in self.steps.preset and not unit.mask:
                 verdict, instances = preset_of(name, self.facts.presets)
-                for each in instances or (name,):
-                    for install in installs(each, self.facts) if verdict is not Preset.DISABLE else ():
-                        self._add(found, name, install, make=verdict is Preset.ENABLE)
-        return found
+                for instance in instances or (name,):
+                    for install in installs(instance, self.facts) if verdict is not Preset.DISABLE else ():
+                        self._add(demands, name, install, make=verdict is Preset.ENABLE)
+        return demands
 
-    def _add(self, found: dict[str, _Demand], entry: str, install: Install, *, make: bool) -> None:
+    def _add(self, demands: dict[str, _Demand], entry: str, install: Install, *, make: bool) -> None:
         if install.unit != entry and self._off(install.unit):
             return
         for path, target in install.links.items():
-            known = found.get(path)
-            if known is None or (make and not known.make):
-                found[path] = _Demand(entry, target, make)
+            demand = demands.get(path)
+            if demand is None or (make and not demand.make):
+                demands[path] = _Demand(entry, target, make)
 
     def removed(self, claims: LinkClaims) -> dict[str, str]:
         """Return the links that changed entries switch off, with the entry."""
         off = dict(self._switched_off())
-        found: dict[str, str] = {}
-        known = {path: claim.before for path, claim in claims.items() if claim.before is not None}
+        removed: dict[str, str] = {}
+        previous_targets = {path: claim.before for path, claim in claims.items() if claim.before is not None}
         # In the place of a link of a changed entry is the one from before, which may be that of another unit.
         given_back = {path for path, claim in claims.items() if claim.entry in self.steps.changed}
         links = {path: target for path, target in self.facts.links.items() if path not in given_back}
-        for path, target in {**known, **links}.items():
+        for path, target in {**previous_targets, **links}.items():
             entry = next((off[unit] for unit in off if belongs(path, target, unit)), "")
-            switched_off = path in known and path not in self.facts.links
+            switched_off = path in previous_targets and path not in self.facts.links
             if not entry and switched_off and (owner := claims[path].entry) in off.values():
                 # The unit is known by an alias only, which is gone as well.
                 entry = owner
             if entry:
-                found[path] = entry
-        return found
+                removed[path] = entry
+        return removed
 
     def _switched_off(self) -> Iterator[tuple[str, str]]:
         """Yield the units that changed entries switch off, each with the entry."""

@@ -27,14 +27,14 @@ def preset_of(unit: str, texts: Iterable[str]) -> tuple[Preset, Sequence[str]]:
     for text in texts:
         for line in text.splitlines():
             verb, *rest = line.split() or [""]
-            if verb not in {each.value for each in Preset} or not rest:
+            if verb not in {preset.value for preset in Preset} or not rest:
                 continue
             pattern, *instances = rest
             if is_template(pattern) and instances:
-                known = [pattern.replace("@.", f"@{each}.") for each in instances]
+                units = [pattern.replace("@.", f"@{instance}.") for instance in instances]
                 if unit == pattern:
-                    return Preset(verb), known
-                if unit in known or fnmatchcase(unit, pattern):
+                    return Preset(verb), units
+                if unit in units or fnmatchcase(unit, pattern):
                     return Preset(verb), ()
                 if template_of(unit) == pattern:
                     continue

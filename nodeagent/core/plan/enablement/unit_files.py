@@ -94,8 +94,8 @@ def source_of(unit: str, files: Mapping[str, FileTreeEntry]) -> UnitSource | Non
     match _find(names[-1], files):
         # An empty file masks a unit.
         case (str(path), RegularFile(content) as node) if content and not path.startswith(_NOT_ENABLED):
-            every = [each for name in names for each in dropin_dirs(name)]
-            own = [f"{each}.d" for name in names for each in (name, template_of(name)) if each]
+            every = [directory for name in names for directory in dropin_dirs(name)]
+            own = [f"{owner}.d" for name in names for owner in (name, template_of(name)) if owner]
             return UnitSource(names[-1], path, tuple(_texts(node, every, files)), tuple(_texts(node, own, files)))
         case _:
             return None
@@ -115,12 +115,12 @@ def _find(unit: str, files: Mapping[str, FileTreeEntry]) -> tuple[str, FileTreeE
 def _texts(main: RegularFile, dirs: Sequence[str], files: Mapping[str, FileTreeEntry]) -> Iterator[str]:
     yield main.content.decode(errors="replace")
     # A drop-in replaces one of the same name in a later directory, and they are read in the order of their names.
-    found: dict[str, FileTreeEntry] = {}
-    for place in [f"{directory}/{each}/" for each in dirs for directory in SEARCH_PATH]:
+    dropins: dict[str, FileTreeEntry] = {}
+    for place in [f"{directory}/{dropin_dir}/" for dropin_dir in dirs for directory in SEARCH_PATH]:
         for path in [path for path in files if path.startswith(place)]:
-            found.setdefault(last_part(path), files[path])
-    for name in sorted(found):
-        node = found[name]
+            dropins.setdefault(last_part(path), files[path])
+    for name in sorted(dropins):
+        node = dropins[name]
         if isinstance(node, RegularFile):
             yield node.content.decode(errors="replace")
 

@@ -74,7 +74,7 @@ class UpdatePath(Struct, frozen=True, forbid_unknown_fields=True):
     skip: Annotated[tuple[str, ...], Meta(max_length=50)] = ()
 
     def all_requirements(self) -> tuple[Requirement, ...]:
-        return (*(each for each in BUILT_IN if each.name not in self.skip), *self.requirements)
+        return (*(requirement for requirement in BUILT_IN if requirement.name not in self.skip), *self.requirements)
 
 
 _EL: Final = ("rhel", "rhcos", "centos")
@@ -138,27 +138,27 @@ BUILT_IN: Final = (
 def parse_update_path(text: bytes) -> UpdatePath:
     """Raises ``Refused`` (``UpdatePathInvalid``)."""
     try:
-        found = msgspec.convert(document.load(text, UPDATE_PATH), UpdatePath)
+        update_path = msgspec.convert(document.load(text, UPDATE_PATH), UpdatePath)
     except InvalidInput as error:
         raise Refused(error.message, reason=Reason.UPDATE_PATH_INVALID, problems=error.problems) from error
     except msgspec.ValidationError as error:
         raise _invalid(str(error)) from error
-    for minimum in found.minimum:
+    for minimum in update_path.minimum:
         # Otherwise no host could ever reach it.
         if version_key(minimum.booted) >= version_key(minimum.to):
             raise _invalid(f"minimum: booted {minimum.booted} is not below to {minimum.to}")
-    names = [each.name for each in (*BUILT_IN, *found.requirements)]
-    for each in found.requirements:
-        if names.count(each.name) > 1:
-            raise _invalid(f"requirements: the name {each.name} is used twice, or built in")
-        if [bool(each.kernel_arguments), bool(each.files), bool(each.cpu_flags)].count(True) != 1:
-            raise _invalid(f"requirements: {each.name} needs one of kernel_arguments, files and cpu_flags")
-        if each.line and not each.files:
-            raise _invalid(f"requirements: {each.name} has a line, but no files")
-    if unknown := [name for name in found.skip if name not in names[: len(BUILT_IN)]]:
+    names = [requirement.name for requirement in (*BUILT_IN, *update_path.requirements)]
+    for requirement in update_path.requirements:
+        if names.count(requirement.name) > 1:
+            raise _invalid(f"requirements: the name {requirement.name} is used twice, or built in")
+        if [bool(requirement.kernel_arguments), bool(requirement.files), bool(requirement.cpu_flags)].count(True) != 1:
+            raise _invalid(f"requirements: {requirement.name} needs one of kernel_arguments, files and cpu_flags")
+        if requirement.line and not requirement.files:
+            raise _invalid(f"requirements: {requirement.name} has a line, but no files")
+    if unknown := [name for name in update_path.skip if name not in names[: len(BUILT_IN)]]:
         raise _invalid(f"skip: no built-in requirement has the name {unknown[0]}")
-    return found
+    return update_path
 
 
-def _invalid(why: str) -> Refused:
-    return Refused(f"{UPDATE_PATH}: {why}", reason=Reason.UPDATE_PATH_INVALID)
+def _invalid(problem: str) -> Refused:
+    return Refused(f"{UPDATE_PATH}: {problem}", reason=Reason.UPDATE_PATH_INVALID)

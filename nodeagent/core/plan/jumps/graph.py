@@ -49,11 +49,11 @@ class UpdateGraph:
     def find(self, release: Release) -> int | None:
         """Return the index of a release: by its content, else by its version, which a derived image keeps."""
         # A derived image has another digest and keeps the version, so both are compared, the exact one first.
-        for index, each in enumerate(self.releases):
-            if each.content and each.content in release.contents:
+        for index, candidate in enumerate(self.releases):
+            if candidate.content and candidate.content in release.contents:
                 return index
-        for index, each in enumerate(self.releases):
-            if release.version and each.version == release.version:
+        for index, candidate in enumerate(self.releases):
+            if release.version and candidate.version == release.version:
                 return index
         return None
 
@@ -118,8 +118,8 @@ def first_hop(graph: UpdateGraph, start: int, end: int) -> int | None:
     before: dict[int, list[int]] = {}
     for origin, ends in graph.edges.items():
         if not graph.releases[origin].dead_end:
-            for each in ends:
-                before.setdefault(each, []).append(origin)
+            for successor in ends:
+                before.setdefault(successor, []).append(origin)
     distance, queue = {end: 0}, deque([end])
     while queue:
         at = queue.popleft()
@@ -130,8 +130,8 @@ def first_hop(graph: UpdateGraph, start: int, end: int) -> int | None:
     if start not in distance:
         return None
     # As Zincati does, which takes the newest release that the graph offers.
-    hops = [each for each in graph.edges.get(start, ()) if distance.get(each, -1) == distance[start] - 1]
-    return max(hops, key=lambda each: version_key(graph.releases[each].version), default=None)
+    hops = [successor for successor in graph.edges.get(start, ()) if distance.get(successor, -1) == distance[start] - 1]
+    return max(hops, key=lambda successor: version_key(graph.releases[successor].version), default=None)
 
 
 def rejection_of(data: Mapping[str, Any]) -> str:

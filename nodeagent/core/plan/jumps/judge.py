@@ -36,15 +36,15 @@ class Stop:
 def resolved(jump: Jump, declared: UpdatePath, graph: UpdateGraph | None) -> Jump:
     """Return the jump with the versions that the file of the admin names, and else with those that the graph knows."""
 
-    def known(release: Release) -> Release:
+    def with_version(release: Release) -> Release:
         # The admin may name versions that compare better than those of the images.
-        if named := [declared.images[each] for each in sorted(release.contents) if each in declared.images]:
+        if named := [declared.images[content] for content in sorted(release.contents) if content in declared.images]:
             return replace(release, version=named[0])
         if not release.version and graph is not None and (index := graph.find(release)) is not None:
             return replace(release, version=graph.releases[index].version)
         return release
 
-    return replace(jump, booted=known(jump.booted), target=known(jump.target))
+    return replace(jump, booted=with_version(jump.booted), target=with_version(jump.target))
 
 
 def check_path(jump: Jump, declared: UpdatePath, graph: UpdateGraph | None) -> tuple[str, ...]:
@@ -82,11 +82,13 @@ def next_stop(booted: str, target: str, barriers: Sequence[Barrier], minimum: Se
     The host may always go to the stop at once, and repeating it leads to ``target``.
     """
     now, then = version_key(booted), version_key(target)
-    stops = [Stop(each.version, "", each.reason) for each in barriers if now < version_key(each.version) < then]
+    stops = [
+        Stop(barrier.version, "", barrier.reason) for barrier in barriers if now < version_key(barrier.version) < then
+    ]
     stops += [
-        Stop(each.booted, each.to, each.reason)
-        for each in minimum
-        if version_key(each.to) <= then and now < version_key(each.booted)
+        Stop(rule.booted, rule.to, rule.reason)
+        for rule in minimum
+        if version_key(rule.to) <= then and now < version_key(rule.booted)
     ]
     return min(stops, key=lambda stop: (version_key(stop.version), stop.below), default=None)
 
@@ -94,16 +96,16 @@ def next_stop(booted: str, target: str, barriers: Sequence[Barrier], minimum: Se
 def _skipped(jump: Jump, stop: Stop) -> Refused:
     step = f"{jump.booted.version} -> {jump.target.version}"
     first = f"from {stop.version} on, below {stop.below}," if stop.below else stop.version
-    why = f" ({stop.reason})" if stop.reason else ""
-    message = f"{step} skips a version that must not be skipped: go to {first} first{why}"
+    cause = f" ({stop.reason})" if stop.reason else ""
+    message = f"{step} skips a version that must not be skipped: go to {first} first{cause}"
     return Refused(message, reason=Reason.BARRIER_SKIPPED)
 
 
 def _check_dead_ends(jump: Jump, graph: UpdateGraph) -> None:
     for release, words in ((jump.booted, "no update leads on from"), (jump.target, "no update would lead on from")):
         index = graph.find(release)
-        if index is not None and (why := graph.releases[index].dead_end):
-            message = f"{words} {graph.releases[index].version}, a dead end of the update graph: {why}"
+        if index is not None and (explanation := graph.releases[index].dead_end):
+            message = f"{words} {graph.releases[index].version}, a dead end of the update graph: {explanation}"
             raise Refused(message, reason=Reason.DEAD_END)
 
 
@@ -133,31 +135,36 @@ def applicable(jump: Jump, declared: UpdatePath, os_id: str) -> tuple[Requiremen
     # too few a host that does not boot.
     before, after = jump.booted.version, version_key(jump.target.version)
     return tuple(
-        each
-        for each in declared.all_requirements()
-        if (not each.os or os_id in each.os)
-        and version_key(each.to) <= after
-        and not (before and version_key(each.to) <= version_key(before))
+        requirement
+        for requirement in declared.all_requirements()
+        if (not requirement.os or os_id in requirement.os)
+        and version_key(requirement.to) <= after
+        and not (before and version_key(requirement.to) <= version_key(before))
     )
 
 
 def check_requirements(jump: Jump, needed: Sequence[Requirement], facts: HostFacts) -> tuple[str, ...]:
     """Return notes for a plan. Raises ``Refused`` (``RequirementUnmet``) with a problem for each that is not met."""
-    problems = [Problem(each.name, f"{why}; {each.then}") for each in needed if (why := _unmet(each, facts))]
+    problems = [
+        Problem(requirement.name, f"{obstacle}; {requirement.then}")
+        for requirement in needed
+        if (obstacle := _unmet(requirement, facts))
+    ]
     if problems:
         count = f"{len(problems)} requirements" if len(problems) > 1 else "a requirement"
         message = f"this host does not meet {count} of {jump.target.version}"
         raise Refused(message, reason=Reason.REQUIREMENT_UNMET, problems=problems)
-    return (f"requirements of {jump.target.version}: {', '.join(each.name for each in needed)}",) if needed else ()
+    names = ", ".join(requirement.name for requirement in needed)
+    return (f"requirements of {jump.target.version}: {names}",) if needed else ()
 
 
 def _unmet(requirement: Requirement, facts: HostFacts) -> str:
     """Return why the host does not meet it, "" if it does."""
-    found = dict(_looked_for(requirement, facts))
+    matched = dict(_looked_for(requirement, facts))
     if requirement.must == "have":
-        missing = [name for name, there in found.items() if not there]
+        missing = [name for name, there in matched.items() if not there]
         return f"the host lacks {', '.join(missing)}" if missing else ""
-    present = [there for there in found.values() if there]
+    present = [there for there in matched.values() if there]
     return f"the host has {', '.join(present)}" if present else ""
 
 
@@ -178,11 +185,11 @@ def _looked_for(requirement: Requirement, facts: HostFacts) -> Iterator[tuple[st
 def matches(pattern: str, path: str) -> bool:
     """Return whether a path matches. Only the last part of a pattern has wildcards."""
     directory, _, name = pattern.rpartition("/")
-    found, _, last = path.rpartition("/")
-    return directory == found and fnmatchcase(last, name)
+    parent, _, last = path.rpartition("/")
+    return directory == parent and fnmatchcase(last, name)
 
 
 def _has_line(content: bytes, line: str) -> bool:
     # TOML and shell-like files allow any blanks around the equals sign.
     wanted = "".join(line.split())
-    return any("".join(each.split()) == wanted for each in content.decode(errors="replace").splitlines())
+    return any("".join(text.split()) == wanted for text in content.decode(errors="replace").splitlines())
