@@ -62,13 +62,13 @@ class Fields(Location):
             yield Fields(value, f"{self.at(key)}[{index}]", self.problems)
 
     def texts(self, key: str) -> list[str]:
-        found = []
+        texts = []
         for index, value in enumerate(self.items(key)):
             if isinstance(value, str):
-                found.append(value)
+                texts.append(value)
             else:
                 self.bad(f"{key}[{index}]", f"must be a string, is {kind_of(value)}")
-        return found
+        return texts
 
     def finish(self) -> None:
         """Report the keys that were not read. Call this after the last read."""

@@ -75,10 +75,10 @@ def _record_storage(
         "raid": (storage.raid, "name"),
     }
     for key, (entries, identity) in lists.items():
-        found = _record_entries(entries, identity, f"storage.{key}", unsupported, where.child(key))
+        locations = _record_entries(entries, identity, f"storage.{key}", unsupported, where.child(key))
         if identity != "path":
             continue
-        for path, entry in found.items():
+        for path, entry in locations.items():
             if problem := path_problem(path):
                 entry.bad("path", f"{shown(path)} {problem}")
             else:
@@ -93,11 +93,11 @@ def _record_entries(
     where: Location,
 ) -> dict[str, Location]:
     """Record each entry under the value of its key ``identity``. Return their locations by that value."""
-    found: dict[str, Location] = {}
+    locations: dict[str, Location] = {}
     for name, entry, at in _named(entries, identity, "must name the entry", where):
-        found[name] = at
+        locations[name] = at
         unsupported.record(f"{section}[{name}]", entry)
-    return found
+    return locations
 
 
 def _named(

@@ -89,22 +89,22 @@ def merged(
     plans = [_plan(family, line, wanted, without, own) for family in families_of((*wanted, *without))]
     if all(plan.is_met(line) for plan in plans):
         return line
-    known = {token: plan for plan in plans for token in plan.known}
+    plan_of = {token: plan for plan in plans for token in plan.known}
     left = {plan.family: list(plan.own) for plan in plans}
-    kept = []
+    remaining = []
     for token in line:
-        if token in known:
-            rest = left[known[token].family]
+        if token in plan_of:
+            rest = left[plan_of[token].family]
             if not rest or token != rest[0]:
                 continue
             rest.pop(0)
-        kept.append(token)
+        remaining.append(token)
     # A family of which own tokens are missing, or in another order, is written again as a whole.
     again = [plan for plan in plans if left[plan.family] or plan.leads]
-    kept = [token for token in kept if known.get(token) not in again]
+    remaining = [token for token in remaining if plan_of.get(token) not in again]
     before, after = ([token for plan in again if plan.leads is leads for token in plan.own] for leads in (False, True))
     block = {plan.family for plan in plans if plan.block}
-    return (*kept, *before, *(token for token in wanted if _family(token) in block), *after)
+    return (*remaining, *before, *(token for token in wanted if _family(token) in block), *after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +123,10 @@ class _FamilyPlan:
         return _is_bare(self.block)
 
     def is_met(self, line: Sequence[str]) -> bool:
-        found = members(line, self.family)
-        listed = tuple(token for token in found if token in self.known)
+        tokens = members(line, self.family)
+        listed = tuple(token for token in tokens if token in self.known)
         parts = (self.block, self.own) if self.leads else (self.own, self.block)
-        return listed == (*parts[0], *parts[1]) and _in_effect(found, self.block, self.family)
+        return listed == (*parts[0], *parts[1]) and _in_effect(tokens, self.block, self.family)
 
 
 def _plan(
@@ -135,11 +135,11 @@ def _plan(
     wants, left, owned = (members(tokens, family) for tokens in (wanted, without, own))
     if not left and not owned:
         owned = members(line, family)
-    known = frozenset((*wants, *left, *owned))
+    tokens_of_family = frozenset((*wants, *left, *owned))
     if _in_effect(owned, wants, family):
-        return _FamilyPlan(family, owned, (), known)
+        return _FamilyPlan(family, owned, (), tokens_of_family)
     rest = _other_sizes(owned, wants) if family == _HUGE_PAGES else [token for token in owned if token not in wants]
-    return _FamilyPlan(family, tuple(rest), wants, known)
+    return _FamilyPlan(family, tuple(rest), wants, tokens_of_family)
 
 
 def _other_sizes(owned: Sequence[str], wanted: Sequence[str]) -> Iterator[str]:

@@ -12,8 +12,8 @@ _QUOTES: Final = frozenset("“”„‘’‚«»‹›`")
 
 def odd(name: str) -> str:
     """Return why a path or another name is probably not meant as it is, "" if it looks fine."""
-    if found := _PLACEHOLDER.search(name):
-        return f"has {found[0]}, a placeholder that no template engine has replaced"
+    if placeholder := _PLACEHOLDER.search(name):
+        return f"has {placeholder[0]}, a placeholder that no template engine has replaced"
     if any(part != part.strip() for part in name.split("/")):
         return "has a blank at the beginning or the end of a name"
     if not name.isascii():

@@ -133,9 +133,9 @@ def _other_kind(data: dict[str, object]) -> str:
 
 def _config(document: schema.Document, problems: Problems, what: str, *, lenient: bool = False) -> MachineConfig:
     top, where = Location(problems), Location(problems, "spec")
-    for key, wanted, found in (("apiVersion", API_VERSION, document.api_version), ("kind", KIND, document.kind)):
-        if found != wanted:
-            top.bad(key, f"must be {wanted}" if found is None else f"must be {wanted}, is {shown(found)}")
+    for key, wanted, actual in (("apiVersion", API_VERSION, document.api_version), ("kind", KIND, document.kind)):
+        if actual != wanted:
+            top.bad(key, f"must be {wanted}" if actual is None else f"must be {wanted}, is {shown(actual)}")
     spec = document.spec or schema.Spec()
     config = spec.config or schema.Config()
     unsupported = UnsupportedSections()

@@ -53,16 +53,16 @@ def _object(value: object) -> dict[str, Any]:
 
 
 def _named(entries: object, identity: str) -> dict[str, Any]:
-    found = entries if isinstance(entries, list) else []
-    return {entry[identity]: entry for entry in map(_object, found) if identity in entry}
+    listed = entries if isinstance(entries, list) else []
+    return {entry[identity]: entry for entry in map(_object, listed) if identity in entry}
 
 
 def _replaced(now: object, was: object, identity: str, wanted: Collection[str]) -> list[Any]:
     had = _named(was, identity)
-    kept = {name: entry for name, entry in _named(now, identity).items() if name not in wanted}
+    unchanged = {name: entry for name, entry in _named(now, identity).items() if name not in wanted}
     taken = {name: had[name] for name in wanted if name in had}
     # Sorted, because ``wanted`` is a set: a failed text is recognised by its digest, after a restart of the agent too.
-    return [entry for _, entry in sorted({**kept, **taken}.items())]
+    return [entry for _, entry in sorted({**unchanged, **taken}.items())]
 
 
 def _users(now: object, was: object) -> list[Any]:

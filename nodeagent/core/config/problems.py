@@ -126,19 +126,19 @@ class Problems:
         """
         groups: dict[tuple[str, str], list[Problem]] = {}
         patterns: dict[str, str] = {}
-        for problem, about in sorted(set(self._found), key=lambda found: _order(found[0])):
+        for problem, about in sorted(set(self._found), key=lambda entry: _order(entry[0])):
             named = f"{problem.message} ({about})" if about and about not in problem.message else problem.message
             pattern = _DIGITS.sub("*", problem.path)
             # One string for all of them: paths are long, and each of ten thousand messages may name another column.
             shape = patterns.setdefault(pattern, pattern), problem.message
             groups.setdefault(shape, []).append(Problem(problem.path, named))
-        kept = sorted(
+        ordered = sorted(
             (_order(group[number]), problem)
             for shape, group in groups.items()
             for number, problem in enumerate(_few(shape, group))
         )
-        more = len(kept) + self._dropped - MAX_SHOWN
-        listed = tuple(problem for _, problem in kept[:MAX_SHOWN])
+        more = len(ordered) + self._dropped - MAX_SHOWN
+        listed = tuple(problem for _, problem in ordered[:MAX_SHOWN])
         return (*listed, Problem("", f"{more} more problems are not shown")) if more > 0 else listed
 
     def check(self, what: str) -> None:

@@ -51,15 +51,15 @@ def shaped(value: object, kind: type[_Struct], where: Location) -> _Struct:
             where.mistyped("", f"must be an object, is {kind_of(value)}")
         return kind()
     fields = fields_of(kind)
-    known = {key: item for key, item in value.items() if key in fields}
+    named = {key: item for key, item in value.items() if key in fields}
     if kind.__struct_config__.forbid_unknown_fields:
         unknown = [key for key in value if key not in fields]
         # The search takes too long for the keys of a hostile document, of which few are reported.
-        names = fields.keys() - known.keys() if len(unknown) <= MAX_SHOWN else ()
+        names = fields.keys() - named.keys() if len(unknown) <= MAX_SHOWN else ()
         for key in unknown:
             advice = _ADVICE.get((kind.__name__, key), "")
             where.bad("", f"unknown key {shown(key)}{f': {advice}' if advice else similar(key, names)}")
-    return kind(**{fields[key].name: _field(item, fields[key].type, where.child(key)) for key, item in known.items()})
+    return kind(**{fields[key].name: _field(item, fields[key].type, where.child(key)) for key, item in named.items()})
 
 
 def _field(value: object, wanted: Any, where: Location) -> object:

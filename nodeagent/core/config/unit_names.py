@@ -69,9 +69,9 @@ def dropin_name_problem(name: str) -> str | None:
     return None
 
 
-def did_you_mean(unit: str, known: Iterable[str]) -> str:
+def did_you_mean(unit: str, units: Iterable[str]) -> str:
     """Return ``; did you mean X?`` with the unit of the same type whose name is the most similar one, or ""."""
     stem, dot, kind = unit.rpartition(".")
-    stems = [name.removesuffix(dot + kind) for name in known if name.endswith(dot + kind)]
+    stems = [name.removesuffix(dot + kind) for name in units if name.endswith(dot + kind)]
     meant = similar(stem, stems, 0.6)
     return f"{meant.removesuffix('?')}{dot}{kind}?" if meant else ""

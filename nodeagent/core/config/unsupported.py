@@ -69,8 +69,8 @@ class UnsupportedSections:
 def _prune(value: object) -> object:
     """Return ``value`` without the parts that mean the same as absent ones. ``inspect`` bounds the recursion."""
     if isinstance(value, dict):
-        kept = {key: plain for key, item in value.items() if (plain := _prune(item)) is not None}
-        return kept or None
+        pruned = {key: plain for key, item in value.items() if (plain := _prune(item)) is not None}
+        return pruned or None
     if isinstance(value, list):
         # An empty item is kept: the place of a partition in its list can be its number.
         return [_prune(item) for item in value] or None

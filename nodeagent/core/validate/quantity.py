@@ -37,10 +37,10 @@ MAX_DURATION: Final = 200
 
 def parse_quantity(text: str) -> Decimal | None:
     """Return the value of a quantity, None if it is not one."""
-    found = FORM.fullmatch(text)
-    if found is None:
+    match = FORM.fullmatch(text)
+    if match is None:
         return None
-    number, exponent, suffix = found.groups()
+    number, exponent, suffix = match.groups()
     # A decimal, because a float rounds: 0.1 of a processor would differ from 100m.
     return Decimal(number + (exponent or "")) * SUFFIXES[suffix or ""]
 

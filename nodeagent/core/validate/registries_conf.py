@@ -151,9 +151,9 @@ def _conflicts(registries: list[Mapping[str, Any]]) -> Iterator[str]:
     first: dict[str, Mapping[str, Any]] = {}
     for index, table in enumerate(registries):
         location = (table.get("location") or table.get("prefix", "")).rstrip("/")
-        known = first.setdefault(location, table)
+        earlier = first.setdefault(location, table)
         for key in ("insecure", "blocked"):
-            if table.get(key, False) != known.get(key, False):
+            if table.get(key, False) != earlier.get(key, False):
                 place = shown(location.rpartition("@")[2])
                 yield f"registry[{index}]: {place} is listed before with another value of {key}"
 

@@ -34,14 +34,14 @@ def check(content: bytes) -> Iterator[str]:
     yield from problems
     if problems:
         return
-    found = Problems()
-    root = Fields(data, "", found)
+    policy_problems = Problems()
+    root = Fields(data, "", policy_problems)
     # The key is mandatory, even if each transport has requirements of its own.
     _requirements(root, "default")
     transports = root.raw("transports")
     if isinstance(transports, dict):
         for name, scopes in transports.items():
-            fields = Fields(scopes, f"transports.{name}", found)
+            fields = Fields(scopes, f"transports.{name}", policy_problems)
             # The form of a scope is up to its transport.
             for scope in scopes if isinstance(scopes, dict) else ():
                 _requirements(fields, scope)
@@ -49,7 +49,7 @@ def check(content: bytes) -> Iterator[str]:
         # Reading it as an object reports a value of another type.
         root.child("transports")
     root.finish()
-    yield from (f"{p.path}: {p.message}" if p.path else p.message for p in found.listed())
+    yield from (f"{p.path}: {p.message}" if p.path else p.message for p in policy_problems.listed())
 
 
 def key_paths(content: bytes) -> Iterator[str]:
@@ -127,11 +127,11 @@ def _sigstore(item: Fields) -> None:
 
 def _one_of(item: Fields, keys: Iterable[str]) -> str:
     """Return the one of ``keys`` that is set; report a problem unless exactly one is."""
-    found = [key for key in keys if _source(item, key)]
-    if len(found) != 1:
+    set_keys = [key for key in keys if _source(item, key)]
+    if len(set_keys) != 1:
         item.problems.add(item.path, f"exactly one of {', '.join(keys)} must be set")
         return ""
-    return found[0]
+    return set_keys[0]
 
 
 def _source(item: Fields, key: str) -> bool:

@@ -129,8 +129,8 @@ def _data_problem(kind: str, fields: tuple[str, ...], data: bytes) -> str:
     try:
         inner, rest = _string(data)
         if inner != kind.encode():
-            known = [name for name in _TYPES if name.encode() == inner]
-            return f"holds a key of type {known[0]}" if known else cut
+            types = [name for name in _TYPES if name.encode() == inner]
+            return f"holds a key of type {types[0]}" if types else cut
         for number, field in enumerate(fields):
             if field.isdigit():
                 value, rest = _bytes(rest, int(field))

@@ -50,14 +50,14 @@ def check(before: Mapping[str, FileTreeEntry], after: Mapping[str, FileTreeEntry
         names = [start.program] if "/" in start.program else [place + start.program for place in _SEARCHED]
         for path in (real[name] for name in map(_resolved, names) if name in real):
             entry = after[path]
-            changed = any(before.get(each) != after[each] for each in (path, *start.texts))
-            if changed and isinstance(entry, RegularFile) and (why := _why_not(entry, start)):
-                yield Problem(path, why)
+            changed = any(before.get(source) != after[source] for source in (path, *start.texts))
+            if changed and isinstance(entry, RegularFile) and (problem := _why_not(entry, start)):
+                yield Problem(path, problem)
 
 
 def _units(tree: Mapping[str, FileTreeEntry]) -> dict[str, dict[str, str]]:
     """Return the texts of each unit that is not masked, by path: the unit first, then its drop-ins by name."""
-    found: dict[str, dict[str, str]] = {}
+    units: dict[str, dict[str, str]] = {}
     masked: set[str] = set()
     for path, entry in sorted(tree.items(), key=lambda item: (item[0].count("/"), item[0])):
         if not path.startswith(f"{UNIT_DIR}/"):
@@ -66,8 +66,8 @@ def _units(tree: Mapping[str, FileTreeEntry]) -> dict[str, dict[str, str]]:
         if isinstance(entry, SymbolicLink):
             masked |= {unit} if entry.target == DEV_NULL else set()
         elif isinstance(entry, RegularFile):
-            found.setdefault(unit, {})[path] = entry.content.decode(errors="replace")
-    return {unit: texts for unit, texts in found.items() if unit not in masked}
+            units.setdefault(unit, {})[path] = entry.content.decode(errors="replace")
+    return {unit: texts for unit, texts in units.items() if unit not in masked}
 
 
 def _starts(unit: str, texts: Mapping[str, str]) -> Iterator[Start]:
@@ -87,8 +87,8 @@ def _starts(unit: str, texts: Mapping[str, str]) -> Iterator[Start]:
 def _programs(lines: Sequence[str]) -> Iterator[str]:
     """Yield the first word of each command."""
     for command in (part for line in lines for part in re.split(r"\s;\s+", line)):
-        if found := _PROGRAM.match(command.strip()):
-            name = found["double"] or found["single"] or found["plain"]
+        if match := _PROGRAM.match(command.strip()):
+            name = match["double"] or match["single"] or match["plain"]
             # What a specifier or an escape stands for is known to systemd only.
             if "%" not in name and "\\" not in name:
                 yield name

@@ -115,12 +115,12 @@ def check(content: bytes) -> Iterator[str]:
         yield from problems_of(data)
 
 
-def same_object(one: StaticPod, other: StaticPod) -> bool:
+def same_object(pod: StaticPod, other: StaticPod) -> bool:
     """Return whether the kubelet sees no difference: comments, quotes and the order of keys do not count.
 
     Its id of a pod is a hash of the decoded object. An explicit default counts as a difference here, not there.
     """
-    return json.dumps(one.document, sort_keys=True) == json.dumps(other.document, sort_keys=True)
+    return json.dumps(pod.document, sort_keys=True) == json.dumps(other.document, sort_keys=True)
 
 
 def _decode(content: bytes) -> object:
@@ -313,11 +313,11 @@ def _mappings(where: str, value: object) -> Generator[str, None, Sequence[tuple[
     if not isinstance(value, list | None):
         yield f"{where} must be a list, is {kind_of(value)}"
         return []
-    found = []
+    mappings = []
     for index, item in enumerate(value or ()):
         place = f"{where}[{index}]"
         if isinstance(item, dict):
-            found.append((place, item))
+            mappings.append((place, item))
         else:
             yield f"{place} must be a mapping, is {kind_of(item)}"
-    return found
+    return mappings

@@ -22,10 +22,10 @@ def loads(data: str | bytes, *, on_object: Callable[[list[tuple[str, Any]]], Any
 def object_of(data: bytes) -> dict[str, Any] | None:
     """Return the JSON object that a server sent, None for anything else: a proxy answers in HTML."""
     try:
-        found = loads(data)
+        document = loads(data)
         # Half of a surrogate pair is no character, and could not be logged or sent. Only an escape can contain one.
         if b"\\u" in data:
-            json.dumps(found, ensure_ascii=False).encode()
+            json.dumps(document, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None

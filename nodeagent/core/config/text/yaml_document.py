@@ -122,8 +122,8 @@ class _Builder:
             case _:
                 pass
 
-    def _refuse(self, event: Any, why: str) -> None:
-        raise InvalidInput(f"{self._what} is refused: {_mark(event.start_mark)}{why}")
+    def _refuse(self, event: Any, problem: str) -> None:
+        raise InvalidInput(f"{self._what} is refused: {_mark(event.start_mark)}{problem}")
 
     def _node(self, event: Any) -> None:
         if not self._open and self._nodes:
