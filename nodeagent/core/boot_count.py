@@ -122,8 +122,8 @@ def edited_environment(block: bytes, values: Mapping[str, str], unset: Iterable[
     gone = {name.encode() for name in (*values, *unset)}
     # The lines of the comment and of variables that other programs keep here (kernelopts, saved_entry) must survive:
     # GRUB boots with them.
-    kept = [line for line in lines if line.startswith(b"#") or line.partition(b"=")[0] not in gone]
-    edited = b"".join([*kept, *(f"{name}={_escaped(value)}\n".encode() for name, value in values.items())])
+    others = [line for line in lines if line.startswith(b"#") or line.partition(b"=")[0] not in gone]
+    edited = b"".join([*others, *(f"{name}={_escaped(value)}\n".encode() for name, value in values.items())])
     if len(edited) > ENVIRONMENT_SIZE:
         raise ValueError("the environment block of GRUB is full")
     return edited.ljust(ENVIRONMENT_SIZE, b"#")

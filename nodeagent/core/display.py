@@ -40,21 +40,21 @@ def displayable(value: T) -> T:
 
     A value without changes is the same object.
     """
-    found: Any = value
-    if isinstance(found, str):
-        shown = text(found)
-        return value if shown == found else shown  # type: ignore[return-value]  # an enum stays one
-    if isinstance(found, Mapping):
-        items = {displayable(key): displayable(item) for key, item in found.items()}
-        return value if all(items.get(key) is item for key, item in found.items()) else items  # type: ignore[return-value]
-    if isinstance(found, list | tuple):
-        every = [displayable(item) for item in found]
-        changed = any(new is not old for new, old in zip(every, found, strict=True))
-        return type(found)(every) if changed else value  # type: ignore[return-value]
-    if is_dataclass(found) and not isinstance(found, type):
-        olds = {each.name: getattr(found, each.name) for each in fields(found) if each.init}
+    untyped: Any = value
+    if isinstance(untyped, str):
+        shown = text(untyped)
+        return value if shown == untyped else shown  # type: ignore[return-value]  # an enum stays one
+    if isinstance(untyped, Mapping):
+        items = {displayable(key): displayable(item) for key, item in untyped.items()}
+        return value if all(items.get(key) is item for key, item in untyped.items()) else items  # type: ignore[return-value]
+    if isinstance(untyped, list | tuple):
+        every = [displayable(item) for item in untyped]
+        changed = any(new is not old for new, old in zip(every, untyped, strict=True))
+        return type(untyped)(every) if changed else value  # type: ignore[return-value]
+    if is_dataclass(untyped) and not isinstance(untyped, type):
+        olds = {field.name: getattr(untyped, field.name) for field in fields(untyped) if field.init}
         news = {name: new for name, old in olds.items() if (new := displayable(old)) is not old}
-        return replace(found, **news) if news else value  # type: ignore[return-value]
+        return replace(untyped, **news) if news else value  # type: ignore[return-value]
     return value
 
 

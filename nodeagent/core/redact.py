@@ -113,11 +113,11 @@ def redact(text: str, names: Iterable[str] = ()) -> str:
     text = TOKEN.sub(HIDDEN, CRYPT_HASH.sub(HIDDEN, text))
     for pattern in (JSON_PAIR, INI, QUOTED, OPTION, QUERY, ASSIGNMENT, HEADER, SCHEME, USERINFO):
         text = pattern.sub(_value, text)
-    known = sorted({name for name in names if len(name) >= MIN_NAME and name in text}, key=len, reverse=True)
-    if not known:
+    contained = sorted({name for name in names if len(name) >= MIN_NAME and name in text}, key=len, reverse=True)
+    if not contained:
         return LONG.sub(_long, text)
     # Each second part is a name.
-    parts = re.split(f"({'|'.join(map(re.escape, known))})", text)
+    parts = re.split(f"({'|'.join(map(re.escape, contained))})", text)
     return "".join(part if index % 2 else LONG.sub(_long, part) for index, part in enumerate(parts))
 
 

@@ -68,8 +68,8 @@ def requested_node(pem: bytes) -> str:
 
 
 def _decoded(pem: bytes) -> bytes:
-    found = _PEM.fullmatch(pem) if len(pem) <= MAX_REQUEST else None
-    text = found[1].replace(b"\n", b"") if found is not None else b""
+    match = _PEM.fullmatch(pem) if len(pem) <= MAX_REQUEST else None
+    text = match[1].replace(b"\n", b"") if match is not None else b""
     try:
         der = base64.b64decode(text, validate=True)
     except binascii.Error:
@@ -100,13 +100,13 @@ def _node(subject: bytes) -> str:
 
 def _parts(content: bytes, *tags: int) -> list[bytes]:
     """Return the contents of the elements that follow each other, with these tags and nothing behind them."""
-    found = []
+    parts = []
     for tag in tags:
         part, content = _read(content, tag)
-        found.append(part)
+        parts.append(part)
     if content:
         raise ValueError("it is not one certificate request in DER")
-    return found
+    return parts
 
 
 def _only(content: bytes, tag: int) -> bytes:

@@ -75,9 +75,9 @@ def issued(name: str, answer: CertificateRequest) -> bytes | None:
     for condition in status.get("conditions") or ():
         if condition["type"] not in ("Denied", "Failed"):
             continue
-        why = ": ".join(filter(None, (condition.get("reason"), condition.get("message"))))
+        cause = ": ".join(filter(None, (condition.get("reason"), condition.get("message"))))
         about = f"the request {name} {'was denied' if condition['type'] == 'Denied' else 'could not be signed'}"
-        message = f"{about}: {why}" if why else about
+        message = f"{about}: {cause}" if cause else about
         if condition["type"] == "Denied":
             raise Refused(message, reason=Reason.CERTIFICATE_DENIED)
         raise Terminal(message, reason=Reason.CERTIFICATE_FAILED)
@@ -90,10 +90,11 @@ def issued(name: str, answer: CertificateRequest) -> bytes | None:
     except ValueError:
         decoded = ""
     # A signer may put comments between the certificates of a chain.
-    found = "".join(each if each.endswith("\n") else each + "\n" for each in _CERTIFICATE.findall(decoded))
-    if not found or len(found) > MAX_CERTIFICATE:
+    certificates = _CERTIFICATE.findall(decoded)
+    chain = "".join(text if text.endswith("\n") else text + "\n" for text in certificates)
+    if not chain or len(chain) > MAX_CERTIFICATE:
         raise Terminal(f"the request {name} has no certificate in PEM", reason=Reason.CERTIFICATE_FAILED)
-    return found.encode()
+    return chain.encode()
 
 
 def check_identity(node: str, review: Review) -> None:

@@ -184,9 +184,9 @@ def remaining_pod(pod: Pod, failure: PodWait | None, words: str = "") -> Remaini
     return _remaining(pod, *_blocking_reason(pod, failure, words))
 
 
-def protected_pod(pod: Pod, found: EvictionClass) -> Remaining:
+def protected_pod(pod: Pod, eviction_class: EvictionClass) -> Remaining:
     """Return a pod that the policy protects."""
-    return _remaining(pod, PodWait.UNMANAGED if found is EvictionClass.UNMANAGED else PodWait.LOCAL_DATA, "")
+    return _remaining(pod, PodWait.UNMANAGED if eviction_class is EvictionClass.UNMANAGED else PodWait.LOCAL_DATA, "")
 
 
 def _remaining(pod: Pod, cause: PodWait, words: str) -> Remaining:

@@ -55,10 +55,10 @@ def matches(selector: str, labels: Mapping[str, str]) -> bool:
 
 
 def _holds(term: str, labels: Mapping[str, str]) -> bool:
-    found = re.match(r"(!?)([^!=]+)(!?=)?(.*)", term)
-    if found is None:
+    match = re.match(r"(!?)([^!=]+)(!?=)?(.*)", term)
+    if match is None:
         return False
-    absent, key, operator, value = found.groups()
+    absent, key, operator, value = match.groups()
     if operator is None:
         return (key in labels) != bool(absent)
     return (labels.get(key) == value) == (operator == "=")

@@ -57,41 +57,41 @@ def node_gates(node: Node, *, controls_node: bool) -> Sequence[Gate]:
     operator's annotations are requests to it. Otherwise they belong to the operator's own daemon."""
     meta, spec = node["metadata"], node.get("spec") or {}
     notes, labels = meta.get("annotations") or {}, meta.get("labels") or {}
-    found = []
+    gates = []
     if meta.get("deletionTimestamp"):
-        found.append(Gate(Reason.NODE_LEAVING, "the Node is being deleted"))
+        gates.append(Gate(Reason.NODE_LEAVING, "the Node is being deleted"))
     keys = [taint["key"] for taint in spec.get("taints") or ()]
-    found += [Gate(*TAINTS[key]) for key in keys if key in TAINTS]
+    gates += [Gate(*TAINTS[key]) for key in keys if key in TAINTS]
     # The node-maintenance-operator sets the label before it cordons the node.
     if labels.get(EXCLUDED, "").lower() == "true":
-        found.append(Gate(Reason.UNDER_MAINTENANCE, f"the node is excluded from remediation (label {EXCLUDED})"))
+        gates.append(Gate(Reason.UNDER_MAINTENANCE, f"the node is excluded from remediation (label {EXCLUDED})"))
     if notes.get(KURED):
-        found.append(Gate(Reason.UNDER_MAINTENANCE, "kured restarts the node"))
+        gates.append(Gate(Reason.UNDER_MAINTENANCE, "kured restarts the node"))
     if not controls_node:
         # The controller copies the request when it has served it.
         drain, drained = notes.get(MCO + "desiredDrain"), notes.get(MCO + "lastAppliedDrain")
         if drain and drain != drained:
-            found.append(Gate(Reason.MACHINE_CONFIG_OPERATOR, f"the machine-config-operator works on {drain}"))
+            gates.append(Gate(Reason.MACHINE_CONFIG_OPERATOR, f"the machine-config-operator works on {drain}"))
         current, desired = notes.get(MCO + "currentConfig"), notes.get(MCO + "desiredConfig")
         state = notes.get(MCO + "state", "Done")
         # The state counts beside the configs: they are equal on a node that the daemon calls degraded because of
         # drift.
         if desired and (desired != current or state != "Done"):
             message = f"the machine-config-daemon updates the node to {desired} (state {state})"
-            found.append(Gate(Reason.MACHINE_CONFIG_OPERATOR, message))
-    return found
+            gates.append(Gate(Reason.MACHINE_CONFIG_OPERATOR, message))
+    return gates
 
 
 def maintenance_gates(node: str, maintenances: Sequence[NodeMaintenance]) -> Sequence[Gate]:
-    found = []
-    for each in maintenances:
+    gates = []
+    for maintenance in maintenances:
         # The object counts beside the lease: its operator renews the lease only when something else wakes it, and may
         # hold the node after the lease has expired.
-        spec = each.get("spec") or {}
+        spec = maintenance.get("spec") or {}
         if spec.get("nodeName") == node:
-            reason = f" ({why})" if (why := spec.get("reason")) else ""
-            found.append(Gate(Reason.UNDER_MAINTENANCE, f"NodeMaintenance {each['metadata']['name']}{reason}"))
-    return found
+            reason = f" ({cause})" if (cause := spec.get("reason")) else ""
+            gates.append(Gate(Reason.UNDER_MAINTENANCE, f"NodeMaintenance {maintenance['metadata']['name']}{reason}"))
+    return gates
 
 
 def machine_gates(machine: Machine) -> Sequence[Gate]:

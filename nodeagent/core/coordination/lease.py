@@ -216,11 +216,11 @@ def owner_of(node: str, uid: str) -> list[Object]:
 DELETED = "it was deleted"
 
 
-def reason_lost(token: LeaseToken, why: str) -> Reason:
-    """Return the reason for ``why``, which is from ``why_lost``."""
+def reason_lost(token: LeaseToken, cause: str) -> Reason:
+    """Return the reason for ``cause``, which is from ``why_lost``."""
     # A holder of medik8s that releases a lease which it no longer has deletes it, whichever client holds it by then. So
     # the deletion of a lease that was taken over is not necessarily a request to cancel this operation.
-    return Reason.LEASE_GIVEN_BACK if why == DELETED and token.transitions else Reason.LEASE_LOST
+    return Reason.LEASE_GIVEN_BACK if cause == DELETED and token.transitions else Reason.LEASE_LOST
 
 
 @dataclass(frozen=True, slots=True)

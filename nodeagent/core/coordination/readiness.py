@@ -39,7 +39,7 @@ def unready(
     proves anything, and the condition has to suffice as well.
     """
     conditions = (node.get("status") or {}).get("conditions") or ()
-    ready = next((each for each in conditions if each["type"] == "Ready"), None)
+    ready = next((condition for condition in conditions if condition["type"] == "Ready"), None)
     if ready is None:
         return "its kubelet has not reported yet"
     # Unknown counts, too: the node controller sets it when the kubelet has not renewed its lease.
@@ -49,8 +49,8 @@ def unready(
     for resource, value in (outdated or {}).items():
         if capacity.get(resource, "") == value:
             return f"its kubelet still reports {value} {resource}"
-    if why := _not_kept_back((node.get("status") or {}).get("allocatable") or {}, capacity, kept_back or {}):
-        return why
+    if obstacle := _not_kept_back((node.get("status") or {}).get("allocatable") or {}, capacity, kept_back or {}):
+        return obstacle
     begin, present = parse_time(since), parse_time(now)
     if begin is None or present is None or present < begin:
         return ""

@@ -82,7 +82,7 @@ class Slot:
 
 def read_slots(pool: SlotPool, items: Sequence[LeaseObject]) -> Sequence[Slot]:
     """Return the slots of the pool by index. Other objects with its labels are ignored."""
-    found = []
+    slots = []
     for item in items:
         meta = item["metadata"]
         name = meta["name"]
@@ -90,9 +90,9 @@ def read_slots(pool: SlotPool, items: Sequence[LeaseObject]) -> Sequence[Slot]:
         # The whole name is compared, so that ``-01`` is no second slot 1.
         if not (number.isascii() and number.isdigit() and pool.lease(int(number)) == name):
             continue
-        owners = [each["uid"] for each in meta.get("ownerReferences") or () if each["kind"] == "Node"]
-        found.append(Slot(int(number), read_lease(item), owners[0] if owners else ""))
-    return sorted(found, key=lambda slot: slot.index)
+        owners = [owner["uid"] for owner in meta.get("ownerReferences") or () if owner["kind"] == "Node"]
+        slots.append(Slot(int(number), read_lease(item), owners[0] if owners else ""))
+    return sorted(slots, key=lambda slot: slot.index)
 
 
 def held_by(slots: Sequence[Slot], node_uid: str, instance: str) -> Sequence[Slot]:
@@ -178,8 +178,8 @@ def pool_pause(
     """
     if not pause:
         return None
-    found = [_of(slot, pause, earliest, latest, seen) for slot in slots if not slot.held]
-    last = max(found, key=lambda one: one.left, default=None)
+    pauses = [_of(slot, pause, earliest, latest, seen) for slot in slots if not slot.held]
+    last = max(pauses, key=lambda candidate: candidate.left, default=None)
     return last if last is not None and last.left > 0 else None
 
 

@@ -59,23 +59,23 @@ def parse_windows(texts: Iterable[str]) -> Sequence[Window]:
 
     A name in front, as in "nights = 02:00 60", is for operators: see ``named_windows``.
     """
-    found: list[Window] = []
+    windows: list[Window] = []
     for text in texts:
         *days, start, minutes = text.rpartition("=")[2].split()
-        found += weekly(",".join(days).split(",") if days else (), start, int(minutes))
-    return tuple(found)
+        windows += weekly(",".join(days).split(",") if days else (), start, int(minutes))
+    return tuple(windows)
 
 
 def named_windows(texts: Iterable[str]) -> Mapping[str, str]:
     """Return the windows that have a name, by their names. Raises ``ValueError`` for a name that two windows have."""
-    found: dict[str, str] = {}
+    windows: dict[str, str] = {}
     for text in texts:
         name, equals, window = (part.strip() for part in text.partition("="))
-        if name in found:
+        if name in windows:
             raise ValueError(f"two windows have the name {name}")
         if equals:
-            found[name] = window
-    return found
+            windows[name] = window
+    return windows
 
 
 def _day(name: str) -> int:
@@ -98,7 +98,7 @@ class Schedule:
         local = self._local(at)
         # The difference is taken modulo a week, so that a window over the end of Sunday needs no second case.
         now = local.weekday() * DAY + local.hour * 60 + local.minute
-        return any((now - (each.day * DAY + each.start)) % WEEK < each.length for each in self.windows)
+        return any((now - (window.day * DAY + window.start)) % WEEK < window.length for window in self.windows)
 
     def next_change(self, at: datetime) -> datetime | None:
         """Return when the schedule closes or opens next, after ``at``; None if it never changes."""
@@ -132,12 +132,12 @@ class Schedule:
 
     def _readings(self, wall: datetime) -> Iterator[datetime]:
         """Yield the times in UTC of a local time. If that occurs twice or never, the jump is between both (PEP 495)."""
-        one, other = (wall.replace(tzinfo=self.zone, fold=fold).astimezone(UTC) for fold in (0, 1))
-        yield one
-        if one == other:
+        first, second = (wall.replace(tzinfo=self.zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+        yield first
+        if first == second:
             return
-        yield other
-        low, high = min(one, other), max(one, other)
+        yield second
+        low, high = min(first, second), max(first, second)
         before = low.astimezone(self.zone).utcoffset()
         # There is no interface for the moment at which a zone changes its offset, so it is found by bisection.
         while high - low > SECOND:
@@ -178,10 +178,10 @@ class Waits:
 
 def start_of(text: str) -> datetime:
     """Return the time of RFC 3339. Raise ``ValueError``."""
-    found = datetime.fromisoformat(text)
-    if found.tzinfo is None:
+    start = datetime.fromisoformat(text)
+    if start.tzinfo is None:
         raise ValueError(f"{text!r} has no offset from UTC")
-    return found
+    return start
 
 
 def waits(hold: Hold | None, digest: str, now: datetime, zone: tzinfo, *, reboots: bool) -> Waits | None:
@@ -209,12 +209,12 @@ def parse_start(text: str, now: datetime, zone: tzinfo) -> tuple[str, str]:
     if words[-1].isascii() and words[-1].isdigit() and len(words) > 1 and ":" in words[-2]:
         parse_windows([text])
         return "", " ".join(words)
-    found = _moment(words, now.astimezone(zone))
-    if found <= now:
+    start = _moment(words, now.astimezone(zone))
+    if start <= now:
         raise ValueError(f"{text!r} is in the past")
-    if found > now + MAX_DAYS * ONE_DAY:
+    if start > now + MAX_DAYS * ONE_DAY:
         raise ValueError(f"{text!r} is more than {MAX_DAYS} days ahead")
-    return found.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"), ""
+    return start.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"), ""
 
 
 def _moment(words: list[str], now: datetime) -> datetime:
@@ -236,11 +236,11 @@ def _moment(words: list[str], now: datetime) -> datetime:
         case _:
             pass
     try:
-        found = datetime.fromisoformat(" ".join(words))
+        moment = datetime.fromisoformat(" ".join(words))
     except ValueError:
         raise ValueError(f"{' '.join(words)!r} is neither a time nor a window") from None
     # An operator who gives no offset means the clock of the host.
-    return found if found.tzinfo is not None else found.replace(tzinfo=now.tzinfo)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=now.tzinfo)
 
 
 def _at(now: datetime, time: str, days: int) -> datetime:

@@ -35,15 +35,15 @@ class DiskLatency:
 
     def add(self, page: Mapping[str, Histogram]) -> None:
         for name, metric in HISTOGRAMS.items():
-            if (found := page.get(metric)) is None:
+            if (histogram := page.get(metric)) is None:
                 continue
             if name not in self._last:
                 # The counters begin at zero when etcd starts.
-                zero = Histogram(found.bounds, tuple(0.0 for _ in found.counts))
-                self._pages[name, LatencySpan.BEFORE] = [zero, found]
+                zero = Histogram(histogram.bounds, tuple(0.0 for _ in histogram.counts))
+                self._pages[name, LatencySpan.BEFORE] = [zero, histogram]
             else:
-                self._pages.setdefault((name, self._span), [self._last[name]]).append(found)
-            self._last[name] = found
+                self._pages.setdefault((name, self._span), [self._last[name]]).append(histogram)
+            self._last[name] = histogram
 
     def summary(self) -> dict[str, dict[str, Any]]:
         """Return the optional key ``etcd_disk`` of ``history/v1``.

@@ -69,9 +69,9 @@ def member_here(facts: MemberFacts) -> Member | None:
 
 
 def has_data_of(facts: MemberFacts, member: Member) -> bool:
-    found = facts.data.identity
+    identity = facts.data.identity
     # An id says nothing in another cluster.
-    return found is not None and found.member == member.id and facts.cluster in ("", found.cluster)
+    return identity is not None and identity.member == member.id and facts.cluster in ("", identity.cluster)
 
 
 def has_address(facts: MemberFacts, member: Member) -> bool:
@@ -149,7 +149,7 @@ def check_version(version: str, survey: EtcdSurvey) -> Refusal | None:
     It may be one minor release ahead of the oldest member, and never behind (etcd's "Upgrading").
     """
     ours = parse_version(version)
-    members = [found for state in survey.states.values() if (found := parse_version(state.version))]
+    members = [parsed for state in survey.states.values() if (parsed := parse_version(state.version))]
     if not ours or not members:
         return None
     oldest, newest = min(members), max(members)
@@ -166,8 +166,8 @@ _VERSION: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})\.(\d{1,4})(?:[-+.].{0,60})
 
 def parse_version(text: str) -> tuple[int, ...]:
     """Return major, minor and patch release; () if the text is no version."""
-    found = _VERSION.fullmatch(text)
-    return tuple(map(int, found.groups())) if found else ()
+    match = _VERSION.fullmatch(text)
+    return tuple(map(int, match.groups())) if match else ()
 
 
 def image_version(image: str) -> str:

@@ -162,12 +162,13 @@ def begin(operation: MemberOperation, facts: MemberFacts, member: str = "") -> M
     if operation.kind is OperationKind.JOIN:
         return operation
     # etcdctl prints ids in hexadecimal, and the JSON of etcd has them in decimal.
-    named = [each for each in facts.survey.members if member in (each.name, each.id, f"{int(each.id):x}")]
-    found = (named[0] if len(named) == 1 else None) if member else member_here(facts)
-    if found is None:
+    members = facts.survey.members
+    named = [other for other in members if member in (other.name, other.id, f"{int(other.id):x}")]
+    removed = (named[0] if len(named) == 1 else None) if member else member_here(facts)
+    if removed is None:
         what = f"the cluster has no member {member}" if member else "no member of the cluster is on this host"
         return Refusal(Reason.ETCD_NOT_MEMBER, what)
-    return replace(operation, remove=found.id)
+    return replace(operation, remove=removed.id)
 
 
 def unattended_kind(facts: MemberFacts, *, left: bool) -> OperationKind | Refusal | None:
@@ -202,7 +203,7 @@ def next_step(operation: MemberOperation, facts: MemberFacts) -> Step | Refusal:
     """Return the next step, or why there is none yet."""
     if facts.survey is None:
         return facts.unreachable
-    target = next((each for each in facts.survey.members if each.id == operation.remove), None)
+    target = next((member for member in facts.survey.members if member.id == operation.remove), None)
     if target is not None and operation.failed and not target.learner:
         # It was promoted, and counts as a member from then on.
         return Finished(Identity(target.id, facts.cluster))
@@ -222,20 +223,21 @@ def _remove(target: Member, facts: MemberFacts, survey: EtcdSurvey) -> Step | Re
         return Refusal(Reason.ETCD_MEMBER_ALIVE, f"{target.title} is healthy, and is not the member of this host")
     # Its own alarm, or that it never started, is no reason to keep a member: a corrupt one is replaced.
     alarms = tuple(alarm for alarm in survey.alarms if alarm.member != target.id)
-    members = tuple(replace(each, name=each.title) if each.id == target.id else each for each in survey.members)
+    titled = replace(target, name=target.title)
+    members = tuple(titled if member.id == target.id else member for member in survey.members)
     verdict = judge(replace(survey, us=target.id, members=members, alarms=alarms))
     if verdict.refusals:
-        why = "; ".join(refusal.message for refusal in verdict.refusals)
-        return Refusal(verdict.refusals[0].reason, why)
+        message = "; ".join(refusal.message for refusal in verdict.refusals)
+        return Refusal(verdict.refusals[0].reason, message)
     return MoveLeader(verdict.leader_to) if verdict.leader_to else RemoveMember(target.id)
 
 
 def _clear(operation: MemberOperation, facts: MemberFacts) -> Step:
-    member, found = member_here(facts), facts.data.identity
+    member, identity = member_here(facts), facts.data.identity
     if member is not None and has_data_of(facts, member):
         # In the meantime an operator added this host again.
         return Finished(Identity(member.id, facts.cluster))
-    if found is not None and found.member not in (operation.remove, operation.added):
+    if identity is not None and identity.member not in (operation.remove, operation.added):
         # The data, and the process, are not those of the removed member.
         return Finished()
     if facts.running:
@@ -292,10 +294,10 @@ def _add(facts: MemberFacts, survey: EtcdSurvey) -> Step | Refusal:
 
 def _stop(facts: MemberFacts) -> Step | Refusal:
     """Stop a removed member. One of another cluster keeps running: the settings may name the wrong cluster."""
-    found = facts.data.identity
-    if found is None and facts.data.present and not facts.permitted:
+    identity = facts.data.identity
+    if identity is None and facts.data.present and not facts.permitted:
         return Refusal(Reason.ETCD_STARTING, "etcd runs, and its write-ahead log has no identity yet")
-    if found is not None and found.cluster != facts.cluster:
+    if identity is not None and identity.cluster != facts.cluster:
         return Refusal(Reason.ETCD_DATA_FOREIGN, "etcd runs on this host as a member of another cluster")
     return StopMember()
 

@@ -67,7 +67,7 @@ class EtcdSurvey:
     unknown: str = ""
 
     def title(self, member: str) -> str:
-        return next((each.title for each in self.members if each.id == member), f"member {member}")
+        return next((candidate.title for candidate in self.members if candidate.id == member), f"member {member}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +189,10 @@ def read_members(data: Mapping[str, Any]) -> Sequence[Member]:
 
     Raises ``ValueError`` for one without members, with two of one id, or with a value of another type.
     """
-    found = tuple(map(_member, data.get("members") or ()))
-    if len({member.id for member in found}) < max(1, len(found)):
+    members = tuple(map(_member, data.get("members") or ()))
+    if len({member.id for member in members}) < max(1, len(members)):
         raise ValueError("no members, or one of them twice")
-    return found
+    return members
 
 
 def _member(value: object) -> Member:
@@ -236,9 +236,9 @@ def read_state(data: Mapping[str, Any]) -> tuple[str, MemberState]:
 def read_alarms(data: Mapping[str, Any]) -> Sequence[Alarm]:
     """Read the answer of ``/v3/maintenance/alarm``."""
     return tuple(
-        Alarm(str(each.get("memberID") or ""), str(each.get("alarm")))
-        for each in data.get("alarms") or ()
-        if each.get("alarm") not in (None, "NONE")
+        Alarm(str(alarm.get("memberID") or ""), str(alarm.get("alarm")))
+        for alarm in data.get("alarms") or ()
+        if alarm.get("alarm") not in (None, "NONE")
     )
 
 
@@ -250,10 +250,10 @@ def _id(value: object) -> str:
 
 def _number(value: object) -> int:
     """Return a 64-bit number, which is a string in JSON. A zero is left out. Raises ``ValueError``."""
-    found = int(value) if isinstance(value, int | str) and not isinstance(value, bool) else 0
-    if not 0 <= found < 2**64:
+    number = int(value) if isinstance(value, int | str) and not isinstance(value, bool) else 0
+    if not 0 <= number < 2**64:
         raise ValueError("no number of 64 bits")
-    return found
+    return number
 
 
 def member_trouble(survey: EtcdSurvey, expected: str = "") -> str:

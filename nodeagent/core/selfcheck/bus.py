@@ -155,63 +155,63 @@ def bus_checks(
     yield _policy(policy)
     yield unread("dbus.name", name) if isinstance(name, NotRead) else _name(name, unit)
     if isinstance(polkit, NotRead):
-        yield from (unread(each, polkit) for each in ("polkit.actions", "polkit.decisions"))
+        yield from (unread(check, polkit) for check in ("polkit.actions", "polkit.decisions"))
     else:
         yield _actions(polkit)
         yield _decisions(polkit, root=root)
 
 
-def _policy(found: bool | NotRead) -> SelfCheck:
+def _policy(permitted: bool | NotRead) -> SelfCheck:
     name = "dbus.policy"
-    if isinstance(found, NotRead):
-        return unread(name, found)
-    if not found:
+    if isinstance(permitted, NotRead):
+        return unread(name, permitted)
+    if not permitted:
         return failed(name, f"{BUS_POLICY} does not let root own {BUS_NAME}", "install the package again")
     return ok(name, BUS_POLICY)
 
 
-def _name(found: NameFacts, unit: UnitFacts | NotRead) -> SelfCheck:
+def _name(owner: NameFacts, unit: UnitFacts | NotRead) -> SelfCheck:
     name = "dbus.name"
-    if not found.pid:
+    if not owner.pid:
         if isinstance(unit, UnitFacts) and unit.running:
             remedy = f"systemctl reload dbus && systemctl restart {UNIT}"
             return failed(name, f"the daemon runs without the name {BUS_NAME}: the bus has not read its policy", remedy)
         return skipped(name, "the daemon does not run", f"systemctl start {UNIT}")
     # Only the policy of the bus keeps other users from the name.
-    if found.uid != 0:
-        return failed(name, f"process {found.pid} of user {found.uid} has the name {BUS_NAME}", "stop that process")
+    if owner.uid != 0:
+        return failed(name, f"process {owner.pid} of user {owner.uid} has the name {BUS_NAME}", "stop that process")
     # systemd reports 0 as long as it knows no main process.
-    if isinstance(unit, UnitFacts) and unit.running and unit.pid not in (0, found.pid):
-        return failed(name, f"process {found.pid}, not {UNIT}, has the name {BUS_NAME}", "stop that process")
-    if not found.version:
+    if isinstance(unit, UnitFacts) and unit.running and unit.pid not in (0, owner.pid):
+        return failed(name, f"process {owner.pid}, not {UNIT}, has the name {BUS_NAME}", "stop that process")
+    if not owner.version:
         return failed(name, "the daemon does not answer", f"systemctl status {UNIT}")
     return ok(name, f"{BUS_NAME} answers")
 
 
-def _actions(found: PolkitFacts) -> SelfCheck:
+def _actions(polkit: PolkitFacts) -> SelfCheck:
     name = "polkit.actions"
-    if missing := sorted(ACTIONS - found.installed.keys()):
+    if missing := sorted(ACTIONS - polkit.installed.keys()):
         return failed(name, f"{POLKIT_ACTIONS} lacks {enumerated(missing)}", "install the package again")
     # polkit watches its directories. If it missed a change there, a restart makes it read them.
-    if missing := sorted(found.installed.keys() - found.known.keys()):
+    if missing := sorted(polkit.installed.keys() - polkit.known.keys()):
         return failed(name, f"polkit does not know {enumerated(missing)}", "systemctl restart polkit")
-    if other := sorted(key for key, defaults in found.installed.items() if found.known[key] != defaults):
+    if other := sorted(key for key, defaults in polkit.installed.items() if polkit.known[key] != defaults):
         message = f"polkit has other defaults than {POLKIT_ACTIONS} for {enumerated(other)}"
         return failed(name, message, "systemctl restart polkit")
-    return ok(name, f"polkit knows {len(found.installed)} actions")
+    return ok(name, f"polkit knows {len(polkit.installed)} actions")
 
 
-def _decisions(found: PolkitFacts, *, root: bool) -> SelfCheck:
+def _decisions(polkit: PolkitFacts, *, root: bool) -> SelfCheck:
     name = "polkit.decisions"
-    relevant = ACTIONS & found.known.keys()
-    if missing := sorted(relevant - found.decisions.keys()):
+    relevant = ACTIONS & polkit.known.keys()
+    if missing := sorted(relevant - polkit.decisions.keys()):
         return failed(name, f"polkit makes no decision about {enumerated(missing)}", "journalctl -u polkit")
-    allowed = sorted(key for key in relevant if found.decisions[key].allowed)
+    allowed = sorted(key for key in relevant if polkit.decisions[key].allowed)
     if root:
         if refused := sorted(relevant - set(allowed)):
             return failed(name, f"polkit refuses root {enumerated(refused)}", "check /etc/polkit-1/rules.d")
         return ok(name, "root may do everything")
-    challenged = [key for key in relevant if not found.decisions[key].allowed and found.decisions[key].challenge]
+    challenged = [key for key in relevant if not polkit.decisions[key].allowed and polkit.decisions[key].challenge]
     refused_count = len(relevant) - len(allowed) - len(challenged)
     # Rules of the host may grant or refuse more than the defaults; both are decisions of its admin.
     return ok(

@@ -88,51 +88,51 @@ def file_checks(facts: FileFacts | NotRead, *, booted: bool, running: bool) -> I
 
 def _package(listed: Mapping[str, PathFacts | None]) -> SelfCheck:
     name, again = "files.package", "install the package again"
-    if missing := [path for path, found in listed.items() if found is None]:
+    if missing := [path for path, facts in listed.items() if facts is None]:
         return failed(name, f"missing: {enumerated(missing)}", again)
-    present = [found for found in listed.values() if found is not None]
+    present = [facts for facts in listed.values() if facts is not None]
     # Links have no mode of their own.
     if unsafe := [
-        found.path
-        for found in present
-        if found.uid != 0 or (found.kind != FileKind.LINK and found.mode & _WRITABLE_BY_OTHERS)
+        facts.path
+        for facts in present
+        if facts.uid != 0 or (facts.kind != FileKind.LINK and facts.mode & _WRITABLE_BY_OTHERS)
     ]:
         return failed(name, f"users other than root can change {enumerated(unsafe)}", again)
     return ok(name, f"{len(listed)} files are in place")
 
 
-def _directories(found: Mapping[str, Found], *, booted: bool) -> SelfCheck:
+def _directories(directories: Mapping[str, Found], *, booted: bool) -> SelfCheck:
     name = "files.directories"
     # systemd-tmpfiles makes those in memory at boot, so the build of an image has none.
-    needed = {path: each for path, each in found.items() if booted or not path.startswith("/run/")}
-    if faults := [each for each in needed.values() if isinstance(each, NotRead)]:
+    needed = {path: facts for path, facts in directories.items() if booted or not path.startswith("/run/")}
+    if faults := [facts for facts in needed.values() if isinstance(facts, NotRead)]:
         return unread(name, faults[0])
-    if missing := [path for path, each in needed.items() if each is None]:
+    if missing := [path for path, facts in needed.items() if facts is None]:
         return failed(name, f"missing: {enumerated(missing)}", _TMPFILES)
-    present = [each for each in needed.values() if isinstance(each, PathFacts)]
-    for each in present:
-        if each.kind != FileKind.DIRECTORY:
-            return failed(name, f"{each.path} is a {each.kind}, not a directory", f"remove it, then {_TMPFILES}")
-        if each.uid != 0 or each.mode & _WRITABLE_BY_OTHERS:
-            message = f"users other than root can change {each.path} (owner {each.uid}, mode {each.mode:04o})"
-            return failed(name, message, f"chown root:root {each.path} && chmod 0755 {each.path}")
+    present = [facts for facts in needed.values() if isinstance(facts, PathFacts)]
+    for facts in present:
+        if facts.kind != FileKind.DIRECTORY:
+            return failed(name, f"{facts.path} is a {facts.kind}, not a directory", f"remove it, then {_TMPFILES}")
+        if facts.uid != 0 or facts.mode & _WRITABLE_BY_OTHERS:
+            message = f"users other than root can change {facts.path} (owner {facts.uid}, mode {facts.mode:04o})"
+            return failed(name, message, f"chown root:root {facts.path} && chmod 0755 {facts.path}")
     return ok(name, f"{len(present)} directories are in place")
 
 
-def _private(name: str, path: str, found: Found, kind: str, mode: int, *, running: bool) -> SelfCheck:
-    if isinstance(found, NotRead):
-        return unread(name, found)
-    if found is None:
+def _private(name: str, path: str, facts: Found, kind: str, mode: int, *, running: bool) -> SelfCheck:
+    if isinstance(facts, NotRead):
+        return unread(name, facts)
+    if facts is None:
         if running:
             return failed(name, f"{path} does not exist although the daemon runs", "systemctl restart nodeagent")
         return skipped(name, f"{path} does not exist: the first start makes it", "systemctl start nodeagent")
-    if found.kind != kind:
-        return failed(name, f"{path} is a {found.kind}, not a {kind}", "move it away, then restart nodeagent")
-    if (found.uid, found.gid) != (0, 0):
-        return failed(name, f"{path} belongs to {found.uid}:{found.gid}, not to root", f"chown root:root {path}")
+    if facts.kind != kind:
+        return failed(name, f"{path} is a {facts.kind}, not a {kind}", "move it away, then restart nodeagent")
+    if (facts.uid, facts.gid) != (0, 0):
+        return failed(name, f"{path} belongs to {facts.uid}:{facts.gid}, not to root", f"chown root:root {path}")
     # Fewer permissions are no fault: root needs none.
-    if found.mode & ~mode:
-        return failed(name, f"{path} has mode {found.mode:04o}: it is for root only", f"chmod {mode:04o} {path}")
+    if facts.mode & ~mode:
+        return failed(name, f"{path} has mode {facts.mode:04o}: it is for root only", f"chmod {mode:04o} {path}")
     return ok(name, f"{path} is for root only")
 
 
@@ -142,11 +142,11 @@ def label_check(paths: Sequence[PathFacts] | NotRead) -> SelfCheck:
     name = "selinux.labels"
     if isinstance(paths, NotRead):
         return unread(name, paths)
-    wrong = [found for found in paths if found.wanted and _type(found.label) != _type(found.wanted)]
+    wrong = [facts for facts in paths if facts.wanted and _type(facts.label) != _type(facts.wanted)]
     if not wrong:
         return ok(name, f"{len(paths)} paths have the labels of the policy")
-    shown = enumerated(f"{each.path} ({_type(each.label) or 'none'}, not {_type(each.wanted)})" for each in wrong)
-    remedy = f"restorecon -RF {' '.join(each.path for each in wrong)}; files of an image get theirs in its build"
+    shown = enumerated(f"{path.path} ({_type(path.label) or 'none'}, not {_type(path.wanted)})" for path in wrong)
+    remedy = f"restorecon -RF {' '.join(path.path for path in wrong)}; files of an image get theirs in its build"
     return failed(name, f"labels differ from the policy: {shown}", remedy)
 
 
@@ -158,7 +158,7 @@ def domain_check(label: str | NotRead, paths: Sequence[PathFacts] | NotRead) -> 
     domain = _type(label)
     if domain == DOMAIN:
         return ok(name, f"the daemon runs in {domain}")
-    wanted = () if isinstance(paths, NotRead) else (_type(found.wanted) for found in paths)
+    wanted = () if isinstance(paths, NotRead) else (_type(facts.wanted) for facts in paths)
     if PROGRAM_TYPE in wanted:
         remedy = "restorecon -RF /usr/bin/nodeagent, then systemctl restart nodeagent"
         return failed(name, f"the daemon runs in {domain}, although the policy has {DOMAIN}", remedy)
@@ -170,12 +170,12 @@ def _type(label: str) -> str:
     return parts[2] if len(parts) > 2 else ""
 
 
-def catalog_check(listed: Collection[str] | NotRead, known: Collection[str]) -> SelfCheck:
+def catalog_check(listed: Collection[str] | NotRead, expected: Collection[str]) -> SelfCheck:
     """``listed`` are the message ids of nodeagent that journalctl finds in the catalog."""
     name = "journal.catalog"
     if isinstance(listed, NotRead):
         return unread(name, listed)
-    if missing := sorted(set(known) - set(listed)):
-        message = f"journalctl finds {len(known) - len(missing)} of {len(known)} entries, not {missing[0]}"
+    if missing := sorted(set(expected) - set(listed)):
+        message = f"journalctl finds {len(expected) - len(missing)} of {len(expected)} entries, not {missing[0]}"
         return failed(name, message, "journalctl --update-catalog")
-    return ok(name, f"journalctl explains {len(known)} messages")
+    return ok(name, f"journalctl explains {len(expected)} messages")

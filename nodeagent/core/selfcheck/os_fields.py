@@ -21,12 +21,12 @@ class OsFacts:
     fips: bool = False
 
 
-def os_check(found: OsFacts | NotRead) -> SelfCheck:
+def os_check(facts: OsFacts | NotRead) -> SelfCheck:
     """A host without an OS to update is installed correctly, so nothing fails there."""
-    if isinstance(found, NotRead):
-        return unread(OS_CHECK, found)
+    if isinstance(facts, NotRead):
+        return unread(OS_CHECK, facts)
     fields = ", ".join(OS_KEYS)
-    fips = f"fips is only compared with the kernel, which has it {'on' if found.fips else 'off'}"
-    if found.why:
-        return skipped(OS_CHECK, f"configs with {fields} are refused: {found.why}; {fips}", found.remedy)
+    fips = f"fips is only compared with the kernel, which has it {'on' if facts.fips else 'off'}"
+    if facts.why:
+        return skipped(OS_CHECK, f"configs with {fields} are refused: {facts.why}; {fips}", facts.remedy)
     return ok(OS_CHECK, f"rpm-ostree serves {fields}; {fips}")

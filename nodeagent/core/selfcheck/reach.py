@@ -22,12 +22,12 @@ class ReachFacts:
     remedy: str = ""
 
 
-def reach_check(name: str, found: ReachFacts | NotRead) -> SelfCheck:
-    if isinstance(found, NotRead):
-        return unread(name, found)
-    if found.error:
-        return failed(name, f"{found.target}: {found.error}", found.remedy or "check address, network and firewall")
-    return ok(name, found.target)
+def reach_check(name: str, facts: ReachFacts | NotRead) -> SelfCheck:
+    if isinstance(facts, NotRead):
+        return unread(name, facts)
+    if facts.error:
+        return failed(name, f"{facts.target}: {facts.error}", facts.remedy or "check address, network and firewall")
+    return ok(name, facts.target)
 
 
 def denied(verbs: Iterable[str], allowed: Mapping[str, bool]) -> str:

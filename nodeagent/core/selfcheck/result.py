@@ -40,8 +40,8 @@ def failed(name: str, message: str, remedy: str) -> SelfCheck:
     return SelfCheck(name, CheckResult.FAILED, message, remedy)
 
 
-def skipped(name: str, why: str, remedy: str = "") -> SelfCheck:
-    return SelfCheck(name, CheckResult.SKIPPED, why, remedy)
+def skipped(name: str, message: str, remedy: str = "") -> SelfCheck:
+    return SelfCheck(name, CheckResult.SKIPPED, message, remedy)
 
 
 def unread(name: str, fact: NotRead) -> SelfCheck:

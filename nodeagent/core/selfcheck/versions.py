@@ -34,38 +34,38 @@ class RunningFacts:
     replaced: str = ""
 
 
-def version_checks(program: str, found: VersionFacts | NotRead, running: RunningFacts | NotRead) -> Iterator[SelfCheck]:
+def version_checks(program: str, facts: VersionFacts | NotRead, running: RunningFacts | NotRead) -> Iterator[SelfCheck]:
     """``program`` is the version of this program."""
-    if isinstance(found, NotRead):
-        yield from (unread(name, found) for name in ("versions.package", "versions.host"))
+    if isinstance(facts, NotRead):
+        yield from (unread(name, facts) for name in ("versions.package", "versions.host"))
     else:
-        yield _package(found)
-        yield _host(found.host)
+        yield _package(facts)
+        yield _host(facts.host)
     yield unread("versions.daemon", running) if isinstance(running, NotRead) else _daemon(program, running)
 
 
-def _package(found: VersionFacts) -> SelfCheck:
+def _package(facts: VersionFacts) -> SelfCheck:
     name = "versions.package"
-    if isinstance(found.listed, NotRead):
-        return unread(name, found.listed)
+    if isinstance(facts.listed, NotRead):
+        return unread(name, facts.listed)
     # A package that was copied over an older one leaves modules of both.
-    for component, version in found.loaded.items():
-        if (expected := found.listed.get(component, "")) != version:
+    for component, version in facts.loaded.items():
+        if (expected := facts.listed.get(component, "")) != version:
             message = f"{component} is {version}, and the package lists {expected or 'none'}: files of two packages"
             return failed(name, message, "install the package again")
-    shown = ", ".join(f"{component} {version}" for component, version in found.loaded.items())
+    shown = ", ".join(f"{component} {version}" for component, version in facts.loaded.items())
     return ok(name, shown)
 
 
-def _host(found: Mapping[str, str]) -> SelfCheck:
+def _host(versions: Mapping[str, str]) -> SelfCheck:
     name = "versions.host"
     for component, oldest in OLDEST.items():
-        if component in found and _numbers(found[component]) < oldest:
+        if component in versions and _numbers(versions[component]) < oldest:
             needed = ".".join(map(str, oldest))
-            return failed(name, f"{component} is {found[component]}, and {needed} is needed", "update the host")
-    if not found:
+            return failed(name, f"{component} is {versions[component]}, and {needed} is needed", "update the host")
+    if not versions:
         return skipped(name, "the versions of this host are not known", "run it on the booted host")
-    return ok(name, ", ".join(f"{component} {version}" for component, version in found.items()))
+    return ok(name, ", ".join(f"{component} {version}" for component, version in versions.items()))
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -90,9 +90,9 @@ BOOT_CHECK: Final = "boot.count"
 _REMEDY: Final = "install greenboot, or let the boot loader count in another way, if a bad kernel must be given up"
 
 
-def boot_check(found: BootCounting | NotRead) -> SelfCheck:
+def boot_check(counting: BootCounting | NotRead) -> SelfCheck:
     # A host that does not count is installed correctly, so nothing here fails.
-    if isinstance(found, NotRead):
-        return unread(BOOT_CHECK, found)
-    text = f"the boots of a new OS are {phrase(found)}"
-    return skipped(BOOT_CHECK, text, _REMEDY) if found.by is CountedBy.NOTHING else ok(BOOT_CHECK, text)
+    if isinstance(counting, NotRead):
+        return unread(BOOT_CHECK, counting)
+    text = f"the boots of a new OS are {phrase(counting)}"
+    return skipped(BOOT_CHECK, text, _REMEDY) if counting.by is CountedBy.NOTHING else ok(BOOT_CHECK, text)
