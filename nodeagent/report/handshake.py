@@ -110,13 +110,13 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def source_of(found: Mapping[str, Any]) -> ConfigSource:
+def source_of(config: Mapping[str, Any]) -> ConfigSource:
     """Return a MachineConfig of the API server as the store keeps it: the spec, and no metadata but the name.
 
     So a config has the same digest in both API groups, with any annotations.
     """
-    name = str(found["metadata"]["name"])
-    extra = {key: value for key, value in found.items() if key not in ("metadata", "status")}
+    name = str(config["metadata"]["name"])
+    extra = {key: value for key, value in config.items() if key not in ("metadata", "status")}
     document = {**extra, "apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}}
     # The digest is of the text, and the API server does not promise an order of keys.
     text = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
@@ -136,16 +136,16 @@ class NodeAnnotations:
 
 def annotations_for(status: Status) -> NodeAnnotations | None:
     """Return the annotations of a status; None while no config was applied and no update is in progress."""
-    why = clean(f"{status.reason}: {status.message}" if status.message else status.reason) if status.reason else ""
-    if status.phase is Phase.DRAINING and not why:
+    cause = clean(f"{status.reason}: {status.message}" if status.message else status.reason) if status.reason else ""
+    if status.phase is Phase.DRAINING and not cause:
         # Names only: the reasons are in the conditions of the Node and change often.
         blocked = [f"{pod.namespace}/{pod.name}" for pod in status.remaining or () if is_blocked(pod)]
-        why = clean(f"DrainBlocked: waits for {', '.join(blocked)}") if blocked else ""
+        cause = clean(f"DrainBlocked: waits for {', '.join(blocked)}") if blocked else ""
     if status.phase is Phase.DEGRADED:
         state = DaemonState.UNRECONCILABLE if status.reason in UNRECONCILABLE else DaemonState.DEGRADED
-        return NodeAnnotations(state, why, status.current, verified=False)
+        return NodeAnnotations(state, cause, status.current, verified=False)
     if status.phase is not Phase.IDLE:
-        return NodeAnnotations(DaemonState.WORKING, why, status.current, verified=False)
+        return NodeAnnotations(DaemonState.WORKING, cause, status.current, verified=False)
     # The machine-config-daemon clears the reason when it is done. A controller would show one that stays.
     return NodeAnnotations(DaemonState.DONE, "", status.current, verified=True) if status.current else None
 

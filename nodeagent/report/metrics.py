@@ -238,16 +238,16 @@ def _standing(status: Status, version: str) -> Iterator[Sample]:
     yield IN_SYNC.at(_in_sync(status))
     yield DRIFTED.at(bool(status.drift) or status.reason == Reason.DRIFTED)
     # Times of RFC 3339 in UTC sort as text.
-    if (since := parse_time(min((each.since for each in status.drift), default=""))) is not None:
+    if (since := parse_time(min((drift.since for drift in status.drift), default=""))) is not None:
         yield DRIFT_START.at(since)
     if status.partial is not None:
         yield WAITING.at(len(status.partial.waits))
         if (since := parse_time(status.partial.since)) is not None:
             yield WAITING_START.at(since)
-    for found in status.deployments:
-        for state, is_so in (("booted", found.booted), ("staged", found.staged)):
+    for deployment in status.deployments:
+        for state, is_so in (("booted", deployment.booted), ("staged", deployment.staged)):
             if is_so:
-                yield DEPLOYMENT.at(1, state, found.checksum, found.version)
+                yield DEPLOYMENT.at(1, state, deployment.checksum, deployment.version)
     if (check := status.bootloader) is not None:
         yield BOOTLOADER.at(1, check.component, check.state, check.installed, check.available)
         yield BOOTLOADER_REFUSES.at(check.kernel == "refused")

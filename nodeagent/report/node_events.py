@@ -84,17 +84,17 @@ def differing(wanted: Sequence[Mapping[str, str]], there: Sequence[Condition], n
     ``now`` is RFC 3339 in seconds. The time of the last transition remains if only texts changed. Conditions that were
     never true are not written.
     """
-    known = {entry["type"]: entry for entry in there}
-    found = []
+    by_type = {entry["type"]: entry for entry in there}
+    changed = []
     for entry in wanted:
-        old = known.get(entry["type"])
+        old = by_type.get(entry["type"])
         if old is None and entry["status"] == "False":
             continue
         if old is not None and all(old.get(key) == value for key, value in entry.items()):
             continue
         since = (old.get("lastTransitionTime") or now) if old is not None and old["status"] == entry["status"] else now
-        found.append({**entry, "lastTransitionTime": since, "lastHeartbeatTime": now})
-    return found
+        changed.append({**entry, "lastTransitionTime": since, "lastHeartbeatTime": now})
+    return changed
 
 
 def _entry(kind: str, holds: bool, reason: str, message: str, otherwise: str) -> Mapping[str, str]:
@@ -178,7 +178,8 @@ class NodeEventSource:
 
     def events_for(self, event: Event, status: Status, now: float) -> Sequence[NodeEvent]:
         """Return the Events for ``event``. ``status`` is the status after it."""
-        return [replace(each, note=each.note[:LONGEST]) for each in self._events_for(event, status, now)]
+        node_events = self._events_for(event, status, now)
+        return [replace(node_event, note=node_event.note[:LONGEST]) for node_event in node_events]
 
     def _events_for(self, event: Event, status: Status, now: float) -> Iterator[NodeEvent]:
         match event:

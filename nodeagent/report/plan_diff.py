@@ -36,7 +36,7 @@ def diffs(
 
     ``restored`` as for ``with_values``.
     """
-    found: dict[str, str] = {}
+    by_change: dict[str, str] = {}
     total = 0
     for change in (planned.change for planned in plan.changes):
         before, after = _part(old, change), _part(new, change)
@@ -44,13 +44,13 @@ def diffs(
         before = {**before, **{path: disk[path] for path in {*before, *after} if disk and path in disk}}
         after = {**{path: restored[path] for path in before if path in restored}, **after}
         if total >= MAX_TOTAL and (before or after):
-            found[change.id] = "the diff is not shown: those before it are too long\n"
+            by_change[change.id] = "the diff is not shown: those before it are too long\n"
             continue
         text = "".join(_compare(path, before.get(path), after.get(path)) for path in sorted({*before, *after}))
         if text:
-            found[change.id] = text
+            by_change[change.id] = text
             total += len(text)
-    return found
+    return by_change
 
 
 def _part(config: MachineConfig, change: Change) -> Mapping[str, FileTreeEntry]:

@@ -130,7 +130,7 @@ def rollout_of(objects: ClusterObjects, *, silent: bool = False) -> Rollout:
             members.setdefault(_group(node), []).append(_member(node, desired, objects))
         else:
             unmanaged.append(_name(node))
-    pools = [_pool(name, found) for name, found in sorted(members.items())]
+    pools = [_pool(name, of_pool) for name, of_pool in sorted(members.items())]
     return Rollout(pools, sorted(unmanaged))
 
 
@@ -158,13 +158,13 @@ def _by_pools(objects: ClusterObjects) -> Rollout:
 
 
 def _pool(name: str, members: Iterable[NodeRollout]) -> PoolRollout:
-    found = sorted(members, key=lambda member: member.name)
-    targets = {member.target for member in found}
-    return PoolRollout(name, targets.pop() if len(targets) == 1 else "", paused=False, troubles=(), members=found)
+    by_name = sorted(members, key=lambda member: member.name)
+    targets = {member.target for member in by_name}
+    return PoolRollout(name, targets.pop() if len(targets) == 1 else "", paused=False, troubles=(), members=by_name)
 
 
-def _name(found: Node | MachineConfigPool) -> str:
-    return found["metadata"]["name"]
+def _name(node_or_pool: Node | MachineConfigPool) -> str:
+    return node_or_pool["metadata"]["name"]
 
 
 def _target(pool: MachineConfigPool) -> str:
@@ -173,21 +173,21 @@ def _target(pool: MachineConfigPool) -> str:
 
 def _troubles(pool: MachineConfigPool, images: Mapping[str, str]) -> Sequence[str]:
     meta, status = pool["metadata"], pool.get("status") or {}
-    found = []
+    troubles = []
     if not _target(pool):
-        found.append("no config has been rendered for it yet")
+        troubles.append("no config has been rendered for it yet")
     # Until then its target may be the config of before.
     if (status.get("observedGeneration") or 0) < (meta.get("generation") or 0):
-        found.append("its controller has not observed its newest version yet")
+        troubles.append("its controller has not observed its newest version yet")
     if images.get(_name(pool)) == "":
-        found.append("its image has not been built yet")
+        troubles.append("its image has not been built yet")
     broken = [
         condition.get("message") or condition.get("reason")
         for condition in status.get("conditions") or ()
         if condition["type"] == "RenderDegraded" and condition["status"] == "True"
     ]
-    found += [clean(f"its config cannot be rendered: {why}") for why in broken]
-    return found
+    troubles += [clean(f"its config cannot be rendered: {message}") for message in broken]
+    return troubles
 
 
 def _labels(node: Node) -> Mapping[str, str]:
@@ -311,21 +311,21 @@ def _flags(node: Node, request: ControllerRequest, objects: ClusterObjects) -> S
     """Return the actors that block a disruption of this node, without the update itself."""
     name = _name(node)
     # The annotations of its controller are the update itself, and no other actor.
-    found = [*node_gates(node, controls_node=True), *maintenance_gates(name, objects.maintenances)]
+    gates = [*node_gates(node, controls_node=True), *maintenance_gates(name, objects.maintenances)]
     notes = node["metadata"].get("annotations") or {}
     if request.cordoned and CORDONED_BY not in notes and not request.drain.startswith("drain-"):
-        found.append(Gate(Reason.CORDONED, "the node is cordoned, and not by an update"))
+        gates.append(Gate(Reason.CORDONED, "the node is cordoned, and not by an update"))
     for condition in (node.get("status") or {}).get("conditions") or ():
-        kind, why = condition["type"], condition.get("message") or condition.get("reason") or ""
+        kind, message = condition["type"], condition.get("message") or condition.get("reason") or ""
         if kind not in ("MaintenancePlanned", "MaintenanceInProgress") or condition["status"] != "True":
             continue
         # An agent in the queue sets it itself.
         if condition.get("reason") != "UpdateRequested":
-            found.append(Gate(Reason.UNDER_MAINTENANCE, clean(f"{kind}: {why}")))
+            gates.append(Gate(Reason.UNDER_MAINTENANCE, clean(f"{kind}: {message}")))
     # The lease of a running update is not a flag; see _held.
     if (gate := _held(objects.leases.get(name), objects.now)) is not None:
-        found.append(gate)
-    return sorted(set(found))
+        gates.append(gate)
+    return sorted(set(gates))
 
 
 def _held(data: LeaseObject | None, now: float | None) -> Gate | None:
@@ -338,9 +338,9 @@ def _held(data: LeaseObject | None, now: float | None) -> Gate | None:
     updating = who == HOLDER and not is_maintenance(lease.holder_notes.get("operation", ""))
     if not lease.identity or over or updating:
         return None
-    why = f": {lease.holder_notes['reason']}" if lease.holder_notes.get("reason") else ""
+    purpose = f": {lease.holder_notes['reason']}" if lease.holder_notes.get("reason") else ""
     since = f" since {lease.acquired}" if lease.acquired else ""
-    return Gate(Reason.LEASE_HELD, clean(f"{who} holds the node lease{since}{why}"))
+    return Gate(Reason.LEASE_HELD, clean(f"{who} holds the node lease{since}{purpose}"))
 
 
 def rollout_to_dict(rollout: Rollout, unknown: Sequence[str]) -> dict[str, Any]:

@@ -40,19 +40,19 @@ def turn_gate(objects: ClusterObjects, node: str, order: RolloutOrder) -> Gate |
         return gate
     before = order.pools[: order.pools.index(own.name)] if own.name in order.pools else order.pools
     for name in before:
-        if (why := _incomplete(pools.get(name))) is not None:
-            message = f"pool {name} is updated before pool {own.name}, and is not complete: {why}"
+        if (obstacle := _incomplete(pools.get(name))) is not None:
+            message = f"pool {name} is updated before pool {own.name}, and is not complete: {obstacle}"
             return Gate(Reason.POOL_ORDER, message)
     return None
 
 
 def _halt(pool: PoolRollout, node: str, limit: int) -> Gate | None:
     # Its own state does not count: the config that it is about to apply may be the repair.
-    found = [member for member in pool.members if member.name != node and not _is_well(member)]
-    if len(found) < limit:
+    unwell = [member for member in pool.members if member.name != node and not _is_well(member)]
+    if len(unwell) < limit:
         return None
-    names = enumerated(f"{member.name} ({_state(member)})" for member in found)
-    message = f"pool {pool.name} halts at {limit} degraded nodes, and has {len(found)}: {names}"
+    names = enumerated(f"{member.name} ({_state(member)})" for member in unwell)
+    message = f"pool {pool.name} halts at {limit} degraded nodes, and has {len(unwell)}: {names}"
     return Gate(Reason.POOL_HALTED, message)
 
 
@@ -73,4 +73,5 @@ def _incomplete(pool: PoolRollout | None) -> str | None:
     if pool.complete:
         return None
     left = [member for member in pool.members if member.progress is not NodeProgress.UPDATED]
-    return "; ".join([*pool.troubles, *([enumerated(f"{one.name} ({_state(one)})" for one in left)] if left else [])])
+    nodes = [enumerated(f"{member.name} ({_state(member)})" for member in left)] if left else []
+    return "; ".join([*pool.troubles, *nodes])

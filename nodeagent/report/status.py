@@ -85,7 +85,7 @@ class Status:
     def reboot_required(self) -> bool:
         """Whether the host is about to reboot, or a staged deployment or an update waits for a reboot by an admin."""
         requested = self.phase is Phase.REBOOTING or self.reason == Reason.REBOOT_REQUIRED
-        return requested or any(found.staged and not found.locked for found in self.deployments)
+        return requested or any(deployment.staged and not deployment.locked for deployment in self.deployments)
 
 
 def recorded_status(record: Record, current: str, digest: str) -> Status:
@@ -130,7 +130,7 @@ def line(status: Status) -> str:
     if status.drift:
         parts.append(f"drift: {describe_drift(status.drift)}")
     if status.problems:
-        parts.append("problem: " + "; ".join(f"{found.reason}: {found.message}" for found in status.problems))
+        parts.append("problem: " + "; ".join(f"{problem.reason}: {problem.message}" for problem in status.problems))
     # systemd drops a notification of more than 4096 bytes, and a character has up to four.
     return ": ".join(parts)[:1000]
 
@@ -186,7 +186,7 @@ def _partial(partial: Partial | None) -> Mapping[str, Any] | None:
         "reason": partial.cause.reason,
         "message": partial.cause.message,
         "applied": list(partial.applied),
-        "waits": [{"change": change, "for": why} for change, why in partial.waits],
+        "waits": [{"change": change, "for": cause} for change, cause in partial.waits],
     }
 
 
@@ -224,14 +224,14 @@ def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
         "step": step,
         "deployments": [
             {
-                "checksum": found.checksum,
-                "version": found.version,
-                "booted": found.booted,
-                "staged": found.staged,
-                "locked": found.locked,
-                "digest": found.digest,
+                "checksum": deployment.checksum,
+                "version": deployment.version,
+                "booted": deployment.booted,
+                "staged": deployment.staged,
+                "locked": deployment.locked,
+                "digest": deployment.digest,
             }
-            for found in status.deployments
+            for deployment in status.deployments
         ],
         "os_changes": None if status.os_changes is None else os_changes_to_dict(status.os_changes),
         "bootloader": None if status.bootloader is None else check_to_dict(status.bootloader),

@@ -38,7 +38,7 @@ def fold(status: Status, event: Event) -> Status:
             return replace(status, fence=view)
         case events.DeploymentsChanged(deployments=deployments):
             # What was found out about a deployment says nothing about another one that is staged in its place.
-            staged = {found.id for found in deployments if found.staged}
+            staged = {deployment.id for deployment in deployments if deployment.staged}
             changes = status.os_changes if status.os_changes and status.os_changes.staged in staged else None
             return replace(status, deployments=tuple(deployments), os_changes=changes)
         case events.StagedInspected(changes=changes):

@@ -255,8 +255,7 @@ def _band(canvas: _Canvas, timeline: Timeline) -> list[str]:
 
 def _scale(canvas: _Canvas) -> list[str]:
     marks: list[str] = []
-    found = ticks(canvas.end - canvas.begin, canvas.layout.ticks)
-    for at in found:
+    for at in ticks(canvas.end - canvas.begin, canvas.layout.ticks):
         x = canvas.x(canvas.begin + at)
         marks.append(line(x, 18, x, canvas.y + 4, "grid"))
         # Centred, the labels of the first and the last tick would leave the picture.

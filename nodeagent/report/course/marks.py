@@ -51,7 +51,7 @@ def fit(words: str, width: float, size: float) -> str:
 
 
 def rect(x: float, y: float, width: float, height: float, kind: str, title: str = "") -> str:
-    """Return a bar. One that is thinner than two pixels is drawn with two."""
+    """Return a bar. A bar that is thinner than two pixels is drawn with two."""
     hint = f"<title>{escape(title)}</title>" if title else ""
     shape = f'x="{x:.1f}" y="{y:.1f}" width="{max(2.0, width):.1f}" height="{height:.1f}"'
     return f'<rect class="{kind}" {shape}>{hint}</rect>'

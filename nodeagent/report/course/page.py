@@ -90,7 +90,7 @@ def _head(update: Mapping[str, Any], timeline: Timeline | None, title: str, host
     else:
         what = "the host was out of service" if outage.whole else "units were being restarted"
         sentence += f"; {what} for {length(outage.seconds)}."
-    why = ": ".join(filter(None, (str(update["reason"]), str(update["message"]))))
+    cause = ": ".join(filter(None, (str(update["reason"]), str(update["message"]))))
     day, _, began = str(update["started"]).partition("T")
     end = str(update["finished"]).partition("T")[2]
     facts = [host, f"{day} {began[:8]} to {end[:8]} UTC", f"update {str(update['update_id'])[:8]}"]
@@ -100,7 +100,7 @@ def _head(update: Mapping[str, Any], timeline: Timeline | None, title: str, host
             f"<header><h1>{escape(title)}</h1> {pill}",
             f'<p class="sub">{escape(" · ".join(facts))}</p>',
             f'<p class="lead">{escape(sentence)}</p>',
-            f"<p>Why: {escape(why)}</p>" if why else "",
+            f"<p>Why: {escape(cause)}</p>" if cause else "",
             _tiles(update, timeline, took),
             "</header>",
         )
@@ -149,18 +149,20 @@ def _enlarged(timeline: Timeline) -> str:
     return f"<section><h2>{title}, enlarged</h2>\n{drawn}</section>"
 
 
-def _comparison(found: Comparison | None, timeline: Timeline) -> str:
+def _comparison(comparison: Comparison | None, timeline: Timeline) -> str:
     title = "<h2>Beside “drain, pull, stage, reboot”</h2>"
-    if found is None:
-        why = "No reboot of this host has been measured yet, so there is nothing to compare with."
+    if comparison is None:
+        sentence = "No reboot of this host has been measured yet, so there is nothing to compare with."
         # An update that disrupted nothing needs no comparison.
-        return f"<section>{title}<p>{why}</p></section>" if timeline.outage else ""
-    here, there = found.out
-    least, why = ("at least ", f": {' and '.join(found.missing)} was not measured here") if found.missing else ("", "")
+        return f"<section>{title}<p>{sentence}</p></section>" if timeline.outage else ""
+    here, there = comparison.out
+    least, unmeasured = "", ""
+    if comparison.missing:
+        least, unmeasured = "at least ", f": {' and '.join(comparison.missing)} was not measured here"
     what = "Out of service for" if timeline.outage is None or timeline.outage.whole else "Units were restarted within"
-    words = f"{what} {length(here)}, instead of {least}{length(there)} out of service{why}."
-    drawn = "".join(_bars(found, layout, words) for layout in (DESK, PHONE))
-    rows = [(part.name, length(part.seconds), part.source) for part in found.usual]
+    words = f"{what} {length(here)}, instead of {least}{length(there)} out of service{unmeasured}."
+    drawn = "".join(_bars(comparison, layout, words) for layout in (DESK, PHONE))
+    rows = [(part.name, length(part.seconds), part.source) for part in comparison.usual]
     note = (
         "The usual way drains the node first, pulls and stages on the empty node, and reboots it for each change. "
         "Its parts below were all measured on this host."
@@ -170,11 +172,11 @@ def _comparison(found: Comparison | None, timeline: Timeline) -> str:
     )
 
 
-def _bars(found: Comparison, layout: Layout, words: str) -> str:
+def _bars(comparison: Comparison, layout: Layout, words: str) -> str:
     # One scale for both bars, or they could not be compared.
-    whole = max(sum(part.seconds for part in parts) for parts in (found.this, found.usual)) or 1.0
+    whole = max(sum(part.seconds for part in parts) for parts in (comparison.this, comparison.usual)) or 1.0
     left, right, y, marks = 4.0, layout.width - 4, 4.0, []
-    for name, parts in (("This update", found.this), ("Drain, pull, stage, reboot", found.usual)):
+    for name, parts in (("This update", comparison.this), ("Drain, pull, stage, reboot", comparison.usual)):
         total = sum(part.seconds for part in parts if part.out)
         marks.append(text(left, y + 12, f"{name}: out of service {length(total)}", "lane"))
         x = left

@@ -19,7 +19,7 @@ from nodeagent.update.states import Phase
 
 
 class PartKind(StrEnum):
-    """How a part of an update affects the host. Also the class of its bar."""
+    """The effect of a part of an update on the host. The value is also the class of its bar."""
 
     # All services run.
     QUIET = "quiet"
