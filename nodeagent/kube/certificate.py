@@ -100,9 +100,9 @@ async def _read_or_create(client: KubeClient, name: str, request: bytes) -> Cert
 
 
 async def pending_requests(client: KubeClient) -> list[CertificateRequest]:
-    """Raises ``KubeFault``."""
-    found = await client.objects(REQUESTS, CertificateRequest, fieldSelector=f"spec.signerName={SIGNER}")
-    return [request for request in found if is_pending(request)]
+    """Return the requests that are neither approved nor denied. Raises ``KubeFault``."""
+    requests = await client.objects(REQUESTS, CertificateRequest, fieldSelector=f"spec.signerName={SIGNER}")
+    return [request for request in requests if is_pending(request)]
 
 
 async def approve(client: KubeClient, request: CertificateRequest, applicant: Applicant) -> None:

@@ -113,19 +113,19 @@ class KubeClient:
             raise Refused(f"there is no Node {name} in the cluster", reason=Reason.NODE_UNKNOWN) from None
 
     async def objects(self, path: str, kind: type[T], **query: str) -> list[T]:
-        """All objects of a list, in chunks."""
-        found: list[T] = []
+        """Return all objects of a list, which is read in chunks."""
+        objects: list[T] = []
         token, what = "", f"GET {path}"
         for _ in range(MAX_PAGES):
             more = {"continue": token} if token else {}
             answer = await self._call("GET", path, {"limit": str(CHUNK), **query, **more}, None)
             # The objects of each answer are reduced to what is read, before the next one is requested.
-            found += decoded(list[kind], answer.get("items") or [], what)  # type: ignore[valid-type]
-            if len(found) > MAX_ITEMS:
+            objects += decoded(list[kind], answer.get("items") or [], what)  # type: ignore[valid-type]
+            if len(objects) > MAX_ITEMS:
                 raise ServerFault(f"{what}: the list has more than {MAX_ITEMS} objects")
             following = (decoded(KubeList, answer, what).get("metadata") or {}).get("continue") or ""
             if not following:
-                return found
+                return objects
             # Otherwise every node would request pages without end, as fast as they are answered.
             if following == token or not answer.get("items"):
                 raise ServerFault(f"{what}: the list does not advance")

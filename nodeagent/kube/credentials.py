@@ -160,7 +160,7 @@ def _run_to_end(coroutine: Coroutine[Any, Any, object]) -> None:
 
 def _stamp(path: str) -> Stamp | None:
     try:
-        found = Path(path).stat()
+        stat = Path(path).stat()
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns

@@ -69,7 +69,7 @@ READS_TOGETHER: Final = 10
 
 
 async def pods_of(client: KubeClient, node: str) -> Sequence[Pod]:
-    """Raises what the client raises."""
+    """Return the pods of a node. Raises what the client raises."""
     return await client.objects("/api/v1/pods", Pod, fieldSelector=f"spec.nodeName={node}")
 
 
@@ -160,7 +160,7 @@ class KubeNode:
         return ""
 
     async def _cordon(self, operation: str, lead_time: float, *, may: bool) -> tuple[bool, str]:
-        """Return whether it was necessary, and when the evictions begin, as an annotation ("": at once).
+        """Return whether a cordon was necessary, and when the evictions begin, as an annotation ("": at once).
 
         One uncordon may be a mistake or come from another tool; two are a request to stop. A cordon of an earlier
         attempt, or of another actor, which undoes it, stays as it is.
@@ -169,13 +169,13 @@ class KubeNode:
             node = await self._client.node(self._node)
             cordoned = bool((node.get("spec") or {}).get("unschedulable"))
             note = _notes(node).get(DRAIN_BEGINS, "") if lead_time else ""
-            known = not lead_time or self._known_lead(note, operation, lead_time) is not None
-            if cordoned and known:
+            has_lead = not lead_time or self._known_lead(note, operation, lead_time) is not None
+            if cordoned and has_lead:
                 return False, note
             if not (cordoned or may):
                 raise Refused(f"node {self._node} was uncordoned twice", reason=Reason.DRAIN_CANCELED)
             wanted: Object = {} if cordoned else {CORDONED_BY: operation}
-            if not known:
+            if not has_lead:
                 latest = self._client.server_clock.latest(self._clock.monotonic())
                 wanted[DRAIN_BEGINS] = note = lead_note(operation, latest, lead_time)
             if await self._write(node, wanted, {} if cordoned else {"unschedulable": True}):
@@ -235,9 +235,9 @@ class DrainRounds:
         pods = await pods_of(self._client, self._node)
         orphans = await self._orphans(pods)
         classes = [(pod, classify(pod, self._policy, orphaned=pod["metadata"]["uid"] in orphans)) for pod in pods]
-        going = [pod for pod, found in classes if found is not EvictionClass.STAYS]
+        going = [pod for pod, fate in classes if fate is not EvictionClass.STAYS]
         evicted = (EvictionClass.STAYS, EvictionClass.GOES)
-        protected = {pod["metadata"]["uid"]: found for pod, found in classes if found not in evicted}
+        protected = {pod["metadata"]["uid"]: fate for pod, fate in classes if fate not in evicted}
         later = self._later(going, begins)
 
         def remaining() -> Sequence[Remaining]:
@@ -247,13 +247,13 @@ class DrainRounds:
         self.remaining = remaining()
         # The policy decides before the first eviction only. A pod that it protects later is reported and left alone.
         if protected and not self._started:
-            left = [protected_pod(pod, found) for pod, found in classes if pod["metadata"]["uid"] in protected]
+            left = [protected_pod(pod, fate) for pod, fate in classes if pod["metadata"]["uid"] in protected]
             names = "; ".join(f"{pod.namespace}/{pod.name}: {pod.why}" for pod in sorted(left))
             raise Refused(f"the policy protects pods of this node: {names}", reason=Reason.DRAIN_REFUSED)
         self._started = not begins
         # Tries of pods that are gone are dropped. A new pod with the same name has another uid.
         alive = {pod["metadata"]["uid"] for pod in going}
-        self._tries = {uid: one for uid, one in self._tries.items() if uid in alive}
+        self._tries = {uid: tries for uid, tries in self._tries.items() if uid in alive}
         if begins:
             self._empty_since = None
             return False
@@ -287,35 +287,35 @@ class DrainRounds:
         return self._tries.setdefault(pod["metadata"]["uid"], _Try())
 
     async def _evict(self, pod: Pod) -> None:
-        meta, one = pod["metadata"], self._of(pod)
+        meta, tries = pod["metadata"], self._of(pod)
         path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/eviction"
-        one.count += 1
+        tries.count += 1
         try:
             await self._client.create(path, eviction(pod), throttled=1)
         except (Unreachable, Retryable, Refused, Terminal) as fault:
             if not isinstance(fault, KubeFault):
                 raise
-            one.cause, one.words = cause_of(fault.status, fault.detail)
-            pause = pause_after(one.count, fault.retry_after)
+            tries.cause, tries.words = cause_of(fault.status, fault.detail)
+            pause = pause_after(tries.count, fault.retry_after)
         else:
             # An accepted eviction may have no effect, so it is repeated later.
-            one.cause, one.words = None, ""
-            pause = pause_after(one.count, None)
-        one.due = self._clock.monotonic() + jittered(pause, random.random())  # noqa: S311
+            tries.cause, tries.words = None, ""
+            pause = pause_after(tries.count, None)
+        tries.due = self._clock.monotonic() + jittered(pause, random.random())  # noqa: S311
 
     def _remaining(self, pod: Pod, protected: EvictionClass | None, later: tuple[PodWait, str] | None) -> Remaining:
         if protected is not None:
             return protected_pod(pod, protected)
-        one = self._of(pod)
-        return remaining_pod(pod, *(later or (one.cause, one.words)))
+        tries = self._of(pod)
+        return remaining_pod(pod, *(later or (tries.cause, tries.words)))
 
     async def _orphans(self, pods: Sequence[Pod]) -> frozenset[str]:
         """Return the uids of pods whose DaemonSet was deleted: they are evicted as by ``kubectl drain --force``."""
         owners = {pod["metadata"]["uid"]: owner for pod in pods if (owner := daemon_set_of(pod)) is not None}
-        known = self._daemon_sets
-        unknown = sorted(set(owners.values()) - known.keys())[: MOST_DAEMON_SETS - len(known)]
+        daemon_sets = self._daemon_sets
+        unknown = sorted(set(owners.values()) - daemon_sets.keys())[: MOST_DAEMON_SETS - len(daemon_sets)]
         await asyncio.gather(*(self._read(*owner) for owner in unknown))
-        return frozenset(uid for uid, owner in owners.items() if not known.get(owner, True))
+        return frozenset(uid for uid, owner in owners.items() if not daemon_sets.get(owner, True))
 
     async def _read(self, namespace: str, name: str) -> None:
         async with self._reads:

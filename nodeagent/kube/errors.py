@@ -64,7 +64,7 @@ class Gone(KubeFault, Retryable):
 
 
 class Conflict(KubeFault, Retryable):
-    """The object has changed, or is another one, since it was read: read it again."""
+    """The object was changed or replaced since it was read. The caller must read it again."""
 
     default_reason = Reason.KUBE_CONFLICT
 

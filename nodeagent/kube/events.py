@@ -61,21 +61,21 @@ class NodeEvents:
 
         Raises ``Refused`` (``NodeUnknown``) and what the client raises; the same event may be written again then.
         """
-        known = self._series.get(notice)
-        if known is None or at - known.seen > FORGET_AFTER:
+        series = self._series.get(notice)
+        if series is None or at - series.seen > FORGET_AFTER:
             await self._new(notice, at)
             return
-        if at - known.written < WRITE_EVERY:
-            known.count, known.seen = known.count + 1, at
+        if at - series.written < WRITE_EVERY:
+            series.count, series.seen = series.count + 1, at
             return
-        series = {"count": known.count + 1, "lastObservedTime": micro_time(self._client.server_clock.earliest(at))}
+        patch = {"count": series.count + 1, "lastObservedTime": micro_time(self._client.server_clock.earliest(at))}
         try:
-            await self._client.patch(f"{EVENTS}/{known.name}", {"series": series})
+            await self._client.patch(f"{EVENTS}/{series.name}", {"series": patch})
         except NotFound:
             # The API server has deleted it.
             await self._new(notice, at)
             return
-        known.count, known.seen, known.written = known.count + 1, at, at
+        series.count, series.seen, series.written = series.count + 1, at, at
 
     async def _new(self, notice: NodeEvent, at: float) -> None:
         while self._made and at - self._made[0] > HOUR:

@@ -43,20 +43,20 @@ class Gates:
     async def read(self) -> Sequence[Gate]:
         """Return the gates of this node. Raises ``Refused`` (``NodeUnknown``) and what the client raises."""
         node = await self._client.node(self._node)
-        found = [*node_gates(node, controls_node=self._controls_node)]
+        gates = [*node_gates(node, controls_node=self._controls_node)]
         machine = await self._read_machine(node)
         if machine is not None:
-            found += machine_gates(machine)
+            gates += machine_gates(machine)
         # The operator is not installed here.
         with suppress(NotFound):
-            found += maintenance_gates(self._node, await self._client.objects(MAINTENANCES, NodeMaintenance))
-        return sorted(set(found))
+            gates += maintenance_gates(self._node, await self._client.objects(MAINTENANCES, NodeMaintenance))
+        return sorted(set(gates))
 
     async def check(self) -> None:
         """Raise ``Refused`` with the reason of the first gate and the messages of all."""
-        found = await self.read()
-        if found:
-            raise Refused("; ".join(gate.message for gate in found), reason=found[0].reason)
+        gates = await self.read()
+        if gates:
+            raise Refused("; ".join(gate.message for gate in gates), reason=gates[0].reason)
 
     async def hold_machine(self) -> None:
         """Protect the Machine of this node, if it has one, from deletion until ``free_machine``.

@@ -109,7 +109,7 @@ class Handshake:
         self._written = 0.0
 
     async def desired(self) -> ConfigSource | None:
-        """Return the config that the Node names, as it was fetched last; None if it names none. Sends no request.
+        """Return the config that the Node names, as it was fetched last; None if the Node names none. Sends no request.
 
         Raises ``Refused`` (``ConfigNotFound``, ``KubeForbidden``), ``InvalidInput`` (``ConfigNameInvalid``),
         ``Unreconcilable`` (``ImageLayered``).
@@ -213,12 +213,12 @@ class Handshake:
             return self._source
         for configs in CONFIGS:
             try:
-                found = await self._client.get(f"{configs}/{name}")
+                config = await self._client.get(f"{configs}/{name}")
             except NotFound:
                 continue
-            decoded(KubeObject, found, f"GET {configs}/{name}")
+            decoded(KubeObject, config, f"GET {configs}/{name}")
             # A megabyte of JSON.
-            source = await asyncio.to_thread(source_of, found)
+            source = await asyncio.to_thread(source_of, config)
             self._fetched = source.name
             return source
         raise Refused(f"there is no MachineConfig {name} in the cluster", reason=Reason.CONFIG_NOT_FOUND)

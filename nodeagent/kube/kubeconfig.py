@@ -25,8 +25,8 @@ def cluster_of(path: Path) -> Mapping[str, str]:
     Raises ``InvalidInput`` (``KubeconfigInvalid``).
     """
     document, context = _current(path)
-    found = _named(path, document, "cluster", context.get("cluster"))
-    cluster = {key: str(found[key]) for key in ADDRESS if found.get(key)}
+    entry = _named(path, document, "cluster", context.get("cluster"))
+    cluster = {key: str(entry[key]) for key in ADDRESS if entry.get(key)}
     if "server" not in cluster:
         raise _invalid(path, "the cluster of the current context has no server")
     # A relative path in a kubeconfig is relative to it, and the new one is in another directory.
@@ -102,10 +102,10 @@ def _named(path: Path, document: Mapping[str, Any], kind: str, name: object) -> 
     entries = document.get(f"{kind}s")
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, Mapping) and entry.get("name") == name and isinstance(entry.get(kind), Mapping):
-            found: Mapping[str, Any] = entry[kind]
-            return found
+            content: Mapping[str, Any] = entry[kind]
+            return content
     raise _invalid(path, f"the {kind} of the current context is missing")
 
 
-def _invalid(path: Path, why: str) -> InvalidInput:
-    return InvalidInput(f"{path}: {why}", reason=Reason.KUBECONFIG_INVALID)
+def _invalid(path: Path, problem: str) -> InvalidInput:
+    return InvalidInput(f"{path}: {problem}", reason=Reason.KUBECONFIG_INVALID)

@@ -256,11 +256,11 @@ class KubeLease:
             lease = read_lease(decoded(LeaseObject, await request, f"write of {self._name}"))
         except (NoAnswer, ServerFault, AlreadyExists) as fault:
             # The write may have been done, also by the first of two attempts. The written time identifies it.
-            found = await self._read()
-            ours = found is not None and found.renewed == body["spec"]["renewTime"]
-            if found is None or not ours or (claim is not None and not found.is_of(claim)):
+            stored = await self._read()
+            ours = stored is not None and stored.renewed == body["spec"]["renewTime"]
+            if stored is None or not ours or (claim is not None and not stored.is_of(claim)):
                 raise fault from None
-            lease = found
+            lease = stored
         # The slack covers clients that judge the lease by their own clocks.
         self._valid_until = started + duration - self._slack
         self._last, self._looked = lease, self._clock.monotonic()
@@ -300,13 +300,13 @@ class KubeLease:
         return lease
 
     async def _not_lost(self, token: LeaseToken, lease: NodeLease | None) -> None:
-        why = why_lost(token, lease)
-        if why:
+        cause = why_lost(token, lease)
+        if cause:
             if not token.lost:
                 # The loss is stored, so that a restart does not take the lease back.
-                await self._store.save(replace(token, lost=why))
+                await self._store.save(replace(token, lost=cause))
             self._valid_until = 0.0
-            raise Refused(f"the lease was lost: {why}", reason=reason_lost(token, why))
+            raise Refused(f"the lease was lost: {cause}", reason=reason_lost(token, cause))
 
     def _is_held(self, token: LeaseToken | None, lease: NodeLease, operation: str) -> bool:
         if token is not None:

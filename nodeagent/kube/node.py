@@ -90,13 +90,13 @@ class ControlledNodeConditions(NodeConditions):
         self._absent_until = 0.0
 
     async def publish(self, state: NodeState) -> float | None:
-        """Raises what ``NodeConditions.publish`` raises. If the object was changed in between, ``Conflict``."""
+        """Write the state. Raises what ``NodeConditions.publish`` raises, ``Conflict`` if the object has changed."""
         await super().publish(state)
         progress = state.progress
         if progress is None or progress == self._progress or self._clock.monotonic() < self._absent_until:
             return None
         try:
-            found = await self._client.read(self._path, MachineConfigNode)
+            config_node = await self._client.read(self._path, MachineConfigNode)
         except NotFound as missing:
             # For an unknown kind the API server answers without an object.
             if missing.detail.get("reason") == "NotFound":
@@ -104,10 +104,11 @@ class ControlledNodeConditions(NodeConditions):
             self._absent_until = self._clock.monotonic() + ABSENT_FOR
             return None
         now = seconds_time(self._client.server_clock.earliest(self._clock.monotonic()))
-        status = changed_status(progress, found.get("status") or {}, now)
+        status = changed_status(progress, config_node.get("status") or {}, now)
         if status is not None:
             # A merge patch replaces the list, which others write as well: only over what was read.
-            same = {"resourceVersion": found["metadata"]["resourceVersion"], "uid": found["metadata"]["uid"]}
+            meta = config_node["metadata"]
+            same = {"resourceVersion": meta["resourceVersion"], "uid": meta["uid"]}
             await self._client.patch(f"{self._path}/status", {"metadata": same, "status": status})
         self._progress = progress
         return None

@@ -74,13 +74,13 @@ async def _list_if_allowed(client: KubeClient, path: str, kind: type[T], unknown
 
 
 def _images(layered: Sequence[MachineOSConfig]) -> Mapping[str, str]:
-    """Return the image of each pool that a MachineOSConfig names; "" for one that has not been built yet."""
-    found = {}
-    for each in layered:
-        pool = ((each.get("spec") or {}).get("machineConfigPool") or {}).get("name")
+    """Return the image of each pool that a MachineOSConfig names; "" for an image that has not been built yet."""
+    images = {}
+    for os_config in layered:
+        pool = ((os_config.get("spec") or {}).get("machineConfigPool") or {}).get("name")
         if pool:
-            found[pool] = (each.get("status") or {}).get("currentImagePullSpec") or ""
-    return found
+            images[pool] = (os_config.get("status") or {}).get("currentImagePullSpec") or ""
+    return images
 
 
 class KubeTurn:

@@ -62,7 +62,7 @@ class KubeSlots:
         self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 
     async def acquire(self, holder: str, operation: str, reason: str) -> str:
-        """Take a slot, or keep the one that this node has, and return its name.
+        """Take a slot, or keep the slot of this node, and return its name.
 
         Raises ``Refused`` (``SlotHeld``, ``SlotPaused``, ``PoolHalted``, ``PoolOrder``, ``NodeUnknown``), ``Retryable``
         (``SlotContended``), and what the client raises.
@@ -86,9 +86,9 @@ class KubeSlots:
             self._check_pause(slots)
             if self._turn is not None:
                 await self._turn.check()
-            known = {slot.index: slot for slot in slots}
+            by_index = {slot.index: slot for slot in slots}
             for index in free:
-                if await self._took(index, known.get(index), claim, uid):
+                if await self._took(index, by_index.get(index), claim, uid):
                     return self._pool.lease(index)
         raise Retryable(f"the slots of {self._pool.name} are taken as soon as free", reason=Reason.SLOT_CONTENDED)
 
@@ -133,26 +133,26 @@ class KubeSlots:
     def _check_pause(self, slots: Sequence[Slot]) -> None:
         """Raise ``Refused`` (``SlotPaused``) after a release.
 
-        A node that releases its slot after ``slots`` were read is not waited for: the one that asks could have begun
-        while it held the slot.
+        A node that releases its slot after ``slots`` were read is not waited for: this node could have begun while
+        that node held the slot.
         """
         pool, now = self._pool, self._clock.monotonic()
         if not pool.pause:
             return
-        known = {(slot.lease.uid, slot.lease.version): now for slot in slots if not slot.held}
-        self._seen = {key: self._seen.get(key, at) for key, at in known.items()}
+        freed = {(slot.lease.uid, slot.lease.version): now for slot in slots if not slot.held}
+        self._seen = {key: self._seen.get(key, at) for key, at in freed.items()}
 
         def seen(slot: Slot) -> float:
             return now - self._seen[slot.lease.uid, slot.lease.version]
 
         clock = self._client.server_clock
-        found = pool_pause(slots, pool.pause, clock.earliest(now), clock.latest(now), seen)
-        if found is None:
+        pause = pool_pause(slots, pool.pause, clock.earliest(now), clock.latest(now), seen)
+        if pause is None:
             return
-        why = f"for {pool.pause:g} s, because a slot was freed at a time that is not known"
-        if found.until:
-            why = f"until {found.until}, because {found.node or 'a node'} released its slot at {found.since}"
-        raise Refused(f"pool {pool.name} pauses {why}", reason=Reason.SLOT_PAUSED)
+        cause = f"for {pool.pause:g} s, because a slot was freed at a time that is not known"
+        if pause.until:
+            cause = f"until {pause.until}, because {pause.node or 'a node'} released its slot at {pause.since}"
+        raise Refused(f"pool {pool.name} pauses {cause}", reason=Reason.SLOT_PAUSED)
 
     async def _took(self, index: int, slot: Slot | None, claim: Claim, uid: str) -> bool:
         pool, node = self._pool, self._host.node
