@@ -100,8 +100,8 @@ class HostFence:
             yield
             return
         fresh = self._idle is not None and self._clock.monotonic() - self._idle[0] <= IDLE_VALID
-        known = self._idle[1] if self._idle is not None and fresh else None
-        options = FenceOptions(idle=known, object_fsync=unit is FencedUnit.UPDATER)
+        idle = self._idle[1] if self._idle is not None and fresh else None
+        options = FenceOptions(idle=idle, object_fsync=unit is FencedUnit.UPDATER)
         try:
             async with fenced(
                 unit,
@@ -165,7 +165,7 @@ def _cap(view: FenceView) -> str:
 
 
 async def _import() -> str:
-    """Import in a thread, because it would block the loop. Return the error, "" without one."""
+    """Import in a thread, because it would block the loop. Return the error; "" on success."""
     try:
         await asyncio.to_thread(import_module, "nodeagent.fence.fence")
     except ImportError as error:

@@ -78,8 +78,7 @@ class Actuators:
         self._pids = pids
         self._system = system
         self._unit = UnitIo(bus, restore_log, unit, system.cgroups)
-        found = ((disk, SysfsQueue(str(disk.number), system.disks)) for disk in disks.disks)
-        self._queues = [Queue(disk, restore_log, queue) for disk, queue in found]
+        self._queues = [Queue(disk, restore_log, SysfsQueue(str(disk.number), system.disks)) for disk in disks.disks]
         self._priorities = Priorities(restore_log, system.priorities)
         self._objects = system.objects(bus, restore_log, unit)
         self._syncing = False
@@ -152,8 +151,8 @@ class Actuators:
         return all(os.access(file, os.W_OK) for file in files)
 
     async def _shape_for_all(self, choose: Choose) -> Shape | UnshapedQueue:
-        """All disks get the same shape, so they must be alike."""
-        found: set[Shape] = set()
+        """Return the shape of all disks, which must be alike."""
+        shapes: set[Shape] = set()
         for queue in self._queues:
             try:
                 facts = await queue.facts()
@@ -162,8 +161,8 @@ class Actuators:
             shape = choose(facts)
             if isinstance(shape, UnshapedQueue):
                 return shape
-            found.add(shape)
-        return found.pop() if len(found) == 1 else UnshapedQueue("there are several, which are not alike")
+            shapes.add(shape)
+        return shapes.pop() if len(shapes) == 1 else UnshapedQueue("there are several, which are not alike")
 
     async def _apply(self, shape: Shape) -> None:
         for queue in self._queues:

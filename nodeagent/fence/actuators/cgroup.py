@@ -69,8 +69,8 @@ class UnitIo:
         # The log of a killed agent has the original values. The present ones are its limits.
         if self._key in await self._restore_log.load():
             return
-        found = {name: await self._get(name) for name in _LISTS}
-        await self._restore_log.save(self._key, json.dumps(found))
+        limits = {name: await self._get(name) for name in _LISTS}
+        await self._restore_log.save(self._key, json.dumps(limits))
 
     async def hold(self, disk: BlockNode, write_bps: int | None, write_iops: int | None) -> None:
         """Set the limits on ``disk``; None: no limit. ``Retryable`` (``LimitNotHeld``) if the unit runs and
@@ -92,14 +92,14 @@ class UnitIo:
         note = (await self._restore_log.load()).get(self._key)
         if note is None:
             return
-        found = self._read_note(note)
-        now = {name: await self._get(name) for name in found}
-        changed = {name: value for name, value in found.items() if now[name] != value}
+        before = self._read_note(note)
+        now = {name: await self._get(name) for name in before}
+        changed = {name: value for name, value in before.items() if now[name] != value}
         # systemd adds to these lists. Only an empty list removes the earlier entries.
         await self._set(dict.fromkeys(changed, ()))
         await self._set({name: value for name, value in changed.items() if value})
         # An admin may have limits on any device.
-        if not any(found[name] for name in _LISTS):
+        if not any(before[name] for name in _LISTS):
             held = await self._settled(lambda io_max: not any({"wbps", "wiops"} & at.keys() for at in io_max.values()))
             if held is not None:
                 message = f"{self._unit}: the kernel still limits its writes ({held})"
@@ -108,16 +108,16 @@ class UnitIo:
 
     def _read_note(self, note: str) -> Mapping[str, Sequence[Any]]:
         try:
-            found = plain_json.loads(note)
-            return {name: [[str(path), int(value)] for path, value in found[name]] for name in _LISTS}
+            limits = plain_json.loads(note)
+            return {name: [[str(path), int(value)] for path, value in limits[name]] for name in _LISTS}
         except (ValueError, TypeError, KeyError) as error:
             message = f"{self._unit}: its entry in the restore log cannot be read"
             raise Terminal(message, reason=Reason.LIMITS_NOT_RESET) from error
 
     async def cgroup(self) -> Path | None:
         """Return the cgroup of the unit; None while it does not run."""
-        found = await self._get("ControlGroup")
-        return self._cgroups / str(found).lstrip("/") if found else None
+        group = await self._get("ControlGroup")
+        return self._cgroups / str(group).lstrip("/") if group else None
 
     async def _settled(self, right: Callable[[IoMax], bool]) -> str | None:
         """Wait until the kernel has the limits, and return None; after a timeout return the limits that it has.
@@ -161,12 +161,12 @@ async def recover(bus: Bus, restore_log: RestoreLog, cgroups: Path = _CGROUPS) -
 
 def parse_io_max(text: str) -> IoMax:
     """Parse the text of ``io.max`` (Documentation/admin-guide/cgroup-v2.rst)."""
-    found: dict[str, dict[str, int]] = {}
+    by_device: dict[str, dict[str, int]] = {}
     for line in text.splitlines():
         number, *pairs = line.split()
         limits = (pair.partition("=") for pair in pairs)
-        found[number] = {key: int(value) for key, _, value in limits if value.isdigit()}
-    return found
+        by_device[number] = {key: int(value) for key, _, value in limits if value.isdigit()}
+    return by_device
 
 
 def _text(file: Path) -> str:
@@ -209,8 +209,8 @@ def dirty_bytes(cgroup: Path) -> int:
 
 def processes(cgroup: Path) -> list[int]:
     """Return the processes of the cgroup and of those below it."""
-    found: list[int] = []
+    pids: list[int] = []
     for file in cgroup.rglob("cgroup.procs"):
         with suppress(OSError, ValueError):
-            found += map(int, file.read_text().split())
-    return found
+            pids += map(int, file.read_text().split())
+    return pids

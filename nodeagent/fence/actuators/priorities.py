@@ -38,15 +38,15 @@ IDLE = 3 << _CLASS_SHIFT
 
 
 class IoPriority:
-    """Threads and their I/O priorities; blocking. ``ProcessLookupError`` for one that ended, ``OSError`` of the kernel.
+    """Threads and their I/O priorities; blocking. Raises ``ProcessLookupError`` for an ended thread, and ``OSError``.
 
     The number of a thread is one of a process for the kernel, and so for psutil.
     """
 
     def get(self, thread: int) -> int:
         with _translated():
-            found = _ionice(thread)()
-        return int(found.ioclass) << _CLASS_SHIFT | int(found.value)
+            priority = _ionice(thread)()
+        return int(priority.ioclass) << _CLASS_SHIFT | int(priority.value)
 
     def set(self, thread: int, value: int) -> None:
         with _translated():
@@ -64,7 +64,7 @@ class IoPriority:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Raise errors of psutil as the ones of the system that they were."""
+    """Raise errors of psutil as the errors of the system that caused them."""
     try:
         yield
     except psutil.NoSuchProcess as error:
@@ -75,10 +75,10 @@ def _translated() -> Iterator[None]:
 
 def _ionice(thread: int) -> Callable[..., Any]:
     # psutil has the method on machines whose numbers of the system calls it knows.
-    found: Callable[..., Any] | None = getattr(psutil.Process(thread), "ionice", None)
-    if found is None:
+    ionice: Callable[..., Any] | None = getattr(psutil.Process(thread), "ionice", None)
+    if ionice is None:
         raise Terminal(f"no I/O priorities on {platform.machine()}", reason=Reason.NO_PRIORITIES)
-    return found
+    return ionice
 
 
 class Priorities:
@@ -90,15 +90,15 @@ class Priorities:
         self._note: dict[str, Any] | None = None
 
     async def hold(self, idle: Iterable[int], realtime: Iterable[int]) -> None:
-        """Set the classes of all threads of these processes; ended ones are skipped."""
+        """Set the classes of all threads of these processes; ended processes are skipped."""
         wanted = {**dict.fromkeys(realtime, REALTIME), **dict.fromkeys(idle, IDLE)}
         if self._note is None:
             self._note = await self._load()
-        found, todo = await asyncio.to_thread(self._look, wanted, self._note)
+        noted, todo = await asyncio.to_thread(self._look, wanted, self._note)
         # The log is written before the first change. After a kill in between, too much is restored, which is harmless.
-        if found != self._note:
-            await self._restore_log.save(KEY, json.dumps(found))
-            self._note = found
+        if noted != self._note:
+            await self._restore_log.save(KEY, json.dumps(noted))
+            self._note = noted
         await asyncio.to_thread(self._set, todo)
 
     async def raise_own(self, thread: int) -> None:
@@ -123,7 +123,7 @@ class Priorities:
 
     def _look(self, wanted: Mapping[int, int], note: Mapping[str, Any]) -> tuple[dict[str, Any], dict[int, int]]:
         """Return the new entry of the log, and the priorities to set."""
-        found = dict(note)
+        noted = dict(note)
         todo: dict[int, int] = {}
         for pid, value in wanted.items():
             every, start = self._threads(pid), self._start(pid)
@@ -131,14 +131,14 @@ class Priorities:
             if not threads or start is None:
                 continue
             todo |= dict.fromkeys(threads, value)
-            known = found.get(str(pid))
+            process = noted.get(str(pid))
             # The kernel reuses numbers. The start time shows that this is another process.
-            if known is None or known["start"] != start:
-                known = {"start": start, "main": every.get(pid, 0), "threads": {}}
+            if process is None or process["start"] != start:
+                process = {"start": start, "main": every.get(pid, 0), "threads": {}}
             # The first value of a thread is the original one. Later ones were set here.
-            was = {str(thread): was for thread, was in threads.items() if str(thread) not in known["threads"]}
-            found[str(pid)] = {**known, "threads": {**known["threads"], **was}}
-        return found, todo
+            was = {str(thread): was for thread, was in threads.items() if str(thread) not in process["threads"]}
+            noted[str(pid)] = {**process, "threads": {**process["threads"], **was}}
+        return noted, todo
 
     def _put_back(self, note: Mapping[str, Any]) -> None:
         for name, entry in note.items():
@@ -161,19 +161,19 @@ class Priorities:
                 raise fault(error, "set the I/O priority of", f"thread {thread}") from error
 
     def _threads(self, pid: int) -> dict[int, int]:
-        found = {}
+        priorities = {}
         try:
             numbers = self._kernel.threads(pid)
         except ProcessLookupError:
             return {}
         for number in numbers:
             try:
-                found[number] = self._kernel.get(number)
+                priorities[number] = self._kernel.get(number)
             except ProcessLookupError:
                 continue
             except OSError as error:
                 raise fault(error, "read the I/O priority of", f"thread {number}") from error
-        return found
+        return priorities
 
     def _start(self, pid: int) -> str | None:
         try:

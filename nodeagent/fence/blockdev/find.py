@@ -49,9 +49,10 @@ def disks_below(paths: Sequence[str], udev: Udev | None = None) -> Disks:
 def filesystem_at(path: str, mountinfo: str) -> str:
     """Return the type of the file system of ``path``, from the text of proc_pid_mountinfo(5); "" if there is none.
 
-    It is found by mount point, because the number that btrfs shows there is not the ``st_dev`` of its subvolumes.
+    The mount is selected by its mount point, because the number that btrfs shows there is not the ``st_dev`` of its
+    subvolumes.
     """
-    best, found = -1, ""
+    best, kind = -1, ""
     # Not ``splitlines``: the kernel escapes no other line break of a mount point than this one.
     for line in mountinfo.removesuffix("\n").split("\n"):
         head, _, tail = line.partition(" - ")
@@ -59,8 +60,8 @@ def filesystem_at(path: str, mountinfo: str) -> str:
         inside = path == point or path.startswith(point.rstrip("/") + "/")
         # Of two mounts at one place the later one is on top.
         if inside and len(point) >= best:
-            best, found = len(point), tail.split(" ")[0]
-    return found
+            best, kind = len(point), tail.split(" ")[0]
+    return kind
 
 
 def _unescaped(text: str) -> str:
@@ -70,7 +71,7 @@ def _unescaped(text: str) -> str:
 
 
 class Udev:
-    """Raises ``Terminal`` (``NoUdev``) if this host has no libudev. Devices that disappear are absent."""
+    """The database of udev. Raises ``Terminal`` (``NoUdev``) without libudev. Devices that disappear are absent."""
 
     def __init__(self) -> None:
         try:
@@ -116,13 +117,13 @@ def _attribute(device: Any, name: str) -> str:
 
 
 def _slaves(sys_path: Path) -> tuple[DeviceNumber, ...]:
-    found = []
+    slaves = []
     # A partition has no such directory.
     for entry in (sys_path / "slaves").glob("*/dev"):
         with suppress(OSError):
             major, _, minor = entry.read_text().strip().partition(":")
-            found.append(DeviceNumber(int(major), int(minor)))
-    return tuple(sorted(found))
+            slaves.append(DeviceNumber(int(major), int(minor)))
+    return tuple(sorted(slaves))
 
 
 def _backing(file: str) -> DeviceNumber | None:

@@ -89,7 +89,7 @@ def careful(bounds: Bounds, filesystem: str, kernel: str) -> Bounds:
 
 
 def opening(bounds: Bounds, idle: Idle | None) -> Bounds:
-    """Return the bounds with the first cap for the measured disk; unchanged if it was not measured.
+    """Return the bounds with the first cap for the measured disk; unchanged without a measurement.
 
     An fsync is at least two requests one after the other, so the median gives the number of requests that the disk can
     do in a second, of which the updater gets half. The slowest of a hundred reflects other load of the host. A fast

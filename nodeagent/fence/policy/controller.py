@@ -153,23 +153,23 @@ def step(
 
 def _calm(state: ControllerState, turn: _Turn, because: str) -> ControllerState:
     bounds = turn.bounds
-    rate, patience, known = state.rate, state.patience, state.strained_at
+    rate, patience, strained_at = state.rate, state.patience, state.strained_at
     calm_for = turn.now - max(state.calm_since, state.changed)
     if rate is None:
         forget = calm_for >= bounds.relax
     else:
         # Near the rate of the last strain, the next step waits longer, and twice as long after each strain.
-        near = known is not None and rate * _UP > known * _NEAR
+        near = strained_at is not None and rate * _UP > strained_at * _NEAR
         wait = patience if near else bounds.patience
         if bounds.disk is not None and rate * _UP > bounds.disk:
             wait = max(wait, bounds.bold)
         if calm_for >= wait:
             more = min(rate * _UP, max(bounds.most, rate))
             rate = more if more < bounds.ceiling else None
-        forget = known is not None and rate is not None and rate > known * _BEYOND
+        forget = strained_at is not None and rate is not None and rate > strained_at * _BEYOND
     if forget:
-        known, patience = None, bounds.patience
-    state = replace(state, rate=rate, patience=patience, strained_at=known, strained=False)
+        strained_at, patience = None, bounds.patience
+    state = replace(state, rate=rate, patience=patience, strained_at=strained_at, strained=False)
     return _in_time(state, turn, LimitCause.CALM, because)
 
 
@@ -185,8 +185,8 @@ def _strained(state: ControllerState, turn: _Turn, reading: Reading) -> Controll
     if not again:
         patience = min(2 * state.patience, bounds.patience_most)
         # A strain at the floor has another cause than the updater, or cannot be helped, so it sets no rate.
-        known = rate if rate > bounds.floor else state.strained_at
-        state = replace(state, patience=patience, strained_at=known)
+        strained_at = rate if rate > bounds.floor else state.strained_at
+        state = replace(state, patience=patience, strained_at=strained_at)
     state = replace(state, rate=bounds.floor if stalled else max(bounds.floor, rate * _DOWN))
     because = f"{reading.source}: {reading.why}"
     return _in_time(state, turn, LimitCause.STALLED if stalled else LimitCause.STRAINED, because)
@@ -210,8 +210,10 @@ def _blind(state: ControllerState, turn: _Turn) -> ControllerState:
     return _in_time(state, turn, LimitCause.BLIND, f"no latency of etcd for {turn.bounds.stale:.0f} s")
 
 
-def _in_time(state: ControllerState, turn: _Turn, why: LimitCause | None = None, because: str = "") -> ControllerState:
-    """Raise the rate to what the deadline requires. ``why`` None: there is no other change.
+def _in_time(
+    state: ControllerState, turn: _Turn, cause: LimitCause | None = None, because: str = ""
+) -> ControllerState:
+    """Raise the rate to what the deadline requires. ``cause`` None: there is no other change.
 
     The rate is raised by a whole step, because the required rate grows each second.
     """
@@ -221,15 +223,15 @@ def _in_time(state: ControllerState, turn: _Turn, why: LimitCause | None = None,
         rate = due * _UP if due > bounds.floor else due
         late = replace(state, rate=rate if rate < bounds.ceiling else None)
         return _decided(late, turn, LimitCause.PROGRESS, f"{due / 1e6:.1f} MB/s are needed to be done in time")
-    return state if why is None else _decided(state, turn, why, because)
+    return state if cause is None else _decided(state, turn, cause, because)
 
 
-def _decided(state: ControllerState, turn: _Turn, why: LimitCause, because: str) -> ControllerState:
-    limits = IoLimits() if why is LimitCause.DEADLINE else _limits(turn, state.rate)
+def _decided(state: ControllerState, turn: _Turn, cause: LimitCause, because: str) -> ControllerState:
+    limits = IoLimits() if cause is LimitCause.DEADLINE else _limits(turn, state.rate)
     if _differs(limits, state.decision.limits):
-        return replace(state, changed=turn.now, decision=LimitDecision(limits, why, because))
-    if why in _BAD:
-        return replace(state, decision=LimitDecision(state.decision.limits, why, because))
+        return replace(state, changed=turn.now, decision=LimitDecision(limits, cause, because))
+    if cause in _BAD:
+        return replace(state, decision=LimitDecision(state.decision.limits, cause, because))
     # The previous cause is still the one of the current limits.
     return state
 

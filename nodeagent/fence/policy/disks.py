@@ -107,16 +107,16 @@ def _only(node: BlockNode, lookup: Lookup) -> DeviceNumber | None:
 
 
 def _bottom(top: BlockNode, lookup: Lookup) -> list[BlockNode]:
-    found, seen, left = [], {top.number}, [top]
+    bottom, seen, left = [], {top.number}, [top]
     while left:
         node = left.pop()
         below = {*node.slaves, *(number for number in (node.disk, node.backing) if number is not None)}
         nodes = [at for number in below if (at := lookup(number)) is not None]
         if not nodes:
-            found.append(node)
+            bottom.append(node)
         left += [at for at in nodes if at.number not in seen]
         seen |= below
-    return sorted(found, key=lambda node: node.number)
+    return sorted(bottom, key=lambda node: node.number)
 
 
 def _notes(limit: BlockNode, disks: tuple[BlockNode, ...]) -> list[str]:

@@ -74,7 +74,7 @@ class Sensors:
         self._etcd_stalls: float | None = None
 
     async def measure_idle(self, seconds: float) -> Idle | None:
-        """Measure the fsyncs of the idle disk, which determine which ones count as slow. None if the probe cannot."""
+        """Measure the fsyncs of the idle disk, which set the limit of a slow fsync. None without a probe."""
         if self._probe is None or not seconds:
             return None
         await asyncio.sleep(seconds)
@@ -83,7 +83,7 @@ class Sensors:
         return None if p50 is None or p99 is None else Idle(p50, p99)
 
     def expect(self, idle: Idle | None) -> None:
-        """Use this measurement, or the strictest target without one, and count stalls from now on."""
+        """Use this measurement, or the strictest target if it is None, and count stalls from now on."""
         self._target = target(None if idle is None else idle.p99)
         if self._probe is not None:
             self._probe.pace(_PACE)
@@ -104,9 +104,9 @@ class Sensors:
 
     def readings(self) -> list[Reading]:
         now = loop_time()
-        found = self._etcd
+        readings = self._etcd
         # The last one counts until it is stale, so that none is missed in a slow turn.
-        self._etcd = found[-1:]
+        self._etcd = readings[-1:]
         if self._probe is not None:
             latencies, waiting = self._take()
             self._stalls += sum(1 for latency in latencies if latency > STALL)
@@ -115,8 +115,8 @@ class Sensors:
                 self._taken.popleft()
             recent = [latency for at, some in self._taken if now - at < _WINDOW for latency in some]
             reading = of_probe(now, recent, waiting, self._target)
-            found = found if reading is None else [*found, reading]
-        return found
+            readings = readings if reading is None else [*readings, reading]
+        return readings
 
     async def follow(self, scrape: Scrape) -> None:
         """Fetch the metrics until cancelled."""
@@ -151,9 +151,9 @@ class Sensors:
             self._probe = None
             return ProbeSample((), 0.0)
 
-    def _miss(self, why: str) -> None:
-        if why not in self.missing:
-            self.missing.append(why)
+    def _miss(self, message: str) -> None:
+        if message not in self.missing:
+            self.missing.append(message)
 
 
 @asynccontextmanager
@@ -181,14 +181,14 @@ async def open_sensors(protected: Protected) -> AsyncIterator[Sensors]:
 
 async def find_etcd(root: Path = Path("/")) -> Protected | None:
     """Return the member of etcd on this host; None if there is none."""
-    found = await asyncio.to_thread(detect, root)
-    if found is None:
+    member = await asyncio.to_thread(detect, root)
+    if member is None:
         return None
-    directory = await asyncio.to_thread(_data_of, found, root)
+    directory = await asyncio.to_thread(_data_of, member, root)
     missing: tuple[str, ...] = () if directory else ("the directory of etcd's data is not known",)
     scrape: Scrape | None = None
     try:
-        scrape = await etcd_metrics(found.options)
+        scrape = await etcd_metrics(member.options)
     except AgentError as error:
         missing += (f"etcd's metrics: {error.message}",)
     # The processes are found at each call, because etcd may be restarted during a staging.
@@ -235,9 +235,9 @@ async def _page(url: str, tls: ssl.SSLContext | None) -> str:
     return answer.body.decode(errors="replace")
 
 
-def _data_of(found: Found, root: Path) -> Path | None:
+def _data_of(member: Found, root: Path) -> Path | None:
     """Return the data directory. Its option may not be readable, so the usual places are tried as well."""
-    option = found.options.get("data-dir")
+    option = member.options.get("data-dir")
     for path in (*([Path(option)] if option else []), *(root / place for place in DATA)):
         with suppress(OSError):
             if path.is_dir():
