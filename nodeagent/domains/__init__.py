@@ -135,8 +135,8 @@ def group_of(change: Change) -> str:
             return domain.name
     if unit:
         return f"unit:{unit}"
-    found = domain_of(change.key) if change.domain == "file" else None
-    return found.name if found is not None and found.joined is not None else change.id
+    file_domain = domain_of(change.key) if change.domain == "file" else None
+    return file_domain.name if file_domain is not None and file_domain.joined is not None else change.id
 
 
 def _unit_of(path: str) -> str:
@@ -153,7 +153,7 @@ def is_fix(entry: str) -> bool:
     kind, _, key = entry.partition(":")
     if kind in USER_DOMAINS:
         return True
-    return kind == "file" and (found := domain_of(key)) is not None and found.fix
+    return kind == "file" and (domain := domain_of(key)) is not None and domain.fix
 
 
 def checker_of(path: str) -> Checker | None:
@@ -237,46 +237,46 @@ def check_update(old: MachineConfig, new: MachineConfig, name: str, *, on_host: 
 
 
 def host_problems(sides: Sides) -> tuple[Problem, ...]:
-    """What the domains find wrong once they see the files of the host; the contents of single files are left out."""
+    """Return the problems that the domains detect with the files of the host, without those of single files."""
     return tuple(problem for domain in DOMAINS for problem in domain.validate(sides, {}))
 
 
 def warnings(old: MachineConfig, new: MachineConfig, host: HostView | None = None) -> tuple[Problem, ...]:
     """Return changes that are allowed but probably mistakes."""
     sides = Sides(old, new, host or HostView())
-    found = [
+    problems = [
         Problem(path, "is removed: images of private registries cannot be pulled without it")
         for path in tables.PULL_SECRET.contents
         if path in old.files and path not in new.files
     ]
-    if new.name != old.name and (why := odd(new.name)):
-        found.append(Problem("metadata.name", why))
+    if new.name != old.name and (message := odd(new.name)):
+        problems.append(Problem("metadata.name", message))
     if host is None and loses_login(old, new):
-        found.append(Problem(PATH, "has no key and no password left: a host without a key of its own refuses that"))
+        problems.append(Problem(PATH, "has no key and no password left: a host without a key of its own refuses that"))
     for path in differing(old.files, new.files):
         content = new.files[path].content
         doubts = (odd(path), readers.skipped(path), mode_doubt(new.files[path].mode), doubt(path, content))
-        found += (Problem(path, why) for why in doubts if why)
+        problems += (Problem(path, message) for message in doubts if message)
         if path.startswith(AGED):
-            found.append(Problem(path, "is removed by systemd-tmpfiles when it has not been used for a time (30d)"))
+            problems.append(Problem(path, "is removed by systemd-tmpfiles when it has not been used for a time (30d)"))
         # A NUL marks a binary file, in which CR LF ends no line.
         if content[:MAX_LINE].partition(b"\n")[0].endswith(b"\r") and b"\0" not in content[:MAX_LINE]:
-            found.append(Problem(path, "has Windows line endings (CR LF), which many programs take for text"))
-    return (*found, *(problem for domain in DOMAINS for problem in domain.warnings(sides)))
+            problems.append(Problem(path, "has Windows line endings (CR LF), which many programs take for text"))
+    return (*problems, *(problem for domain in DOMAINS for problem in domain.warnings(sides)))
 
 
 def _contents(sides: Sides) -> tuple[Problem, ...]:
     # Most files of a large config are known to no domain, and need no closer look. A domain that overrides ``validate``
     # gets all paths that any domain declares, whether they have a validator or not.
     tables = [table for domain in DOMAINS for table in (domain.contents, domain.checkers, domain.files)]
-    known = tuple({pattern.partition("*")[0] for table in tables for pattern in table})
-    contents = changed_contents(sides.old, sides.new, known)
-    changed = {path: content for path, content in contents.items() if path.startswith(known)}
+    prefixes = tuple({pattern.partition("*")[0] for table in tables for pattern in table})
+    contents = changed_contents(sides.old, sides.new, prefixes)
+    changed = {path: content for path, content in contents.items() if path.startswith(prefixes)}
     return tuple(problem for domain in DOMAINS for problem in domain.validate(sides, changed))
 
 
 def _scripts(old: MachineConfig, new: MachineConfig) -> Iterator[Problem]:
-    """Programs that the kernel could not start: it would look for an interpreter whose name ends in a CR."""
+    """Yield programs that the kernel could not start: it would look for an interpreter whose name ends in a CR."""
     for path in differing(old.files, new.files):
         content = new.files[path].content
         if content.startswith(b"#!") and content.partition(b"\n")[0].endswith(b"\r"):

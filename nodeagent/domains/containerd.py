@@ -55,10 +55,10 @@ _SECTIONS: Final = ("plugins", "stream_processors", "proxy_plugins", "timeouts")
 
 
 def actions_of(key: Key) -> tuple[tuple[Action, ...], str]:
-    """Return the actions for a key. One that is in no list requests the strongest."""
+    """Return the actions for a key. A key that is in no list requests the strongest."""
     if key[0] == "plugins":
-        known = len(key) > 1 and key[1] in PLUGINS and key[-1] not in PLACED
-        return (RESTART, "") if known else (STRONGEST, "")
+        restart_suffices = len(key) > 1 and key[1] in PLUGINS and key[-1] not in PLACED
+        return (RESTART, "") if restart_suffices else (STRONGEST, "")
     return (RESTART, "") if key[0] in RESTARTED else (STRONGEST, "")
 
 
@@ -69,16 +69,16 @@ def _whole(key: Key) -> bool:
 
 def _layers(files: Mapping[str, bytes]) -> Layers:
     """Return the files in the order of containerd: each is followed by its imports, after those of earlier files."""
-    found: dict[str, Mapping[str, Any] | None] = {}
+    layers: dict[str, Mapping[str, Any] | None] = {}
     pending = [MAIN]
-    while pending and len(found) < MAX_FILES:
+    while pending and len(layers) < MAX_FILES:
         path = pending.pop(0)
-        if path in found or path not in files:
+        if path in layers or path not in files:
             continue
-        found[path] = parse_toml(files[path])[0]
-        for pattern in _imports(path, found[path]):
+        layers[path] = parse_toml(files[path])[0]
+        for pattern in _imports(path, layers[path]):
             pending += sorted(name for name in files if _matches(pattern, name)) if "*" in pattern else [pattern]
-    return found
+    return layers
 
 
 def _imports(path: str, data: Mapping[str, Any] | None) -> list[str]:

@@ -71,7 +71,7 @@ _WHOLE: Final = (("crio", "runtime", "runtimes"), ("crio", "runtime", "workloads
 
 
 def actions_of(key: Key) -> tuple[tuple[Action, ...], str]:
-    """Return the actions for a key. One that is in no list requests the strongest."""
+    """Return the actions for a key. A key that is in no list requests the strongest."""
     if key[:1] != ("crio",):
         return (NONE,), "not read by CRI-O, whose tables are below [crio]"
     name = ".".join(key[1:])
@@ -127,11 +127,11 @@ class CrioDomain(Domain):
         unreadable = [path for path, data in (*before.items(), *after.items()) if data is None]
         if unreadable:
             # CRI-O starts with neither, so no document of it can be compared.
-            why = f"{unreadable[0]} is no TOML on one side"
-            return [KeyChange(path, "(all)", "", "", STRONGEST, why) for path in changed]
+            message = f"{unreadable[0]} is no TOML on one side"
+            return [KeyChange(path, "(all)", "", "", STRONGEST, message) for path in changed]
         documents = merged(before, whole=_whole), merged(after, whole=_whole)
-        found = key_changes(before, after, changed, documents, actions_of)
-        return [replace(key, next_start=UNIT) if _at_start(key.key) else key for key in found]
+        keys = key_changes(before, after, changed, documents, actions_of)
+        return [replace(key, next_start=UNIT) if _at_start(key.key) else key for key in keys]
 
     def programs(self, sides: Sides) -> Sequence[ProgramCheck]:
         if not _changed(sides):

@@ -40,8 +40,8 @@ class EtcdDomain(Domain):
             # A directory that the file did not name before may have been a flag of the unit, so only a changed value
             # counts.
             if was.get("data-dir", now.get("data-dir")) != now.get("data-dir"):
-                why = "changes the data directory of etcd: the member would lose its log and its votes"
-                yield Problem(path, f"{why}; remove and add it")
+                problem = "changes the data directory of etcd: the member would lose its log and its votes"
+                yield Problem(path, f"{problem}; remove and add it")
             if was.get(STATE) == "existing" != now.get(STATE):
                 yield Problem(path, f"{STATE} must stay existing: a member without data would make a second cluster")
             if now.get("force-new-cluster") not in (was.get("force-new-cluster"), None, "False", "false"):
@@ -65,10 +65,10 @@ def _options(path: str, content: bytes | None) -> dict[str, str]:
         return {}
     if path.endswith((".yaml", ".yml")):
         try:
-            found = document.load(content, path)
+            data = document.load(content, path)
         except InvalidInput:
             return {}
-        return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+        return {str(key): str(value) for key, value in data.items()} if isinstance(data, dict) else {}
     pairs = [line.strip().partition("=") for line in content.decode(errors="replace").splitlines()]
     return {
         name.strip().removeprefix("ETCD_").lower().replace("_", "-"): value.strip().strip("\"'")

@@ -32,7 +32,7 @@ def dotted(name: str) -> str:
 
 
 def reads(host: HostView, names: Iterable[str]) -> Collection[str]:
-    """Return what is needed next to find the missing ones of ``names``."""
+    """Return the paths to read next for the check that ``names`` exist."""
     if SIGN not in host.files:
         return (SIGN,)
     wanted: dict[str, None] = {}
@@ -77,7 +77,7 @@ def doubt(host: HostView, name: str, *, brings: bool) -> str:
         directory, _, last = path.rpartition("/")
         near = ""
         if directory.rpartition("/")[2] not in INTERFACES:
-            near = similar(last, [each.rpartition("/")[2] for each in there])
+            near = similar(last, [listed.rpartition("/")[2] for listed in there])
         return (
             f"{dotted(name)} is no setting of this kernel, so it has no effect{near}"
             if near

@@ -97,16 +97,16 @@ class NetworkManagerDomain(Domain):
             return ()
         before, after = _read_files(sides.before), _read_files(sides.after)
         ended = _ended(sides, before)
-        found: list[KeyChange] = []
+        key_changes: list[KeyChange] = []
         for path in sorted(before.keys() | after.keys()):
             if sides.before.get(path) == sides.after.get(path) and (path in before) == (path in after):
                 continue
             # A changed file replaces those of its name in other directories.
             name = path.rpartition("/")[2]
-            document = path if path in changed else next(each for each in changed if each.endswith(f"/{name}"))
+            document = path if path in changed else next(other for other in changed if other.endswith(f"/{name}"))
             left = "" if document in sides.new.files else "the host may have another file in its place, not known here"
-            found += _keys(document, before.get(path, ()), after.get(path, ()), left, ended)
-        return found
+            key_changes += _keys(document, before.get(path, ()), after.get(path, ()), left, ended)
+        return key_changes
 
     def programs(self, sides: Sides) -> Sequence[ProgramCheck]:
         return (_check(sides.after, _check(sides.before, None)),) if _changed(sides) else ()
@@ -115,8 +115,8 @@ class NetworkManagerDomain(Domain):
         for path in differing(sides.old.files, sides.new.files):
             entry = sides.new.files[path]
             # Other files beside the scripts, such as a README, are not meant to be run.
-            if path.startswith(SCRIPTS) and entry.content.startswith(b"#!") and (why := _not_run(entry)):
-                yield Problem(path, f"{why}, so that NetworkManager does not run it")
+            if path.startswith(SCRIPTS) and entry.content.startswith(b"#!") and (problem := _not_run(entry)):
+                yield Problem(path, f"{problem}, so that NetworkManager does not run it")
 
     def curable(self, failure: UnitFailure) -> bool:
         """It reads the same files after a boot, and the host has no network then."""
@@ -186,7 +186,7 @@ def _names_others(setting: Setting) -> bool:
 
 
 def _profile_problem(profile: Settings) -> str:
-    values = {each.name: each.value.rstrip(BLANK) for each in profile or ()}
+    values = {setting.name: setting.value.rstrip(BLANK) for setting in profile or ()}
     if (kind := values.get("[connection] type", "")) not in KEPT:
         return f"is a connection of the type {json.dumps(kind)}, which may end with a restart"
     if "[802-1x]" in values or "shared" in (values.get("[ipv4] method"), values.get("[ipv6] method")):
@@ -196,7 +196,7 @@ def _profile_problem(profile: Settings) -> str:
 
 def _parse(content: bytes) -> Settings:
     """Read a file as GLib does."""
-    found: list[Setting] = []
+    settings: list[Setting] = []
     section: str | None = None
     for line in content.decode(errors="backslashreplace").split("\n"):
         text = line.strip(BLANK)
@@ -208,23 +208,23 @@ def _parse(content: bytes) -> Settings:
             section = text[1:-1]
             # A section without a key may have a meaning.
             if section not in AT_START:
-                found.append(Setting(section, "", ""))
+                settings.append(Setting(section, "", ""))
             continue
         key, equals, value = text.partition("=")
         if not equals or not key or section is None:
             return None
-        found.append(Setting(section, key.rstrip(BLANK), value.lstrip(BLANK)))
-    return found
+        settings.append(Setting(section, key.rstrip(BLANK), value.lstrip(BLANK)))
+    return settings
 
 
 def _keys(document: str, before: Settings, after: Settings, left: str, ended: str) -> Iterator[KeyChange]:
-    """Yield what differs between two files. ``left`` and ``ended`` are reasons for the strongest actions, "" if there
+    """Yield the differences of two files. ``left`` and ``ended`` are reasons for the strongest actions, "" if there
     are none: for a file that leaves the config, and for a restart of any file."""
     if before is None or after is None:
         yield KeyChange(document, "(all)", "", "", STRONGEST, "a line is no setting")
         return
     # The last value of a key counts.
-    was, now = ({each.name: each for each in settings} for settings in (before, after))
+    was, now = ({setting.name: setting for setting in settings} for settings in (before, after))
     differing = [name for name in {**was, **now} if was.get(name) != now.get(name)]
     at_start = {name: (was.get(name) or now[name]).at_start for name in differing}
     for name in differing:
@@ -240,7 +240,7 @@ def _keys(document: str, before: Settings, after: Settings, left: str, ended: st
 
 
 def _others(settings: Iterable[Setting]) -> list[Setting]:
-    return [each for each in settings if not each.at_start]
+    return [setting for setting in settings if not setting.at_start]
 
 
 def _shown(setting: Setting | None) -> str:

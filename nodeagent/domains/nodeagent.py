@@ -36,7 +36,7 @@ _POLKIT_ACTIONS: Final = "/etc/polkit-1/actions"
 
 
 class NodeagentDomain(Domain):
-    """What the agent itself needs is found by comparing all paths, because any unit may break it."""
+    """The needs of the agent itself. All paths are compared, because any unit may break it."""
 
     def validate(self, sides: Sides, changed: Mapping[str, bytes]) -> Iterator[Problem]:
         yield from _problems_of(sides.old, sides.new)
@@ -97,7 +97,7 @@ def _bus_policy(node: RegularFile | SymbolicLink) -> Iterator[str]:
     if isinstance(node, SymbolicLink):
         yield "would remove the policy of the bus"
         return
-    found: list[str] = []
+    problems: list[str] = []
     decisive = False
 
     def begin(element: str, attributes: dict[str, str]) -> None:
@@ -108,12 +108,12 @@ def _bus_policy(node: RegularFile | SymbolicLink) -> Iterator[str]:
         elif element == "deny" and any(
             _covers(attributes.get(name, "")) for name in ("own", "own_prefix", "send_destination")
         ):
-            found.append(f"would deny {BUS_NAME} to nodeagent or its clients")
+            problems.append(f"would deny {BUS_NAME} to nodeagent or its clients")
         elif element == "deny" and decisive and _denies_needed(attributes):
-            found.append("would keep nodeagent from the services that it needs")
+            problems.append("would keep nodeagent from the services that it needs")
 
     yield from _xml_problems(node.content, "busconfig", begin)
-    yield from dict.fromkeys(found)
+    yield from dict.fromkeys(problems)
 
 
 def _denies_needed(rule: Mapping[str, str]) -> bool:
@@ -126,7 +126,7 @@ def _denies_needed(rule: Mapping[str, str]) -> bool:
 
 
 def _polkit_policy(node: RegularFile | SymbolicLink) -> Iterator[str]:
-    """Yield why polkit would not read the actions of this file."""
+    """Yield the problems for which polkit would not read the actions of this file."""
     if isinstance(node, RegularFile):
         yield from _xml_problems(node.content, "policyconfig", lambda _element, _attributes: None)
 
@@ -136,13 +136,13 @@ def _xml_problems(content: bytes, root: str, begin: Callable[[str, dict[str, str
     roots: list[str] = []
     entities: list[str] = []
 
-    def each(element: str, attributes: dict[str, str]) -> None:
+    def begin_element(element: str, attributes: dict[str, str]) -> None:
         if not roots:
             roots.append(element)
         begin(element, attributes)
 
     parser = expat.ParserCreate()
-    parser.StartElementHandler = each
+    parser.StartElementHandler = begin_element
     # Nested entities could expand to gigabytes, in the program as well as here.
     parser.EntityDeclHandler = lambda *_: entities.append("must not declare entities")
     try:

@@ -67,11 +67,11 @@ _COMMAND: Final = "nodeagent daemon"
 
 
 def check_of(path: str) -> Iterator[Check]:
-    """Yield what is to be checked of a file at ``path``."""
+    """Yield the checks of a file at ``path``."""
     if _GENERATORS.fullmatch(path):
         yield _generator
-    if found := _QUADLETS.fullmatch(path):
-        yield partial(_quadlet, f"{found[1]}.service")
+    if quadlet := _QUADLETS.fullmatch(path):
+        yield partial(_quadlet, f"{quadlet[1]}.service")
     for directory in SEARCH_PATH:
         if path.startswith(f"{directory}/"):
             yield from _unit_checks(path.removeprefix(f"{directory}/"))
@@ -139,10 +139,10 @@ def _of_another(unit: str, node: RegularFile | SymbolicLink) -> Iterator[str]:
     taken = (OWN | ESSENTIAL) - {unit, "default.target"} - (_BUS if unit in _BUS else frozenset())
     for section, key, value in _lines(node):
         named = set(value.split())
-        if section == "Unit" and key in ("Conflicts", "PropagatesStopTo") and (found := named & (OWN | _BUS) - {unit}):
-            yield f"{key}= would stop {min(found)}, which nodeagent needs"
-        elif section == "Install" and key == "Alias" and (found := named & taken):
-            yield f"Alias= would replace {min(found)}, which nodeagent needs"
+        if section == "Unit" and key in ("Conflicts", "PropagatesStopTo") and (units := named & (OWN | _BUS) - {unit}):
+            yield f"{key}= would stop {min(units)}, which nodeagent needs"
+        elif section == "Install" and key == "Alias" and (units := named & taken):
+            yield f"Alias= would replace {min(units)}, which nodeagent needs"
 
 
 def _reporting(_node: RegularFile | SymbolicLink) -> Iterator[str]:
@@ -160,7 +160,7 @@ def _whole_unit(lines: Check, needed: str, value: str, node: RegularFile | Symbo
         yield "would mask a unit that nodeagent needs"
         return
     yield from lines(node)
-    if needed and not any(key == needed and found for _, key, found in _lines(node)):
+    if needed and not any(key == needed and assigned for _, key, assigned in _lines(node)):
         yield f"must have {needed}={value}"
 
 
@@ -169,15 +169,15 @@ def _essential_dropin(name: str, node: RegularFile | SymbolicLink, *, whole: boo
     if isinstance(node, SymbolicLink):
         return
     # Without an empty assignment, a drop-in only adds to what the unit has.
-    found: dict[str, list[str]] = {}
+    assignments: dict[str, list[str]] = {}
     replaced = whole
     for section, key, value in _lines(node):
         if value and _hinders_start(section, key):
             yield f"{key}= could keep {name} from starting"
         elif (section, key) in (("Service", "ExecStart"), ("Socket", "ListenStream")):
             replaced = replaced or not value
-            found[key] = [*found.get(key, ()), value] if value else []
-    commands, sockets = found.get("ExecStart"), found.get("ListenStream")
+            assignments[key] = [*assignments.get(key, ()), value] if value else []
+    commands, sockets = assignments.get("ExecStart"), assignments.get("ListenStream")
     programs = [_program(command) for command in commands or ()]
     if commands is not None and (not programs or not _BUS_PROGRAMS.issuperset(programs)):
         yield f"ExecStart= of {name} must be one of {', '.join(sorted(_BUS_PROGRAMS))}"

@@ -83,13 +83,13 @@ def ignored(old: MachineConfig, new: MachineConfig) -> Iterator[Problem]:
     """Find changed files of ``new`` that their program would leave out."""
     tops = tuple({reader.pattern.partition("*")[0] for reader in READERS})
     for path in differing(old.files, new.files):
-        if (home := KEYS.fullmatch(path)) and (why := _unread_keys(home["user"] or "root", new.files[path])):
-            yield Problem(path, why)
+        if (home := KEYS.fullmatch(path)) and (problem := _unread_keys(home["user"] or "root", new.files[path])):
+            yield Problem(path, problem)
         if not path.startswith(tops):
             continue
         for reader in READERS:
-            if _matches(reader.pattern, path) and (why := _why(reader, new.files[path])):
-                yield Problem(path, why)
+            if _matches(reader.pattern, path) and (problem := _why(reader, new.files[path])):
+                yield Problem(path, problem)
                 break
 
 

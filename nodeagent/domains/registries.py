@@ -45,8 +45,8 @@ class RegistriesDomain(Domain):
     def actions(self, change: Change, sides: Sides) -> Verdict:
         if change.key != REGISTRIES_CONF and not by_name([change.key], [DROPINS], SUFFIX):
             return Verdict((NONE,), f"only files of {DROPINS} itself that end in {SUFFIX} are read")
-        if why := unsafe_reason(_documents(sides.before), _documents(sides.after)):
-            return Verdict((DRAIN, RELOAD_CRIO), why)
+        if cause := unsafe_reason(_documents(sides.before), _documents(sides.after)):
+            return Verdict((DRAIN, RELOAD_CRIO), cause)
         return Verdict((RELOAD_CRIO,), "only pulls by digest are affected")
 
     def warnings(self, sides: Sides) -> Iterator[Problem]:
@@ -76,8 +76,8 @@ def unsafe_reason(old: Sequence[bytes], new: Sequence[bytes]) -> str:
     for scope, registry in was.registries.items():
         if scope not in now.registries:
             return f"registry {scope} is removed"
-        if why := _kept(scope, registry, now.registries[scope]):
-            return why
+        if cause := _kept(scope, registry, now.registries[scope]):
+            return cause
     for scope, registry in now.registries.items():
         if scope not in was.registries and not _all_by_digest(registry):
             return f"registry {scope} is added and is not limited to pulls by digest"
@@ -104,10 +104,10 @@ class _Registry(Struct):
     @property
     def mirrors(self) -> Mapping[str, str]:
         """Location to pull-from-mirror. The first of several with the same location counts."""
-        found: dict[str, str] = {}
-        for each in self.mirror:
-            found.setdefault(each.location, each.pull)
-        return found
+        pulls: dict[str, str] = {}
+        for mirror in self.mirror:
+            pulls.setdefault(mirror.location, mirror.pull)
+        return pulls
 
 
 class _Document(Struct):
@@ -161,11 +161,11 @@ def _merged(texts: Sequence[bytes]) -> _Registries:
     for document in map(_read, texts):
         search = search if document.search is None else document.search
         aliases |= document.aliases
-        for each in document.registry:
+        for registry in document.registry:
             # The first entry of a repeated scope counts, and with drop-ins the last one: containers/image merges them
             # in a map.
-            if len(texts) > 1 or (each.prefix or each.location) not in registries:
-                registries[each.prefix or each.location] = each
+            if len(texts) > 1 or (registry.prefix or registry.location) not in registries:
+                registries[registry.prefix or registry.location] = registry
     return _Registries(search, registries, aliases)
 
 

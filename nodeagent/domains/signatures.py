@@ -39,9 +39,9 @@ class SignaturesDomain(Domain):
         if before == after:
             return
         # What two files defined before is no fault of an update.
-        known = {name for name, _, _ in twice(before)}
+        defined_twice = {name for name, _, _ in twice(before)}
         for name, first, second in twice(after):
-            if name not in known:
+            if name not in defined_twice:
                 path, other = (second, first) if before.get(second) != after.get(second) else (first, second)
                 yield Problem(path, f"defines {name}, as {other} does: then no image can be pulled")
 
@@ -65,7 +65,7 @@ def _keys(files: Mapping[str, bytes]) -> Mapping[str, str]:
 
 
 def _locations(files: Mapping[str, bytes]) -> Mapping[str, bytes]:
-    """Return the files that are read: of the directory itself, hidden ones included."""
+    """Return the files that are read: those of the directory itself, including hidden files."""
     return {path: files[path] for path in by_name(files, [LOCATIONS], SUFFIX)}
 
 
@@ -93,11 +93,11 @@ def check_locations(content: bytes) -> Iterator[str]:
 
 
 def twice(files: Mapping[str, bytes]) -> Iterator[tuple[str, str, str]]:
-    """Yield what two files define, and both paths. Files that cannot be read define nothing."""
-    found: dict[str, str] = {}
+    """Yield the names that two files define, and both paths. Files that cannot be read define nothing."""
+    path_of: dict[str, str] = {}
     for path in sorted(files):
         for name in _names(files[path]):
-            if (other := found.setdefault(name, path)) != path:
+            if (other := path_of.setdefault(name, path)) != path:
                 yield name, other, path
 
 

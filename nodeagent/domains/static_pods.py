@@ -55,8 +55,8 @@ class StaticPodDomain(Domain):
 
     def actions(self, change: Change, sides: Sides) -> Verdict:
         # The kubelet starts and ends pods on its own when its directory changes, so no plan can order these changes.
-        known = in_directory({change.key: b""}, _directory(sides))
-        verdict = super().actions(change, sides) if known else Verdict(UNLISTED, "")
+        manifests = in_directory({change.key: b""}, _directory(sides))
+        verdict = super().actions(change, sides) if manifests else Verdict(UNLISTED, "")
         # The side that decides whether the file is written.
         wanted = sides.new if change.key in sides.new.files else sides.old
         sign = owned_manifests(wanted).get(change.key)
@@ -91,18 +91,18 @@ def directory(files: Mapping[str, bytes]) -> str:
 
 def listing(files: Mapping[str, bytes]) -> float:
     """Return the seconds between two full listings of a kubelet with these files, at most ``MAX_LISTING``."""
-    found = parse_duration(str(KubeletConfig(files).keys.get("fileCheckFrequency", "")))
+    interval = parse_duration(str(KubeletConfig(files).keys.get("fileCheckFrequency", "")))
     # To a kubelet, zero is the default.
-    return min(found, MAX_LISTING) if found else LISTING
+    return min(interval, MAX_LISTING) if interval else LISTING
 
 
 def _directory(sides: Sides) -> str:
-    """Return the directory of both sides, "" if they have different ones."""
+    """Return the directory of both sides, "" if the sides differ."""
     if KEPT not in sides.kept:
         before, after = directory(sides.before), directory(sides.after)
         sides.kept[KEPT] = after if before == after else ""
-    found: str = sides.kept[KEPT]
-    return found
+    shared_directory: str = sides.kept[KEPT]
+    return shared_directory
 
 
 def _pod(content: bytes | None) -> StaticPod | None:

@@ -112,7 +112,7 @@ def parse(content: bytes) -> FileSettings:
 
 
 def _name(text: str) -> str:
-    """Return a name with slashes, "" for one that is empty or leads out of the directory."""
+    """Return a name with slashes; "" for an empty name and for a name that leads out of the directory."""
     # The first separator decides: a slash keeps the dots of a name, a dot exchanges both.
     path = text.translate(SWAP) if first_separator(text) == "." else text
     parts = [part for part in path.split("/") if part not in ("", ".")]
@@ -131,8 +131,8 @@ def read_all(files: Mapping[str, bytes]) -> KernelSettings:
     """Return the settings of the files that systemd-sysctl reads of these, path to content."""
     read = {path: parse(files[path]) for path in by_name(files, DIRECTORIES, SUFFIX)}
     values: dict[str, str | None] = {}
-    for each in read.values():
-        values |= each.values
+    for settings in read.values():
+        values |= settings.values
     return KernelSettings(read, values)
 
 
@@ -143,8 +143,12 @@ class SysctlDomain(Domain):
         names = {name for side in (sides.before, sides.after) for name in read_all(side).values}
         globs = sorted(filter(is_glob, names))
         exact = sorted(names.difference(globs))
-        found = [f"{PROC}/{name}" for name in (*exact[:MAX_NAMES], *globs[:MAX_GLOBS])]
-        return (*(f"{directory}/" for directory in DIRECTORIES), *found, *missing.reads(sides.host, _named(sides)))
+        files = [f"{PROC}/{name}" for name in (*exact[:MAX_NAMES], *globs[:MAX_GLOBS])]
+        return (
+            *(f"{directory}/" for directory in DIRECTORIES),
+            *files,
+            *missing.reads(sides.host, _named(sides)),
+        )
 
     def changes(self, sides: Sides) -> Sequence[KeyChange]:
         if not (changed := _changed(sides)):
@@ -155,23 +159,23 @@ class SysctlDomain(Domain):
             for name in before.values.keys() | after.values.keys()
             if before.values.get(name, "") != after.values.get(name, "")
         )
-        why = _invalid(before, after) or _others(after, differing, sides.host.files)
-        found: list[KeyChange] = []
+        obstacle = _invalid(before, after) or _others(after, differing, sides.host.files)
+        key_changes: list[KeyChange] = []
         for name in differing:
             path = _document(name, changed, before, after)
-            problem = _doubt(name, path, before, after, sides.host.files) or why
+            problem = _doubt(name, path, before, after, sides.host.files) or obstacle
             was, now = (_shown(name, settings.values.get(name)) for settings in (before, after))
-            found.append(KeyChange(path, dotted(name), was, now, STRONGEST if problem else RESTART, problem))
+            key_changes.append(KeyChange(path, dotted(name), was, now, STRONGEST if problem else RESTART, problem))
         for path in changed:
-            if any(key.document == path for key in found):
+            if any(key.document == path for key in key_changes):
                 continue
             # The order counts: some keys reset others.
             old, new = (_written(path, settings) for settings in (before, after))
             if old != new or None in new:
                 # A file that is not known here, such as a link to /dev/null, may be the one that counts.
-                why = "its keys are set elsewhere or in another order, or a line is no setting"
-                found.append(KeyChange(path, "(all)", "", "", STRONGEST, why))
-        return found
+                obstacle = "its keys are set elsewhere or in another order, or a line is no setting"
+                key_changes.append(KeyChange(path, "(all)", "", "", STRONGEST, obstacle))
+        return key_changes
 
     def actions(self, change: Change, sides: Sides) -> Verdict:
         if change.kind is ChangeKind.ADDED and _is_read(change.key) and change.key not in _changed(sides):
@@ -184,8 +188,8 @@ class SysctlDomain(Domain):
                 yield Problem(path, f"line {number} is no setting: {UNIT} fails because of it, after all others")
         brings = any(path.startswith(MODULES) for path in sides.new.files)
         for name, path in _named(sides).items():
-            if why := missing.doubt(sides.host, name, brings=brings):
-                yield Problem(path, why)
+            if message := missing.doubt(sides.host, name, brings=brings):
+                yield Problem(path, message)
 
     def curable(self, failure: UnitFailure) -> bool:
         """A value that the kernel refuses is refused at a boot as well."""
@@ -210,19 +214,19 @@ def _changed(sides: Sides) -> list[str]:
 
 def _named(sides: Sides) -> dict[str, str]:
     """Return the names that the changed files set on the new side without a dash, and those files."""
-    found: dict[str, str] = {}
+    path_of: dict[str, str] = {}
     for path in _changed(sides):
         read = parse(sides.after.get(path, b""))
-        found |= {name: path for name in read.values if not is_glob(name) and name not in read.optional}
-    return dict(list(found.items())[:MAX_NAMES])
+        path_of |= {name: path for name in read.values if not is_glob(name) and name not in read.optional}
+    return dict(list(path_of.items())[:MAX_NAMES])
 
 
 def _written(path: str, settings: KernelSettings) -> Sequence[tuple[str, str | None] | None]:
-    """Return what a file sets, in order, and None for each line that is no setting."""
+    """Return the settings of a file, in order, and None for each line that is no setting."""
     if path not in settings.files:
         return ()
-    found = settings.files[path]
-    return (*found.values.items(), *(None for _ in found.invalid))
+    file = settings.files[path]
+    return (*file.values.items(), *(None for _ in file.invalid))
 
 
 def _is_read(path: str) -> bool:
@@ -232,7 +236,7 @@ def _is_read(path: str) -> bool:
 
 def _document(name: str, changed: Sequence[str], before: KernelSettings, after: KernelSettings) -> str:
     files = (before.files, after.files)
-    having = [path for path in changed if any(path in each and name in each[path].values for each in files)]
+    having = [path for path in changed if any(path in settings and name in settings[path].values for settings in files)]
     return (having or changed)[-1]
 
 
@@ -256,8 +260,8 @@ def _doubt(name: str, path: str, before: KernelSettings, after: KernelSettings, 
 
 
 def _invalid(before: KernelSettings, after: KernelSettings) -> str:
-    """The service fails with such a line, so a restart would."""
-    invalid = [path for settings in (before, after) for path, each in settings.files.items() if each.invalid]
+    """Return the obstacle of a line that is no setting: the service fails with it, so a restart would."""
+    invalid = [path for settings in (before, after) for path, parsed in settings.files.items() if parsed.invalid]
     return f"{invalid[0]} has a line that is no setting" if invalid else ""
 
 

@@ -60,29 +60,29 @@ ENVIRONMENT_FILES: Final = ("/etc/default/kubelet", "/etc/sysconfig/kubelet")
 
 class KubeletDomain(Domain):
     def reads(self, sides: Sides) -> Collection[str]:
-        found = {*CONFIG_FILES, *(f"{path}/" for path in CONFIG_DIRS)}
+        paths = {*CONFIG_FILES, *(f"{path}/" for path in CONFIG_DIRS)}
         for directory in UNIT_DIRS:
-            found |= {f"{directory}/{KUBELET}", f"{directory}/{KUBELET}.d/"}
+            paths |= {f"{directory}/{KUBELET}", f"{directory}/{KUBELET}.d/"}
         for config in (KubeletConfig(sides.before), KubeletConfig(sides.after)):
-            found |= {config.config_file, *config.unit.environment_files, *(f"{path}/" for path in config.config_dirs)}
-            found |= {f"{config.static_pods}/", *paths_of(config)} - {"/"}
-        return {path for path in found if path.startswith("/")}
+            paths |= {config.config_file, *config.unit.environment_files, *(f"{path}/" for path in config.config_dirs)}
+            paths |= {f"{config.static_pods}/", *paths_of(config)} - {"/"}
+        return {path for path in paths if path.startswith("/")}
 
     def changes(self, sides: Sides) -> Sequence[KeyChange]:
         before, after = KubeletConfig(sides.before), KubeletConfig(sides.after)
         changed = _changed_sources(sides, before, after)
-        found = list(_enablement(sides))
+        key_changes = list(_enablement(sides))
         if not changed:
-            return found
+            return key_changes
         units = _unit_paths(sides)
         for key, was, now in _differences(before, after):
-            actions, why = actions_of(key, was, now, after.keys or before.keys)
+            actions, cause = actions_of(key, was, now, after.keys or before.keys)
             path = _document(key, changed, before, after)
             if path in units or path in ENVIRONMENT_FILES:
                 actions = (DAEMON_RELOAD, *(action for action in actions if action != NONE))
             values = (_shown(key, was), _shown(key, now))
-            found.append(KeyChange(units.get(path, path), shortened(key), *values, actions, why))
-        return found
+            key_changes.append(KeyChange(units.get(path, path), shortened(key), *values, actions, cause))
+        return key_changes
 
     def actions(self, change: Change, sides: Sides) -> Verdict:
         verdict = super().actions(change, sides)
@@ -95,11 +95,11 @@ class KubeletDomain(Domain):
         """Decide about a change of a file without an entry: a restart, if the configuration of the kubelet names it."""
         if NAMED not in sides.kept:
             configs = (KubeletConfig(sides.before), KubeletConfig(sides.after))
-            found = {config.keys[key]: key for config in configs for key in NAMING if key in config.keys}
+            key_of_path = {config.keys[key]: key for config in configs for key in NAMING if key in config.keys}
             # kubeadm has the kubeconfig where OpenShift has the configuration.
             files = [pair for side in (sides.before, sides.after) for pair in side.items() if pair[0] in CONFIG_FILES]
             places = [path for path, content in files if is_kubeconfig(content)]
-            sides.kept[NAMED] = dict.fromkeys(places, NAMING[-1]) | found
+            sides.kept[NAMED] = dict.fromkeys(places, NAMING[-1]) | key_of_path
         key = sides.kept[NAMED].get(change.key)
         return Verdict(UNLISTED, "") if key is None else Verdict(RESTARTED, f"{key} of the kubelet names it")
 
@@ -109,12 +109,12 @@ class KubeletDomain(Domain):
         if not _changed_sources(sides, before, after):
             return
         # What was wrong before is no fault of an update that may be about another key.
-        known = {*problems_of(before)}
+        earlier = {*problems_of(before)}
         for key, problem in problems_of(after):
-            if (key, problem) not in known:
+            if (key, problem) not in earlier:
                 yield Problem(after.source_of(key), f"{key} {problem}")
         path = before.static_pods
-        if path and path != after.static_pods and any(each.startswith(f"{path}/") for each in sides.before):
+        if path and path != after.static_pods and any(file.startswith(f"{path}/") for file in sides.before):
             text = f"staticPodPath leaves {path}, which has static pods: the kubelet would end all of them"
             yield Problem(after.source_of("staticPodPath"), text)
 
@@ -125,9 +125,9 @@ class KubeletDomain(Domain):
                 yield Problem(
                     path, "is read by the kubelet, which reads every file of the directory that ends in .conf"
                 )
-        known = {*doubts_of(before)}
+        earlier = {*doubts_of(before)}
         for key, doubt in doubts_of(after):
-            if (key, doubt) not in known:
+            if (key, doubt) not in earlier:
                 yield Problem(after.source_of(key), f"{key} {doubt}")
 
     def programs(self, sides: Sides) -> Sequence[ProgramCheck]:
@@ -167,8 +167,8 @@ class KubeletDomain(Domain):
         if not any(key.key.partition(".")[0] in RESERVING and self._is_ours(key) for key in keys):
             return {}
         now = KubeletConfig(host.files)
-        found = {resource: kept_back(now, resource) for resource in ("cpu", "memory", "ephemeral-storage")}
-        return {resource: amount for resource, amount in found.items() if amount is not None}
+        amounts = {resource: kept_back(now, resource) for resource in ("cpu", "memory", "ephemeral-storage")}
+        return {resource: amount for resource, amount in amounts.items() if amount is not None}
 
     def _is_ours(self, key: KeyChange) -> bool:
         return key.document == KUBELET or any(
@@ -217,12 +217,12 @@ def _document(key: str, changed: Sequence[str], before: KubeletConfig, after: Ku
 
 def _unit_paths(sides: Sides) -> dict[str, str]:
     """Return the paths of the unit to the name under which a config changes them."""
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for config in (sides.old, sides.new):
         # A plan lists what changes in a unit under its name, and not under the paths of its file and drop-ins.
         if (unit := config.units.get(KUBELET)) is not None:
-            found |= dict.fromkeys(expand(MachineConfig("", units={KUBELET: unit})), KUBELET)
-    return found
+            paths |= dict.fromkeys(expand(MachineConfig("", units={KUBELET: unit})), KUBELET)
+    return paths
 
 
 def _enablement(sides: Sides) -> Iterator[KeyChange]:

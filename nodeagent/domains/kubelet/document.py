@@ -70,15 +70,15 @@ class KubeletConfig:
         # A kubelet without the flag reads no file, whatever is at the usual path.
         if self.unit.program:
             return self.unit.flags.get("config", "")
-        found = (path for path in CONFIG_FILES if path in self.files)
-        return next((path for path in found if not is_kubeconfig(self.files[path])), "")
+        candidates = (path for path in CONFIG_FILES if path in self.files)
+        return next((path for path in candidates if not is_kubeconfig(self.files[path])), "")
 
     @cached_property
     def config_dirs(self) -> Sequence[str]:
         if self.unit.program:
-            found = self.unit.flags.get("config-dir", "").rstrip("/")
-            return [found] if found else []
-        return [path for path in CONFIG_DIRS if any(each.startswith(f"{path}/") for each in self.files)]
+            directory = self.unit.flags.get("config-dir", "").rstrip("/")
+            return [directory] if directory else []
+        return [path for path in CONFIG_DIRS if any(file.startswith(f"{path}/") for file in self.files)]
 
     @cached_property
     def dropins(self) -> Sequence[str]:
@@ -110,7 +110,7 @@ class KubeletConfig:
     @cached_property
     def keys(self) -> Mapping[str, Any]:
         """Each key that is set, with dots between the levels, flags included: those without a key have dashes."""
-        found = dict(flatten({name: value for name, value in self.merged.items() if name not in TYPE_KEYS}))
+        keys = dict(flatten({name: value for name, value in self.merged.items() if name not in TYPE_KEYS}))
         for flag, value in self.unit.flags.items():
             if flag in ("config", "config-dir"):
                 continue
@@ -118,9 +118,9 @@ class KubeletConfig:
             # A flag replaces the whole map of the document. Only feature gates are merged.
             if flag in (*MAPS, *THRESHOLDS) and flag != "feature-gates":
                 whole = next(iter(values)).partition(".")[0]
-                found = {key: item for key, item in found.items() if key.partition(".")[0] != whole}
-            found |= values
-        return found
+                keys = {key: item for key, item in keys.items() if key.partition(".")[0] != whole}
+            keys |= values
+        return keys
 
     @cached_property
     def static_pods(self) -> str:
@@ -278,7 +278,7 @@ def _scalars(content: bytes) -> tuple[dict[str, str], str]:
 
 def _top(content: bytes) -> dict[str, str] | None:
     """Return the top-level scalars of the first document; None if it is not a mapping. Parse the whole text."""
-    found: dict[str, str] = {}
+    scalars: dict[str, str] = {}
     depth, top, key = 0, None, ""
     # Events expand no alias, so a small text cannot take all memory.
     for event in yaml.parse(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
@@ -290,13 +290,13 @@ def _top(content: bytes) -> dict[str, str] | None:
         if not depth:
             top = top or type(event)
         elif depth == 1 and key:
-            found.setdefault(key, text)
+            scalars.setdefault(key, text)
             key = ""
         elif depth == 1:
             key = text or "?"
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
-    return found if top is yaml.MappingStartEvent else None
+    return scalars if top is yaml.MappingStartEvent else None
 
 
 def _without_quotes(problem: str) -> str:

@@ -46,7 +46,7 @@ def dry_runs(before: KubeletConfig, after: KubeletConfig) -> Iterator[ProgramChe
     if check is not None:
         yield replace(check, control=_layout(before))
     # What only the kubelet can read, such as anchors of YAML, cannot be merged here.
-    readable = not any(UNREADABLE in each for config in (before, after) for each in config.documents.values())
+    readable = not any(UNREADABLE in document for config in (before, after) for document in config.documents.values())
     if after.dropins and readable:
         yield replace(_whole(after), control=_whole(before))
 
@@ -122,7 +122,7 @@ def _reason(result: ProgramResult) -> str:
         if line.startswith("panic: "):
             return line.removeprefix("panic: ")
     for line in reversed(result.lines):
-        if (found := ERROR.search(line)) and '"command failed"' in line:
-            text = TAIL.sub("", found[1].replace('\\"', '"')).strip()
+        if (error := ERROR.search(line)) and '"command failed"' in line:
+            text = TAIL.sub("", error[1].replace('\\"', '"')).strip()
             return text.replace("error: [", "error: ").rstrip("]") if "error: [" in text else text
     return ""

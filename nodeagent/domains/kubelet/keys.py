@@ -211,9 +211,9 @@ def actions_of(key: str, before: Any, after: Any, config: Mapping[str, Any]) -> 
         return _reservation(top, below, before, after, config, root)
     if top == "maxPods":
         fewer = _pods(after) < _pods(before)
-        why = "pods that run may be too many" if fewer else ""
+        cause = "pods that run may be too many" if fewer else ""
         # Such a change need not show in the capacity of the Node.
-        return (DRAINED if fewer else RESTARTED), PER_CORE if config.get("podsPerCore") else why
+        return (DRAINED if fewer else RESTARTED), PER_CORE if config.get("podsPerCore") else cause
     if top == "featureGates":
         return (RESTARTED, "") if below in HARMLESS_GATES else (DRAINED, "a feature gate may change what runs")
     if top in DRAIN_FIRST:
@@ -251,7 +251,7 @@ def _reservation(
 
 
 def _size(value: Any) -> tuple[Any, bool] | None:
-    """Return the size, and whether it is a percentage; None if it is neither that nor a quantity."""
+    """Return the size, and whether it is a percentage; None for a text that is neither a percentage nor a quantity."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     text = str(value).strip()

@@ -62,12 +62,12 @@ KERNEL: Final[Mapping[str, str]] = {
 
 def paths_of(config: KubeletConfig) -> Collection[str]:
     """Return the files of the host that the checks of ``config`` need."""
-    found = {MEMINFO, CPUS, NODES, SWAPS, ROOT_CONTROLLERS, *(_controllers(group) for _, _, group in _enforced(config))}
+    paths = {MEMINFO, CPUS, NODES, SWAPS, ROOT_CONTROLLERS, *(_controllers(group) for _, _, group in _enforced(config))}
     if config.keys.get("protectKernelDefaults") is True:
-        found |= {f"/proc/sys/{name}" for name in KERNEL} | {f"{path}/" for path in DIRECTORIES} | {SYSCTL_FILE}
+        paths |= {f"/proc/sys/{name}" for name in KERNEL} | {f"{path}/" for path in DIRECTORIES} | {SYSCTL_FILE}
     if "containerd" in str(config.keys.get("containerRuntimeEndpoint")):
-        found.add(CONTAINERD)
-    return found
+        paths.add(CONTAINERD)
+    return paths
 
 
 def problems_of(config: KubeletConfig) -> Iterator[tuple[str, str]]:
@@ -106,9 +106,9 @@ def _reservations(config: KubeletConfig) -> Iterator[tuple[str, str]]:
     if str(keys.get("cpuManagerPolicy")).lower() == "static" and not reserved:
         yield "cpuManagerPolicy", "static needs reserved CPUs: systemReserved.cpu, kubeReserved.cpu, reservedSystemCPUs"
     if memory:
-        kept = _sum(keys, "memory") + (_threshold(keys.get(MEMORY_SIGNAL), memory) or 0)
-        if kept > memory:
-            text = f"reserves {_plain(kept)} bytes of memory with the other reservations; this host has {memory}"
+        reserve = _sum(keys, "memory") + (_threshold(keys.get(MEMORY_SIGNAL), memory) or 0)
+        if reserve > memory:
+            text = f"reserves {_plain(reserve)} bytes of memory with the other reservations; this host has {memory}"
             yield _largest(keys, "memory"), text
     if str(keys.get("memoryManagerPolicy")) == "Static":
         yield from _memory_manager(config)
@@ -116,10 +116,10 @@ def _reservations(config: KubeletConfig) -> Iterator[tuple[str, str]]:
 
 def _unknown_names(config: KubeletConfig) -> Iterator[tuple[str, str]]:
     """Yield key and warning for resources and signals that a newer kubelet may know. Others do not start with them."""
-    for tops, known, what in ((RESERVED, KNOWN_RESOURCES, "resource"), (THRESHOLDS, KNOWN_SIGNALS, "eviction signal")):
+    for tops, names, what in ((RESERVED, KNOWN_RESOURCES, "resource"), (THRESHOLDS, KNOWN_SIGNALS, "eviction signal")):
         for key in config.keys:
             top, _, name = key.partition(".")
-            if top in tops and name and name not in known:
+            if top in tops and name and name not in names:
                 yield key, f"is no {what} that is known: a kubelet that does not know it does not start"
 
 
@@ -233,8 +233,8 @@ def _total_memory(meminfo: str) -> int:
 
 
 def _cpu_set(text: str) -> set[int] | None:
-    """Return the CPUs of a list such as ``0-3,8``, None if it is not one."""
-    found: set[int] = set()
+    """Return the CPUs of a list such as ``0-3,8``; None for another text."""
+    cpus: set[int] = set()
     for part in text.strip().split(",") if text.strip() else ():
         first, dash, last = (word.strip() for word in part.partition("-"))
         # int() takes long for a long text, and no range of CPUs needs more than eight digits.
@@ -243,8 +243,8 @@ def _cpu_set(text: str) -> set[int] | None:
         low, high = int(first), int(last) if dash else int(first)
         if not low <= high < MAX_CPUS:
             return None
-        found.update(range(low, high + 1))
-    return found
+        cpus.update(range(low, high + 1))
+    return cpus
 
 
 def _text(content: bytes) -> str:
@@ -315,11 +315,11 @@ def _controllers(group: str) -> str:
 
 
 def _systemd_cgroup(content: bytes | None) -> bool | None:
-    """Return SystemdCgroup of the handler runc in a configuration of containerd 1, None if it does not say."""
+    """Return SystemdCgroup of the handler runc in a configuration of containerd 1, None without the key."""
     data = parse_toml(content)[0] if content is not None else None
     # Version 3 is that of containerd 2, which reports its driver to the kubelet: its own key is ignored then.
-    found: object = data if data is not None and data.get("version") in (1, 2) else None
+    table: object = data if data is not None and data.get("version") in (1, 2) else None
     for name in ("plugins", "io.containerd.grpc.v1.cri", "containerd", "runtimes", "runc", "options"):
-        found = found.get(name) if isinstance(found, dict) else None
-    value = found.get("SystemdCgroup", False) if isinstance(found, dict) else None
+        table = table.get(name) if isinstance(table, dict) else None
+    value = table.get("SystemdCgroup", False) if isinstance(table, dict) else None
     return value if isinstance(value, bool) else None

@@ -43,8 +43,8 @@ def unit_paths(files: Mapping[str, bytes], unit: str = KUBELET) -> Sequence[str]
     dropins: dict[str, str] = {}
     for directory in UNIT_DIRS:
         prefix = f"{directory}/{unit}.d/"
-        found = (path for path in files if path.startswith(prefix) and path.endswith(".conf"))
-        dropins |= {path.removeprefix(prefix): path for path in found}
+        dropin_paths = (path for path in files if path.startswith(prefix) and path.endswith(".conf"))
+        dropins |= {path.removeprefix(prefix): path for path in dropin_paths}
     # Only the strongest unit file counts, with the drop-ins of all directories.
     return [*units[-1:], *(path for _, path in sorted(dropins.items()))]
 
@@ -107,30 +107,30 @@ def _file_variables(content: bytes) -> Iterator[tuple[str, str]]:
 
 def _expanded(words: Iterable[str], environment: Mapping[str, str]) -> list[str]:
     """Expand ``${NAME}`` in a word, and a word ``$NAME`` to any number of words; an unknown name is empty."""
-    found: list[str] = []
+    expanded: list[str] = []
     for word in words:
         if whole := WHOLE_WORD.fullmatch(word):
-            found += environment.get(whole[1], "").split()
+            expanded += environment.get(whole[1], "").split()
         else:
-            found.append(VARIABLE.sub(lambda name: environment.get(name[1], ""), word))
-    return found
+            expanded.append(VARIABLE.sub(lambda name: environment.get(name[1], ""), word))
+    return expanded
 
 
 def _flags(words: Sequence[str]) -> dict[str, str]:
     """Return name to value; the values of a flag that is repeated are joined by commas. A kubelet takes no arguments
     without a flag, so a word without dashes is the value of the flag before it."""
-    found: dict[str, str] = {}
+    flags: dict[str, str] = {}
     name = ""
     for word in words:
         if word.startswith("-"):
             name, equals, value = word.lstrip("-").partition("=")
             # The kubelet accepts underscores in the names of flags (WordSepNormalizeFunc).
             name = name.replace("_", "-")
-            if equals and found.get(name):
-                value = f"{found[name]},{value}"
-            found[name] = value if equals else found.get(name, "")
+            if equals and flags.get(name):
+                value = f"{flags[name]},{value}"
+            flags[name] = value if equals else flags.get(name, "")
             name = "" if equals else name
         elif name:
-            found[name] = f"{found[name]},{word}" if found[name] else word
+            flags[name] = f"{flags[name]},{word}" if flags[name] else word
             name = ""
-    return found
+    return flags
