@@ -84,9 +84,9 @@ def context(**fields: str) -> Iterator[None]:
 
 
 def change_context(**fields: str) -> None:
-    """Change the fields that the ``context`` of this task has. Without one, nothing is done."""
-    known = structlog.contextvars.get_contextvars()
-    structlog.contextvars.bind_contextvars(**{name: value for name, value in fields.items() if name in known})
+    """Change the fields that the ``context`` of this task has; no effect without a context."""
+    bound = structlog.contextvars.get_contextvars()
+    structlog.contextvars.bind_contextvars(**{name: value for name, value in fields.items() if name in bound})
 
 
 def event(kind: type[Event], message: str, *, priority: int | None = None, **fields: Any) -> None:
@@ -94,10 +94,10 @@ def event(kind: type[Event], message: str, *, priority: int | None = None, **fie
 
     Fields that are None or "" are omitted; a reason adds its hint.
     """
-    known = MESSAGES[kind]
+    declared = MESSAGES[kind]
     fields.setdefault("hint", hint(str(fields.get("reason") or "")))
-    number = known.priority if priority is None else priority
-    get("").log(LEVELS[number], message, PRIORITY=number, MESSAGE_ID=known.id, **fields)
+    number = declared.priority if priority is None else priority
+    get("").log(LEVELS[number], message, PRIORITY=number, MESSAGE_ID=declared.id, **fields)
 
 
 def close() -> None:

@@ -88,7 +88,7 @@ def _unknown(key: str) -> str:
     near = difflib.get_close_matches(key, [*KEYS, *sorted(GROUPS)], n=1)
     if not near:
         # The right key in the wrong group, or outside of any group.
-        near = [known for known in KEYS if known.rpartition(".")[2] == key.rpartition(".")[2]]
+        near = [setting for setting in KEYS if setting.rpartition(".")[2] == key.rpartition(".")[2]]
     return f"unknown key {key}" + (f"; did you mean {near[0]}?" if near else "")
 
 

@@ -261,9 +261,9 @@ class EtcdMemberSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def parse_etcd_member(text: bytes) -> EtcdMemberSettings:
-    """Raises ``InvalidInput`` (``EtcdConfigInvalid``)."""
+    """Return the settings of the member of etcd. Raises ``InvalidInput`` (``EtcdConfigInvalid``)."""
     try:
-        found = msgspec.convert(document.load(text, ETCD_MEMBER_FILE), EtcdMemberSettings)
+        member_settings = msgspec.convert(document.load(text, ETCD_MEMBER_FILE), EtcdMemberSettings)
     # The reason names the file: that of a document that is not valid would say nothing about etcd.
     except InvalidInput as error:
         error.reason = Reason.ETCD_CONFIG_INVALID
@@ -271,6 +271,6 @@ def parse_etcd_member(text: bytes) -> EtcdMemberSettings:
     except msgspec.ValidationError as error:
         raise InvalidInput(f"{ETCD_MEMBER_FILE}: {error}", reason=Reason.ETCD_CONFIG_INVALID) from error
     # The pattern of an address allows the empty text, which means "none" in other settings.
-    if not all(found.endpoints):
+    if not all(member_settings.endpoints):
         raise InvalidInput(f"{ETCD_MEMBER_FILE}: an endpoint is empty", reason=Reason.ETCD_CONFIG_INVALID)
-    return found
+    return member_settings
