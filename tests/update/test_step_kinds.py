@@ -220,3 +220,29 @@ async def test_a_restart_after_a_kill_takes_place_only_if_it_did_not(invocation:
     run.update.record = replace(run.record, leg=replace(begun, done=frozenset({step_id(RestartUnit("app.service"))})))
     await act(run, (RestartUnit("app.service"), step))
     assert sum(done.endswith(f"restart {UNIT}") for done in host.world.done) == restarts
+
+
+async def test_a_reboot_cures_no_rejected_reload(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def reload_problem(_: object, unit: str, since: str, keys: Sequence[KeyChange] = ()) -> str:
+        return "an unknown key"
+
+    monkeypatch.setattr(FakeHealth, "reload_problem", reload_problem)
+    _, run = await running(FakeUnit(), leg=Apply(), before={UNIT: "active"})
+    with pytest.raises(ActionFailed) as rejected:
+        await act(run, (ReloadUnit(UNIT),))
+    assert (rejected.value.reason, rejected.value.curable) == (Reason.RELOAD_REJECTED, False)
+    _, run = await running(FakeUnit(fail_restarts=1), leg=Apply(), before={UNIT: "active"})
+    with pytest.raises(ActionFailed) as failed:
+        await act(run, (RestartUnit(UNIT),))
+    assert (failed.value.reason, failed.value.curable) == (Reason.JOB_FAILED, True)
+
+
+async def test_a_unit_whose_start_condition_is_not_met_has_to_prove_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def proof(_: RestartWork) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(RestartWork, "proof", proof)
+    step = RestartUnit(UNIT)
+    _, run = await running(FakeUnit(condition="ConditionPathExists=/x"), leg=Apply(), before={UNIT: "active"})
+    await act(run, (step,))
+    assert run.record.written.skipped == {step_id(step)}
