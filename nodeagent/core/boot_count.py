@@ -89,7 +89,7 @@ class BootCount:
 
 
 def boot_count(environment: Mapping[str, str]) -> BootCount:
-    """Return what an environment block says."""
+    """Return the count of the boots in an environment block."""
     # A counter that is no number does not count, as in the script of GRUB.
     counter = environment.get("boot_counter", "")
     return BootCount(

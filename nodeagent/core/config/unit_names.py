@@ -70,7 +70,7 @@ def dropin_name_problem(name: str) -> str | None:
 
 
 def did_you_mean(unit: str, units: Iterable[str]) -> str:
-    """Return ``; did you mean X?`` with the unit of the same type whose name is the most similar one, or ""."""
+    """Return ``; did you mean X?`` with the unit of the same type and the most similar name, or ""."""
     stem, dot, kind = unit.rpartition(".")
     stems = [name.removesuffix(dot + kind) for name in units if name.endswith(dot + kind)]
     meant = similar(stem, stems, 0.6)

@@ -114,7 +114,7 @@ def _only(content: bytes, tag: int) -> bytes:
 
 
 def _read(data: bytes, tag: int) -> tuple[bytes, bytes]:
-    """Return the content of the first element, and what follows it. Its length must be in the one form of DER."""
+    """Return the content of the first element, and the rest. Its length must be in the one form of DER."""
     if len(data) >= 2 and data[0] == tag:
         begin, length = 2, data[1]
         if length >= 0x80:

@@ -103,7 +103,7 @@ def _controller(meta: ObjectMeta) -> OwnerReference | None:
 
 
 def classify(pod: Pod, policy: DrainPolicy, *, orphaned: bool = False) -> EvictionClass:
-    """Decide what a drain does with a pod. UNMANAGED and LOCAL_DATA make it refuse to start.
+    """Return the class of a pod for a drain. UNMANAGED and LOCAL_DATA make it refuse to start.
 
     ``orphaned``: the DaemonSet of the pod no longer exists, so that no controller replaces the pod.
     """
@@ -219,7 +219,7 @@ def is_blocked(pod: Remaining) -> bool:
 
 
 def remedy(pod: Remaining) -> str:
-    """Return what an admin can do about a blocked pod, "" for one that is terminating."""
+    """Return the remedy of an admin for a blocked pod, "" for a terminating pod."""
     if not is_blocked(pod):
         return ""
     return _REMEDIES.get(pod.cause, "kubectl describe pod -n {pod.namespace} {pod.name}").format(pod=pod)

@@ -235,7 +235,7 @@ class LeaseToken:
 
 
 def why_lost(token: LeaseToken, lease: NodeLease | None) -> str:
-    """Return how the holding of ``token`` ended; "" if ``lease`` still is that holding."""
+    """Return the cause of the end of the holding of ``token``; "" if ``lease`` still is that holding."""
     if token.lost:
         return token.lost
     if lease is None or lease.deleting:

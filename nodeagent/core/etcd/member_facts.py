@@ -34,7 +34,7 @@ class DataDirectory:
 
 @dataclass(frozen=True, slots=True)
 class MemberFacts:
-    """What is known about the member of this host, running or not.
+    """The facts about the member of this host, running or not.
 
     ``survey`` is None if no member of the cluster answers; ``unreachable`` has the reason. ``note`` is the identity
     that this host had last, from the store. ``permitted``: etcd runs with the config that nodeagent wrote, so it cannot

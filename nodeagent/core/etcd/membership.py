@@ -133,7 +133,7 @@ Step: TypeAlias = ArchiveData | StartMember | StopMember | ClusterStep | Finishe
 
 
 def describe(step: Step) -> str:
-    """Return what a step does, for the journal and the status."""
+    """Return a phrase about a step, for the journal and the status."""
     match step:
         case ArchiveData():
             return "renaming the data of an earlier member"

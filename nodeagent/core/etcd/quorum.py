@@ -108,7 +108,7 @@ def judge(survey: EtcdSurvey, *, single: bool = False) -> QuorumVerdict:
 
 
 def troubles(survey: EtcdSurvey) -> Mapping[str, str]:
-    """Return what is wrong with each member, by id; "" for a healthy one."""
+    """Return the trouble of each member, by id; "" for a healthy one."""
     last = max((state.index for state in survey.states.values()), default=0)
     return {member.id: _trouble(member, survey.states.get(member.id), last) for member in survey.members}
 
@@ -257,7 +257,7 @@ def _number(value: object) -> int:
 
 
 def member_trouble(survey: EtcdSurvey, expected: str = "") -> str:
-    """Return what is wrong with the member on this host, "" if nothing is.
+    """Return the trouble of the member on this host, "" for a healthy one.
 
     ``expected`` is its id from before the change, "" if it is not known. A member with another id has lost its data.
     """

@@ -44,7 +44,7 @@ _END, _LETTERS, _DIGITS = 1, 5, 6
 
 
 class BootloaderState(StrEnum):
-    """What is installed, compared with what the deployment brings."""
+    """The installed bootloader, compared with that of the deployment."""
 
     SAME = "same"
     # Installing would be an update.
@@ -93,7 +93,7 @@ class _Component(Struct):
 
 
 class _Status(Struct):
-    """In a container, bootupd prints a list of components instead, which says nothing about what is installed."""
+    """In a container, bootupd prints a list of components instead, without the installed versions."""
 
     components: dict[str, _Component]
     adoptable: dict[str, Any] = {}
@@ -191,7 +191,7 @@ class BootloaderUpdate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BootChain:
-    """What is known about the signatures of a boot. None: it could not be read.
+    """The signatures of a boot. None: it could not be read.
 
     ``keys`` are those that the firmware and the running shim accept, ``payload_keys`` those within the shim that the
     deployment brings. ``booted`` are the signatures of the running kernel, ``next`` those of the kernel that follows.

@@ -163,7 +163,7 @@ def _other_kernel_arguments(target: OsTarget, tokens: Sequence[str]) -> str:
 
 
 def merged_arguments(tokens: Sequence[str], target: OsTarget) -> tuple[str, ...]:
-    """Return the kernel arguments of a deployment that is made from one with ``tokens``."""
+    """Return the kernel arguments of a deployment that is made from a deployment with ``tokens``."""
     without, own = target.without_kernel_arguments, target.own_kernel_arguments
     return merged(tokens, target.kernel_arguments, without, own)
 

@@ -171,7 +171,7 @@ class Domain:
         return tuple(health for health in self.health if health.unit == unit)
 
     def curable(self, _failure: UnitFailure) -> bool:
-        """Return whether a reboot may mend this failure. If not, the update is reverted without one."""
+        """Return whether a reboot may mend this failure. If not, the update is reverted without a reboot."""
         return True
 
 

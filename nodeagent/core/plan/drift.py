@@ -24,7 +24,8 @@ SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class DriftedEntry:
-    """``entry`` is an id (``file:/etc/x``), ``why`` the difference without content. ``since`` is when it was found.
+    """``entry`` is an id (``file:/etc/x``), ``why`` the difference without content. ``since`` is the time
+    of the first check that reported the difference.
 
     ``by`` names the program or user that made the change, "" if that is unknown.
     """
@@ -90,7 +91,7 @@ def _part(config: MachineConfig, entry: str) -> object:
 def updated(
     previous: Drift, checked: Collection[str] | None, differences: Mapping[str, str], now: str, by: Mapping[str, str]
 ) -> Drift:
-    """Return the drift after a check of the entries ``checked`` (None: of all), which found ``differences``.
+    """Return the drift after a check of the entries ``checked`` (None: of all). ``differences`` is the result.
 
     An entry that differed before keeps its time, and its culprit unless there is a newer one.
     """
@@ -142,7 +143,7 @@ class Repair:
 
 
 def plan_repair(config: MachineConfig, drifted: Collection[str], policy: Policy) -> Repair:
-    """Return what can be put back without an action other than a daemon-reload."""
+    """Return the entries that can be put back without an action other than a daemon-reload."""
     # The actions are those of the policy for entries that are new: what was on the disk instead does not decide.
     plan = make_plan(_without(config, drifted), config, policy)
     actions = {planned.change.id: [action.type for action in planned.actions] for planned in plan.changes}

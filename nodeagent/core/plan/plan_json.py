@@ -78,7 +78,7 @@ def _set_fields(part: Action | KeyChange | Detail) -> dict[str, Any]:
 
 
 class _Planned(Struct):
-    """One of the ``changes``. A list without items is left out when a plan is written."""
+    """An entry of ``changes``. A list without items is left out when a plan is written."""
 
     domain: str
     key: str

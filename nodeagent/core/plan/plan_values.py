@@ -135,7 +135,7 @@ def _owner(entry: RegularFile) -> str:
 
 
 def _comparable(was: RegularFile, now: RegularFile) -> bool:
-    """Return whether owners are of one form."""
+    """Return whether the owners have the same form."""
     # Only the host knows the number of a name, and this plan may be made elsewhere.
     pairs = ((was.user, now.user), (was.group, now.group))
     return all(a == b or type(a) is type(b) for a, b in pairs)

@@ -180,7 +180,7 @@ def only_by_user(policy: Policy, change: Change) -> bool:
 
 
 def merge(weaker: Policy, user: Policy) -> Policy:
-    """Return ``weaker``, with each entry replaced for which ``user`` has one with the same key."""
+    """Return the entries of ``weaker``, replaced by those of ``user`` with the same key."""
     hidden = [weaker.files[key] for key in user.files if key in weaker.files]
     hidden += [weaker.units[key] for key in user.units if key in weaker.units]
     if user.sshkey and weaker.sshkey:

@@ -131,7 +131,7 @@ _UNIT_PREFIXES: Final = {
 
 
 def kernel_start(change: Change) -> str:
-    """Return what makes this change need the start of a kernel, "" if a start of all services is enough."""
+    """Return the cause for which this change needs the start of a kernel, "" if a start of all services is enough."""
     match change.domain:
         case "file":
             return _of_path(change.key)

@@ -87,7 +87,7 @@ def with_os_of(old: MachineConfig, new: MachineConfig) -> MachineConfig:
 
 
 def parts_to_dict(parts: SafeParts) -> dict[str, object]:
-    """Return the key ``parts`` of a plan, which has it if one part would be applied while the other waits."""
+    """Return the key ``parts`` of a plan. It is set if one part would be applied while the other waits."""
     if not (parts.safe and parts.waits):
         return {}
     waits = [{"change": change, "for": obstacle} for change, obstacle in parts.waits.items()]

@@ -77,7 +77,7 @@ class TrustedKeys:
 
 
 def accepts(keys: TrustedKeys, signatures: Iterable[Signature]) -> KernelTrust:
-    """Return whether ``keys`` accept a program with these signatures, of which one is enough."""
+    """Return whether ``keys`` accept a program with these signatures. One accepted signature is enough."""
     subjects = {certificate.subject for certificate in keys.certificates}
     ends = {(certificate.issuer, certificate.serial) for certificate in keys.certificates}
     for signature in signatures:
@@ -158,7 +158,7 @@ def revoked(program: Mapping[str, int], level: Mapping[str, int]) -> str:
 
 
 def _headers(image: Image) -> tuple[int, int, int, int]:
-    """Return where the directories and the sections begin, and how many of each there are."""
+    """Return the offsets and the numbers of the directories and of the sections."""
     if image[:2] != b"MZ":
         raise ValueError("it is not a PE image")
     start = _number(image, 0x3C, 4)

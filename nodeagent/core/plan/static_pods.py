@@ -140,7 +140,7 @@ def etcd_image(pod: StaticPod) -> str:
 
 
 def data_directory(pod: StaticPod) -> str:
-    """Return where the data of etcd is on the host, "" if the manifest does not say it.
+    """Return the path of the data of etcd on the host, "" if the manifest does not name it.
 
     The flag counts before the variable, as in etcd. A path on no mount belongs to the container.
     """

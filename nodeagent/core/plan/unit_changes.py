@@ -40,8 +40,10 @@ def fitting(change: Change, actions: tuple[Action, ...], sides: Sides) -> tuple[
 
 
 def possible(actions: tuple[Action, ...], rejected: Collection[Action]) -> tuple[tuple[Action, ...], str]:
-    """Return the actions with the next stronger one in place of each that systemd rejects, and why: a restart for a
-    reload, and a reboot for a restart."""
+    """Replace each action that systemd rejects by the next stronger action, and return the cause as well.
+
+    A restart replaces a reload, and a reboot replaces a restart.
+    """
     stronger, problem = list(actions), ""
     for index, action in enumerate(actions):
         if action not in rejected:

@@ -57,7 +57,7 @@ class Origin(Enum):
 
 @dataclass(frozen=True)
 class Brought:
-    """What a config brings of units."""
+    """The units that a config brings."""
 
     config: MachineConfig
 
@@ -101,7 +101,7 @@ class Brought:
         return aliases
 
     def file_of(self, unit: str) -> str:
-        """Return the name of the file of this unit, which is that of its template for an instance; "" without one."""
+        """Return the name of the unit file, "" without one. An instance has the file of its template."""
         return next((name for name in (unit, template_of(unit)) if name in self.files), "")
 
     def has(self, unit: str) -> bool:
@@ -179,7 +179,7 @@ def names_no_instance(template: str, texts: Sequence[str]) -> bool:
 
 
 def origin_of(unit: str, old: Brought, new: Brought, *, load: str, file: str, other_os: bool) -> Origin:
-    """Return where a unit comes from after the update from ``old`` to ``new``. ``load`` and ``file`` are its states on
+    """Return the origin of a unit after the update from ``old`` to ``new``. ``load`` and ``file`` are its states on
     this host before it; ``other_os``: the update brings another operating system, or packages."""
     if new.has(unit):
         return Origin.CONFIG
@@ -192,7 +192,7 @@ def origin_of(unit: str, old: Brought, new: Brought, *, load: str, file: str, ot
 
 
 def unit_of_dropin(path: str) -> str:
-    """Return the unit of a drop-in, "" for another path. Of one for a type or a prefix, it is no single unit."""
+    """Return the unit of a drop-in, "" for another path. A drop-in for a type or a prefix has no single unit."""
     # Most files of a config are elsewhere, and this is asked for each of them.
     if not path.startswith(_BELOW):
         return ""

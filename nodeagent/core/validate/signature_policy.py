@@ -53,7 +53,7 @@ def check(content: bytes) -> Iterator[str]:
 
 
 def key_paths(content: bytes) -> Iterator[str]:
-    """Yield the absolute paths of keys and certificates that a policy names; none for one that cannot be read."""
+    """Yield the absolute paths of keys and certificates that a policy names; none for an unreadable policy."""
     yield from _paths(load_strict(content)[0], "")
 
 
@@ -126,7 +126,7 @@ def _sigstore(item: Fields) -> None:
 
 
 def _one_of(item: Fields, keys: Iterable[str]) -> str:
-    """Return the one of ``keys`` that is set; report a problem unless exactly one is."""
+    """Return the only key of ``keys`` that is set. Report a problem if none or several are set."""
     set_keys = [key for key in keys if _source(item, key)]
     if len(set_keys) != 1:
         item.problems.add(item.path, f"exactly one of {', '.join(keys)} must be set")

@@ -27,7 +27,7 @@ class Install:
 
 
 def install_of(source: UnitSource, specifiers: Mapping[str, str]) -> Install:
-    """Return what the [Install] section of a unit and of its drop-ins names. systemd ignores what is invalid."""
+    """Return the links of the [Install] section of a unit and its drop-ins. systemd ignores invalid names."""
     lists: dict[str, list[str]] = {}
     default = ""
     for text in source.install_texts:
@@ -90,7 +90,7 @@ def _own_specifiers(unit: str, default: str) -> dict[str, str]:
 
 
 def _expand(word: str, specifiers: Mapping[str, str]) -> str | None:
-    """Return the word with its specifiers replaced; None for one that is not known."""
+    """Return the word with its specifiers replaced, None if a specifier is unknown."""
     parts, rest = [], word
     while rest:
         plain, percent, rest = rest.partition("%")
@@ -104,7 +104,7 @@ def _expand(word: str, specifiers: Mapping[str, str]) -> str | None:
 
 
 def installs(unit: str, facts: EnablementFacts) -> list[Install]:
-    """Return what enables ``unit`` and the units that it names in Also=; empty for a unit that cannot be enabled.
+    """Return the links that enable ``unit`` and the units in its Also=; empty for a unit that cannot be enabled.
 
     An alias is left out where its name is that of another unit file, or is masked.
     """
@@ -115,7 +115,7 @@ def installs(unit: str, facts: EnablementFacts) -> list[Install]:
 
 
 def taken(path: str, files: Mapping[str, FileTreeEntry]) -> str:
-    """Return what is in the place of an alias and is none, as a phrase; "" if the alias can be made."""
+    """Return the file that is in the place of an alias, as a phrase; "" if the alias can be made."""
     match files.get(f"{UNIT_DIR}/{path}"):
         case RegularFile():
             return "a unit file"

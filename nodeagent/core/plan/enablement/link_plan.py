@@ -55,7 +55,7 @@ class LinkPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Demand:
-    """A link that has to exist. Without ``make`` one that is there stays, and none is made."""
+    """A link that has to exist. Without ``make``, an existing link stays and a missing link is not made."""
 
     entry: str
     target: str
@@ -69,7 +69,7 @@ def link_plan(
     writes: Mapping[str, FileTreeEntry | None],
     claims: LinkClaims,
 ) -> LinkPlan:
-    """Return what becomes of the links with ``config``.
+    """Return the changes of the links for ``config``.
 
     ``facts`` are those of the host before the paths ``writes`` get their new content (None: the path is removed).
     """
@@ -140,7 +140,7 @@ def _stale(steps: UnitSteps, before: EnablementFacts, after: EnablementFacts) ->
 
 @dataclass(frozen=True, slots=True)
 class _Decisions:
-    """What the entries of a config demand of the links."""
+    """The links that the entries of a config demand."""
 
     config: MachineConfig
     steps: UnitSteps

@@ -20,7 +20,7 @@ class Preset(Enum):
 
 
 def preset_of(unit: str, texts: Iterable[str]) -> tuple[Preset, Sequence[str]]:
-    """Return what the presets decide about a unit, and the instances that a template is enabled with.
+    """Return the decision of the presets about a unit, and the instances that a template is enabled with.
 
     The first line that matches decides. Without one, a unit is enabled.
     """

@@ -159,7 +159,7 @@ def check_requirements(jump: Jump, needed: Sequence[Requirement], facts: HostFac
 
 
 def _unmet(requirement: Requirement, facts: HostFacts) -> str:
-    """Return why the host does not meet it, "" if it does."""
+    """Return why the host does not meet the requirement, "" if it does."""
     matched = dict(_looked_for(requirement, facts))
     if requirement.must == "have":
         missing = [name for name, there in matched.items() if not there]
@@ -169,7 +169,7 @@ def _unmet(requirement: Requirement, facts: HostFacts) -> str:
 
 
 def _looked_for(requirement: Requirement, facts: HostFacts) -> Iterator[tuple[str, str]]:
-    """Yield what is looked for, and under which name the host has it, "" if it does not."""
+    """Yield each property of the requirement with the name that the host has for it, "" without one."""
     for argument in requirement.kernel_arguments:
         yield argument, argument if argument in facts.kernel_arguments else ""
     if facts.cpu_flags is not None:
