@@ -61,10 +61,10 @@ async def check_soft_reboot(bus: Bus, root: Path = Path("/"), *, same_system: bo
 
 
 def _check_files(root: Path, same_system: bool) -> None:
-    if same_system and (why := _next_root(root)):
-        raise Refused(f"another program prepared another system: {why}", reason=Reason.NEXT_ROOT_PREPARED)
-    if why := _encrypted(root):
-        raise Refused(f"the encrypted device {why}", reason=Reason.ENCRYPTED_ROOT)
+    if same_system and (obstacle := _next_root(root)):
+        raise Refused(f"another program prepared another system: {obstacle}", reason=Reason.NEXT_ROOT_PREPARED)
+    if obstacle := _encrypted(root):
+        raise Refused(f"the encrypted device {obstacle}", reason=Reason.ENCRYPTED_ROOT)
 
 
 def _next_root(root: Path) -> str:
@@ -77,8 +77,8 @@ def _next_root(root: Path) -> str:
         # A link that leads to an operating system counts, so any link does.
         if (root / _NEXT_ROOT).is_symlink():
             return f"/{_NEXT_ROOT} is a link"
-        with os.scandir(root / _NEXT_ROOT) as found:
-            return f"/{_NEXT_ROOT} is not empty" if next(found, None) is not None else ""
+        with os.scandir(root / _NEXT_ROOT) as entries:
+            return f"/{_NEXT_ROOT} is not empty" if next(entries, None) is not None else ""
     except FileNotFoundError:
         return ""
     except OSError as error:
@@ -86,7 +86,7 @@ def _next_root(root: Path) -> str:
 
 
 def _encrypted(root: Path) -> str:
-    """Return the first open encrypted device that a soft reboot may not find again, and why; "" for none."""
+    """Return the first open encrypted device that a soft reboot may lose, with the cause; "" for none."""
     try:
         opened = sorted(_open_devices(root))
     except OSError as error:
@@ -94,10 +94,10 @@ def _encrypted(root: Path) -> str:
     if not opened:
         return ""
     try:
-        kept = {name for name, options in _crypttab(root) if _ATTACH in options}
+        attached = {name for name, options in _crypttab(root) if _ATTACH in options}
     except OSError as error:
         return f"{opened[0]} is open, and /{_CRYPTTAB} cannot be read ({error.strerror})"
-    return next((f"{name} has no {_ATTACH} in /{_CRYPTTAB}" for name in opened if name not in kept), "")
+    return next((f"{name} has no {_ATTACH} in /{_CRYPTTAB}" for name in opened if name not in attached), "")
 
 
 def _open_devices(root: Path) -> list[str]:
@@ -107,15 +107,15 @@ def _open_devices(root: Path) -> list[str]:
     except FileNotFoundError:
         # No sysfs: a container.
         return []
-    found = []
+    names = []
     for device in devices:
         try:
             if (device / "dm/uuid").read_text(errors="replace").startswith("CRYPT-"):
-                found.append(text((device / "dm/name").read_text(errors="replace").strip(), _MAX_NAME))
+                names.append(text((device / "dm/name").read_text(errors="replace").strip(), _MAX_NAME))
         except FileNotFoundError:
             # It was closed in the meantime.
             continue
-    return found
+    return names
 
 
 def _crypttab(root: Path) -> list[tuple[str, list[str]]]:
@@ -125,7 +125,7 @@ def _crypttab(root: Path) -> list[tuple[str, list[str]]]:
     except FileNotFoundError:
         return []
     fields = [line.split() for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    return [(each[0], each[3].split(",") if len(each) > 3 else []) for each in fields]
+    return [(entry[0], entry[3].split(",") if len(entry) > 3 else []) for entry in fields]
 
 
 def _lines(path: Path) -> list[str]:

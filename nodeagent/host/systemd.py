@@ -117,8 +117,8 @@ class Systemd:
 
     async def _starts(self, template: str) -> bool:
         """Return whether the file of a template names an instance, or wants none."""
-        (found,) = await self._manager_call("ListUnitFilesByPatterns", template, "asas", ([], [template]))
-        for path, _ in found:
+        (unit_files,) = await self._manager_call("ListUnitFilesByPatterns", template, "asas", ([], [template]))
+        for path, _ in unit_files:
             with suppress(OSError):
                 text = await asyncio.to_thread(read_regular, path, _MAX_UNIT_FILE)
                 return not names_no_instance(template, (text.decode(errors="replace"),))
@@ -206,13 +206,13 @@ class Systemd:
         if not is_template(unit):
             return [unit]
         pattern = unit.replace("@.", "@*.")
-        (found,) = await self._manager_call("ListUnitsByPatterns", unit, "asas", ([*states], [pattern]))
-        return [each[0] for each in found]
+        (rows,) = await self._manager_call("ListUnitsByPatterns", unit, "asas", ([*states], [pattern]))
+        return [row[0] for row in rows]
 
     async def files(self) -> frozenset[str]:
         # A path per unit file; the name is the same in all unit directories.
-        (found,) = await self._manager_call("ListUnitFiles", "unit files", "", ())
-        return frozenset(path.rpartition("/")[2] for path, _ in found)
+        (unit_files,) = await self._manager_call("ListUnitFiles", "unit files", "", ())
+        return frozenset(path.rpartition("/")[2] for path, _ in unit_files)
 
     async def daemon_reload(self, deadline: float) -> None:
         await daemon_reload(self._bus, deadline)

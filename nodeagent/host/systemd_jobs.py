@@ -148,9 +148,9 @@ async def start_jobs(bus: Bus) -> dict[str, tuple[str, ...]]:
 
 
 async def _behind(bus: Bus, number: int) -> tuple[str, ...]:
-    found: set[str] = set()
+    units: set[str] = set()
     pending, seen = [number], {number}
-    while pending and len(found) < _MAX_BEHIND:
+    while pending and len(units) < _MAX_BEHIND:
         try:
             (jobs,) = await bus.call(NAME, PATH, MANAGER, "GetJobAfter", "u", (pending.pop(),))
         except BusFault as error:
@@ -162,10 +162,10 @@ async def _behind(bus: Bus, number: int) -> tuple[str, ...]:
                 continue
             seen.add(other)
             if not name.endswith(".target"):
-                found.add(name)
+                units.add(name)
             elif name not in BOOT_TARGETS:
                 pending.append(other)
-    return tuple(sorted(found))
+    return tuple(sorted(units))
 
 
 async def relations_of(bus: Bus, path: str) -> Relations:
@@ -179,17 +179,17 @@ async def relations_of(bus: Bus, path: str) -> Relations:
                 raise
             return frozenset()
 
-    members = sorted({each for several in RELATIONS.values() for each in several})
-    found = dict(zip(members, await asyncio.gather(*map(names, members)), strict=True))
+    members = sorted({member for several in RELATIONS.values() for member in several})
+    related = dict(zip(members, await asyncio.gather(*map(names, members)), strict=True))
     return Relations(
-        **{key: frozenset().union(*(found[each] for each in several)) for key, several in RELATIONS.items()}
+        **{key: frozenset().union(*(related[member] for member in several)) for key, several in RELATIONS.items()}
     )
 
 
 async def check_started(bus: Bus, unit: str, path: str, requested_at: float) -> None:
     """Raise ``UnitJobFailed`` if the unit has run since before ``requested_at``, seconds of CLOCK_MONOTONIC."""
     wanted = ("ActiveState", "InactiveExitTimestampMonotonic")
-    active, began = await asyncio.gather(*(bus.get(NAME, path, UNIT, each) for each in wanted))
+    active, began = await asyncio.gather(*(bus.get(NAME, path, UNIT, member) for member in wanted))
     if active in ("active", "activating", "reloading", "refreshing") and 0 < began < requested_at * 1e6:
         message = f"{unit}: the job is done, but the unit has not started again"
         raise UnitJobFailed(unit, "", message, reason=Reason.JOB_FAILED)
@@ -269,7 +269,7 @@ async def end_of(bus: Bus, path: str, result: str, *, again: bool) -> str:
     if (expected := _ENDS.get(result)) is None:
         return ""
     wanted = ("ExecMainCode", "ExecMainStatus", "ExecMainExitTimestampMonotonic")
-    code, status, ended = await asyncio.gather(*(bus.get(NAME, path, SERVICE, each) for each in wanted))
+    code, status, ended = await asyncio.gather(*(bus.get(NAME, path, SERVICE, member) for member in wanted))
     # If a command before it fails, these values are those of an earlier run.
     started = await bus.get(NAME, path, UNIT, "InactiveExitTimestampMonotonic")
     return _end(code, status) if code == expected and status and (again or ended >= started) else ""

@@ -57,9 +57,9 @@ class HostUnitFiles:
 
     async def shipped(self, deployment: Deployment, units: Collection[str]) -> Mapping[str, FileTreeEntry]:
         tree = f"ostree/deploy/{deployment.osname}/deploy/{deployment.id.removeprefix(f'{deployment.osname}-')}"
-        found = await HostUnitFiles(os.path.join(self._root, tree)).facts(units)  # noqa: PTH118
+        facts = await HostUnitFiles(os.path.join(self._root, tree)).facts(units)  # noqa: PTH118
         # Its /etc is made of that of the running deployment when it is finalized.
-        return {path: node for path, node in found.files.items() if path.startswith("/usr/")}
+        return {path: node for path, node in facts.files.items() if path.startswith("/usr/")}
 
     def read(self, units: Collection[str], changes: Mapping[str, FileTreeEntry | None]) -> EnablementFacts:
         """As ``facts``. Blocks; raises ``AgentError``."""
@@ -68,33 +68,33 @@ class HostUnitFiles:
             return EnablementFacts(links)
         listing = {directory: frozenset(self._names(directory)) for directory in SEARCH_PATH}
         specifiers = _specifiers(self._root)
-        found = EnablementFacts(links, {}, self._presets(changes), specifiers)
-        known: set[str] = set()
+        facts = EnablementFacts(links, {}, self._presets(changes), specifiers)
+        seen: set[str] = set()
         for _ in range(ROUNDS):
-            wanted = named(units, EnablementFacts(files=overlaid(found.files, changes), specifiers=specifiers))
-            wanted |= named(units, found)
+            wanted = named(units, EnablementFacts(files=overlaid(facts.files, changes), specifiers=specifiers))
+            wanted |= named(units, facts)
             wanted |= {template_of(unit) for unit in wanted} - {""}
-            if wanted <= known:
+            if wanted <= seen:
                 break
-            files = dict(found.files)
-            for unit in wanted - known:
+            files = dict(facts.files)
+            for unit in wanted - seen:
                 files |= self._files(unit, listing)
-            known |= wanted
-            found = EnablementFacts(links, files, found.presets, specifiers)
-        return found
+            seen |= wanted
+            facts = EnablementFacts(links, files, facts.presets, specifiers)
+        return facts
 
     def links(self) -> dict[str, str]:
         """Return all links below /etc/systemd/system that enable units, with their targets."""
-        found: dict[str, str] = {}
+        links: dict[str, str] = {}
         for name in self._names(UNIT_DIR):
             path = f"{UNIT_DIR}/{name}"
             below = [name]
             if name.endswith(SUFFIXES):
-                below = [f"{name}/{each}" for each in self._names(path)]
+                below = [f"{name}/{entry}" for entry in self._names(path)]
             for link in below:
                 if is_link_name(link) and isinstance(node := self._node(f"{UNIT_DIR}/{link}"), SymbolicLink):
-                    found[link] = node.target
-        return found
+                    links[link] = node.target
+        return links
 
     def _names(self, directory: str) -> list[str]:
         try:
@@ -152,8 +152,8 @@ class HostUnitFiles:
                 # The first directory wins.
                 if path.endswith(".preset") and node is not None:
                     nodes.setdefault(last_part(path), node)
-        found = [nodes[name] for name in sorted(nodes)]
-        return [node.content.decode(errors="replace") for node in found if isinstance(node, RegularFile)]
+        presets = [nodes[name] for name in sorted(nodes)]
+        return [node.content.decode(errors="replace") for node in presets if isinstance(node, RegularFile)]
 
 
 def _specifiers(root: str) -> dict[str, str]:

@@ -90,8 +90,8 @@ class HostUsers:
                 "this host has no chpasswd; it comes with shadow-utils", reason=Reason.TOOL_MISSING
             ) from error
         except OSError as error:
-            why = error.strerror or type(error).__name__
-            raise Terminal(f"chpasswd cannot be started: {why}", reason=Reason.TOOL_MISSING) from error
+            cause = error.strerror or type(error).__name__
+            raise Terminal(f"chpasswd cannot be started: {cause}", reason=Reason.TOOL_MISSING) from error
         except ProgramLate as error:
             raise Retryable(
                 f"chpasswd did not end within {self._deadline:g} s; another tool may hold the lock on the accounts",

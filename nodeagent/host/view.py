@@ -42,22 +42,22 @@ def read_files(
     new: MachineConfig = NO_CONFIG,
     root: Path = Path("/"),
 ) -> dict[str, bytes]:
-    """Return what ``reads`` names: a function as ``Domain.reads``. Blocks."""
+    """Return the files that ``reads`` names, by path. ``reads`` is a function as ``Domain.reads``. Blocks."""
     files: dict[str, bytes] = {}
-    known: set[str] = set()
+    seen: set[str] = set()
     view = HostView()
     for _ in range(ROUNDS):
-        wanted = set(reads(Sides(old, new, view))) - known
+        wanted = set(reads(Sides(old, new, view))) - seen
         if not wanted:
             break
-        known |= wanted
+        seen |= wanted
         for path in sorted(wanted):
             if path.startswith(PATTERNS) and glob.has_magic(path):
                 files |= _matching(root, path)
                 continue
-            for found in _below(root, path) if path.endswith("/") else [path]:
-                if len(files) < MAX_FILES and found not in files and (content := _content(root, found)) is not None:
-                    files[found] = content
+            for file in _below(root, path) if path.endswith("/") else [path]:
+                if len(files) < MAX_FILES and file not in files and (content := _content(root, file)) is not None:
+                    files[file] = content
         view = HostView(dict(files))
     return files
 
@@ -93,8 +93,8 @@ def _matching(root: Path, pattern: str) -> dict[str, bytes]:
     paths = [f"/{path.relative_to(root)}" for path in matches]
     if len(paths) > MAX_MATCHES:
         return {}
-    found = {path: content for path in paths if (content := _content(root, path)) is not None}
-    return {**found, pattern: "\n".join(sorted(paths)).encode()}
+    files = {path: content for path in paths if (content := _content(root, path)) is not None}
+    return {**files, pattern: "\n".join(sorted(paths)).encode()}
 
 
 def _content(root: Path, path: str) -> bytes | None:

@@ -92,8 +92,10 @@ class RpmOstree:
                 await asyncio.to_thread(sweep)
 
     async def list(self) -> Sequence[Deployment]:
-        found = (await self._state()).deployments
-        return (await self._state()).deployments if await self._soft_reboot.renewed(found, self._services) else found
+        deployments = (await self._state()).deployments
+        if await self._soft_reboot.renewed(deployments, self._services):
+            return (await self._state()).deployments
+        return deployments
 
     async def _state(self) -> SysrootState:
         async with self._session() as session:
@@ -184,13 +186,13 @@ class RpmOstree:
             ours = lock.id == own or await asyncio.to_thread(self._ownership.may_own, lock.id)
             return "" if ours else lock.id
         try:
-            found = await self.list()
+            deployments = await self.list()
         except AgentError:
             # A host of bootc has no rpm-ostreed, and the same boot order.
             other = await asyncio.to_thread(other_boots_first, self._root)
             return "" if other == own else other
         # A locked staged deployment is discarded by a reboot, and the next one in the order boots.
-        first = next((each for each in found if not each.staged), None)
+        first = next((deployment for deployment in deployments if not deployment.staged), None)
         if first is None or first.booted or first.id == own:
             return ""
         return f"{first.id} ({first.version})" if first.version else first.id
@@ -343,8 +345,8 @@ class RpmOstree:
         if outcome is None:
             return
         if any(d.id == staged.id for d in (await session.read()).deployments):
-            why = one_line(outcome.text) or "rpm-ostree gave no reason"
-            raise Retryable(f"cannot {CLEANUP.doing}, {staged.id}: {why}", reason=Reason.DISCARD_FAILED)
+            cause = one_line(outcome.text) or "rpm-ostree gave no reason"
+            raise Retryable(f"cannot {CLEANUP.doing}, {staged.id}: {cause}", reason=Reason.DISCARD_FAILED)
         own.forget(staged.id)
         await asyncio.to_thread(self._ownership.close, own)
 

@@ -27,12 +27,12 @@ _MAX: Final = 1 << 16
 
 
 def other_boots_first(root: Path) -> str:
-    """Return the id of the deployment that the next boot starts, "" if it is the booted one, or one of both is unknown.
+    """Return the id of the deployment that the next boot starts; "" if that is booted, or one of both is unknown.
 
     Blocks for a few small files on the disk; call it in a thread.
     """
     entries = BootEntries(root).read()
-    first = max(entries, key=lambda each: entries[each].order, default="")
+    first = max(entries, key=lambda deployment: entries[deployment].order, default="")
     booted = booted_deployment(root)
     return first if booted and first != booted else ""
 
@@ -54,6 +54,6 @@ def _roots(root: Path) -> Iterator[tuple[int, int]]:
         info = root.stat()
         yield info.st_dev, info.st_ino
     with suppress(OSError, ValueError), (root / BOOTED).open("rb") as file:
-        found = device_and_inode(read_vardict(file.read(_MAX)).get(DIRECTORY))
-        if found is not None:
-            yield found
+        directory = device_and_inode(read_vardict(file.read(_MAX)).get(DIRECTORY))
+        if directory is not None:
+            yield directory

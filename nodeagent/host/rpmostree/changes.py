@@ -45,27 +45,27 @@ _DATABASE_FILES: Final = ("rpmdb.sqlite", "Packages", "Packages.db")
 
 def packages_from(raw: Sequence[Any]) -> tuple[PackageChange, ...]:
     """Return the result of ``GetDeploymentsRpmDiff``, a(sua{sv}). Raises ``ValueError`` for another shape."""
-    found: list[PackageChange] = []
+    changes: list[PackageChange] = []
     try:
         for name, kind, details in raw[:MAX_PACKAGES]:
             before, after = (str(details.get(key, ("", "", ""))[1]) for key in ("PreviousPackage", "NewPackage"))
-            found.append(PackageChange(str(name), _KINDS[int(kind)], before, after))
+            changes.append(PackageChange(str(name), _KINDS[int(kind)], before, after))
     except (TypeError, IndexError, AttributeError, ValueError) as error:
         raise ValueError(f"unexpected package: {error}") from error
-    return tuple(found)
+    return tuple(changes)
 
 
 def argument_changes(before: Sequence[str], after: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the kernel arguments that are added and removed, without the one that names the deployment."""
-    was, now = (Counter(each for each in side if not each.startswith("ostree=")) for side in (before, after))
+    was, now = (Counter(token for token in side if not token.startswith("ostree=")) for side in (before, after))
     return [*(now - was).elements()], [*(was - now).elements()]
 
 
 async def compare(session: Session, root: Path, staged: str, managed: Mapping[str, FileTreeEntry] | None) -> OsChanges:
     """Return the differences. Raises ``Refused`` (``StagedLost``) if ``staged`` is not a deployment any more."""
     state = await session.read()
-    found = next((d for d in state.deployments if d.id == staged), None)
-    if found is None:
+    deployment = next((d for d in state.deployments if d.id == staged), None)
+    if deployment is None:
         raise Refused(f"{staged} is not staged any more", reason=Reason.STAGED_LOST)
     trees = Trees(root, state.booted.osname, state.booted.id, staged)
     packages: tuple[PackageChange, ...] | None = None
@@ -73,7 +73,7 @@ async def compare(session: Session, root: Path, staged: str, managed: Mapping[st
         # Without the packages the files are counted, so a failure of the daemon here fails no update.
         with suppress(AgentError, ValueError):
             packages = packages_from(await session.package_diff(state.os_path, state.booted.id, staged))
-    added, removed = argument_changes(state.booted.kernel_arguments, found.kernel_arguments)
+    added, removed = argument_changes(state.booted.kernel_arguments, deployment.kernel_arguments)
 
     def read() -> OsChanges:
         return OsChanges(
@@ -96,7 +96,7 @@ class Trees:
 
     def __init__(self, root: Path, osname: str, booted: str, staged: str) -> None:
         deploy = root / "ostree/deploy" / osname / "deploy"
-        self._booted, self._staged = (deploy / each.removeprefix(f"{osname}-") for each in (booted, staged))
+        self._booted, self._staged = (deploy / deployment.removeprefix(f"{osname}-") for deployment in (booted, staged))
 
     def have_packages(self) -> bool:
         """Return whether both trees have a package database: without one the daemon has nothing to compare."""
@@ -119,21 +119,21 @@ class Trees:
 
         A path that cannot be read, or is too large, counts as different; so does a tree without a kernel.
         """
-        found = [] if self.kernel() else [("usr/lib/modules", "the kernel is not known")]
-        for path, why in TREE_PATHS.items():
+        differences = [] if self.kernel() else [("usr/lib/modules", "the kernel is not known")]
+        for path, cause in TREE_PATHS.items():
             try:
                 before, after = (_below(tree / path) for tree in (self._booted, self._staged))
             except OSError as error:
-                found.append((path, f"it cannot be read, {error.strerror}"))
+                differences.append((path, f"it cannot be read, {error.strerror}"))
                 continue
             if before is None or before != after:
-                found.append((path, why))
+                differences.append((path, cause))
         directory, suffix = LINK_DIRECTORY
         try:
             sides = [_names_with(tree / directory, suffix) for tree in (self._booted, self._staged)]
         except OSError as error:
-            return [*found, (directory, f"it cannot be read, {error.strerror}")]
-        return found if sides[0] == sides[1] else [*found, (directory, "names of network interfaces")]
+            return [*differences, (directory, f"it cannot be read, {error.strerror}")]
+        return differences if sides[0] == sides[1] else [*differences, (directory, "names of network interfaces")]
 
     def files(self) -> FileCounts | None:
         """Count the files of /usr that differ; None for a tree that cannot be read, or is too large."""
@@ -171,13 +171,14 @@ class Trees:
 
 def _modules(tree: Path) -> list[Path]:
     try:
-        return sorted(each for each in (tree / "usr/lib/modules").iterdir() if (each / "vmlinuz").exists())
+        directories = (tree / "usr/lib/modules").iterdir()
+        return sorted(directory for directory in directories if (directory / "vmlinuz").exists())
     except OSError:
         return []
 
 
 def _kernel(tree: Path) -> str:
-    return next((each.name for each in _modules(tree)), "")
+    return next((directory.name for directory in _modules(tree)), "")
 
 
 def _modules_file(tree: Path, name: str) -> Path:
@@ -221,13 +222,13 @@ def _below(path: Path) -> dict[str, tuple[int, str]] | None:
 
 def _inodes(top: Path) -> dict[str, tuple[int, str]] | None:
     """Return path to inode of files, and to the target of links. None for too many entries."""
-    found: dict[str, tuple[int, str]] = {}
+    inodes: dict[str, tuple[int, str]] = {}
     for path, entry in _walk(str(top), ""):
-        if len(found) >= MAX_ENTRIES:
+        if len(inodes) >= MAX_ENTRIES:
             return None
         is_link = entry.is_symlink()
-        found[path] = (0, str(Path(entry.path).readlink())) if is_link else (entry.inode(), "")
-    return found
+        inodes[path] = (0, str(Path(entry.path).readlink())) if is_link else (entry.inode(), "")
+    return inodes
 
 
 def _walk(top: str, below: str) -> Iterator[tuple[str, os.DirEntry[str]]]:

@@ -104,7 +104,7 @@ class BootEntries:
 
     def read(self) -> Mapping[str, BootEntry]:
         """Return the entries by deployment id. Blocks for a few small files on the disk; call it in a thread."""
-        found: dict[str, BootEntry] = {}
+        entries: dict[str, BootEntry] = {}
         for path in self._paths():
             try:
                 with path.open("rb") as file:
@@ -118,8 +118,8 @@ class BootEntries:
                 tries = _TRIES.search(path.name)
                 left = int(tries[1]) if tries else None
                 order = int(version) if (version := values.get("version", "")).isdecimal() else 0
-                found[deployment] = BootEntry(arguments, values.get("linux", ""), "grub_users" in values, left, order)
-        return found
+                entries[deployment] = BootEntry(arguments, values.get("linux", ""), "grub_users" in values, left, order)
+        return entries
 
     def _paths(self) -> Iterator[Path]:
         try:
@@ -161,7 +161,7 @@ def read_all(
         raise Retryable(f"/boot has no entry for {booted.id}, which is booted", reason=Reason.NO_BOOT_ENTRY)
     of_booted = entries[booted.id].kernel_arguments if booted is not None else ()
 
-    def one(deployment: Deployment) -> Deployment:
+    def completed(deployment: Deployment) -> Deployment:
         if not deployment.staged:
             entry = entries.get(deployment.id)
             return replace(deployment, kernel_arguments=entry.kernel_arguments if entry else ())
@@ -170,7 +170,7 @@ def read_all(
         arguments = of_booted if staged.kernel_arguments is None else staged.kernel_arguments
         return replace(deployment, kernel_arguments=arguments, locked=staged.locked)
 
-    return tuple(map(one, deployments))
+    return tuple(map(completed, deployments))
 
 
 def first_of_booted(deployments: Sequence[Deployment]) -> Deployment | None:

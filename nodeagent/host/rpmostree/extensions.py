@@ -129,10 +129,10 @@ class ExtensionsRepository:
     def _is_ours(self, image: ContainerImage) -> bool:
         """Return whether the packages of the image were taken over."""
         try:
-            found = self._target(image).lstat()
+            info = self._target(image).lstat()
         except OSError:
             return False
-        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+        return stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid()
 
     def _take_over(self, image: ContainerImage) -> None:
         """Make the packages those of the daemon. The service has ended, so that nothing changes at the same time."""
@@ -143,12 +143,12 @@ class ExtensionsRepository:
             # The directory itself comes last: its owner is the sign that all the rest is done.
             for directory, folders, files in os.walk(target, topdown=False):
                 for path in [Path(directory, name) for name in (*folders, *files)]:
-                    found = path.lstat()
-                    alone = stat.S_ISREG(found.st_mode) and found.st_nlink == 1
-                    if not (alone or stat.S_ISDIR(found.st_mode)):
+                    info = path.lstat()
+                    alone = stat.S_ISREG(info.st_mode) and info.st_nlink == 1
+                    if not (alone or stat.S_ISDIR(info.st_mode)):
                         self._clear()
-                        why = f"{path.name} is neither a file of its own nor a directory"
-                        raise Terminal(f"cannot {_DOING}: {why}", reason=Reason.STAGE_INCOMPLETE)
+                        problem = f"{path.name} is neither a file of its own nor a directory"
+                        raise Terminal(f"cannot {_DOING}: {problem}", reason=Reason.STAGE_INCOMPLETE)
                     self._own(path)
             self._own(target)
 
@@ -165,8 +165,8 @@ class ExtensionsRepository:
             shutil.rmtree(self._run, ignore_errors=True)
             self._run.mkdir(parents=True, mode=0o700)
             if credentials is None:
-                found = next((path for path in self._host_credentials if path.exists()), None)
-                credentials = read_regular(found, _MAX_AUTH) if found is not None else _NO_AUTH
+                auth_file = next((path for path in self._host_credentials if path.exists()), None)
+                credentials = read_regular(auth_file, _MAX_AUTH) if auth_file is not None else _NO_AUTH
             self._write(AUTH, credentials)
             request = FetchRequest(f"{image.name}@{image.digest}", self._target(image).name)
             self._write(REQUEST, request.to_json())

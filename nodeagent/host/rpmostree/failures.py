@@ -120,14 +120,14 @@ def incomplete(target: OsTarget, first: Deployment) -> Terminal:
 
 def absent_package(text: str) -> str:
     """Return the package that could not be removed because the base lacks it, "" for another failure."""
-    found = _ABSENT.search(text)
-    return found[1] if found else ""
+    absent = _ABSENT.search(text)
+    return absent[1] if absent else ""
 
 
 def unknown_packages(text: str) -> frozenset[str]:
     """Return the packages that could not be added because no repository has them."""
-    found = _UNKNOWN.search(text)
-    return frozenset(found[1].replace(",", " ").split()) if found else frozenset()
+    unknown = _UNKNOWN.search(text)
+    return frozenset(unknown[1].replace(",", " ").split()) if unknown else frozenset()
 
 
 def one_line(text: str) -> str:

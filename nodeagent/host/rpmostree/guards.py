@@ -42,8 +42,8 @@ async def output_of(*command: str, deadline: float) -> Sequence[str]:
 async def ostree_version() -> tuple[int, int]:
     """Return the version of libostree, (0, 0) if it is unknown."""
     output = await output_of("ostree", "--version", deadline=_VERSION_TIMEOUT)
-    found = _VERSION.search("\n".join(output))
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    version = _VERSION.search("\n".join(output))
+    return (int(version[1]), int(version[2])) if version else (0, 0)
 
 
 _ZINCATI = "zincati.service"

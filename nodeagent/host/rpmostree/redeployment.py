@@ -39,17 +39,17 @@ class Redeployment:
 
         ``read`` reads the deployments afterwards. Raises ``Terminal`` (``RollbackAsksPassword``).
         """
-        why = ""
+        cause = ""
         try:
             async with self._make_bus() as bus:
                 await run_unit(bus, _command(old), "Deploy the old tree for nodeagent", self._timing.redeploy)
         except AgentError as error:
-            why = f": {error.message}"
+            cause = f": {error.message}"
         state = await read()
         first = state.first
         # A redeploy that reports success may still have made another deployment, so the result is checked.
         if first.checksum != old.checksum or first.booted or await self.needed(state, first):
-            message = f"GRUB asks for a password before it boots {old.id}, and it cannot be deployed again{why}"
+            message = f"GRUB asks for a password before it boots {old.id}, and it cannot be deployed again{cause}"
             raise Terminal(message, reason=Reason.ROLLBACK_ASKS_PASSWORD)
         return first.id
 

@@ -124,9 +124,9 @@ def _kernel_arguments(existing: Sequence[str], wanted: Sequence[str]) -> Request
         "initiating-command-line": ("s", f"{TITLE} kargs"),
     }
     removed = list((Counter(existing) - Counter(wanted)).elements())
-    kept = [token for token in existing if token not in removed]
-    appended = list(wanted[len(kept) :])
-    if [*kept, *appended] == list(wanted) and not set(appended) & set(existing) and len(set(appended)) == len(appended):
+    rest = [token for token in existing if token not in removed]
+    appended = list(wanted[len(rest) :])
+    if [*rest, *appended] == list(wanted) and not set(appended) & set(existing) and len(set(appended)) == len(appended):
         lists = {"append-if-missing": appended, "delete-if-present": removed}
         options |= {key: ("as", tokens) for key, tokens in lists.items() if tokens}
     else:

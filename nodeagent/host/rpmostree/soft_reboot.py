@@ -101,34 +101,34 @@ class SoftReboot:
 
     async def reset(self) -> None:
         """Clear the preparation. Raises ``Refused`` (``LockedSoftReboot``) if that fails for a locked deployment."""
-        why = ""
+        cause = ""
         try:
             async with self._make_bus() as bus:
                 await run_unit(bus, (*_COMMAND, "--reset"), "Clear a prepared soft reboot", self._timing.unlock)
         except AgentError as error:
-            why = f": {error.message}"
+            cause = f": {error.message}"
         if deployment := await self.unmerged():
-            message = f"{deployment} is locked and prepared for a soft reboot, which cannot be cleared{why}"
+            message = f"{deployment} is locked and prepared for a soft reboot, which cannot be cleared{cause}"
             raise Refused(message, reason=Reason.LOCKED_SOFT_REBOOT)
 
     async def check(self, deployments: Sequence[Deployment], deployment: str) -> None:
         """Raise ``Refused`` as the port does. ``deployments`` are all of them."""
         version = await ostree_version()
         if version < _SINCE:
-            found = "of an unknown version" if version == (0, 0) else f"{version[0]}.{version[1]}"
-            message = f"libostree is {found}, and a soft reboot into a deployment needs {_SINCE[0]}.{_SINCE[1]}"
+            shown_version = "of an unknown version" if version == (0, 0) else f"{version[0]}.{version[1]}"
+            message = f"libostree is {shown_version}, and a soft reboot into a deployment needs {_SINCE[0]}.{_SINCE[1]}"
             raise Refused(message, reason=Reason.SOFT_REBOOT_UNSUPPORTED)
         here, there = booted(deployments), next((d for d in deployments if d.id == deployment and d.staged), None)
         if here is None or there is None:
             raise Refused(f"{deployment} is not staged any more", reason=Reason.STAGED_LOST)
         added, removed = argument_changes(here.kernel_arguments, there.kernel_arguments)
-        if changed := [*(f"-{each}" for each in removed), *(f"+{each}" for each in added)]:
+        if changed := [*(f"-{argument}" for argument in removed), *(f"+{argument}" for argument in added)]:
             raise Refused(f"kernel arguments change: {' '.join(changed)}", reason=Reason.KERNEL_START_NEEDED)
         await asyncio.to_thread(self._check_files, here, there)
 
     async def prepare(self, deployments: Sequence[Deployment], deployment: str) -> None:
         """Prepare and check, as the port does."""
-        at = next((index for index, each in enumerate(deployments) if each.id == deployment and each.staged), None)
+        at = next((index for index, d in enumerate(deployments) if d.id == deployment and d.staged), None)
         if at is None:
             raise _not_prepared(f"{deployment} is not staged any more")
         try:
@@ -156,8 +156,8 @@ class SoftReboot:
 
     def _runs_unmerged(self) -> str:
         # A staged deployment runs only if it was started without being finalized, which ends its staging.
-        lock, found = self._staged.lock(), device_and_inode(_vardict(self._root / BOOTED).get(DIRECTORY))
-        runs = lock is not None and found is not None and self._is_directory(lock.id, found)
+        lock, directory = self._staged.lock(), device_and_inode(_vardict(self._root / BOOTED).get(DIRECTORY))
+        runs = lock is not None and directory is not None and self._is_directory(lock.id, directory)
         return lock.id if lock is not None and lock.locked and runs else ""
 
     def _has(self, deployment: str) -> bool:
@@ -168,10 +168,10 @@ class SoftReboot:
         if not self._mounted():
             return False
         with suppress(OSError):
-            found = (self._root / _MOUNT.strip().lstrip("/") / "etc").stat()
+            mounted = (self._root / _MOUNT.strip().lstrip("/") / "etc").stat()
             for path in self._directories(deployment):
                 with suppress(OSError):
-                    if os.path.samestat(found, (path / "etc").stat()):
+                    if os.path.samestat(mounted, (path / "etc").stat()):
                         return True
         return False
 
@@ -179,10 +179,10 @@ class SoftReboot:
         return self._prepared.exists() and not self._mounted()
 
     def _is_another(self, deployments: Sequence[Deployment]) -> bool:
-        found = device_and_inode(_vardict(self._root / BOOTED).get(DIRECTORY))
-        if found is None:
+        directory = device_and_inode(_vardict(self._root / BOOTED).get(DIRECTORY))
+        if directory is None:
             return False
-        of = {each.id for each in deployments if self._is_directory(each.id, found)}
+        of = {deployment.id for deployment in deployments if self._is_directory(deployment.id, directory)}
         here = booted(deployments)
         return bool(of) and here is not None and here.id not in of
 
@@ -202,21 +202,21 @@ class SoftReboot:
             message = f"another program prepared another system: {_MOUNT.strip()} is in use"
             raise Refused(message, reason=Reason.NEXT_ROOT_PREPARED)
         trees = Trees(self._root, here.osname, here.id, there.id)
-        if found := trees.kernel_starts():
-            some = enumerated(f"/{path}: {why}" for path, why in found)
+        if differences := trees.kernel_starts():
+            some = enumerated(f"/{path}: {cause}" for path, cause in differences)
             message = f"the new OS changes what only the start of a kernel applies ({some})"
             raise Refused(message, reason=Reason.KERNEL_START_NEEDED)
 
     def _is_for(self, deployment: str) -> bool:
         """Return whether the deployment with this id is prepared completely: mounted, and noted by libostree."""
-        found = device_and_inode(_vardict(self._prepared).get(DIRECTORY))
-        return found is not None and self._mounted() and self._is_directory(deployment, found)
+        directory = device_and_inode(_vardict(self._prepared).get(DIRECTORY))
+        return directory is not None and self._mounted() and self._is_directory(deployment, directory)
 
-    def _is_directory(self, deployment: str, found: tuple[int, int]) -> bool:
+    def _is_directory(self, deployment: str, directory: tuple[int, int]) -> bool:
         for path in self._directories(deployment):
             with suppress(OSError):
                 info = path.stat()
-                if (info.st_dev, info.st_ino) == found:
+                if (info.st_dev, info.st_ino) == directory:
                     return True
         return False
 
@@ -238,12 +238,12 @@ class SoftReboot:
             raise _not_prepared(f"ostree reported success, and /run/nextroot is not {deployment}")
 
 
-def _not_prepared(why: str) -> Refused:
-    return Refused(f"the soft reboot could not be prepared: {why}", reason=Reason.SOFT_REBOOT_NOT_PREPARED)
+def _not_prepared(cause: str) -> Refused:
+    return Refused(f"the soft reboot could not be prepared: {cause}", reason=Reason.SOFT_REBOOT_NOT_PREPARED)
 
 
 def _vardict(path: Path) -> Mapping[str, Variant]:
-    """Read an ``a{sv}``, empty if it is missing or is none."""
+    """Return the ``a{sv}`` of a file, empty if the file is missing or has none."""
     try:
         with path.open("rb") as file:
             return read_vardict(file.read(_MAX))

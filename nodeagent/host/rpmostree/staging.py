@@ -67,13 +67,13 @@ def strings(value: Variant | None) -> tuple[str, ...] | None:
     """Return an ``as``, or None if the value has another type."""
     if value is None or value[0] != "as":
         return None
-    found, start = [], 0
+    texts, start = [], 0
     for end in _element_ends(value[1]):
         if end < start:
             raise ValueError("a string ends before it begins")
-        found.append(_string(value[1][start:end]))
+        texts.append(_string(value[1][start:end]))
         start = end
-    return tuple(found)
+    return tuple(texts)
 
 
 def boolean(value: Variant | None) -> bool | None:

@@ -139,8 +139,8 @@ class Progress:
 
 def _size(text: str) -> int | None:
     """Return the bytes of the layer that a text announces."""
-    found = _SIZE.match(" ".join(text.split()))
-    return round(float(found[1].replace(",", ".")) * _UNITS[found[2]]) if found else None
+    size = _SIZE.match(" ".join(text.split()))
+    return round(float(size[1].replace(",", ".")) * _UNITS[size[2]]) if size else None
 
 
 def _counted(text: str, percent: int) -> StageProgress:

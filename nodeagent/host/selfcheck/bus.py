@@ -73,9 +73,12 @@ async def read_polkit(bus: Bus, root: Path = Path("/")) -> PolkitFacts | NotRead
         return NotRead(
             "polkit is not installed: only root can change this host", "install polkit if other users have to"
         )
-    known = {str(row[0]): (_word(row[6]), _word(row[7]), _word(row[8])) for row in listed if str(row[0]) in installed}
-    found = await asyncio.gather(*(_decision(bus, action) for action in sorted(ACTIONS & known.keys())))
-    return PolkitFacts(installed, known, {action: decision for action, decision in found if decision is not None})
+    defaults = {
+        str(row[0]): (_word(row[6]), _word(row[7]), _word(row[8])) for row in listed if str(row[0]) in installed
+    }
+    answers = await asyncio.gather(*(_decision(bus, action) for action in sorted(ACTIONS & defaults.keys())))
+    decisions = {action: decision for action, decision in answers if decision is not None}
+    return PolkitFacts(installed, defaults, decisions)
 
 
 async def _decision(bus: Bus, action: str) -> tuple[str, PolkitDecision | None]:
@@ -96,13 +99,13 @@ def _word(number: int) -> str:
 
 
 def _xml(root: Path, path: str) -> Element | NotRead:
-    """Return the tree of a file of the package."""
+    """Return the XML tree of a file of the package."""
     try:
         with (root / path[1:]).open("rb") as file:
             return ET.fromstring(file.read(_MAX_FILE))  # noqa: S314 - only root writes this file
     except (OSError, ET.ParseError) as error:
-        why = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
-        return NotRead(f"{path} {why}", "install the package again", fault=True)
+        problem = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
+        return NotRead(f"{path} {problem}", "install the package again", fault=True)
 
 
 def _installed(root: Path) -> Mapping[str, tuple[str, str, str]] | NotRead:

@@ -28,15 +28,15 @@ _KINDS: Final = ((stat.S_ISREG, FileKind.FILE), (stat.S_ISDIR, FileKind.DIRECTOR
 def read_path(path: str, root: Path = Path("/")) -> PathFacts | NotRead | None:
     """Return None for a path that does not exist. Links are not followed."""
     try:
-        found = os.lstat(root / path.lstrip("/"))
+        info = os.lstat(root / path.lstrip("/"))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError:
         return NotRead(f"only root may read {path}", "run it as root")
     except OSError as error:
         return NotRead(f"{path}: {error.strerror}", "check the file system", fault=True)
-    kind = next((kind for is_kind, kind in _KINDS if is_kind(found.st_mode)), FileKind.OTHER)
-    return PathFacts(path, kind, found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode))
+    kind = next((kind for is_kind, kind in _KINDS if is_kind(info.st_mode)), FileKind.OTHER)
+    return PathFacts(path, kind, info.st_uid, info.st_gid, stat.S_IMODE(info.st_mode))
 
 
 def read_manifest(root: Path = Path("/")) -> Mapping[str, PathFacts | None] | NotRead:
@@ -51,10 +51,10 @@ def read_manifest(root: Path = Path("/")) -> Mapping[str, PathFacts | None] | No
         return NotRead(f"{MANIFEST} cannot be read: {error}", "install the package again", fault=True)
     listed: dict[str, PathFacts | None] = {}
     for name in names:
-        found = read_path(f"/{name}", root)
-        if isinstance(found, NotRead):
-            return found
-        listed[f"/{name}"] = found
+        facts = read_path(f"/{name}", root)
+        if isinstance(facts, NotRead):
+            return facts
+        listed[f"/{name}"] = facts
     return listed
 
 
@@ -63,7 +63,7 @@ def read_labels(paths: Sequence[str], *, enabled: bool | None = None) -> Sequenc
     labels = Labels(enabled)
     if not labels.enabled:
         return NotRead("not applicable: SELinux is not enabled on this host")
-    found: list[PathFacts] = []
+    labelled: list[PathFacts] = []
     for path in paths:
         try:
             descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -78,11 +78,11 @@ def read_labels(paths: Sequence[str], *, enabled: bool | None = None) -> Sequenc
             return NotRead(f"the label of {path}: {error.strerror}", "run it as root")
         finally:
             os.close(descriptor)
-        found.append(PathFacts(path, "", label=label, wanted=policy_label(path, mode) or ""))
+        labelled.append(PathFacts(path, "", label=label, wanted=policy_label(path, mode) or ""))
     # Equal labels would be reported for all paths, although none was compared.
-    if not any(each.wanted for each in found):
+    if not any(facts.wanted for facts in labelled):
         return NotRead("the policy names no label: libselinux or its file contexts are missing")
-    return found
+    return labelled
 
 
 def read_domain(pid: int, *, enabled: bool | None = None, proc: Path = Path("/proc")) -> str | NotRead:
@@ -110,5 +110,5 @@ async def read_catalog(ids: Collection[str], program: str = "journalctl") -> Col
         return NotRead(f"journalctl: {error}", "journalctl --update-catalog", fault=True)
     except OSError as error:
         return NotRead(f"journalctl: {error.strerror}", "journalctl --update-catalog", fault=True)
-    found = {line.partition(" ")[0] for line in lines}
-    return {each for each in found if _MESSAGE_ID.fullmatch(each)}
+    identifiers = {line.partition(" ")[0] for line in lines}
+    return {identifier for identifier in identifiers if _MESSAGE_ID.fullmatch(identifier)}

@@ -36,6 +36,6 @@ async def read_os_fields(bus: Bus, root: Path = Path("/")) -> OsFacts:
             return OsFacts(fips=fips)
 
 
-def _refused(why: Unreconcilable, fips: bool) -> OsFacts:
+def _refused(refusal: Unreconcilable, fips: bool) -> OsFacts:
     # The check and the refusal of a config have the same reason.
-    return OsFacts(f"{why.message} ({why.reason})", hint(why.reason), fips)
+    return OsFacts(f"{refusal.message} ({refusal.reason})", hint(refusal.reason), fips)

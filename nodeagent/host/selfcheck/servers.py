@@ -33,10 +33,10 @@ async def reach_fleetlock(address: str, ca: str, *, timeout: float = TIMEOUT) ->
 async def reach_graph(settings: GraphSettings, *, timeout: float = TIMEOUT) -> ReachFacts:
     """The answer must be an update graph."""
     try:
-        found = await fetch_graph(settings, timeout)
+        graph = await fetch_graph(settings, timeout)
     except AgentError as error:
         return ReachFacts(settings.url, error.message.removeprefix(f"{settings.url}: "), hint(error.reason))
-    return ReachFacts(f"{settings.url}: {len(found.releases)} releases")
+    return ReachFacts(f"{settings.url}: {len(graph.releases)} releases")
 
 
 async def reach_registry(

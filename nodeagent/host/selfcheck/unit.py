@@ -45,15 +45,16 @@ async def read_unit(bus: Bus, root: Path = Path("/")) -> UnitFacts:
 
 
 def read_unit_files(root: Path = Path("/")) -> UnitFacts:
-    """Return what the files of a host say that is not booted. Blocks."""
+    """Return the facts of the unit in the files of a host that is not booted. Blocks."""
     places = [*(root / place / UNIT for place in _BEFORE), root / UNIT_FILE[1:]]
-    found = next((path for path in places if path.is_symlink() or path.exists()), None)
-    if found is None:
+    unit_file = next((path for path in places if path.is_symlink() or path.exists()), None)
+    if unit_file is None:
         return UnitFacts("", "")
-    masked = found.is_symlink() and str(found.readlink()) == "/dev/null"
+    masked = unit_file.is_symlink() and str(unit_file.readlink()) == "/dev/null"
     enabled = _linked(root / "etc/systemd/system")
     wanted = _linked(root / _OF_THE_IMAGE)
-    return UnitFacts(f"/{found.relative_to(root)}", "enabled" if enabled else "disabled", masked=masked, wanted=wanted)
+    path = f"/{unit_file.relative_to(root)}"
+    return UnitFacts(path, "enabled" if enabled else "disabled", masked=masked, wanted=wanted)
 
 
 def _linked(units: Path) -> bool:

@@ -44,12 +44,12 @@ def read_versions(systemd: str, listed: Path | None = None) -> VersionFacts:
         "pyyaml": yaml.__version__,
     }
     host = {"systemd": systemd, "glibc": _glibc()}
-    known = {name: version for name, version in host.items() if version}
+    versions = {name: version for name, version in host.items() if version}
     components = _listed(listed or sbom())
     if not isinstance(components, NotRead) and "python" not in components:
         # The others are those of the host.
         loaded = {name: version for name, version in loaded.items() if name in components}
-    return VersionFacts(components, loaded, known)
+    return VersionFacts(components, loaded, versions)
 
 
 def _glibc() -> str:
@@ -68,5 +68,5 @@ def _listed(path: Path) -> Mapping[str, str] | NotRead:
     except FileNotFoundError:
         return NotRead("not the self-contained package: its libraries are those of this Python")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        why = f"{path} cannot be read: {type(error).__name__}"
-        return NotRead(why, "install the package again", fault=True)
+        message = f"{path} cannot be read: {type(error).__name__}"
+        return NotRead(message, "install the package again", fault=True)

@@ -123,30 +123,30 @@ class KubeletStaticPods:
 
     async def ended(self, path: str, pod: StaticPod) -> None:
         """Wait until no instance of ``pod`` is left. Raises ``Terminal`` (``StaticPodStuck``)."""
-        found = await asyncio.to_thread(self._instances, path, pod)
-        await self._gone(pod, [instance.uid for instance in found])
+        running = await asyncio.to_thread(self._instances, path, pod)
+        await self._gone(pod, [instance.uid for instance in running])
 
     async def listing(self) -> float:
         return await asyncio.to_thread(host_listing, Path(self._root))
 
     async def state(self, path: str) -> StaticPodState:
         """Return how the pod of the manifest at ``path`` runs. A member of etcd is queried."""
-        found = await asyncio.to_thread(self._state, path)
-        if not found.etcd or found.problem:
-            return found
+        pod_state = await asyncio.to_thread(self._state, path)
+        if not pod_state.etcd or pod_state.problem:
+            return pod_state
         _, _, member = (await self._notes.note(MEMBER)).rpartition(" ")
-        return replace(found, problem=await self.etcd.trouble(member))
+        return replace(pod_state, problem=await self.etcd.trouble(member))
 
     def _state(self, path: str) -> StaticPodState:
         pod = self._read(path)
         if pod is None or not (Path(self._root) / PODS).is_dir():
             return StaticPodState("")
-        found = self._instances(path, pod)
-        if len(found) != 1:
-            problem = f"{len(found)} instances of {pod.title} run, instead of one"
+        running = self._instances(path, pod)
+        if len(running) != 1:
+            problem = f"{len(running)} instances of {pod.title} run, instead of one"
             return StaticPodState(pod.title, problem=problem, etcd=is_etcd(pod))
-        problem = "" if found[0].started else f"not all containers of {pod.title} have started"
-        return StaticPodState(pod.title, found[0].uid, found[0].restarts, problem, is_etcd(pod))
+        problem = "" if running[0].started else f"not all containers of {pod.title} have started"
+        return StaticPodState(pod.title, running[0].uid, running[0].restarts, problem, is_etcd(pod))
 
     async def _prepare(self, old: StaticPod | None, new: StaticPod | None, operation: str) -> None:
         """Do what takes long or may fail while the pod still runs."""
@@ -154,8 +154,8 @@ class KubeletStaticPods:
             await self._runtime.ensure(new.images)
         if old is None or not is_etcd(old):
             return
-        known, _, before = (await self._notes.note(MEMBER)).rpartition(" ")
-        if known == operation:
+        noted, _, before = (await self._notes.note(MEMBER)).rpartition(" ")
+        if noted == operation:
             # The way back: the member may be another one by now, and the keyspace was saved before.
             return
         # A member that does not answer stays the one that it was; one that is removed may be followed by another.
@@ -208,14 +208,14 @@ class KubeletStaticPods:
             )
 
     async def _started(self, path: str, pod: StaticPod) -> None:
-        found: list[Instance] = []
+        running: list[Instance] = []
 
         async def started() -> bool:
-            found[:] = await asyncio.to_thread(self._instances, path, pod)
-            return len(found) == 1 and found[0].started
+            running[:] = await asyncio.to_thread(self._instances, path, pod)
+            return len(running) == 1 and running[0].started
 
         if not await self._until(started, self._start):
-            what = "has not started all containers" if len(found) == 1 else f"runs {len(found)} instances"
+            what = "has not started all containers" if len(running) == 1 else f"runs {len(running)} instances"
             raise Terminal(
                 f"{self._start:.0f} s after the change of {path}, the kubelet {what} of the pod {pod.title}",
                 reason=Reason.STATIC_POD_NOT_STARTED,
@@ -239,7 +239,7 @@ class KubeletStaticPods:
         if pod is None:
             return
         for other in self._neighbours(path):
-            if (found := self._read(other)) is not None and found.title == pod.title:
+            if (neighbour := self._read(other)) is not None and neighbour.title == pod.title:
                 raise Refused(
                     f"{other} is a second manifest of the pod {pod.title}", reason=Reason.STATIC_POD_DUPLICATE
                 )
@@ -257,7 +257,7 @@ class KubeletStaticPods:
         return []
 
     def _instances(self, path: str, pod: StaticPod) -> list[Instance]:
-        others = [found.name for other in self._neighbours(path) if (found := self._read(other)) is not None]
+        others = [neighbour.name for other in self._neighbours(path) if (neighbour := self._read(other)) is not None]
         return instances(Path(self._root), pod, others)
 
     def _read(self, path: str) -> StaticPod | None:

@@ -50,15 +50,15 @@ def instances(root: Path, pod: StaticPod, others: Collection[str] = ()) -> list[
     """
     there = {entry.name for entry in _entries(root / PODS) if _UID.fullmatch(entry.name)}
     logs = {entry.name.rpartition("_")[2]: entry for entry in _entries(root / LOGS)}
-    found = []
+    running = []
     for uid in sorted(there):
         log = logs.get(uid)
         if log is None:
             if _containers(root / PODS / uid) == _names(pod):
-                found.append(Instance(uid))
+                running.append(Instance(uid))
         elif _is_of(log.name, pod, others):
-            found.append(_instance(uid, log, pod))
-    return found
+            running.append(_instance(uid, log, pod))
+    return running
 
 
 def _is_of(directory: str, pod: StaticPod, others: Collection[str]) -> bool:
@@ -122,15 +122,15 @@ class Crictl:
             # inspecti fails for an image that the runtime does not have.
             if policy != "Always" and not (await self._run("inspecti", "--quiet", image))[0]:
                 continue
-            why = "it is not on this host, and its policy is Never"
-            if policy != "Never" and not (why := (await self._run("pull", image, limit=PULL))[0]):
+            problem = "it is not on this host, and its policy is Never"
+            if policy != "Never" and not (problem := (await self._run("pull", image, limit=PULL))[0]):
                 continue
-            raise Terminal(f"the image {image} cannot be used: {why}", reason=Reason.STATIC_POD_IMAGE)
+            raise Terminal(f"the image {image} cannot be used: {problem}", reason=Reason.STATIC_POD_IMAGE)
 
     async def runs(self, uid: str) -> bool:
         """Return whether a container of the pod with this UID runs; False if the runtime does not answer."""
-        why, lines = await self._run("ps", "--quiet", "--no-trunc", "--label", f"{LABEL}={uid}")
-        return not why and any(map(_ID.fullmatch, lines))
+        problem, lines = await self._run("ps", "--quiet", "--no-trunc", "--label", f"{LABEL}={uid}")
+        return not problem and any(map(_ID.fullmatch, lines))
 
     async def _run(self, *arguments: str, limit: float = QUERY) -> tuple[str, Sequence[str]]:
         """Return "" and the lines of the output if the command succeeds, otherwise the last line and nothing."""

@@ -79,9 +79,9 @@ class StaticPodValidator:
     def _problems(self, changed: _Changed, new: MachineConfig) -> Iterator[Problem]:
         self._check_owner(changed)
         # Manifests that no config manages stay beside the new ones.
-        kept = {path: content for path, content in changed.on_host.items() if path not in changed.had}
+        unmanaged = {path: content for path, content in changed.on_host.items() if path not in changed.had}
         added = [path for path in changed.paths if path in changed.wants]
-        yield from directory_problems({**kept, **changed.wants}, added)
+        yield from directory_problems({**unmanaged, **changed.wants}, added)
         managed = set(expand(new))
         for path in added:
             if (pod := load(changed.wants[path])) is not None:
@@ -95,37 +95,37 @@ class StaticPodValidator:
         """
         cluster = await self._etcd.cluster_version()
         before = image_version(etcd_image(old)) if old is not None else ""
-        if why := change_problem(cluster or before, image_version(etcd_image(new))):
-            raise Refused(f"{path}: {why}", reason=Reason.ETCD_VERSION)
-        _, _, known = (await self._notes.note(MEMBER)).rpartition(" ")
+        if problem := change_problem(cluster or before, image_version(etcd_image(new))):
+            raise Refused(f"{path}: {problem}", reason=Reason.ETCD_VERSION)
+        _, _, member = (await self._notes.note(MEMBER)).rpartition(" ")
         data = data_directory(new)
         # A member that answers has its data; without a note there was none.
-        if cluster or not known or not data:
+        if cluster or not member or not data:
             return
         if not (await asyncio.to_thread(read_data_directory, self._root / data.lstrip("/"))).present:
             raise Refused(
-                f"{path}: member {int(known):x} ran on this host, and {data} has no data of it",
+                f"{path}: member {int(member):x} ran on this host, and {data} has no data of it",
                 reason=Reason.ETCD_DATA_LOST,
                 hint="restore the data; or remove the member from its cluster, take its manifest out of the config, "
                 "and add a new member with the next config",
             )
 
     def _on_host(self, directory: str) -> dict[str, bytes]:
-        found = {}
+        manifests = {}
         try:
             for entry in sorted((self._root / directory.lstrip("/")).iterdir()):
                 # A pipe would block the read.
                 if is_visible(entry.name) and entry.is_file() and entry.stat().st_size <= MAX_BYTES:
-                    found[f"{directory}/{entry.name}"] = entry.read_bytes()
+                    manifests[f"{directory}/{entry.name}"] = entry.read_bytes()
         except OSError:
             # The directory is missing, or changes now. The replacement checks it again.
             pass
-        return found
+        return manifests
 
     def _check_owner(self, changed: _Changed) -> None:
         """Raise for a manifest that would have to be written. One that is there already, or that leaves the config, is
         left to its operator."""
-        found = []
+        problems = []
         for path in changed.paths:
             wanted = load(changed.wants.get(path, changed.had.get(path, b"")))
             there = changed.on_host.get(path)
@@ -133,10 +133,10 @@ class StaticPodValidator:
                 continue
             sides = [load(files[path]) for files in (changed.on_host, changed.wants) if path in files]
             signs = [sign for pod in sides if pod is not None and (sign := self._owner(pod))]
-            found += [Problem(path, f"belongs to an operator: {sign}") for sign in signs[:1]]
-        if found:
+            problems += [Problem(path, f"belongs to an operator: {sign}") for sign in signs[:1]]
+        if problems:
             message = "static pods of an operator cannot be changed by a config"
-            raise Unreconcilable(message, reason=Reason.STATIC_POD_OWNED, problems=found)
+            raise Unreconcilable(message, reason=Reason.STATIC_POD_OWNED, problems=problems)
 
     def _owner(self, pod: StaticPod) -> str:
         if sign := owner_of(pod):
@@ -146,7 +146,8 @@ class StaticPodValidator:
 
     def _mounts(self, pod: StaticPod, managed: set[str]) -> Iterator[str]:
         for path, kind in pod.host_paths.items():
-            if kind not in MUST_EXIST or any(f"{each}/".startswith(f"{path.rstrip('/')}/") for each in managed):
+            below = f"{path.rstrip('/')}/"
+            if kind not in MUST_EXIST or any(f"{managed_path}/".startswith(below) for managed_path in managed):
                 continue
             if not (self._root / path.lstrip("/")).exists():
                 yield f"mounts {path}, which must be there (type {kind}) and is missing"

@@ -369,12 +369,12 @@ class Database(Reader):
         # A revert, a repair and a rollback need these configs.
         partial = record.lasting.partial.digest if record.lasting.partial is not None else ""
         failed = record.lasting.failed_digest
-        kept = (record.from_digest, record.to_digest, failed, partial, *record.unfinished)
+        needed = (record.from_digest, record.to_digest, failed, partial, *record.unfinished)
         self._db.execute(
-            f"DELETE FROM configs WHERE digest NOT IN ({', '.join('?' * len(kept))})"  # noqa: S608 - placeholders only
+            f"DELETE FROM configs WHERE digest NOT IN ({', '.join('?' * len(needed))})"  # noqa: S608 - placeholders only
             " AND digest NOT IN (SELECT value FROM meta WHERE key IN ('current', 'previous', 'fetched'))"
             " AND seq NOT IN (SELECT seq FROM configs ORDER BY seq DESC LIMIT ?)",
-            (*kept, _SPARE_CONFIGS),
+            (*needed, _SPARE_CONFIGS),
         )
 
     def _shrink(self) -> None:

@@ -85,22 +85,22 @@ def _leg(data: object) -> Leg:
 
 
 def salvaged(data: Mapping[str, Any], update_id: str) -> Record:
-    """Return what takes the place of a record that is not understood: an update that ended half-way, with the fields of
+    """Return the replacement of a record that is not understood: an update that ended half-way, with the fields of
     ``data`` that name what it holds. ``update_id`` is used if not even that is readable."""
-    known = _readable(Record, data, _SALVAGED)
+    fields = _readable(Record, data, _SALVAGED)
     return replace(
         degraded_record(),
-        **known | {"update_id": known.get("update_id") or update_id},
+        **fields | {"update_id": fields.get("update_id") or update_id},
         os=OsProgress(**_readable(OsProgress, data.get("os"), _SALVAGED_OS)),
         lasting=Lasting(**_readable(Lasting, data.get("lasting"), _SALVAGED_LASTING)),
     )
 
 
 def _readable(part: type, data: object, names: Collection[str]) -> dict[str, Any]:
-    """Return the values of these fields. One that cannot be read does not cost the others."""
-    found: dict[str, Any] = {}
+    """Return the values of these fields, without those that cannot be read."""
+    fields: dict[str, Any] = {}
     for name in names:
         with suppress(ValueError):
             if isinstance(data, Mapping) and name in data:
-                found[name] = msgspec.convert(data[name], get_type_hints(part)[name])
-    return found
+                fields[name] = msgspec.convert(data[name], get_type_hints(part)[name])
+    return fields

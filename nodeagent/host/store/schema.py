@@ -123,14 +123,14 @@ def prepare(db: sqlite3.Connection) -> None:
 
 
 def migrate(db: sqlite3.Connection, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> bool:
-    """One transaction for each version. True if anything was done."""
-    found = int(db.execute("PRAGMA user_version").fetchone()[0])
-    for version, statements in enumerate(migrations[found:], start=found + 1):
+    """Migrate, in one transaction for each version. Return whether there was anything to do."""
+    version_before = int(db.execute("PRAGMA user_version").fetchone()[0])
+    for version, statements in enumerate(migrations[version_before:], start=version_before + 1):
         with transaction(db):
             for statement in statements:
                 db.execute(statement)
             db.execute(f"PRAGMA user_version = {version}")
-    return found < len(migrations)
+    return version_before < len(migrations)
 
 
 def check_tables(db: sqlite3.Connection) -> None:
