@@ -35,7 +35,7 @@ _ROOTS: Final = ("/etc", "/run", "/usr/local/lib", "/usr/lib")
 
 # A file or a directory, with all that is below it.
 _PATHS: Final = {
-    **{f"{root}/{name}": why for root in _ROOTS for name, why in _FRAGMENTS.items()},
+    **{f"{root}/{name}": cause for root in _ROOTS for name, cause in _FRAGMENTS.items()},
     "/etc/modules": "kernel modules",
     "/usr/local/lib/modules": "kernel modules",
     "/etc/sysctl.conf": "kernel settings",
@@ -86,8 +86,8 @@ TREE_PATHS: Final = {
     "usr/lib/modules": "the kernel, its modules or its initramfs",
     "usr/lib/firmware": "firmware and microcode",
     "usr/lib/ostree/prepare-root.conf": "the initramfs",
-    **{path.removeprefix("/"): why for path, why in _PATHS.items() if path.startswith("/usr/lib/")},
-    **{f"usr{path}": why for path, why in _PATHS.items() if path.startswith("/etc/")},
+    **{path.removeprefix("/"): cause for path, cause in _PATHS.items() if path.startswith("/usr/lib/")},
+    **{f"usr{path}": cause for path, cause in _PATHS.items() if path.startswith("/etc/")},
 }
 # The directory of an OS tree whose files with this suffix name interfaces.
 LINK_DIRECTORY: Final = ("usr/lib/systemd/network", ".link")

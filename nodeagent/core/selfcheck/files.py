@@ -60,7 +60,7 @@ class PathFacts:
 
 
 # A path that does not exist, and a path that cannot be read.
-Found = PathFacts | NotRead | None
+PathOrUnread = PathFacts | NotRead | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ class FileFacts:
     and both have their path with them, because a setting names it."""
 
     package: Mapping[str, PathFacts | None] | NotRead
-    directories: Mapping[str, Found]
-    state: tuple[str, Found]
-    store: tuple[str, Found]
+    directories: Mapping[str, PathOrUnread]
+    state: tuple[str, PathOrUnread]
+    store: tuple[str, PathOrUnread]
 
 
 def file_checks(facts: FileFacts | NotRead, *, booted: bool, running: bool) -> Iterator[SelfCheck]:
@@ -101,7 +101,7 @@ def _package(listed: Mapping[str, PathFacts | None]) -> SelfCheck:
     return ok(name, f"{len(listed)} files are in place")
 
 
-def _directories(directories: Mapping[str, Found], *, booted: bool) -> SelfCheck:
+def _directories(directories: Mapping[str, PathOrUnread], *, booted: bool) -> SelfCheck:
     name = "files.directories"
     # systemd-tmpfiles makes those in memory at boot, so the build of an image has none.
     needed = {path: facts for path, facts in directories.items() if booted or not path.startswith("/run/")}
@@ -119,7 +119,7 @@ def _directories(directories: Mapping[str, Found], *, booted: bool) -> SelfCheck
     return ok(name, f"{len(present)} directories are in place")
 
 
-def _private(name: str, path: str, facts: Found, kind: str, mode: int, *, running: bool) -> SelfCheck:
+def _private(name: str, path: str, facts: PathOrUnread, kind: str, mode: int, *, running: bool) -> SelfCheck:
     if isinstance(facts, NotRead):
         return unread(name, facts)
     if facts is None:
