@@ -33,11 +33,16 @@ def test_what_becomes_of_a_decision(source: str, expected: list[str]) -> None:
 
 
 def test_the_sample_is_python_and_has_tests_near() -> None:
-    chosen = sample(ROOT, FOLDERS, seed=1, count=60)
+    chosen = sample(ROOT, FOLDERS, seed=1, count=20)
     for module, decision in chosen:
         ast.parse(changed(module.read_text(), decision))
         assert nearest(ROOT, module)[0]
-    assert chosen == sample(ROOT, FOLDERS, seed=1, count=60)
+
+
+def test_a_sample_is_the_same_for_its_seed() -> None:
+    first, second = (sample(ROOT, ["core/plan"], seed=1, count=20) for _ in range(2))
+    assert first == second
+    assert first != sample(ROOT, ["core/plan"], seed=2, count=20)
 
 
 def test_the_tests_of_a_module_are_nearest() -> None:
