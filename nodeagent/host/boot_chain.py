@@ -61,7 +61,7 @@ def has_efi(root: Path) -> bool:
 
 
 def read_chain(root: Path, tree: Path) -> BootChain:
-    """Return what is known about the boot of ``tree``; ``root`` is the running system. Blocks."""
+    """Return the known facts of the boot of ``tree``; ``root`` is the running system. Blocks."""
     return BootChain(
         secure_boot=_secure_boot(root),
         keys=_unless_odd(lambda: _keys(root)),
@@ -132,7 +132,7 @@ def _variable(root: Path, name: str, owner: str) -> bytes:
 
 
 def _kernel(tree: Path, part: Callable[[mmap.mmap], T]) -> T | None:
-    """Return what ``part`` makes of the only kernel of a tree."""
+    """Return the result of ``part`` for the only kernel of a tree."""
 
     def read() -> T:
         paths = list(_expanded(tree, f"{_MODULES}/*/vmlinuz"))

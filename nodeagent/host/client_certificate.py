@@ -177,7 +177,7 @@ class CertificateDirectory:
         return self._show("req", "-verify", content).get("subject") == subject_of(self._node)
 
     def _show(self, what: str, option: str, content: bytes) -> Mapping[str, str]:
-        """Return what openssl prints about the first object in PEM, {} if it cannot read it."""
+        """Return the fields that openssl prints for the first object in PEM, {} if openssl cannot read it."""
         try:
             printed = self._run(what, "-noout", "-subject", option, "-nameopt", "RFC2253", stdin=content)
         except Terminal as error:

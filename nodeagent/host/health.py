@@ -62,13 +62,13 @@ class HostHealth:
         checks = await self._declared(unit)
         if not checks:
             return None
-        answers = [await self._one(check) for check in checks]
+        answers = [await self._problem_of(check) for check in checks]
         return "; ".join(answer for answer in answers if answer)
 
     async def lasting(self, unit: str) -> bool:
         # containerd reports that it is ready after all plugins, and never starts one again.
         checks = [check for check in await self._declared(unit) if isinstance(check, PluginHealth)]
-        return any([await self._one(check, answered=True) for check in checks])
+        return any([await self._problem_of(check, answered=True) for check in checks])
 
     async def reload_problem(self, unit: str, since: str, keys: Sequence[KeyChange] = ()) -> str | None:
         """Return why the program of ``unit`` rejected its configuration, see ``ports.HealthChecks``."""
@@ -84,7 +84,7 @@ class HostHealth:
     async def kept_back(self, keys: Sequence[KeyChange]) -> Mapping[str, Decimal]:
         return await self._kept_back(keys) if self._kept_back is not None else {}
 
-    async def _one(self, check: Health, *, answered: bool = False) -> str:
+    async def _problem_of(self, check: Health, *, answered: bool = False) -> str:
         """Return the problem. With ``answered``, a program that does not answer has none."""
         # A member is queried about the others as well, one of which may not answer.
         limit = MEMBER_DEADLINE if isinstance(check, MemberHealth) else DEADLINE

@@ -47,7 +47,7 @@ class PathWatch:
         return len(failed) + len(names) - len(wanted)
 
     async def wait(self) -> None:
-        """Return when there are events. Without a watch, never."""
+        """Wait for events. Without a watch, the wait does not end."""
         if self._watches is None:
             await asyncio.get_running_loop().create_future()
             return

@@ -68,7 +68,7 @@ def _check_files(root: Path, same_system: bool) -> None:
 
 
 def _next_root(root: Path) -> str:
-    """Return what is prepared for the next soft reboot, "" for nothing. An earlier one leaves an empty directory."""
+    """Return the system prepared for the next soft reboot, "" for none. An earlier one leaves an empty directory."""
     if os.path.lexists(root / _PREPARED):
         return f"/{_PREPARED} exists"
     try:

@@ -262,7 +262,7 @@ async def _failure(removed: Signals, name: str, command: Sequence[str], result: 
 
 
 async def end_of(bus: Bus, path: str, result: str, *, again: bool) -> str:
-    """Return how the main program of the service at the object ``path`` failed, "" if it was not its end that failed.
+    """Return the failure of the main program of the service at the object ``path``, "" if the failure was not its end.
 
     ``again``: systemd starts it again, so that the unit has left its failed state since.
     """

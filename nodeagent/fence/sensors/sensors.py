@@ -26,7 +26,7 @@ from nodeagent.fence.policy.bounds import Idle
 from nodeagent.fence.policy.signals import ETCD_STALL, STALL, Reading, of_etcd, of_probe, target
 from nodeagent.fence.sensors.probe import FsyncProbe, ProbeSample, fsync_probe
 from nodeagent.host.etcd.client import client_tls
-from nodeagent.host.etcd.detect import DATA, Found, detect
+from nodeagent.host.etcd.detect import DATA, DetectedMember, detect
 from nodeagent.host.etcd.options import Options, metrics_urls
 from nodeagent.host.etcd.processes import processes
 from nodeagent.host.http import HttpFault, request
@@ -235,7 +235,7 @@ async def _page(url: str, tls: ssl.SSLContext | None) -> str:
     return answer.body.decode(errors="replace")
 
 
-def _data_of(member: Found, root: Path) -> Path | None:
+def _data_of(member: DetectedMember, root: Path) -> Path | None:
     """Return the data directory. Its option may not be readable, so the usual places are tried as well."""
     option = member.options.get("data-dir")
     for path in (*([Path(option)] if option else []), *(root / place for place in DATA)):

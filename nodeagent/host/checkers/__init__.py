@@ -58,7 +58,7 @@ class HostValidator:
         wanted = await asyncio.to_thread(_by_checker, old, new)
         problems = [*await asyncio.to_thread(unknown, self.root, old, new)]
         for checker, changed in wanted.items():
-            problems += await self._one(checker, changed, old, new)
+            problems += await self._problems_of(checker, changed, old, new)
         view = await read_view(old, new, self.root)
         sides = Sides(old, new, view)
         problems += await asyncio.to_thread(host_problems, sides)
@@ -68,7 +68,7 @@ class HostValidator:
         # Two checks of one file may find the same problem.
         return tuple(sorted(set(problems)))
 
-    async def _one(
+    async def _problems_of(
         self, checker: Checker, changed: Mapping[str, bytes], old: MachineConfig, new: MachineConfig
     ) -> tuple[Problem, ...]:
         program = await asyncio.to_thread(shutil.which, checker, path=self.search_path)
@@ -128,7 +128,7 @@ async def _problems(check: ProgramCheck, program: str, paths: Collection[str]) -
 
 
 def _relative(path: str) -> str:
-    """Return the path below the tree. Raises ``InvalidInput`` for one that would leave it."""
+    """Return the path below the tree. Raises ``InvalidInput`` for a path that would leave the tree."""
     parts = PurePosixPath(path).parts
     if not path.startswith("/") or ".." in parts:
         raise InvalidInput(f"{path} is not an absolute path", reason=Reason.BAD_PATH)

@@ -236,7 +236,7 @@ class Connection:
         return self.lost is None
 
     def _wanted_elements(self) -> int:
-        """Return how many elements of the next message to decode. Its descriptors arrived with its first byte."""
+        """Return the number of elements of the next message to decode. Descriptors arrive with its first byte."""
         try:
             header = read_header(self._incoming)
         except ValueError:

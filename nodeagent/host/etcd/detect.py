@@ -52,15 +52,15 @@ _at_start: dict[tuple[str, int, int], Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DetectedMember:
     """``signs`` are for messages. ``options`` come from the best of them."""
 
     signs: tuple[str, ...]
     options: Options
 
 
-def detect(root: Path = Path("/")) -> Found | None:
-    """Return None if there is no member. Blocks: it reads files."""
+def detect(root: Path = Path("/")) -> DetectedMember | None:
+    """Return the member on this host, None if there is none. Blocks for files."""
     unit = unit_options(root)
     running = [(f"process {process.pid}", *_flags(root, process, unit)) for process in processes(root)]
     others, units = [*_pods(root), *_data(root)], [*_units(root, unit)]
@@ -73,7 +73,7 @@ def detect(root: Path = Path("/")) -> Found | None:
     best += [flags for _, flags, whole in running if not whole]
     best += [flags for _, flags in units]
     signs = (*(sign for sign, _, _ in running), *(sign for sign, _ in (*others, *units)))
-    return Found(signs, Options(next((flags for flags in best if flags), {})))
+    return DetectedMember(signs, Options(next((flags for flags in best if flags), {})))
 
 
 def _flags(root: Path, process: Process, unit: UnitOptions) -> tuple[Mapping[str, str], bool]:
@@ -215,7 +215,7 @@ def options_at_start(
 
 
 def _modified(path: Path) -> float:
-    """Return when a file was modified, 0 if there is none: a file that a unit may lack."""
+    """Return the time of modification of a file, 0 for a missing file, which a unit may lack."""
     try:
         return path.stat().st_mtime
     except OSError:

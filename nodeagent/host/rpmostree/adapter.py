@@ -86,7 +86,7 @@ class RpmOstree:
         self._redeployment = Redeployment(make_bus, root, self._timing)
 
     async def sweep(self) -> None:
-        """Remove leftovers. One that cannot be removed fails again, with its reason, when credentials are provided."""
+        """Remove leftovers. A failure is reported when credentials are provided, where the removal fails again."""
         for sweep in (self._credentials.sweep, self._extensions.sweep):
             with suppress(AgentError):
                 await asyncio.to_thread(sweep)

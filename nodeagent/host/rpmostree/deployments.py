@@ -155,7 +155,7 @@ def read_all(
     ``entries`` are by deployment id. A staged deployment has no entry before it is finalized; ``staged`` is its state.
     Raises ``Terminal`` (``UnexpectedReply``) and ``Retryable`` (``NoBootEntry``).
     """
-    deployments = [_one(values) for values in raw]
+    deployments = [_deployment(values) for values in raw]
     booted = next((d for d in deployments if d.booted), None)
     if booted is not None and booted.id not in entries:
         raise Retryable(f"/boot has no entry for {booted.id}, which is booted", reason=Reason.NO_BOOT_ENTRY)
@@ -179,7 +179,7 @@ def first_of_booted(deployments: Sequence[Deployment]) -> Deployment | None:
     return next((d for d in deployments if d.osname == osname), None)
 
 
-def _one(values: Mapping[str, Any]) -> Deployment:
+def _deployment(values: Mapping[str, Any]) -> Deployment:
     try:
         checksum = str(values["checksum"])
         return Deployment(

@@ -118,7 +118,7 @@ class Guards:
             raise bootc_host()
 
     async def absent(self) -> Unreconcilable | None:
-        """Return why the host has no daemon, or None if it has one that does not work."""
+        """Return the error for a host without the daemon, None for a host with a daemon, even if it does not work."""
         if (await self._services.state(SERVICE)).load != "not-found":
             return None
         return await asyncio.to_thread(without_daemon, self._root)

@@ -46,7 +46,7 @@ def instances(root: Path, pod: StaticPod, others: Collection[str] = ()) -> list[
     """Return the instances of ``pod`` that the kubelet runs or cleans up. Blocks: it reads directories.
 
     ``others`` are the names of other static pods. An instance without a log directory, which has no sandbox yet, is
-    found by the names of its containers.
+    recognized by the names of its containers.
     """
     there = {entry.name for entry in _entries(root / PODS) if _UID.fullmatch(entry.name)}
     logs = {entry.name.rpartition("_")[2]: entry for entry in _entries(root / LOGS)}
