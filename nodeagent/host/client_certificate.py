@@ -121,15 +121,17 @@ class CertificateDirectory:
         self.forget_request()
 
     def take(self, content: bytes) -> None:
-        """Use a key and a certificate from elsewhere from now on, if they last longer. Raises ``Terminal``
-        (``CertificateFailed``) if they are not those of this node."""
+        """Use a key and a certificate from elsewhere from now on, unless the present ones last longer.
+
+        Raises ``Terminal`` (``CertificateFailed``) if they are not those of this node.
+        """
         self._write(self.candidate.name, content)
         life = self._life(content) if _matches(self.candidate) else None
         if life is None:
             self.forget_request()
             raise Terminal("what was obtained is no key and certificate of this node", reason=Reason.CERTIFICATE_FAILED)
         in_use = self.validity()
-        if in_use is None or in_use.end < life.end:
+        if in_use is None or in_use.end <= life.end:
             self.adopt()
         else:
             self.forget_request()

@@ -3,9 +3,7 @@
 The deployments show the result of a call: a transaction may succeed without staging anything, and may stage before it
 fails. The result of a failed or unobserved transaction is discarded before the next request, because the daemon checks
 a deployment only after staging it. It is never accepted as the result of a later request, and never unlocked
-(``staging``).
-
-``FinalizeDeployment`` is never used, because it reboots the host; see ``finalization``.
+(``staging``). ``FinalizeDeployment`` is never used, because it reboots the host; see ``finalization``.
 """
 
 from __future__ import annotations
