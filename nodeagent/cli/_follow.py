@@ -80,10 +80,10 @@ class Ending:
 
 def ending_of(entry: dict[str, Any], code: int | None = None) -> Ending:
     """Return the end of an update from ``entry``, an entry of ``history/v1``."""
-    in_entry: dict[str, Any] = {field.name: entry[field.name] for field in fields(Ending) if field.name in entry}
+    ending_fields: dict[str, Any] = {field.name: entry[field.name] for field in fields(Ending) if field.name in entry}
     # A request that never became an update has no duration.
     seconds = entry["seconds"] if entry["update_id"] else None
-    return Ending(**in_entry | {"seconds": seconds, "code": code})
+    return Ending(**ending_fields | {"seconds": seconds, "code": code})
 
 
 def ending_without_signal(

@@ -103,13 +103,13 @@ def _host_policy() -> tuple[Policy, str | None]:
 
 
 def _explain_reason(reason: Reason, *, as_json: bool) -> None:
-    texts = {"hint": reason.hint, "documentation": documentation(reason)}
+    advice = {"hint": reason.hint, "documentation": documentation(reason)}
     if as_json:
-        _io.emit({"schema": SCHEMA, "domain": "reason", "key": reason, **texts})
+        _io.emit({"schema": SCHEMA, "domain": "reason", "key": reason, **advice})
     else:
         print(paint(reason, STRONG))
-        print(f"  what to do  {texts['hint']}")
-        print(f"  see         {texts['documentation']}")
+        print(f"  what to do  {advice['hint']}")
+        print(f"  see         {advice['documentation']}")
 
 
 def _target(text: str) -> tuple[str, str]:

@@ -242,18 +242,18 @@ def _between_files(args: argparse.Namespace) -> Plan:
     old, new, policy = _load(args.old, args.new, args.policy)
     # Both configs are files of the caller, so the numbers of changed lines reveal nothing.
     plan = with_values(plan_update(old, new, policy, _io.name_of(args.new)), old, new, private=True)
-    warned = warnings(old, new)
+    doubts = warnings(old, new)
     texts = diffs(plan, old, new) if args.diff else {}
     if args.json:
         answer = plan_to_dict(plan)
         for planned, data in zip(plan.changes, answer["changes"], strict=True):
             if planned.change.id in texts:
                 data["diff"] = texts[planned.change.id]
-        noted = [{"path": warning.path, "message": warning.message} for warning in warned]
+        noted = [{"path": doubt.path, "message": doubt.message} for doubt in doubts]
         parts = parts_to_dict(divide(plan, group_of))
         _io.emit({**answer, **parts, **({"warnings": noted} if noted else {})})
     else:
-        show_plan(plan, [f"warning: {warning.path} {warning.message}" for warning in warned], texts)
+        show_plan(plan, [f"warning: {doubt.path} {doubt.message}" for doubt in doubts], texts)
     return plan
 
 

@@ -77,7 +77,7 @@ def doubt(host: HostView, name: str, *, brings: bool) -> str:
         directory, _, last = path.rpartition("/")
         near = ""
         if directory.rpartition("/")[2] not in INTERFACES:
-            near = similar(last, [listed.rpartition("/")[2] for listed in there])
+            near = similar(last, [sibling.rpartition("/")[2] for sibling in there])
         return (
             f"{dotted(name)} is no setting of this kernel, so it has no effect{near}"
             if near

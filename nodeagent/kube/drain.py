@@ -235,9 +235,9 @@ class DrainRounds:
         pods = await pods_of(self._client, self._node)
         orphans = await self._orphans(pods)
         classes = [(pod, classify(pod, self._policy, orphaned=pod["metadata"]["uid"] in orphans)) for pod in pods]
-        going = [pod for pod, fate in classes if fate is not EvictionClass.STAYS]
+        going = [pod for pod, pod_class in classes if pod_class is not EvictionClass.STAYS]
         evicted = (EvictionClass.STAYS, EvictionClass.GOES)
-        protected = {pod["metadata"]["uid"]: fate for pod, fate in classes if fate not in evicted}
+        protected = {pod["metadata"]["uid"]: pod_class for pod, pod_class in classes if pod_class not in evicted}
         later = self._later(going, begins)
 
         def remaining() -> Sequence[Remaining]:
@@ -247,7 +247,7 @@ class DrainRounds:
         self.remaining = remaining()
         # The policy decides before the first eviction only. A pod that it protects later is reported and left alone.
         if protected and not self._started:
-            left = [protected_pod(pod, fate) for pod, fate in classes if pod["metadata"]["uid"] in protected]
+            left = [protected_pod(pod, pod_class) for pod, pod_class in classes if pod["metadata"]["uid"] in protected]
             names = "; ".join(f"{pod.namespace}/{pod.name}: {pod.why}" for pod in sorted(left))
             raise Refused(f"the policy protects pods of this node: {names}", reason=Reason.DRAIN_REFUSED)
         self._started = not begins

@@ -102,8 +102,8 @@ def _named(path: Path, document: Mapping[str, Any], kind: str, name: object) -> 
     entries = document.get(f"{kind}s")
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, Mapping) and entry.get("name") == name and isinstance(entry.get(kind), Mapping):
-            content: Mapping[str, Any] = entry[kind]
-            return content
+            section: Mapping[str, Any] = entry[kind]
+            return section
     raise _invalid(path, f"the {kind} of the current context is missing")
 
 

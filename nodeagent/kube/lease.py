@@ -256,11 +256,11 @@ class KubeLease:
             lease = read_lease(decoded(LeaseObject, await request, f"write of {self._name}"))
         except (NoAnswer, ServerFault, AlreadyExists) as fault:
             # The write may have been done, also by the first of two attempts. The written time identifies it.
-            stored = await self._read()
-            ours = stored is not None and stored.renewed == body["spec"]["renewTime"]
-            if stored is None or not ours or (claim is not None and not stored.is_of(claim)):
+            present = await self._read()
+            ours = present is not None and present.renewed == body["spec"]["renewTime"]
+            if present is None or not ours or (claim is not None and not present.is_of(claim)):
                 raise fault from None
-            lease = stored
+            lease = present
         # The slack covers clients that judge the lease by their own clocks.
         self._valid_until = started + duration - self._slack
         self._last, self._looked = lease, self._clock.monotonic()

@@ -130,7 +130,7 @@ def rollout_of(objects: ClusterObjects, *, silent: bool = False) -> Rollout:
             members.setdefault(_group(node), []).append(_member(node, desired, objects))
         else:
             unmanaged.append(_name(node))
-    pools = [_pool(name, of_pool) for name, of_pool in sorted(members.items())]
+    pools = [_pool(name, pool_members) for name, pool_members in sorted(members.items())]
     return Rollout(pools, sorted(unmanaged))
 
 

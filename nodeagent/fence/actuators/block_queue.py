@@ -118,9 +118,9 @@ class Queue:
     async def _apply(self, shape: Shape) -> None:
         note = (await self._restore_log.load()).get(self._key)
         # With a log entry of a killed agent, the queue has the shape, and only the entry has the original values.
-        before = await asyncio.to_thread(self._found) if note is None else _Found(**plain_json.loads(note))
+        original = await asyncio.to_thread(self._found) if note is None else _Found(**plain_json.loads(note))
         if note is None:
-            await self._note(before)
+            await self._note(original)
         try:
             await self._write({_SIZE: str(shape.max_sectors_kb)})
         except AgentError:
@@ -128,27 +128,27 @@ class Queue:
                 # /sys is read-only: nothing was changed, and nothing can be restored.
                 await self._restore_log.clear(self._key)
             raise
-        if shape.scheduler or before.scheduler == _NONE:
-            before = await self._apply_depth(before, str(shape.depth), shape.scheduler)
+        if shape.scheduler or original.scheduler == _NONE:
+            original = await self._apply_depth(original, str(shape.depth), shape.scheduler)
         else:
             await self._write({_DEPTH: str(shape.depth)})
-        if before.wbt is not None:
-            await self._write({_WBT: before.wbt if shape.wbt else _NO_WBT})
+        if original.wbt is not None:
+            await self._write({_WBT: original.wbt if shape.wbt else _NO_WBT})
 
-    async def _apply_depth(self, before: _Found, depth: str, scheduler: str) -> _Found:
+    async def _apply_depth(self, original: _Found, depth: str, scheduler: str) -> _Found:
         # A scheduler has a depth of its own. The depth of the disk itself can only be set without one.
         await self._write({_SCHEDULER: _NONE})
-        if before.scheduler != _NONE and before.bare_depth is None:
+        if original.scheduler != _NONE and original.bare_depth is None:
             with translated("read the queue of", self._path):
                 bare_depth = await asyncio.to_thread(self._queue.read, _DEPTH)
-            before = replace(before, bare_depth=bare_depth)
-            await self._note(before)
+            original = replace(original, bare_depth=bare_depth)
+            await self._note(original)
         await asyncio.to_thread(self._put_depth, depth)
-        await self._write({_SCHEDULER: scheduler or before.scheduler})
-        return before
+        await self._write({_SCHEDULER: scheduler or original.scheduler})
+        return original
 
-    async def _note(self, before: _Found) -> None:
-        await self._restore_log.save(self._key, json.dumps(asdict(before)))
+    async def _note(self, original: _Found) -> None:
+        await self._restore_log.save(self._key, json.dumps(asdict(original)))
 
     async def _put_back(self) -> None:
         note = (await self._restore_log.load()).get(self._key)
@@ -214,20 +214,20 @@ class Queue:
                 self._queue.write(_DEPTH, str(int(depth) - 1))
             self._queue.write(_DEPTH, depth)
 
-    def _restore(self, before: _Found) -> bool:
+    def _restore(self, original: _Found) -> bool:
         try:
-            if self._queue.identity() != before.identity:
+            if self._queue.identity() != original.identity:
                 # Another disk has this number now.
                 return True
-            depth = before.nr_requests if before.scheduler == _NONE else before.bare_depth
+            depth = original.nr_requests if original.scheduler == _NONE else original.bare_depth
             if depth is not None:
                 self._put({_SCHEDULER: _NONE})
                 self._put_depth(depth)
             # The scheduler comes first, because its change resets nr_requests and everything in iosched/.
-            self._put({_SCHEDULER: before.scheduler, _DEPTH: before.nr_requests, _SIZE: before.max_sectors_kb})
-            self._put({f"iosched/{name}": value for name, value in before.iosched.items()})
-            if before.wbt is not None:
-                self._put({_WBT: before.wbt})
+            self._put({_SCHEDULER: original.scheduler, _DEPTH: original.nr_requests, _SIZE: original.max_sectors_kb})
+            self._put({f"iosched/{name}": value for name, value in original.iosched.items()})
+            if original.wbt is not None:
+                self._put({_WBT: original.wbt})
             now = self._found()
         except Retryable as error:
             if error.reason != Reason.PATH_CHANGED:
@@ -237,8 +237,8 @@ class Queue:
         except FileNotFoundError:
             return True
         # Without a value before, the one of now is not ours.
-        wbt = now.wbt if before.wbt is None else before.wbt
-        return now == replace(before, bare_depth=None, wbt=wbt)
+        wbt = now.wbt if original.wbt is None else original.wbt
+        return now == replace(original, bare_depth=None, wbt=wbt)
 
 
 async def recover(restore_log: RestoreLog, root: Path = _SYSFS) -> list[str]:

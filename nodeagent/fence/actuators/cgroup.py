@@ -92,14 +92,14 @@ class UnitIo:
         note = (await self._restore_log.load()).get(self._key)
         if note is None:
             return
-        before = self._read_note(note)
-        now = {name: await self._get(name) for name in before}
-        changed = {name: value for name, value in before.items() if now[name] != value}
+        original = self._read_note(note)
+        now = {name: await self._get(name) for name in original}
+        changed = {name: value for name, value in original.items() if now[name] != value}
         # systemd adds to these lists. Only an empty list removes the earlier entries.
         await self._set(dict.fromkeys(changed, ()))
         await self._set({name: value for name, value in changed.items() if value})
         # An admin may have limits on any device.
-        if not any(before[name] for name in _LISTS):
+        if not any(original[name] for name in _LISTS):
             held = await self._settled(lambda io_max: not any({"wbps", "wiops"} & at.keys() for at in io_max.values()))
             if held is not None:
                 message = f"{self._unit}: the kernel still limits its writes ({held})"

@@ -131,13 +131,13 @@ class Priorities:
             if not threads or start is None:
                 continue
             todo |= dict.fromkeys(threads, value)
-            process = noted.get(str(pid))
+            entry = noted.get(str(pid))
             # The kernel reuses numbers. The start time shows that this is another process.
-            if process is None or process["start"] != start:
-                process = {"start": start, "main": every.get(pid, 0), "threads": {}}
+            if entry is None or entry["start"] != start:
+                entry = {"start": start, "main": every.get(pid, 0), "threads": {}}
             # The first value of a thread is the original one. Later ones were set here.
-            was = {str(thread): was for thread, was in threads.items() if str(thread) not in process["threads"]}
-            noted[str(pid)] = {**process, "threads": {**process["threads"], **was}}
+            was = {str(thread): was for thread, was in threads.items() if str(thread) not in entry["threads"]}
+            noted[str(pid)] = {**entry, "threads": {**entry["threads"], **was}}
         return noted, todo
 
     def _put_back(self, note: Mapping[str, Any]) -> None:

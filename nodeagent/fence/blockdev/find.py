@@ -52,7 +52,7 @@ def filesystem_at(path: str, mountinfo: str) -> str:
     The mount is selected by its mount point, because the number that btrfs shows there is not the ``st_dev`` of its
     subvolumes.
     """
-    best, kind = -1, ""
+    best, filesystem = -1, ""
     # Not ``splitlines``: the kernel escapes no other line break of a mount point than this one.
     for line in mountinfo.removesuffix("\n").split("\n"):
         head, _, tail = line.partition(" - ")
@@ -60,8 +60,8 @@ def filesystem_at(path: str, mountinfo: str) -> str:
         inside = path == point or path.startswith(point.rstrip("/") + "/")
         # Of two mounts at one place the later one is on top.
         if inside and len(point) >= best:
-            best, kind = len(point), tail.split(" ")[0]
-    return kind
+            best, filesystem = len(point), tail.split(" ")[0]
+    return filesystem
 
 
 def _unescaped(text: str) -> str:
