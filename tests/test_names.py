@@ -24,6 +24,18 @@ def test_a_public_class_name_exists_once_but_for_the_pure_part_and_its_adapter()
     assert {name: found for name, found in folders.items() if len(found) > 1 and found not in shared} == {}
 
 
+def test_a_variable_is_named_after_what_it_holds() -> None:
+    said_little = {"found", "one", "why", "each", "known", "kept"}
+    names = [
+        name
+        for path in PRODUCT.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (name := node.id if isinstance(node, ast.Name) else node.arg if isinstance(node, ast.arg) else "")
+    ]
+    # Attributes with such a name are left, and the few places where nothing says more.
+    assert sum(name in said_little for name in names) < 100
+
+
 def test_no_module_is_longer_than_a_reader_follows() -> None:
     lengths = {str(path.relative_to(PRODUCT)): path.read_bytes().count(b"\n") for path in PRODUCT.rglob("*.py")}
     assert {name: length for name, length in lengths.items() if length > 400} == {}

@@ -1,7 +1,7 @@
-"""The executor: runs an update phase by phase until it is done, reverted or degraded, or the host goes down.
+"""The executor: runs an update state by state until it is done, reverted or degraded, or the host goes down.
 
-Each phase is a function that does the work and returns a transition. Only this module moves the record, and saves it
-before the next phase starts.
+The course (``update.course``) has the stage of each state. A stage does the work and returns the next state; what it
+raises becomes a wait, or the failure that the course answers. The keeper (``update.keeper``) moves the record.
 """
 
 from __future__ import annotations
