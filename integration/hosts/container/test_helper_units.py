@@ -26,6 +26,7 @@ INSTALL = "nodeagent-bootstrap-install.service"
 BOOTSTRAP = "/var/lib/private/nodeagent-bootstrap"
 INSTALLED = "/var/lib/nodeagent/client/client.pem"
 TASK = "/run/nodeagent/bootstrap/task.json"
+INSTALL = "nodeagent-bootstrap-install.service"
 SECRETS = {
     "/etc/nodeagent/machineconfig.yaml": 0o600,
     "/etc/ssh/ssh_host_ed25519_key": 0o600,
@@ -53,8 +54,7 @@ def up(request: pytest.FixtureRequest, agent_image: Image) -> Iterator[Host]:
         agent.wait_daemon(host)
         host.write(KUBECONFIG, "a secret of the tests\n", mode=0o600)
         host.run(["mkdir", "-p", "-m", "0700", "/run/nodeagent/extensions"])
-        host.run(["mkdir", "-p", "-m", "0700", "/run/nodeagent/bootstrap"])
-        for path in (REQUEST, AUTH, TASK):
+        for path in (REQUEST, AUTH):
             host.write(path, "{}", mode=0o600)
         yield host
         finish(host, request.node)
@@ -62,13 +62,19 @@ def up(request: pytest.FixtureRequest, agent_image: Image) -> Iterator[Host]:
 
 def probed(host: Host, unit: str, *paths: str) -> tuple[str, set[str]]:
     """Return the uid of the unit's program, and what it could do."""
-    drop_in = f"[Unit]\nOnSuccess=\n[Service]\nRestart=no\nExecStart=\nExecStart=/bin/sh {PROBE} {' '.join(paths)}\n"
+    drop_in = f"[Service]\nRestart=no\nExecStart=\nExecStart=/bin/sh {PROBE} {' '.join(paths)}\n"
     host.write(f"/run/systemd/system/{unit}.d/probe.conf", drop_in)
+    # A drop-in cannot take OnSuccess= away. That unit removes the directory of the task, at any time.
+    following = [INSTALL] if unit != INSTALL else []
+    for follower in following:
+        host.run(["systemctl", "mask", "--runtime", follower])
     host.run(["systemctl", "daemon-reload"])
     try:
         host.run(["systemctl", "start", unit], timeout=90)
     finally:
         host.run(["rm", "-r", f"/run/systemd/system/{unit}.d"])
+        for follower in following:
+            host.run(["systemctl", "unmask", "--runtime", follower])
         host.run(["systemctl", "daemon-reload"])
     lines = [str(entry["MESSAGE"]) for entry in host.journal(unit)]
     probes = [line.removeprefix(MARK) for line in lines if line.startswith(MARK)]
@@ -97,12 +103,15 @@ def test_the_unit_that_requests_a_certificate_sees_nothing_of_the_host(up: Host)
 @pytest.mark.finding("adversary-6", "The units of root beside it have no bus, no store and no network.")
 def test_the_units_that_hand_over_and_install_reach_no_service(up: Host) -> None:
     config = "/etc/nodeagent/machineconfig.yaml"
+    up.run(["mkdir", "-p", "-m", "0700", str(Path(TASK).parent)])
+    up.write(TASK, "{}", mode=0o600)
     uid, could = probed(up, "nodeagent-bootstrap-prepare.service", config, agent.STORE, KUBECONFIG, TASK)
     assert (uid, could) == ("0", {f"read {KUBECONFIG}", f"read {TASK}", f"write {TASK}"})
-    uid, could = probed(up, "nodeagent-bootstrap-install.service", config, agent.STORE, KUBECONFIG, TASK)
+    uid, could = probed(up, INSTALL, config, agent.STORE, KUBECONFIG, TASK)
     of_the_admin = {"write in /etc/nodeagent", "write in /etc/nodeagent/config.d"}
-    # In place of the directory with the task it has an empty one.
-    assert (uid, could) == ("0", {f"read {KUBECONFIG}", f"write {KUBECONFIG}", f"write {TASK}", *of_the_admin})
+    # It removes the directory of the task, which has nothing that this unit cannot read elsewhere.
+    files = {f"{access} {path}" for access in ("read", "write") for path in (KUBECONFIG, TASK)}
+    assert (uid, could) == ("0", files | of_the_admin)
 
 
 @pytest.mark.finding("adversary-6", "Code in the sandbox of a helper unit cannot start a unit as root.")
