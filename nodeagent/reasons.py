@@ -330,7 +330,7 @@ class Reason(StrEnum):
     ETCD_ALARM = "EtcdAlarm", Kind.REFUSED, "etcdctl alarm list; NOSPACE: compact, defragment, alarm disarm; CORRUPT: replace that member"
     ETCD_NO_LEADER = "EtcdNoLeader", Kind.REFUSED, "an election is in progress; if it does not end, check the network between the members"
     ETCD_LEADER_STAYS = "EtcdLeaderStays", Kind.REFUSED, "run etcdctl move-leader to see the error; check the log of etcd"
-    ETCD_NOT_MEMBER = "EtcdNotMember", Kind.FAULT, "it was removed: replace it, or remove its manifest and its data directory"
+    ETCD_NOT_MEMBER = "EtcdNotMember", Kind.REFUSED, "it was removed: replace it, or remove its manifest and its data directory"
     ETCD_DATA_LOST = "EtcdDataLost", Kind.REFUSED, "nodeagent etcd replace removes this member and adds it again with a new id; do not start it as it is"
     ETCD_DATA_FOREIGN = "EtcdDataForeign", Kind.REFUSED, "mount the right disk, or run nodeagent etcd join: it keeps these data under another name"
     ETCD_REMOVED = "EtcdRemoved", Kind.REFUSED, "nodeagent etcd join adds this host again; if it must stay away, disable its etcd"

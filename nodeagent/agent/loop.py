@@ -95,7 +95,7 @@ class Loop:
         self._refused, self._stuck_since = "", ""
         # A passing fault is not reported as a refusal at once.
         self._faults, self._refusals, self._store = Pauses(FAULT, random), Pauses(CONFIG, random), Pauses(STORE, random)
-        self._waits = Waiting(ports, policy, None, random)
+        self._waits = Waiting(ports, lambda: self.policy, None, random)
 
     @property
     def policy(self) -> UpdatePolicy:

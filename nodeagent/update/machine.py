@@ -149,7 +149,7 @@ class Executor:
         """Return where the present phase leads, after as many attempts as its waits take; None: the host goes down."""
         # Before the first write the update may be superseded; afterwards it has to be finished first.
         phase, free, row = update.record.phase, isinstance(update.record.leg, Prepare), COURSE[update.record.state]
-        waits = Waiting(self.ports, self.policy, update, self.random)
+        waits = Waiting(self.ports, lambda: self.policy, update, self.random)
         began = self.ports.clock.monotonic()
         while True:
             limit = asyncio.timeout(row.deadline)

@@ -180,7 +180,8 @@ class Waiting:
     """
 
     ports: Ports
-    policy: UpdatePolicy
+    # The settings may change while it waits.
+    policy: Callable[[], UpdatePolicy]
     update: Update | None
     random: Callable[[], float]
     # The record for reports without an update.
@@ -201,7 +202,7 @@ class Waiting:
     def overdue(self) -> bool:
         """Whether the service has been away for so long that the host is degraded."""
         away = self.ports.clock.monotonic() - self._since
-        return self._faults > 0 and away >= self.policy.service_wait
+        return self._faults > 0 and away >= self.policy().service_wait
 
     def begin(self) -> None:
         """Record the start of an attempt."""
@@ -244,7 +245,7 @@ class Waiting:
             self._emit(UpdateWaiting(self._about(), wait.message + then, wait.reason))
         # The output of a check may differ each time, and it fails nevertheless as before.
         if self._subject.is_new((wait.reason, wait.subject)):
-            first = self.policy.lease_retry
+            first = self.policy().lease_retry
             self._holder = Pauses(Pace(first, max(LONGEST_FOR_HOLDER, first)), self.random)
         seconds = self._holder.next() or 0.0
         return seconds if wait.after is None else min(seconds, wait.after)
