@@ -38,8 +38,10 @@ LATER: Final = {
     ("kube/_import.py", "kubernetes.aio.config.incluster_config"): CLIENT,
 }
 
+# Without colorama, as in the packages: structlog imports it, and that ctypes, where it is installed.
 DAEMON: Final = """\
 import sys
+sys.modules["colorama"] = None
 import nodeagent.agent.daemon
 late = ("nodeagent.kube.client", "nodeagent.fence.fence", "kubernetes", "aiohttp", "ctypes")
 print(sorted(name for name in sys.modules if name.startswith(late)))

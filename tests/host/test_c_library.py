@@ -15,8 +15,10 @@ from nodeagent.host import inotify
 from nodeagent.host.c_library import c_library
 
 # What the daemon imports before it does anything.
+# Without colorama, as in the packages: structlog imports it, and that ctypes, where it is installed.
 START = """
 import sys
+sys.modules["colorama"] = None
 import nodeagent.agent.compose, nodeagent.cli.daemon
 print("ctypes" in sys.modules)
 """

@@ -158,8 +158,8 @@ class Updates:
 
     def check(self, name: str) -> None:
         (record,) = self._store("SELECT json FROM record")
-        assert (record["phase"], record["reason"], record["rejected"]) == ("Idle", "", "")
-        assert not record.get("rejections")
+        assert (record["phase"], record["reason"]) == ("Idle", "")
+        assert not record["lasting"].get("rejections")
         assert self._store("SELECT json FROM lease") == [], "the lease is free"
         history = self._store("SELECT json FROM history ORDER BY seq")
         assert len(history) == self.ended, "each update is in the history once"
