@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Everything a newcomer needs: `make demo` and `make test`. Both set up what they lack and say what they do.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c

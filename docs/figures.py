@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures of the documentation as SVG, without a library. Colours follow the reader's preference for light or dark."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The findings of outside reviews, from the markers ``finding`` of the tests.
 
 The files are parsed, not imported: tests of the rings that need a cluster or a virtual machine are read anywhere.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rewrite the parts of the docs that are taken from the code. ``--check`` only reports whether they are up to date."""
 
 from __future__ import annotations

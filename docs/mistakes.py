@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `nodeagent plan` printed at the first trial with users.
 
 For each mistake: docs/development/mistakes.md. For each change: docs/development/changes.md.

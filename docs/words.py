@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reject words that docs/development/style.md replaces. Part of ``make check``: ``python docs/words.py``.
 
 Every text file of the tree is checked: documentation, code with its comments and names, tests and packaging. Some words

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures that the rings share with ring 1, and the order of the tests."""
 
 from __future__ import annotations

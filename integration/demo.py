@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One change and one failure, on a real systemd host made on the spot: `make demo`, or `python -m integration.demo`.
 
 Shows what an operator would do, with the commands and their output, and checks what it shows. The exit status is 0 if

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A change of the kubelet under a running pod: `make demo-node`, or `python -m integration.demo_node`.
 
 A node with a real kubelet and containerd is made on the spot, in a cluster with a real API server. The programs have to

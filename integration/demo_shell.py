@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A shell on a test host with nodeagent, for the tutorial: ``make demo-shell``.
 
 The host is a container that systemd boots, made as for ``make demo``. It is removed when the shell ends. A reboot of

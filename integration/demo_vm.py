@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An update of the OS on a really booted ostree system: `make demo-vm`, or `python -m integration.demo_vm`.
 
 A virtual machine with its own kernel and disk is made on the spot, without KVM if there is none, which is why this is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands of docs/tutorial.md, run on a test host: ``python -m integration.tutorial`` writes their output into it.
 
 A command is an indented line that begins with ``node#``; the indented lines below it, up to the next command or the end

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """nodeagent: one daemon per host that brings the host to the state that a MachineConfig describes.
 
 Packages, from the inside out: ``core`` (pure data and decisions), ``domains`` (the rules of each configuration area),

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The errors. An adapter translates every foreign error (D-Bus, errno, SQLite, HTTP) to one of these, once.
 
 ``reason`` is a stable word (``nodeagent.reasons``); the kind, and with it the exit status, come from it alone. The

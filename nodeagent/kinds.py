@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kinds of error. Each reason (``nodeagent.reasons``) has one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The reasons: stable words that say why something failed, was refused or has to wait.
 
 A reason is part of the contract: scripts match it in `nodeagent status --json`, in errors, in the journal

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Work and pauses that an event may interrupt."""
 
 from __future__ import annotations

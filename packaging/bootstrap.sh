@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Makes the development environment on a fresh Debian or Fedora machine: a Python with venv, then the locked packages.
 # Usage: bootstrap.sh PYTHON VENV
 set -euo pipefail

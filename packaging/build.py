@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Build the self-contained package: `python packaging/build.py --out dist`.
 
 Writes nodeagent-VERSION-MACHINE.tar.gz (to unpack over /; install.sh does that and upgrades), nodeagent.raw (a

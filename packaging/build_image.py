@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Build the layer for images of an operating system: `python packaging/build_image.py --out dist [--base ARCHIVE]`.
 
 Without a base, the OCI archive nodeagent-VERSION-MACHINE.oci.tar has the layer alone, for `COPY --from`. With the OCI

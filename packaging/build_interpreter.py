@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Build the interpreter of releases from Debian's source packages: `python packaging/build_interpreter.py`.
 
 It is written to the cache, where builds of the package find it. With --twice it is built again, by one compiler at a

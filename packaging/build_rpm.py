@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Build the RPMs: `python packaging/build_rpm.py --out dist`.
 
 The package of build.py is built first if it is not up to date; the RPM has the same files. The one for hosts that have

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write shell completion for bash, zsh and fish: `python packaging/completion.py ROOT`, below ROOT/usr/share.
 
 It is generated from the parser when the package is built, so it is always complete and costs nothing at run time.

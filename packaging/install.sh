@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Installs nodeagent from its tar, or upgrades it: install.sh TAR [ROOT]
 # For hosts and image builds where /usr can be written and no package manager does this; on other hosts use the sysext image.
 # Removes files of the installed version that the new one does not have. Does not start or restart anything.

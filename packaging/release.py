@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Build all artefacts of a release: `python packaging/release.py --out dist/release`.
 
 Everything is built twice from the commit, in different folders, with other modes and times of the sources, another

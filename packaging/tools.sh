@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Finds and installs the programs that building and testing need. The one place that knows apt-get and dnf.
 #
 #   tools.sh install NAME...   install those of these programs that are missing, as root; else say exactly what is missing

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Ring 1 on every supported Python that this machine has besides the one of the development environment.
 # Usage: versions.sh VENV "VERSION..." [OPTION OF PYTEST]... The environments are kept in VENV/versions.
 set -euo pipefail

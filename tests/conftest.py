@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Guards for every test, see ``tests/support/guards.py``, and the golden texts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The docs are true and complete: generated parts, links, paths of the tree, command lines, and the site's index."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each place that makes an error names a reason, and the class fits the kind of that reason."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The guards themselves: a guard that cannot fail guards nothing."""
 
 from __future__ import annotations

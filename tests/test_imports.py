@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is imported where: at the top of a module, but for what is left out on purpose."""
 
 from __future__ import annotations

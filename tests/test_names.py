@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules of the style guide for the names, the length and the comments of the modules of the product."""
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 
 PRODUCT = Path(__file__).parents[1] / "nodeagent"
 # Comments for tools, which explain nothing to a reader.
-MARKS = re.compile(r"#\s*(noqa|type:|fmt:|pragma)")
+MARKS = re.compile(r"#\s*(noqa|type:|fmt:|pragma|SPDX-)")
 
 
 def test_a_public_class_name_exists_once_but_for_the_pure_part_and_its_adapter() -> None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every finding of the outside reviews has a test with a marker, or a reason why it has none."""
 
 from __future__ import annotations

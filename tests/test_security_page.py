@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page on security is a list of sentences, each of which has a test."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each dependency costs on every node: time to import, and size on the disk.
 
 Prints one JSON object. The time is that of the CPU, the least of ``--runs`` fresh processes (the machine may have other

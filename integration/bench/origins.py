@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the origins of the interpreter cost a host: size of the package, time to start, and resident memory.
 
 Builds the package with each, unpacks it, and runs the origins in turn. Times are those of the CPU in milliseconds, the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measure how long it takes to read a config and to make a plan, compared with ``json.loads`` of the same bytes.
 
 Prints one JSON object. The sizes are a usual rendered config (150 files of 1 kB) and the largest one that an API server

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``plan.py`` once more, with the interpreter and the libraries that hosts get: there, these make the plans.
 
 Builds the package (`make package`), or takes what of it is up to date. Prints the JSON of ``plan.py``.

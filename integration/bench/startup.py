@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processor time of the start of the commands, against ``python -c "import asyncio"`` with the same interpreter.
 
 Prints one JSON object. The limit is the project's: at most seven times, which is about half a second. Runs are

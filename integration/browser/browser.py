@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chromium of Debian, in a cached image of its own, driven over WebDriver.
 
     python -m integration.browser.browser       builds the image and reports its size

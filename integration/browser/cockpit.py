@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Debian's Cockpit in a cached image, with nodeagent's page, as a session on a private bus.
 
 The web server, the bridge and cockpit.js are the real ones. The session is one without a log-in, as root or as a user.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The browser's way into the network of a host with Cockpit, and through its log-in.
 
 Nothing of Cockpit is replaced: its web server asks for a password, PAM checks it, and its bridge calls the daemon.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The steps of a test on the Cockpit page. Each one waits for what it names, with a deadline."""
 
 from __future__ import annotations

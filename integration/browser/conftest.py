@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One browser for all tests of this directory, and one root directory with Cockpit."""
 
 from __future__ import annotations

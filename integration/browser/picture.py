@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Make a picture of a report for the documentation: its head, the time line, and the comparison.
 
 make demo-vm && python -m integration.browser.picture dist/demo-vm-report.html docs/report.png

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Cockpit page: Cockpit's own server, bridge and cockpit.js, the whole daemon, and a browser."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Cockpit page on a systemd host with the package: real log-in, sudo, D-Bus policy, and a reboot."""
 
 from __future__ import annotations

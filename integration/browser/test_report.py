@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of an update in Chromium: at desk and phone width, light and dark, and printed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The test's own view of the API server: synchronous, over the standard library, and nothing of nodeagent in it.
 
 What checks nodeagent must not share its mistakes, and a test must be able to do what nodeagent would never do.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A control plane: etcd, kube-apiserver, a certificate authority, and no controllers.
 
 There is no controller manager, scheduler or kubelet: whatever those would do, a test does itself, so it happens when

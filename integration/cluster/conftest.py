@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures of the cluster ring: one control plane for all tests, which name their own nodes and namespaces.
 
 Where it cannot run the ring is skipped with the reason; with CI set in the environment that is a failure.

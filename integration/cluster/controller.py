@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The visible part of a machine-config-controller for one Node: it says which config is
 desired, and answers the wish for a drain. The test says when. And the store of the agent, as far as it takes part."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cluster of etcd on loopback: three members with TLS for clients and peers, each in the place of a host.
 
 What is on the host of a member is a directory: the manifest of its static pod, as kubeadm writes it, whose paths lead

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A simulated node (`sim_node`) with the tasks beside the loop: the maintenance, and the reports to the cluster."""
 
 from __future__ import annotations

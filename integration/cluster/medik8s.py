@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Another holder of the node lease: the lease library of medik8s itself, as its operators call it.
 
 These tests see what the node-maintenance- and the node-healthcheck-operator do with what we write, not what we think

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A host whose member of etcd nodeagent manages: real store, real etcd, and a unit that is only a process here, or a
 static pod of a kubelet that runs it as such a process.
 

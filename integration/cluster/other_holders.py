@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """nodeagent's lease as the daemon would have it, many times in one process, and the others that it meets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A certificate authority of its own for each cluster, by openssl. P-256 throughout: a key in milliseconds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A kubelet that runs one static pod as a process of this machine: etcd, with the file of its permission.
 
 The pod waits while the file that it mounts is missing, and a process that ends is started again after a pause, without

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs of a control plane, and of peers that are tested against: found, or built once.
 
     python -m integration.cluster.programs           fills the cache, says how long that took and where it is

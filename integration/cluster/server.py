@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One server program on loopback: started, paused and continued by signals, killed, and never left behind."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node of the cluster: the real loop and executor on a host in memory, with everything real that it has of a cluster.
 
 The host is that of ring 1 (`tests/world`), so a test can cut its power or have it boot something else at any moment;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The API server inside a host that has no network but its own loopback: a socket of the file system in between."""
 
 from __future__ import annotations

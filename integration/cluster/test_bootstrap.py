@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent bootstrap` against a real API server and the real signer, with the rights of packaging/kubernetes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The units of `nodeagent bootstrap` on a real systemd host: it joins the cluster, and the daemon, which runs already,
 takes its certificate without a restart."""
 

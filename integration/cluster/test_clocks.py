@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clocks that jump: that of the API server in its ``Date`` header, and that of the agent, which counts in a suspend.
 
 No clock of the machine is set: the server's time is shifted by a proxy, ours by the clock that the agent is given.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conditions of a Node beside those of its kubelet."""
 
 from __future__ import annotations

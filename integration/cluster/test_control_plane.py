@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The control plane of the tests is the real thing: what the other tests rely on, seen once without nodeagent."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The daemon itself, as its settings compose it: on a private bus, and in a cluster."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drains of real pods' objects through the real eviction API. A test plays the kubelet and the disruption
 controller."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The guard of etcd against a real cluster of three members with TLS."""
 
 from __future__ import annotations

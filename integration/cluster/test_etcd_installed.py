@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A member of etcd that the installed daemon manages: systemd's unit with `prepare`, D-Bus, the store, and a reboot."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Members join, leave and are replaced in real clusters of etcd 3.5 and 3.6, with the agent killed at each step.
 
 The rows of the tables of docs/explanation/etcd-members.md, and the tests that have them:

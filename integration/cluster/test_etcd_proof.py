@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The proof that a member of etcd works, against a real cluster: etcd's own answers, and nothing of the API server."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Events of a Node on a real API server: valid, found by who looks, and few."""
 
 from __future__ import annotations

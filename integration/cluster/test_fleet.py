@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hundreds of nodes with one API server: no lease is shared, the number of disrupted nodes is bounded, and what
 that costs is known. The judge is the API server's own audit log; the figures are printed as JSON, and written to the
 directory that FIGURES names."""

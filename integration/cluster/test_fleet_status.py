@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent fleet status` on a real API server: pools and nodes as a machine-config-operator would have them."""
 
 from __future__ import annotations

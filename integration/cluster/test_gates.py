@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who works on a node without its lease, read from a real API server."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node of a machine-config-operator's pool is handed over to nodeagent, and back, by the annotations that the
 machine-config-daemon and its controller left, and by the files on the host."""
 

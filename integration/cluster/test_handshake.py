@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A machine-config-controller drives nodeagent: its loop and executor on a host in memory, all that is of the cluster
 on a real API server."""
 

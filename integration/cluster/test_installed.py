@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The daemon as it is installed, on a real systemd host, driven by a machine-config-controller on a real API server,
 with exactly the rights of packaging/kubernetes."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The drain beside the real ``kubectl drain``: two nodes with the same pods, and the same pods left and evicted."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`kubectl apply -k packaging/kubernetes`, with kubectl's own library, and an overlay as the docs describe it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The node lease on a real API server: the failures that leases have, each as it comes about."""
 
 from __future__ import annotations

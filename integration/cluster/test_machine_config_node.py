@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The MachineConfigNode of a node, by the schema of the real resource."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """nodeagent with exactly the rights of packaging/kubernetes: enough for what it does, and for nothing else."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pools in order and a halt, on a real API server: several agents with exactly the rights of packaging/kubernetes.
 
 The agents report their states with the handshake of the daemon. The judge is the API server's own audit log.

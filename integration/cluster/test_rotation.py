@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Certificates, authorities and tokens that are rotated or revoked in the middle of an operation."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slots of a pool on a real API server: never more nodes than slots, and whose slots stay when things go wrong."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a client with the stolen credentials of one node's agent can do to others: the requests of an attacker.
 
 Each request goes to a real API server with the shipped rights and policies, with a token that is bound to the Node and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What people and controllers want of a node at the same time: each story with the real API server, the daemon's own
 parts, and another holder of the lease that speaks medik8s' protocol.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An API server that is too busy for evictions: its own fairness says 429, which is no disruption budget."""
 
 from __future__ import annotations

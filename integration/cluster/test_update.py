@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What stops an update in a cluster, and what does not: a lease that is taken away, an API server that hangs before and
 after the first byte is written, a drain that does not end, slots.
 

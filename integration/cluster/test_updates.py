@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole updates of a node of the cluster with interruptions: maintenances, unplanned reboots, other lease holders,
 windows that close, a member of etcd that is down.
 

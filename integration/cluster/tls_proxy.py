@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A proxy between an agent and the API server that ends TLS, as a load balancer does.
 
 Its certificate can be rotated, its connections cut, and its ``Date`` shifted, so that a test has an API server with a

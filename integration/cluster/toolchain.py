@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Go that can build the API server, got from what a bare machine has: its own Go, Debian's or Fedora's.
 
 Since 1.21 Go fetches the release that GOTOOLCHAIN names through the module proxy. An older one, Debian 12

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An admission webhook that denies, breaks or takes its time, as those do that move pods in their own way."""
 
 from __future__ import annotations

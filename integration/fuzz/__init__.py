@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Coverage-guided fuzzing of everything that reads input from outside, with atheris: `make fuzz`.
 
 A target is a function of bytes that raises only the errors that its readers document. The bytes of a target with a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fuzz every target for an equal part of the time: ``python -m integration.fuzz [--seconds N] [NAME ...]``.
 
 A failing input is kept in build/fuzz/NAME and printed, as an argument for ``--input``. The corpus of a target begins

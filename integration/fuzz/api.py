@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Objects and refusals of an API server, as every reader of the core meets them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages of other users of the bus: one whole message, and the stream of a connection."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Documents of an admin or a controller: MachineConfigs with their plan, the policy, the settings, and their text."""
 
 from __future__ import annotations

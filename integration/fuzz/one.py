@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fuzz one target until its time is over or an input fails: ``python -m integration.fuzz.one NAME SECONDS DIRECTORY``.
 
 atheris ends the process itself: 0 after the time, another status with a failing input in DIRECTORY.

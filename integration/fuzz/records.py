@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What this host stored: rows of the store, and the page that is made of an entry of the history."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Answers of other servers: HTTP, the gateway of etcd, FleetLock."""
 
 from __future__ import annotations

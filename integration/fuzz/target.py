@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A target, and objects of another form that are made of bytes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Asks services of a test host over its system bus, from outside.
 
 A wait asks twenty times a second, and a program in the host takes 12 ms of processor time to ask once; this takes one.

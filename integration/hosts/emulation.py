@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs of aarch64 on this machine: while this is registered, the kernel starts them under QEMU's user emulation.
 
 The handler is opened when it is registered (flag F), so it works in every root and mount namespace. It is the kernel's,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors of a test host. Messages are for the reader of a failed test."""
 
 from __future__ import annotations

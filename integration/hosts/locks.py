@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Directories of machines: each is held by the process that runs the machine, however that ends.
 
 A directory without a holder is from a run that was killed.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A client of nodeagent on a test host: configs and settings for it, requests to it, and waits for its state.
 
 Configs are built as JSON text, because that is what both `nodeagent apply` and the watched file take. What every test

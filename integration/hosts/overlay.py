@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Overlay mounts: many hosts share one read-only image and each keeps only what it changed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Child processes of the harness: every one has a deadline and an error that shows what it said."""
 
 from __future__ import annotations

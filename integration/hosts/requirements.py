@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What this machine must have to boot test hosts. Installs what is missing, or reports exactly what is."""
 
 from __future__ import annotations

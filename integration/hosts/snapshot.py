@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Snapshots of some paths of a host for a comparison: content, type, mode, owner and link of every entry."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The code of modules as a key of a cache: changes of imports, comments and docstrings do not rebuild an image."""
 
 from __future__ import annotations

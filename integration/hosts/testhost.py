@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operations of a test on a host of any kind: all of them are commands that run in it.
 
 Everything is synchronous and has a deadline in seconds. A failed wait says what was awaited and shows the end of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures of the package ring: the package built for real, from a copy of the sources as they are now.
 
 A copy, because others may edit the sources between two builds that have to be equal. What a machine cannot do is

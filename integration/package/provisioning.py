@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs with which hosts are provisioned, as Debian's packages in the image of a test host."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Signs the system extension by the commands of docs/usage/sign-extension.md, in a root with systemd-repart."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The package for aarch64: built on this machine, and started under QEMU in a root that has only the libc."""
 
 from __future__ import annotations

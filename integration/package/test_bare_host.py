@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The package on a host that has nothing: a root with the four files of glibc and not even a shell.
 
 This is harder than any real host: what runs here runs on Fedora CoreOS and RHEL CoreOS, which have no Python either.

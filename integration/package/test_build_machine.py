@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A build machine that is like Fedora, as far as one made of Debian can be, with root and without.
 
 It has neither apt nor dpkg, Fedora's os-release, and a dnf that records its calls.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The completion of zsh and fish in the real shells, on a terminal as far as the shell needs one.
 
 bash is in every environment of the tests, so its tests are in ring 1.

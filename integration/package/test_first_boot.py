@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands of docs/usage/install-first-boot.md: Butane translates the snippets, Ignition applies them to a host.
 
 The first boot of that host starts the agent.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The image layer: by the Containerfile and by `make image` it is the same, and skopeo takes the archive."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands of docs/usage/install-tar.md, run as they are on a booted host and on the root of an image. Both end
 with `nodeagent selfcheck`, and so do the tests of the other ways of installing. Those of docs/usage/upgrade.md remove
 the package again."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The package as files: reproducible, complete, fit for every host of the bound, and safe to put over an older one."""
 
 from __future__ import annotations

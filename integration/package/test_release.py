@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`make release`: all artefacts, built twice with the same bytes, with checksums, components, licences and changes."""
 
 from __future__ import annotations

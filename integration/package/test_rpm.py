@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The RPM, installed by a real rpm on the files of a host that then boots: a preset starts the agent, an upgrade and a
 downgrade keep what the admin decided, and a removal leaves nothing but the host's own files. And by a real dnf, with
 the commands of docs/usage/install-rpm.md."""

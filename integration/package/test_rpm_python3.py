@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The RPM for hosts that have a Python: on Debian with its Python 3.13 and its packages of msgspec, psutil and PyYAML,
 whose versions a package with Fedora's names provides. A real rpm installs, upgrades, downgrades and removes it, and a
 real dnf runs the commands of docs/usage/install-rpm.md."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The SELinux module of the package, compiled with the base module of Debian's reference policy, neverallow rules
 included."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands of docs/usage/sign-extension.md: an image with dm-verity, whose hashes and signature other programs
 check. integration/hosts/vm/test_sysext.py merges such an image, which needs the device mapper."""
 

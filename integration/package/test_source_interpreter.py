@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interpreter of releases, built from Debian's source packages, and the package with it: `make interpreter-tests`.
 
 Not in `make test`, `make long` or CI, because a build takes too long for them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The image under a real systemd: systemd-sysext of a Debian 13 tree takes it, and what it merges runs, also after a
 reboot. The commands of docs/usage/install-extension.md install it, and those of docs/usage/upgrade.md remove it."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands of docs/usage/install-sysupdate.md: systemd-sysupdate installs a signed release and the next one.
 
 They run in the root of a host that is not booted, so the commands after the update are those of test_sysext.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prometheus and promtool of Debian, in a cached image of their own, and a server whose data were written before.
 
 Nothing is installed on this machine: both run in a chroot, the server with the network of this machine.

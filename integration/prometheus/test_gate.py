@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The gate for alerts against a real Prometheus with TLS."""
 
 from __future__ import annotations

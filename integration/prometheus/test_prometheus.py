@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of metrics, the alerting rules and each query of the dashboard, in a real Prometheus."""
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operating systems as ostree commits, laid out as Fedora CoreOS and RHCOS are, to deploy on test hosts."""

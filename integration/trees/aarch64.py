@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trees of virtual machines of aarch64: Debian's packages for arm64, configured under QEMU's user emulation.
 
 libostree does not depend on the programs of a tree, so commits, images and disks are made by the ostree of this

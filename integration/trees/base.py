@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The root filesystem that trees are made from: the image of `integration.hosts.container` and ostree's parts.
 
 Three flavours. `CONTAINER` has no kernel (its `vmlinuz` and `initramfs.img` are placeholders of a few bytes) and is

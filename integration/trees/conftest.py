@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The trees of containers, for the tests of all rings that need root and a Debian mirror as well."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The differences of a tree to the plain one, as a directory that `ostree commit --base` lays over the plain commit.
 
 Hashing a whole tree takes seconds and a variant differs in a few files. Both trees are views of the same read-only

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trees that boot with SELinux enforcing: Debian's reference policy, nodeagent's module, and labels in the commits.
 
 The reference policy knows neither ostree's layout nor the harness. `RING` has the rules for those, so that what is left

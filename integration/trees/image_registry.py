@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A container registry for the stand-in of rpm-ostreed, with trees as images: a folder that a host sees.
 
 The folder's format and the program that writes it are the stand-in's

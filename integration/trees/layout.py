@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Turns a root filesystem into one that ostree deploys, as rpm-ostree's compose does for Fedora CoreOS and RHCOS.
 
 /etc is at usr/etc; /var, /boot and the mount points are empty; what is changed at run time is a link into /var or

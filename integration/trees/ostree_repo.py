@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The repository with all trees of a flavour, each committed once and known by the content of what it was made from.
 
 The repository is in the cache directory of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parts of trees that change faster than Debian: nodeagent's package and the stand-in of rpm-ostreed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs in the trees' own system: `python3 -m integration.trees.pull_image REGISTRY REPO REFERENCE` prints the commit.
 
 It pulls an image into a repository by the stand-in's own code, so that a host can be installed from an image and later

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real packages and an image with them, laid out as the extensions image of RHCOS: one directory with its repodata.
 
 The packages are made by rpmbuild and createrepo_c of Debian, in a cached layer of the base image.

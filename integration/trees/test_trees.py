@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trees are what they declare, and made once."""
 
 from __future__ import annotations

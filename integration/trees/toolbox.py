@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the tree's own ostree, so that its version is the guest's everywhere, whatever this machine has or has not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The declaration of one version of the operating system: the base image and what is different from it.
 
 Two equal Trees are one commit. Whatever goes into a Tree and is not data (a Part) says by its digest what it is.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The methods behind the D-Bus interface of the daemon, without D-Bus."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Build the adapters of this host, as the settings configure them.
 
 This is the only module that knows all adapters, and the only one that imports the fence. Adapters that are not

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The daemon: connects the loop, the API and the reports, and runs them until it is stopped."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Report drift when it happens: compare managed paths with the current config after they changed.
 
 The watch reports changes of paths; only the entries of these paths are compared. All of them are compared at the start,

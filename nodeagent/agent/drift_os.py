@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drift of the operating system: how the booted one differs from the config, and what the boot of another one changed.
 
 The merge of /etc replaces a file that equals the default of the old OS by the default of the new one. An update of the

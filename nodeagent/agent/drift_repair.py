@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Put drifted entries back while no update is under way, with ``on_drift: repair``.
 
 Only entries whose actions are None or DaemonReload: nothing restarts, so no lease is needed. Each write is atomic and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Join, leave and replace: changes of the membership of etcd by the member on this host.
 
 One task (``MemberManager.run``) carries an operation out: facts, next step, record, effect, and again. The store has

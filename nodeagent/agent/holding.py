@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The daemon while it cannot work: the store cannot be opened, or there never were valid settings.
 
 It is active and on the bus, ``Degraded`` with the reason, so that ``status`` explains more than a unit that restarts

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The settings that the daemon starts with: those on the disk, or the last valid ones, which the store keeps.
 
 An invalid file must not keep the agent from starting, least of all in the middle of an update that may have written

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The loop: level-triggered. It compares the desired config with the current one, does what is needed, and sleeps until
 something changes. What an update depends on is in the store; the loop itself remembers what was reported.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Maintenance: an operator holds the lease of this host, with the node drained or the host powered off on request.
 
 One task (``MaintenanceManager.run``) carries it out: acquire, drain, power off or hold, release. Each change is in the

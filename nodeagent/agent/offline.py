@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plan of an update without the daemon. It must be the one that the daemon would make."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The settings and the policy of the agent: their check in a config, and the policy of an update.
 
 Those of a config are merged with those of the host and checked before the first byte is written. After the reboot it

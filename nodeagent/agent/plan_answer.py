@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The answer to a request for a plan of this host: the plan with values, notes, the drift, and diffs on request."""
 
 from __future__ import annotations

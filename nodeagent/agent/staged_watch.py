@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The watch of the next boot: what another program stages or puts first, and what it does to the deployment of the
 agent.
 

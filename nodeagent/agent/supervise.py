@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tasks beside the updates: they report, follow the cluster or renew a lease, and none of them may end the daemon.
 
 Also the requests to the process from outside: signals to stop, and the watchdog of systemd."""

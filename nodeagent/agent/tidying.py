@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Removes what a killed process left beside the paths that it was writing. Tidying: nothing of it keeps the daemon from
 starting."""
 

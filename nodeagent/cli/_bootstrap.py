@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The steps of `nodeagent bootstrap`. Each of them may be the last one before a kill: the next run continues.
 
 ``prepare`` reads settings, kubeconfigs and keys, ``request`` reads answers of the API server, and ``install`` writes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The steps of `nodeagent bootstrap` as its units run them, each with the rights that it needs.
 
 ``nodeagent-bootstrap-prepare.service`` is root without a network and writes a task: the kubeconfigs with the keys that

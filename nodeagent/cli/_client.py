@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The client of the daemon's D-Bus service.
 
 The exit status of each command follows from the kind of error, on either side of the bus:

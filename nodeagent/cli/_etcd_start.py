@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The answer of ``nodeagent etcd prepare`` for the start of etcd on this host."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Follow the status of the daemon, wait for the end of an update, and report how it ended.
 
 The daemon reports the end of each update with the signal ``UpdateFinished``. Only when that may have been missed,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read the inputs of a command, and write its answer and its errors."""
 
 from __future__ import annotations

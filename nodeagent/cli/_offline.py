@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read the store while the daemon does not run. It is opened for reading only."""
 
 from __future__ import annotations

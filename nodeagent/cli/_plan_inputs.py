@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The configs and policies that a command reads, and the options of the commands that plan an update."""
 
 from __future__ import annotations

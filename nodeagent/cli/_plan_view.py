@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The lines of a plan: its changes, the keys of documents, the actions, and the parts that need no disruption."""
 
 from __future__ import annotations

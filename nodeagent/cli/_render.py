@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Draw tables, bars, colours and times as text.
 
 Colours, and lines that are drawn over, are for terminals only. NO_COLOR switches colours off (https://no-color.org).

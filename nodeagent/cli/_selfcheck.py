@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read the facts of `nodeagent selfcheck` side by side, each within a deadline, and judge them.
 
 A reader that fails makes its own checks fail, and no other. Nothing is changed on the host or on a server.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent apply`: make a MachineConfig the desired config, and optionally follow the update to its end."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent boot-complete`: wait until the update of this boot is verified; for nodeagent-boot-complete.service."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent bootstrap`: get a client certificate of its own for the agent of this node, or renew it."""
 
 from __future__ import annotations

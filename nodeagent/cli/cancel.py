@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent cancel`: end the update under way, or take it back before its reboot; or end the staging for a plan."""
 
 from __future__ import annotations

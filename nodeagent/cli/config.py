@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent config`: print the current config, the desired one, or another one that the store keeps."""
 
 from __future__ import annotations

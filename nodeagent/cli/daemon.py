@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent daemon`: run the daemon. For nodeagent.service; an operator runs systemctl start nodeagent."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent etcd`: check whether a disruption of this host is safe for etcd, save a snapshot, change the members.
 
 The answer of `status` comes from the daemon, because the daemon disrupts the host: it may read less than a root shell

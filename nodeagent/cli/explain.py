@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent explain`: show the policy entry for a path or unit, or what to do about a reason. Needs no daemon."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent fetch-extensions`: unpack the packages of an extensions image. For nodeagent-extensions.service only."""
 
 from __future__ import annotations

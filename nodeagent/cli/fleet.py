@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent fleet`: show the rollout status of all pools, and approve certificate requests of agents.
 
 Both use the kubeconfig of the caller, and need neither the daemon nor root. An upgrade is complete when `status` exits

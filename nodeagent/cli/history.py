@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent history`: list past updates with their outcome, duration and reboots, show one, and compare two."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent lease show`: show who holds the lease, the right to disrupt this host."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent logs`: show the journal of one update."""
 
 from __future__ import annotations

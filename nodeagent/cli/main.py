@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line. A command is one module with ``add_arguments(parser)`` and ``run(args) -> int``.
 
 ``COMMANDS`` lists them; the completion is generated from ``build_parser()``.

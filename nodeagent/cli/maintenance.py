@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent maintenance`: block updates and reboots of this host while an operator works on it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent plan`: show the actions of an update.
 
 With a file: of this host from its current config, with the checks of `nodeagent apply`; by the daemon, or as root

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent policy suggest`: print the recommended entries that avoid the reboot or the drain of an update."""
 
 from __future__ import annotations

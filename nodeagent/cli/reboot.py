@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent reboot`: continue an update whose reboot was held back with `nodeagent apply --no-reboot`."""
 
 from __future__ import annotations

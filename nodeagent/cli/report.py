@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent report`: write the course of an update as one HTML page."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent rollback`: return to the config before the current one, as an ordinary update."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent selfcheck`: check the installation of nodeagent on this host.
 
 Each way of installing ends with it. It needs neither the daemon nor root; what it cannot check is skipped with the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent settings`: show the settings, and check the files that the daemon reads."""
 
 from __future__ import annotations

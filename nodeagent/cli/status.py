@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent status`: show the phase of the agent, its reason, what it waits for, and what to do."""
 
 from __future__ import annotations

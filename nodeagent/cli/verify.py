@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent verify`: compare this host with its current config, and list the drift."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent version`: show the versions of this program and of the running daemon.
 
 An upgrade does not restart the daemon, so they may differ.

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pure data and decisions: no I/O, no clock, no asyncio."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which boot this is. A soft reboot starts the userspace again under the same kernel, whose boot id stays.
 
 The identity is one text, so that whatever is kept by boot can hold it: the kernel's boot id alone as long as there was

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Boots that the boot loader counts: whether it does, GRUB's environment block, and the part of grub.cfg that counts.
 
 Facts (greenboot's ``08_greenboot.cfg`` and Fedora's ``08_fallback_counting``, which are the same script)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The moments of an update at which checks of the admin run."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Third-party text for display: bounded, on one line, and without terminal control characters.
 
 Users who take an inhibitor, hold a lease, start a transaction or set a condition of a Node choose texts that appear in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state of the I/O fence for operators, and a summary of one update."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The last defence against secrets in text: journal, errors, ``STATUS=``, history, and the diffs of a plan.
 
 The first defence is not to put them there: content is ``repr=False`` everywhere and errors name a path or a registry.

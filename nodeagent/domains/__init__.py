@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The configuration domains: all that nodeagent knows about particular files and services of a host.
 
 Listed here by hand: one module for each, and one for all that are tables only. The built-in disruption policy consists

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """containerd: its configuration by key, with imports, and proofs that its plugins work.
 
 containerd takes no configuration while it runs: a change is a restart, which containers outlive. It starts with a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CRI-O: its configuration by key, the keys that a reload takes, and the checks by the installed program.
 
 CRI-O reads crio.conf and then every file of crio.conf.d, whatever its name ends with. On SIGHUP it takes over some

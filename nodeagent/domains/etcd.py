@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """etcd as a unit: a change restarts it after the check of the quorum, and its own answers prove that it works.
 
 ``core.plan.change`` names the unit, because each plan that stops it needs that check, also one by an entry of a user.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings in sysctl.d that the kernel of this host does not have: systemd-sysctl leaves them out without an error.
 
 A missing name is looked for in the listing of its directory, so that one that cannot be read counts as there. The

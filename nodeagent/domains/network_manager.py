@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of NetworkManager: those that it reads when it starts, and that change no connection, need no reboot.
 
 NetworkManager takes over the active connections of most types after a restart, with their addresses. For the same

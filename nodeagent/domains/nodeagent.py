@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """nodeagent's own configuration and its requirements: its unit, the bus, and the first targets of a boot.
 
 If a config breaks one of these, the agent can neither verify nor revert it. ``agent.own_config`` checks settings and

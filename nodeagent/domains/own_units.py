@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The units that nodeagent needs: itself, the one that reports a boot without it, the bus, the first targets of a boot.
 
 A file at any place of systemd's search path may mask, replace or change a unit, a generator makes units at each boot,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that their program leaves out because of their owner, mode or name. Nothing but its log shows that."""
 
 from __future__ import annotations

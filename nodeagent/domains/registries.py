@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sources of images: registries.conf and its drop-ins, and whether a change of them needs a drain.
 
 A node is drained before CRI-O reads new registries, because its workloads may depend on the source of their images.

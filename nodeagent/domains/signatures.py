@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The trust in images: signature policies, the location of signatures, and their keys."""
 
 from __future__ import annotations

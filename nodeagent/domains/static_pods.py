@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Static pods of the kubelet: etcd, and the programs of a control plane.
 
 A changed manifest restarts its pod and nothing else, so neither a drain nor a reboot is needed. The directory is that

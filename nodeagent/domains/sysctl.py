@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of the kernel in sysctl.d: a changed value needs no reboot where a restart of systemd-sysctl is the same.
 
 That service writes all settings of all files. So a restart is requested only if the kernel has all other values of the

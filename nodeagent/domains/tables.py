@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The domains that are tables only: actions by path, checks of contents, and programs that check files."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The loop of the fence: sample the sensors, decide, set the limits, once a second until it is cancelled.
 
 On ext4 a second loop writes the dirty data of the updater to the disk a little at a time (``syncfs``). There each piece

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The I/O fence around the writes of one unit, for the duration of a block.
 
     async with Bus() as bus:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The I/O fence of the daemon: around each staging, according to the settings, reported as events.
 
 The fence never fails an update. What prevents it, and each facility that it lacks, is reported once in the life of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The original values of everything that the fence changes, kept until they are restored, also across a kill.
 
 The log is in /run. The fence changes only what a reboot resets (the queue of a disk, run-time properties of a unit), so

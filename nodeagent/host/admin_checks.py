@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of the admin in /etc/nodeagent/checks: find them, and run them as transient units of systemd.
 
 A check needs the rights of a program of the host, which nodeagent.service drops. The unit of a check contains all of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ask Prometheus, or a server with its API, whether alerts are firing that must keep this node from being disrupted.
 
 A server that does not answer holds the update or does not, as set. A server that rejects the request always holds it:

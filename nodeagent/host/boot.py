@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The identity of this boot of the userspace, from PID 1.
 
 Facts (systemd's ``src/core/dbus-manager.c``): the manager has the property ``SoftRebootsCount`` since systemd 256. 254

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read what decides whether Secure Boot accepts a kernel: variables of the firmware, kernels, and the files of shim.
 
 A part that cannot be read, or has an unexpected form, is unknown. The files have no owner but the OS and the firmware;

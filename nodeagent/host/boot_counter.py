@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Count the boots of a new deployment with the variables of GRUB, as greenboot does, or leave it to systemd-boot.
 
 GRUB. The host counts if its grub.cfg does (``core.boot_count``). The block is written over the old one: ``dd`` opens

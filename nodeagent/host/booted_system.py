@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What runs since this boot: FIPS mode of the kernel, and the name of the booted operating system.
 
 The deployment is in the kernel argument ``ostree=``, a link below /ostree/boot.N that leads to it, and its version in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bootloader as bootupd manages it, and what the firmware and the trees of deployments say about it.
 
 bootupctl needs a writable /boot and the right to mount, which nodeagent.service drops, so it runs in transient units of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Load C libraries with ctypes, at the first use only.
 
 The import of ctypes needs a page of memory that can be executed. A confined domain may not have it, and then the import

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of the admin that are services of systemd: start one again, and judge it by the end of its start.
 
 The entry in the directory is a link to the unit, as in the ``.wants`` directories of systemd, or an empty file, which a

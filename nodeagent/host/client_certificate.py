@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The key and the certificate of the agent on the disk, made and read with the openssl of the host.
 
 ``client.pem`` has the key and the certificate that are in use, ``request.pem`` the key and the request that waits for

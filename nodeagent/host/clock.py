@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The clocks of this host."""
 
 from __future__ import annotations

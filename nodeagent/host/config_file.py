@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files of this host that root writes for the agent, such as the desired config: bounded reads, and watches."""
 
 from __future__ import annotations

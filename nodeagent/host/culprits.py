@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Find out which program changed a path, from the audit log or from the command lines of processes.
 
 Neither is certain to have an answer: the kernel audits a path only if a rule of the admin asks for it, and a program

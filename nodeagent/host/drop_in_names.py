@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names in the drop-in trees below /etc/nodeagent that nothing reads: a misspelt stage of the checks, another suffix.
 
 What is misspelt would be silent otherwise, and noticed only when the check or the setting is needed.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The event loop of the daemon, for name servers that do not answer: they neither delay its end nor fill the journal.
 
 Its blocking calls need no new thread, so that a host without free processes delays them and fails none.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slots of a fleet without Kubernetes: a client of FleetLock servers, the protocol of Zincati.
 
 Faults of the network and of the server are retried a few times. A refusal is not: the caller decides how long to wait.

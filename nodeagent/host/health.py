@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Health checks that domains declare: an HTTP answer on loopback, a socket that accepts connections, the
 plugins of containerd, and a reload that the program confirms in the journal.
 """

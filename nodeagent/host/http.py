@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Send one HTTP request with the standard library, to services whose client libraries are too large for a node.
 
 The services are etcd's JSON gateway, etcd's metrics and FleetLock servers. Each request has a connection of its own, a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """inotify(7) of directories, with the C library, because Python has no binding.
 
 The packages that have one run ldconfig to find the C library at every start.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rules for updates of the OS, from this host: the file of the admin, the update graph, and what the host has.
 
 A server that does not answer holds the update or does not, as set. One whose answer is no update graph always holds it:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parts of a lease that the store keeps: the local lease of a host without a cluster, and the token of a node.
 
 The local lease is a row of the store, so it outlives kills and reboots: an update goes on after its reboot, and a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """logind over D-Bus: the ``Power`` port.
 
 Facts (systemd's ``src/login/logind-dbus.c`` and ``org.freedesktop.login1(5)``)

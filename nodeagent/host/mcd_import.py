@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Import the state of a machine-config-daemon that ran on this host before: its current config and its backups.
 
 The files are only read. That daemon may return, and its files are the only other copy.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The notification protocol of systemd (sd_notify(3)): ready, status, watchdog.
 
 A message is a datagram that is sent or dropped, so reporting never blocks the agent.

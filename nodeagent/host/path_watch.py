@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Report which of many paths changed, with a bounded number of inotify watches.
 
 Each directory above a path is watched for the next component of the path, so that a directory that is renamed, replaced

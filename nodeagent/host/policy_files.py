@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read the policy files of this host."""
 
 from __future__ import annotations

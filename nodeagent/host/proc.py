@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the kernel reports about a process and psutil does not: login, network, control group, label, replaced files.
 
 All functions block for small files of /proc. What cannot be read is unknown, unless they raise ``OSError``.

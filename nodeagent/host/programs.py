@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Start a program of the host. The only module of the daemon that does, so that each caller has the same three ends.
 
 - The program ran: its exit status and its output.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Check whether this host can make a soft reboot: one that starts the same system again, or a deployment of ours.
 
 Facts

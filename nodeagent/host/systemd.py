@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The manager of systemd over D-Bus: the ``Units`` port.
 
 Facts (systemd's ``org.freedesktop.systemd1(5)`` and ``src/core``):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The names of systemd's manager on the bus, the signals of its jobs, and what their results mean.
 
 ``run_unit`` runs a command as a transient unit, for the few programs that need rights which nodeagent.service drops,

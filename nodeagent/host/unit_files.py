@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The links below /etc/systemd/system, and the unit files of this host: the ``UnitFiles`` port.
 
 Everything is read relative to open directories, so that no link leads elsewhere. Links are written and removed as other

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Password hashes of local users: read from the shadow file, written by ``chpasswd`` of shadow-utils.
 
 ``chpasswd`` takes the lock of all account tools, keeps the other fields and the label of the file, and reads the hash

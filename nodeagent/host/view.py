@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read the files of this host that the domains name: configuration of programs that no config manages."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parts of the official client that the agent uses: configuration, credentials, transport.
 
 The ``__init__`` of the package imports models of every Kubernetes object, 75 MB of files that the agent does not use

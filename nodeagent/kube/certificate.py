@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Client certificates of agents: request one and check that the API server accepts it, or approve those of others."""
 
 from __future__ import annotations

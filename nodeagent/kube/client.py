@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests to the API server: JSON in, JSON out, each with a deadline, and repeated only if that is safe.
 
 ``read`` and ``objects`` return the fields that are read, with their types; ``get`` returns all of an object. Changes

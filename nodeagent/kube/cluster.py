@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The connection of this host to its cluster, and every adapter that uses it.
 
 Loaded only where a cluster is configured. Building it sends no request, so that a daemon starts and resumes an update

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The address of the API server and the credentials: from a kubeconfig, or from the service account of the pod.
 
 The official library reads token files and certificates once. ``ClusterAccess.load`` returns a connection with the files

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decode the answers of an API server to the types of ``core/coordination/kube_objects.py``.
 
 An answer of another form is a fault of the server, or of what is in front of it, so it is treated as an outage.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cordons this node, evicts its pods, and uncordons it. Implements ``ports.NodeDrainer``.
 
 The cordon carries the operation as an annotation in the same write, so that a cordon of another actor is never undone.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Maps HTTP statuses of an API server, and faults on the way to it, to the agent's kinds of error.
 
 ``detail`` is the ``Status`` object of the answer, for callers that distinguish causes, such as a 429 of a disruption

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kubernetes Events (``events.k8s.io/v1``) of the Node.
 
 A repeated event becomes a series of one Event, written every few minutes at most. After a longer pause it is a new

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Other actors on this node (``core/coordination/gates.py``), and the protection of its Machine from deletion.
 
 They are read before an operation begins and before each irreversible step, with four requests at most. A missing

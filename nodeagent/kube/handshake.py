@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent's side of the handshake: it reads the desired config from the own Node, and writes its annotations to it.
 
 The Node is polled, not watched: two requests a minute, with jitter so that the hosts of a fleet spread. A watch would

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kubeconfigs that `nodeagent bootstrap` reads and writes: without the official library and without a connection."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The node lease on an API server: the right to disrupt this node, shared with medik8s' operators.
 
 Implements ``ports.Lease``; ``core/coordination/lease.py`` decides. In addition, ``keep`` renews the lease in the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests a drain from the machine-config-controller, which cordons, evicts and uncordons. See ``ports.NodeDrainer``.
 
 The request is an annotation of the Node and so is the answer, so a restart in the middle finds both and waits on. If no

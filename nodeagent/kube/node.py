@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Node of this host: whether it is ready, and the conditions that the agent writes; and its MachineConfigNode.
 
 ``readiness`` of ``core.coordination`` decides, and ``node_events`` and ``machine_config_node`` of ``report``.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads the objects of a rollout (``report/rollout.py``): for a user once, and for a node before it takes a slot.
 
 Nodes must be readable. Pools may be missing, and the user may have no permission to list leases or maintenances: then

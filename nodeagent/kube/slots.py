@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slots of a pool on an API server (``core/coordination/slots.py``). Implements ``ports.Slots``.
 
 A slot is deleted when it is released, or stays with the time of the release if the pool has, or had, a pause. Taking

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Logging with structlog: into the journal with all fields, or as lines on stderr.
 
 The report logs the events of an update with ``event``. Other code uses ``get(__name__)``, libraries use the standard

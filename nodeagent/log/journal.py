@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The native protocol of journald: one datagram with all fields for each entry.
 
 Contract: it never blocks and never raises. If journald is full, restarting or gone, entries are lost; the next one that

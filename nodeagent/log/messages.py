@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The MESSAGE_ID and the priority of each kind of event. Problems of the status are warnings.
 
 The ids are an interface: alerts and `journalctl MESSAGE_ID=...` depend on them. Never change or reuse one; a new kind

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The processors of structlog that turn a log call into an entry for a sink.
 
 Level, origin, traceback, and the fields of the context come from structlog's own processors. Ours add what structlog

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether the update of this boot is verified, from the status of the daemon."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counters behind the metrics: ended updates from the history, the rest from events.
 
 The history survives a restart, so its counters continue, and a reboot by an update is counted although the daemon was

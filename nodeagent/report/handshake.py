@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The annotations of the Node by which a machine-config-controller and the agent of a node communicate.
 
 The controller writes the desired config of the node, and that it drained the node. The agent writes the current config,

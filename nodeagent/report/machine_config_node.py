@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The status of the MachineConfigNode of this node, as the machine-config-daemon reports an update.
 
 The controller and ``oc`` read it: True is done, Unknown in progress, False not reached; at the end ``Updated`` is True

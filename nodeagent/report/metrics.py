@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The status and the counters as Prometheus metrics.
 
 Names, labels and meanings are an interface: the table in docs/reference/metrics.md is generated from ``FAMILIES``.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The message of the day: what an admin who logs in has to know about this host. "" if that is nothing."""
 
 from __future__ import annotations

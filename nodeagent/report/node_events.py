@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The node conditions and the Kubernetes Events of an update or a maintenance.
 
 The conditions about disruption are those that Kubernetes 1.37 defines (KEP-5683), and ``ConfigDrift`` of our own. Older

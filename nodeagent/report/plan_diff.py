@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The changed texts of a plan as unified diffs, without secrets and of bounded size.
 
 Both sides are redacted whole, by the rules of the journal, before they are compared: a line of a hunk alone would not

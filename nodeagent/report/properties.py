@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The typed properties of the D-Bus interface: the parts of the status that other programs use most."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether every node of a cluster runs its desired config, by pool, and why some do not.
 
 Pools are those of the machine-config-operator, with its rules: control plane before a custom pool before ``worker``,

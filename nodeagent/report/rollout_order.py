@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether it is the turn of a node in the rollout: its pool has not halted, and the pools before it are complete.
 
 The facts are the annotations that each agent writes to its Node (``report/handshake.py``). A node that does not

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A MachineConfig for display: its document, with every value hidden that may be a secret.
 
 Shown are ssh keys, the content of files that every user of the host may read and that does not look like a secret,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The status, as one object of the contract and as a line.
 
 `nodeagent status` without a daemon fills it from the store. Modules of parts that the store does not have are imported

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The events folded into the status, one by one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The text that a boot without an agent shows while an update is under way: what is held, and how to continue."""
 
 from __future__ import annotations

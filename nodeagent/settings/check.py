@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The checks of the settings: each value against its type and bounds, then all of them together.
 
 All errors are reported together, each with its file, line and key, because an admin fixes a file once, not once per

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The settings for hosts in a cluster or a fleet: cluster, drain, slots, windows, etcd. Part of ``settings``.
 
 If none of them is set, no Kubernetes code is loaded, and the lease is a local one.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The checks of settings that depend on each other: pairs of which each value is good, and that contradict.
 
 Each pair names its keys, so that the problem has the file and the line of those that are set.

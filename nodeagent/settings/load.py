@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Find, read and merge the files with the settings.
 
 Fragments are YAML files in ``config.d`` of /usr/lib/nodeagent (the package), /run/nodeagent (until the next boot) and

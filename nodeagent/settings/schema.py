@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The settings of the agent: names, types, bounds and defaults.
 
 The configuration of the node is the MachineConfig; settings control how it is applied. ``load`` reads them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The course of an update: what is done in each state, and what follows it.
 
 The table reads in the order in which an update happens: stage if the OS changes, lease, drain if the plan drains,

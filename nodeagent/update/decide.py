@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decide how to continue from a record after a start, a failure or a cancellation: pure functions, tested as tables.
 
 The machine may have been killed, power-cut or rebooted at any point. The record says what was intended, the facts

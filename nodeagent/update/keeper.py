@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The keeper of the record: the only module that moves it to another state, and that saves one at rest.
 
 With each transition it makes what follows from it: the rejection of the config, the entry in the history, the

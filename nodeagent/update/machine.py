@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The executor: runs an update state by state until it is done, reverted or degraded, or the host goes down.
 
 The course (``update.course``) has the stage of each state. A stage does the work and returns the next state; what it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The record: what the agent must still know after it was killed. One per host, kept in the store.
 
 Markers go in before the effect and are cleared after success, so the record may claim less than was done, never

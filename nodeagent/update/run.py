@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ports, the policy and the update, which every phase receives."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The states of an update: a leg, which is its direction, and a phase. No other state can be recorded.
 
 A leg is a type that holds exactly the data that is valid in it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Waiting: what an update or the loop waits for, how long, and what it reports during that time.
 
 A refusal of another holder, a service without an answer and a transient fault are each a ``Wait``. None of them says

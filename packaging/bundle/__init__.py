@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Build the self-contained tree that hosts install, and its images.
 
 Fedora CoreOS and RHEL CoreOS have no Python, so the tree has its own. Everything in it comes from lock files

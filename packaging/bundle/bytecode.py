@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compile the packaged Python code when the package is built.
 
 /usr is read-only on the hosts, and compiling takes longer than everything else at start. Python never compares

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parts that builds reuse: directories named by the hash of their inputs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """List what is bundled, with versions and licences, as a CycloneDX document and collect the licence texts.
 
 The Python packages describe themselves. The interpreter and the C libraries inside it do not: the bundled interpreter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fetch source packages of Debian with apt, and make trees of a release of Debian.
 
 apt takes an index only if it is signed by Debian, and a file only if the index has its sha256; then each file is

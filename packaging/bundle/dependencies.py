@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fetch the packages of uv.lock as wheels for the bundled interpreter."""
 
 from __future__ import annotations

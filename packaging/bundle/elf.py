@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Adapt prebuilt ELF files (64-bit, little endian) to every host, and check that they fit.
 
 pyelftools reads the files: the libraries that they need, and the symbol versions. The changes are ours, because

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The error of a build. Its message has the remedy."""
 
 from __future__ import annotations

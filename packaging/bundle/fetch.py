@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Download artifacts with the clients of the registries, through the mirrors that the machine configures for them.
 
 Each artifact must have the locked sha256.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write the tree as a tar, and as a squashfs image that systemd-sysext merges into /usr.
 
 Both depend on the content only: names are sorted, the owner is root, all times are the given one, and attributes of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Take the interpreter from its origin, and remove what nodeagent does not use.
 
 The result has two folders: `home` is the content of /usr/lib/nodeagent (bin/python3, lib/pythonX.Y, and libpython where

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read `packaging/interpreter.toml`, the origins of the interpreter and its libraries."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Make the tree for hosts that have a Python out of the tree of `make package`.
 
 It has the same files without the interpreter, the compiled modules and the bytecode. Packages that do not work without

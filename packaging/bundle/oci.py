@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write an OCI image with one layer of ours as an archive, alone or on the layers of a base image.
 
 The formats are those of the OCI image specification 1.1; a base is what `skopeo copy ... oci-archive:FILE` writes.

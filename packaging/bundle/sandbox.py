@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run the compilers: in a tree of an older Debian, without network and privileges, with one folder to write to."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run the programs that a build needs. As root, missing ones are installed, with a message."""
 
 from __future__ import annotations

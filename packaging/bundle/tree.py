@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Assemble the installed tree: interpreter, packages, nodeagent, the files of systemd/ and the Cockpit page.
 
 All private files are under /usr/lib/nodeagent. Nothing is installed to /etc or /var: those belong to the host.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The D-Bus interface of nodeagent, over Cockpit's channels. */
 
 const cockpit = window.cockpit;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A question before a request that changes the host. */
 
 import { byId } from "./dom.js";

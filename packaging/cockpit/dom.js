@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Elements and texts. All data enters the page as text, never as markup. */
 
 export const byId = id => document.getElementById(id);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The last updates, each with its time line: phases, steps and waits as nodeagent recorded them. */
 
 import { badge, byId, element, failure, localTime, localTimes } from "./dom.js";

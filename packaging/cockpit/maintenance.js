@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Start and stop the maintenance of the host. */
 
 import { byId, failure, localTime, localTimes } from "./dom.js";

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The page: connects the bus with the sections. No framework, and nothing to build. */
 
 import { Caller, watch } from "./bus.js";

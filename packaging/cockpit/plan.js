@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A plan (nodeagent/plan/v1) as elements. */
 
 import { changeName, element, localTimes, notice } from "./dom.js";

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whether the session has administrative access. */
 
 import { byId } from "./dom.js";

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Start nodeagent.service while it is stopped. */
 
 import { byId, failure } from "./dom.js";

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The status of the host, as it changes. */
 
 import { byId, changeName, element, localTime, localTimes, pairs } from "./dom.js";

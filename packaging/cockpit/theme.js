@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Follow the light or dark style of Cockpit. A classic script in the head runs before the first paint. */
 "use strict";
 

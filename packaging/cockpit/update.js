@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Preview a config, apply it, cancel the update under way, and roll the last one back. */
 
 import { CallError } from "./bus.js";

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds CPython and its libraries from Debian's source packages, inside the tree of packaging/bundle/sandbox.py: without
 # network, as an unprivileged user, always in /srv, so that no path differs from one machine to another.
 #

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The daemon always starts: whatever its files hold, it is ready, says what is wrong, and goes on where it can."""
 
 from __future__ import annotations

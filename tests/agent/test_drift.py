@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drift while no update is under way: what is compared when, and what is reported."""
 
 from __future__ import annotations

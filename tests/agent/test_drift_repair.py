@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drifted entries are put back without an update: which, when, and when not."""
 
 from __future__ import annotations

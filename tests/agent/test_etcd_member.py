@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Join, leave and replace over a cluster in memory: the lease, refusals, deadlines, and hosts without an operator.
 
 Real members, and the kills, are in `integration/cluster/test_etcd_members.py`.

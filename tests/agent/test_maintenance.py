@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Maintenance over the host in memory: what is asked for, what is in the way, and every kill in between."""
 
 from __future__ import annotations

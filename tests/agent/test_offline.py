@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A plan of this host while the daemon is down, on a copy of its store; on a private bus without systemd."""
 
 from __future__ import annotations

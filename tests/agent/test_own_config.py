@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Changes that a config makes to the agent that applies it."""
 
 from __future__ import annotations

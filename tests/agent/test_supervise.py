@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A task beside the updates fails: it starts again, and nothing else notices."""
 
 from __future__ import annotations

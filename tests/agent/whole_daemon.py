@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The whole daemon in this process, on a private bus, with a store, settings and a policy of the test's own."""
 
 from __future__ import annotations

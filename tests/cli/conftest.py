@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small configs on disk, and a terminal that is none."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent bootstrap` from the first request to the renewal, killed at every step.
 
 The API server is that of tests/kube, which approves and signs at once unless a test wants something else.

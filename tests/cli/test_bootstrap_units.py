@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The steps of `nodeagent bootstrap` in the directories that systemd gives to their units, killed between them."""
 
 from __future__ import annotations

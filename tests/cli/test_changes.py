@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The changes that admins make most, on one config: what `nodeagent plan` answers to each of them.
 
 The answers are golden texts, of a machine with the recommended policy of the package; here is only which of them

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent explain` from the outside."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent fleet` against a server with a few nodes: what is printed, and how it ends."""
 
 from __future__ import annotations

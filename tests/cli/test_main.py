@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The frame of every command: errors, exit statuses, streams, and what may be imported."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mistakes of people who write configs: what `nodeagent plan` reports for each.
 
 Left to the host, which has the programs: sshd, sudoers, units by systemd-analyze, drop-ins of unknown units, owners.

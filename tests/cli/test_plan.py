@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent plan` from the outside: files in, the contract's object or text out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent policy suggest`, and the line of `plan` about it."""
 
 from __future__ import annotations

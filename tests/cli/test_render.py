@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables, colours and lines that are drawn over."""
 
 from __future__ import annotations

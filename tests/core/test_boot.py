@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The identity of a boot as one text."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The environment block of GRUB, and grub.cfg files that count boots, or do not."""
 
 from __future__ import annotations

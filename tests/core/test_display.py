@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Words that others have chosen, as people get to see them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Texts of the fence, and the floor for a file system and a kernel."""
 
 from __future__ import annotations

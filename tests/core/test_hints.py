@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each reason has a next step, and each one is used."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """containerd by key: imports, sections that are replaced whole, and the plugins that have to work."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CRI-O by key: its own document, one row for each kind of action, and what it would read by accident."""
 
 from __future__ import annotations

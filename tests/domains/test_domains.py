@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The built-in policy as a whole, and what each domain declares."""
 
 from __future__ import annotations

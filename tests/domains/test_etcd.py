@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """etcd as a unit: what a change of its options does, and what must not change."""
 
 from __future__ import annotations

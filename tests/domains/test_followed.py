@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables that follow other programs, against a dated snapshot of the facts of those programs."""
 
 from __future__ import annotations

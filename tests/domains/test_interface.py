@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each domain satisfies the interface, and the policy, the checks and the proofs of the agent come from it alone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which changes of NetworkManager's settings a restart is enough for, where the recommended policy applies."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A config that would leave the host without its agent is refused."""
 
 from __future__ import annotations

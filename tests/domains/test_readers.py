@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that their program ignores because of mode or owner, and programs that a unit cannot start."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which changes of registries.conf and its drop-ins need no drain."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files that name the places of image signatures."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Signature policies, the places of signatures, and keys, together with the files of the host."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The actions of changed manifests, and what a config must not change."""
 
 from __future__ import annotations

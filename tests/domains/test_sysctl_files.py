@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files of sysctl.d, as systemd-sysctl reads them."""
 
 from __future__ import annotations

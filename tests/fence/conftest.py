@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures for the adapters of the fence."""
 
 from __future__ import annotations

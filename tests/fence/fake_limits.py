@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A manager with systemd's habits about limits of a unit, and a cgroup that it writes to a moment later."""
 
 from __future__ import annotations

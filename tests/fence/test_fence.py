@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The whole fence, over a private bus, a disk's attributes in files, and threads with I/O priorities in memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A logind on the private bus, of an age that tests choose."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A manager on the private bus with systemd's habits: jobs, results, subscribers. The tests decide how each job ends.
 
 Signatures as `busctl introspect org.freedesktop.systemd1 /org/freedesktop/systemd1` prints them on systemd 257.

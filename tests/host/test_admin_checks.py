@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of the admin: which of them run, in which order, and what is kept of their output.
 
 Stand-ins for systemd-run and systemctl start the program themselves. The ring of the hosts has the real ones.

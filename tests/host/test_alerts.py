@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The gate for alerts against an HTTPS server that answers as Prometheus does, and as it should not."""
 
 from __future__ import annotations

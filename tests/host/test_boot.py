@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which boot of the userspace this is, with PID 1 of several ages and in several moods."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The count of boots in GRUB's environment block: what a host has, and what is written by which command."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What runs since the boot, from the files of a host."""
 
 from __future__ import annotations

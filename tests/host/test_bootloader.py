@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``BootupdBootloader`` against a manager on a private bus, and a root with the variables of a firmware."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """C libraries where the process may not have executable memory, as in a confined SELinux domain."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Key, request and certificate on the disk, with the real openssl."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The desired config as a file: what is read, and what is not even opened as a file."""
 
 from __future__ import annotations

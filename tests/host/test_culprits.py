@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who changed a path: from records of the audit log, and from a process that names it."""
 
 from __future__ import annotations

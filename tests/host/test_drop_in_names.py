@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Misspelt names in the drop-in trees of an admin."""
 
 from __future__ import annotations

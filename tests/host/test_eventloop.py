@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The event loop of the daemon without a name server."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FleetLock against a small real HTTP server that keeps slots as airlock and poseidon's do."""
 
 from __future__ import annotations

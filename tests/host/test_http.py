@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One HTTP request over a real socket: forms of an answer, hostile servers, bounds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rules for updates of the OS from a host: its file, its facts, and a server of graphs that answers badly."""
 
 from __future__ import annotations

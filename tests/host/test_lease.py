@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The local lease: one holder, across restarts, and who it is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``Logind`` against logind of several ages."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files of a machine-config-daemon are read, within bounds and without a change."""
 
 from __future__ import annotations

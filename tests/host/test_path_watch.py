@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Changes of paths, on real files: each way to change one, and what lies above it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which policy files are read, and what is missing without an error."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The control group of a process, on hosts with either hierarchy, or both."""
 
 from __future__ import annotations

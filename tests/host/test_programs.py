@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The run of one program: its deadline holds whatever its children do, and a lack of processes is an outage."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What CRI-O logs at a reload, read by a stand-in of journalctl."""
 
 from __future__ import annotations

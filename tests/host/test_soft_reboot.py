@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether a host can make a soft reboot, from its systemd, its mounts and its encrypted devices."""
 
 from __future__ import annotations

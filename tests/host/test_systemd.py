@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``Systemd`` against a manager that does all that the real one may do."""
 
 from __future__ import annotations

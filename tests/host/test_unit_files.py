@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Links and unit files of a host, compared with the real ``systemctl --root`` where there is one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Password hashes with the real chpasswd, on account files of our own."""
 
 from __future__ import annotations

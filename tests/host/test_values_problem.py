@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The values of the kernel after a restart of systemd-sysctl."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files of the host that domains read."""
 
 from __future__ import annotations

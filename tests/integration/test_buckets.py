@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bounds of figures that come from the buckets of a histogram."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The benchmark of etcd's disk, over files and over a server with pages like etcd's."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The evaluation of the benchmark of the fence: quantiles, harm, doubts, aims, the picture."""
 
 from __future__ import annotations

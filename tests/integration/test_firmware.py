@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parts of a machine with Secure Boot that can be seen without starting it."""
 
 from __future__ import annotations

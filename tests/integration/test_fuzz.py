@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The targets of `make fuzz` on their seeds, and on a few hundred inputs that are derived from them."""
 
 from __future__ import annotations

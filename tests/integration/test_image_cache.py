@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cache of the test hosts: what is in use stays, and it does not grow with every change of the tree."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a ring does on a machine that cannot run it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What counts as a difference between two snapshots of a host."""
 
 from __future__ import annotations

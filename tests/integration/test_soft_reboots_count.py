@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The count of soft reboots of a virtual machine, in which the guest's agent may be away."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys of the image cache: they follow the code and not its words."""
 
 from __future__ import annotations

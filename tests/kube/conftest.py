@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pauses between attempts are for servers, not for tests."""
 
 from __future__ import annotations

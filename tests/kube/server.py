@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An HTTP server that answers as a test says, byte by byte: real sockets, the library's real transport."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The transport: what is sent, what is repeated, what becomes of each fault, and credentials that are rotated."""
 
 from __future__ import annotations

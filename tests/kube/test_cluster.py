@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The adapters of a cluster as the settings make them."""
 
 from __future__ import annotations

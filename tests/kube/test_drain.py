@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The drain against a server in this process: what an API server with a kubelet does not do on request."""
 
 from __future__ import annotations

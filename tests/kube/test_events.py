@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Events of the Node: what one has, when it is a series, and how many there are in an hour."""
 
 from __future__ import annotations

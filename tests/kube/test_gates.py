@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The hook on the Machine of a node, against a server in this process: what a real one does not do on request."""
 
 from __future__ import annotations

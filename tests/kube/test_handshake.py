@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The reader and the writer of the own Node, against a server that keeps one Node and some configs."""
 
 from __future__ import annotations

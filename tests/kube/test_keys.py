@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys that are part of a kubeconfig: on the disk only while a connection is made."""
 
 from __future__ import annotations

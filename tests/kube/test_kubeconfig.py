@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is taken over from the kubeconfig of the bootstrap, and what is written."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes that are done and never answered, at each place, which no real API server does on request."""
 
 from __future__ import annotations

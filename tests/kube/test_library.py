@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The imported part of the official client is the part that the package ships; other importers get all of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The MachineConfigNode, which the controller creates later than the agent first reads it."""
 
 from __future__ import annotations

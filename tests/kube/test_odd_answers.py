@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Answers of another form than the API's, from a gateway or a broken server: every adapter takes them for a fault."""
 
 from __future__ import annotations

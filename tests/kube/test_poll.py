@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Node is polled: each state is followed once, through faults, and no faster than agreed."""
 
 from __future__ import annotations

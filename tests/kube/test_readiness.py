@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading the Node and the lease of its kubelet."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a user without some permissions, or in a cluster without pools, is shown of a rollout."""
 
 from __future__ import annotations

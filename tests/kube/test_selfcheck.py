@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether the API server answers and allows the lease, against a server that answers as it has to, or not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The journal's protocol, spoken to a real datagram socket."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``python -m tests.mutants --seed 27 --count 300``: a random sample of decisions, each taken away once.
 
 Each is changed in a copy of the tree, and the nearest tests of ring 1 run there. What they do not notice has survived:

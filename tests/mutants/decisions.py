@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decisions of a module, each with the text that takes it away."""
 
 from __future__ import annotations

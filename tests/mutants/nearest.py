@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tests of ring 1 that are nearest to a module: what imports it or its users, then its mirror below ``tests``."""
 
 from __future__ import annotations

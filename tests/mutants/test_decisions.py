@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each kind of decision is found, and what is made of it is Python."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The origins of the interpreter: interface, hashes, and what the package lists of them. Nothing is fetched."""
 
 from __future__ import annotations

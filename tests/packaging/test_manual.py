@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The manual and the completion know every command and option of the parser."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The writer of OCI images, on archives of a few bytes."""
 
 from __future__ import annotations

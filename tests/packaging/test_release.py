@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parts of a release that need no build."""
 
 from __future__ import annotations

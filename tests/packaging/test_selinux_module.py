@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The SELinux module as text: each rule has its reason, and none gives what the daemon must not have."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interpreter that is built from Debian's source packages: what is verified before. Nothing is built."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The script that finds and installs programs, on distributions whose package managers record their calls."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The alerting rules of the docs: each has a test to fire and not to fire, which integration/prometheus runs."""
 
 from __future__ import annotations

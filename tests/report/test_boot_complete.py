@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From which status a boot counts as verified."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The conditions of a node during a disruption, each written once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The dashboard for Grafana: each metric and label exists, each query has the variables, and no panels overlap.
 
 Grafana's own schema (grafana-foundation-sdk, 11.6) accepts it. integration/prometheus runs the queries in a Prometheus.

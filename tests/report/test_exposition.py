@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The text format, read back by the parser of prometheus_client."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The annotations between the agent and a machine-config-controller."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The conditions of a MachineConfigNode in each phase of an update."""
 
 from __future__ import annotations

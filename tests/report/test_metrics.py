@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of metrics, from statuses, events and a history; read by prometheus_client's parser."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The message of the day: what an admin has to know at log-in, and nothing while the host is well."""
 
 from __future__ import annotations

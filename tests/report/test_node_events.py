@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kubernetes Events and conditions of an update, a drain and a maintenance."""
 
 from __future__ import annotations

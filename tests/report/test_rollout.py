@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rollout status of a fleet: pools, nodes, and blocking actors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether it is the turn of a node: pools in order, and a pool that halts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A config for display hides what may be a secret, and nothing else."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of which each is good, and that contradict each other."""
 
 from __future__ import annotations

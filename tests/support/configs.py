@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Short ways to write MachineConfigs in tests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ways in which a file, or a row of the store, may be damaged."""
 
 from __future__ import annotations

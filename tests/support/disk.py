@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Helpers for tests on real directories: what a tree is, byte for byte, and mounts in a private namespace."""
 
 from __future__ import annotations

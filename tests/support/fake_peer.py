@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fake services on the private bus, in dbus-next's low-level API: another implementation of the wire than ours."""
 
 from __future__ import annotations

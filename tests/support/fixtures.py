@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A private bus, or a loop device, for each test that asks for one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Golden texts: the sentences of one surface (status, plan, journal, ...) are in one file below ``tests/golden``.
 
 Other tests assert on reasons and structure, so a change of wording changes these files only. ``make golden`` writes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Guards that every test gets: no task or child process is left behind, and nothing blocks the loop."""
 
 from __future__ import annotations

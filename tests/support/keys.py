@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Public keys in the form that sshd reads. The private ones do not exist."""
 
 from __future__ import annotations

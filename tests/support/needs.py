@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a few tests need of this machine: programs, whose packages `packaging/tools.sh` knows, and root."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes PE images with signatures, and the variables of a firmware, of the parts that Secure Boot reads."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An authority that signs certificate requests, by the openssl of this machine."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stalls of an event loop, measured as processor time of its thread in one turn.
 
 A machine with other work to do does not look like a slow daemon, and work in other threads does not count. Neither

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Raw messages as a hostile client makes them, and a connection to the bus as another user."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of updates see a failed assertion of a fake, which the agent would take for a bug of its own."""
 
 from __future__ import annotations

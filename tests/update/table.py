@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of the course as the states that may follow each state."""
 
 from __future__ import annotations

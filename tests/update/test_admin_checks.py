@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of the admin in an update: what a failure holds, what it reverts, and what it leaves alone."""
 
 from __future__ import annotations

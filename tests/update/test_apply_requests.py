@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A request is in the store before the desired config is written: a kill at any point loses nothing."""
 
 from __future__ import annotations

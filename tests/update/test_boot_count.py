@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A deployment whose kernel does not start: the boot loader counts its boots, and the update is reverted.
 
 The kill tests of updates and of the way back run with a boot loader that counts as well (``test_os_kills``).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bootloader around an update of the OS: a kernel that it refuses is never booted, and no try is endless.
 
 The host in memory fails a test that boots a kernel which its bootloader refuses.

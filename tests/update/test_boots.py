@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The reboots that the agent requested, and all boots during an update, in its entry of the history."""
 
 from __future__ import annotations

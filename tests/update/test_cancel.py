@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent cancel`: in each phase of an update, against the reboot, killed at each moment, and by another config."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a cancellation does in each state of an update: the whole table."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """State of a unit that does not fit its new configuration, and failures that no reboot mends."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Updates in a cluster, killed at every single call, also those to the cluster; with the agent alone or the whole host.
 
 The host in memory looks at each write, restart and reboot whether it may (``cluster_host``), in every life.

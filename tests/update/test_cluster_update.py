@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Updates in a cluster, over the host in memory: who is asked, in which order, and what each answer leads to."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Paths that others than root can reach: they block the one file, never the update, the revert or the drift check."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which adapters the settings build, and that nothing is loaded that is not configured."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Single decisions of an update, each of which no other test of ring 1 notices."""
 
 from __future__ import annotations

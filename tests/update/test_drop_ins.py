@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A drop-in for a unit that exists nowhere is written, and is a warning with the closest name."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The unit of etcd in an update: when its start, restart or stop needs the quorum of the other members."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fence around a staging: its place in an update, and its events."""
 
 from __future__ import annotations

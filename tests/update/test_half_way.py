@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A host that ended half-way stays known as one until a config is applied completely, whatever happens in between."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plan in an entry of the history: its values, and its bounds."""
 
 from __future__ import annotations

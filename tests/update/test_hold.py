@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent apply --at` and `--no-reboot`, and `nodeagent reboot`, on the host in memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules for versions of the OS in an update: what is refused before the staging, after it, and what goes on."""
 
 from __future__ import annotations

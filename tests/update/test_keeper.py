@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The record is changed and saved in one place each."""
 
 from __future__ import annotations

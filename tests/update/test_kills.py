@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Killed at every single point of an update, in the same boot or with the power cut, and started again.
 
 The fuse of the ``World`` blows before or after the n-th effect; every n that an undisturbed run has is tried.

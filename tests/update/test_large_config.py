@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Configs of the largest size: the work on the event loop grows with the number of files, not with its square."""
 
 from __future__ import annotations

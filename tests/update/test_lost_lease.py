@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The lease, the slot and the quorum between the first write and the reboot: what is lost stops the next step."""
 
 from __future__ import annotations

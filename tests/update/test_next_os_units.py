@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Units of the incoming OS are enabled so that they are on in its first boot."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An update holds lease and slot until the Node is ready again, and a node that was not ready before is not waited
 for."""
 

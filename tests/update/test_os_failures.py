@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Failures before the new deployment runs: staging, finalization, and the power."""
 
 from __future__ import annotations

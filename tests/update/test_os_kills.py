@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An OS update killed at every single point, in the same boot or with the power cut.
 
 Whatever happens: the right deployment boots in the end, its /etc holds the right config, services started with that,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Manual changes of deployments, and rollbacks that an operator requests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Deployments of other programs, which a reboot of an update would boot, and what they do to the one of the agent."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A new deployment that is bad: the rollback, and failures that do not cause one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Updates while rpm-ostreed does not answer, and requests of an operator."""
 
 from __future__ import annotations

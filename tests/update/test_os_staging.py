@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Staging a deployment: refusals, waiting, other holders, and updates that are replaced or aborted."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Updates of the OS on the host in memory: a whole update, and files that the merge of /etc changes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A service of the host that does not answer: the update waits for it, and ends as it would have ended."""
 
 from __future__ import annotations

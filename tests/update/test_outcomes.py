@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every way in which an update, or a request for one, can end: one report of it, the right exit status, and an entry in
 the history where something began that is not tried again."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The end of an update as a command sees it: the whole daemon and the code of `apply --wait`, on a private bus."""
 
 from __future__ import annotations

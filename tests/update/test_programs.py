@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs of the host that cannot be started, or give no result: the update waits, and writes nothing unchecked."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fallback reboots have a budget over time that no clock unlocks."""
 
 from __future__ import annotations

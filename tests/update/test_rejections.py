@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A config that failed here is known by what it means, and is applied again on request only."""
 
 from __future__ import annotations

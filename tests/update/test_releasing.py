@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An update that has its end, and cannot give back what it took: one end, no rejection, and a retry."""
 
 from __future__ import annotations

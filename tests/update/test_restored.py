@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What leaves a config is planned as what happens: the host's own version comes back."""
 
 from __future__ import annotations

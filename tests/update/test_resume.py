@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The whole table: every state, in the same boot and in another one, and after a soft reboot."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reloads that are rejected, units that restart along with others, and units that are still starting."""
 
 from __future__ import annotations

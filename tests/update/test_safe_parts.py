@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``on_blocked: apply-safe-parts``: while a part of a config cannot be applied, the parts without a disruption are."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A config that removes most entries, or the last way to log in, is a mistake until an operator confirms it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A fallback by a soft reboot: at most one, then at most one full reboot, then the revert.
 
 The fuse of the world kills the agent, cuts the power or starts the userspace again at each call of such an update.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Another program soft-reboots the host at every single point of an update: the boot id stays, and every
 service starts again.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An update of the OS by a soft reboot: at most one, then at most one full reboot, then the revert.
 
 The host in memory prepares as libostree does, and its fuse disturbs such an update at each call.

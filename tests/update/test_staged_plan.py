@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent plan --stage`: the OS of a config is staged and locked, and nothing else happens."""
 
 from __future__ import annotations

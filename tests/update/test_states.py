@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of states, and ``advance``, the only writer of the phase."""
 
 from __future__ import annotations

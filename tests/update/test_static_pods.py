@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Static pods in an update over the host in memory: the replacement, its check, the way back, and kills."""
 
 from __future__ import annotations

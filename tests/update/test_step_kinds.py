@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rules of each kind of action, without an update around it."""
 
 from __future__ import annotations

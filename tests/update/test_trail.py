@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The trail of an update: folded from its events, bounded, and independent of the wall clock."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The history entry of an update has its plan and its trail: over a reboot, after a revert, after kills."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every answer of the decision code, for every state, record and failure, is an edge of the table.
 
 The records are those of every state, with the product of the data that its leg can have.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Entries of units, judged against what the same update brings: one answer in every situation."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Updates and the links that enable units: after each end, also one by a kill, the links are those of one side."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Success of a unit, by the report of systemd and by its state before the update."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the executor does to units by their type, and to those that a stop or a restart takes along."""
 
 from __future__ import annotations

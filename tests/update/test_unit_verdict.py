@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The judge of units: its table, and what holds for all facts."""
 
 from __future__ import annotations

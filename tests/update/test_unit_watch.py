@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One judge of a unit: the same verdict after an action, a fallback, a planned reboot and a revert."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Updates from start to end over the host in memory: what is done, what is not, and what it leads to."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pauses between two attempts, and what ends them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files on the page of the walkthrough are those that the code passes."""
 
 from __future__ import annotations

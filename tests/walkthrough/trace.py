@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records which files of the product a call passes, in the order in which they are entered first."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A host in memory for the tests of the agent, and what runs the agent on it.
 
 ``World`` is the durable state, ``run.Host`` starts, kills and reboots. ``os_host`` and ``cluster_host`` add deployments

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The boot loader of the host in memory: GRUB with greenboot's script, which counts boots."""
 
 from __future__ import annotations

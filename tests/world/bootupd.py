@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bootloader of the host in memory: versions are numbers, and a kernel starts from some version on."""
 
 from __future__ import annotations

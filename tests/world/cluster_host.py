@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A host in memory in a cluster: lease, slots, node, other actors, etcd, and an API server that can be unreachable.
 
 The ports that disrupt the host check the lease and the slot, in every test.

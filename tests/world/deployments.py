@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The deployments of the host in memory, and its rpm-ostreed and boot loader."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files and users of the host in memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults and kills of the host in memory.
 
 A test lists the faults that it injects: ``world.faults.append(Fault("stage", error))``. A fuse kills the daemon before

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A host in memory that boots from deployments, and configs that ask for other ones."""
 
 from __future__ import annotations

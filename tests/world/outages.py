@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Services of the host in memory that do not answer."""
 
 from __future__ import annotations

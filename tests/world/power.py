@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Boots and reboots of the host in memory, and its systemd-logind."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a loop over a ``World`` as a host would: starts it, lets it be killed or rebooted, and starts it again."""
 
 from __future__ import annotations

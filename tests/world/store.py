@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The store of the host in memory: it survives kills and reboots."""
 
 from __future__ import annotations

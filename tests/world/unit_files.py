@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The links that enable the units of the host in memory.
 
 Those of a config are as on a disk. A ``FakeUnit`` of the OS has one more, which is its word ``file``: enabled or not.

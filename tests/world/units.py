@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The units of the host in memory, and its systemd."""
 
 from __future__ import annotations

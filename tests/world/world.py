@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A host in memory. Its durable state survives a kill; the ports on it are made again, as a new process would.
 
 Each part of the state is in the module of its subject, together with the fake port on it. Boots concern all of them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long a fallback takes on a test host, by a soft reboot and by a full one, in one run.
 
 Prints one JSON object. The fault is that of a service which fails until the userspace has started again. `reboot` is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much staging an update of the OS costs etcd on the same disk: unfenced, as others do it, and with our fence.
 
     python -m integration.bench.fence [--filesystem xfs|ext4] [--rounds N] [--variants A,B,M,C,C-plain]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the buckets of a histogram leave open: the bounds of a quantile, and of a number of samples."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compare the latency of etcd's disk before, during and after an update, from pages of its metrics.
 
 ``--save`` stores a page at each moment of interest. The pages are compared later, on any machine. Without files, two

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A booted machine to measure on, from the caches of the rings: the same system disk as the tests of the vm ring."""
 
 from __future__ import annotations

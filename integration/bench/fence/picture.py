@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The figure of a run as SVG: latency over time with the phases shaded, and staging time against p99. Pure.
 
 Written without a library, which would be a dependency of every developer for two charts. Colours follow the reader's

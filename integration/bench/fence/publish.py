@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write the result of a run into ``docs/research/fence.md``: its table between two markers, its figure as a file."""
 
 from __future__ import annotations

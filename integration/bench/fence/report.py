@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the phases and entries of a run come to, as JSON, and whether the aims are reached. Pure.
 
 All in milliseconds but staging and harm, which are seconds. A run in which staging was not seen to hurt proves nothing

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the rounds: idle, and each variant once, in another order each time. Prints nothing, decides nothing."""
 
 from __future__ import annotations

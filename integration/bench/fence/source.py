@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The second disk of the benchmark's machine: what is staged, and an etcd. It is read-only and never slowed.
 
 A repository (bare-user, so that ostree copies and fsyncs each object as it does with an image) with the tree that the

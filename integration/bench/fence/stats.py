@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a series of latencies says. Pure: seconds in, seconds out, and nothing is rounded."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The variants of a run as tables of Markdown, for the docs. Pure."""
 
 from __future__ import annotations

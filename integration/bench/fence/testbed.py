@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The machine of the benchmark: a slow disk, etcd and an open-loop probe on it, and a service that stages an update.
 
 Everything runs as services of the guest. Times are the guest's monotonic clock, which is that of every program in it.

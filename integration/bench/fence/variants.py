@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an update is staged with: the cases that are compared, and the parts of each, as data.
 
 ``IDLE`` (A) stages nothing. ``UNFENCED`` (B) is ostree as it comes, ``OTHERS`` (M) what machine-config-daemon's image

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much longer an update takes while three unprivileged users read the history without end.
 
 Prints one JSON object. The history is full: 200 entries with 1.3 MB. Each user has two connections with eight calls

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One user of a test host who reads the history without end, over two connections with as many calls as each may have.
 
     python -m integration.bench.flood.client UID PROCESS

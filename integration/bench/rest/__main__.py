@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the daemon costs while it waits: memory after updates, processor time and wake-ups of a minute.
 
 Prints one JSON object. ``good`` says whether the aims hold: after the start and one update of a small config at most

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An API server for the host of the benchmark: with its credentials and the rights of packaging/kubernetes."""
 
 from __future__ import annotations

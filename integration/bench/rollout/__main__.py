@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Takes a kubelet change, a new image of etcd and a rolling reboot through three nodes, and prints JSON.
 
     python -m integration.bench.rollout

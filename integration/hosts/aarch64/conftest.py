@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures of the machines of aarch64: those of the vm ring, with another package, other trees and another QEMU."""
 
 from __future__ import annotations

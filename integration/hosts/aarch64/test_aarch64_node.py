@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The daemon on aarch64: installed from the package, and through changes with a restart, a reboot and another OS."""
 
 from __future__ import annotations

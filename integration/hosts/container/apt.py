@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Debian mirror and proxy of this machine, which the image uses as well."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One cgroup (v2) for each host, so that hosts do not meet in one."""
 
 from __future__ import annotations

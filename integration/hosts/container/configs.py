@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contents that the tests of the host ring put into configs, and what the built-in policy makes of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures of the host ring: the image once, a fresh host for every test that asks for one (it boots in a second).
 
 Where hosts cannot be booted the ring is skipped with the reason; with CI set in the environment that is a failure.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A test host: boots an image, follows its reboots, and is asked and changed from outside.
 
 Everything is synchronous and has a deadline in seconds. A failed wait says what was awaited and shows the end of the

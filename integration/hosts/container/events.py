@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The notes of the stand-in units of a host: every start, reload and stop, in order and over reboots."""
 
 from __future__ import annotations

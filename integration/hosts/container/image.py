@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Images of test hosts: stacks of cached, read-only directory layers.
 
 A layer is known by the content of what it was made from, is built under another name and renamed when complete, and

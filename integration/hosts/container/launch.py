@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs as its own program: `launch.py CGROUP PARENT COMMAND...` becomes COMMAND, inside CGROUP, dying with PARENT.
 
 The cgroup: with --keep-unit, nspawn puts the guest in a cgroup `payload` beside its own, so two hosts started from one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One systemd-nspawn container that boots a directory and follows its reboots.
 
 A thread starts nspawn, hears from it over the sd_notify protocol which process leads the guest and when its boot is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Installs nodeagent's package into test hosts, doing what a package manager would do around the files.
 
 The package is the tar that `make package` writes: paths relative to `/`, everything under `usr`.

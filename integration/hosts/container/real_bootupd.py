@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bootupd itself, built once from the registry of Rust crates.
 
     python -m integration.hosts.container.real_bootupd    fills the cache, and prints how long that took and where it is

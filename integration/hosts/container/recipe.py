@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The content of the base image of a test host. The image is cached by the code of this file.
 
 Debian is used because its tools build a root filesystem anywhere in half a minute. The guest has no Python, like the

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Tries from within the sandbox of a unit what its program must not be able to do, and prints what it could.
 can() {
     what=$1

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A boot without an agent in the middle of an update: the host itself reports what is held and how to continue."""
 
 from __future__ import annotations

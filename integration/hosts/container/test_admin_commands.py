@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an admin looks at: configs, one update and its journal, the log-in message, typed properties, a failed unit."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """For any two configs: there and back again is where we were, byte for byte, modes, owners and links included.
 
 Every example goes A, B, A on the same host, and at the end everything is taken away again. The policy asks for no

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Other faults of a host: full and read-only disks, services that are gone, a damaged store, bad input.
 
 The same each time: a reason that scripts can match, the old state whole, and the agent goes on when it can.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """boot-complete.target on a real systemd host: it waits for the verification of an update, and that not for it."""
 
 from __future__ import annotations

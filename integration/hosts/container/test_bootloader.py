@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bootloader through the real systemd: units in the tree of another OS, what they see, and how they end.
 
 A container has no image-based OS, so the tree of the staged deployment is the host itself with another payload. What

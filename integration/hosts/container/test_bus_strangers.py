@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attacks of an unprivileged user on the daemon over the system bus of a real host."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent cancel`, `apply --at`, `--no-reboot` and `reboot`, and the question of `apply`, on a real host."""
 
 from __future__ import annotations

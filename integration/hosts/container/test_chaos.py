@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Updates while the services that the agent relies on are restarted, killed and hung at random, and the agent as well.
 
 The seed is printed. NODEAGENT_CHAOS_SEED repeats a run as far as times allow, NODEAGENT_CHAOS_UPDATES makes it longer

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of the admin on a real systemd: their rights, their end, and what they decide."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Changes of CRI-O's configuration by key, on a stand-in that logs a failed reload and nothing else, as CRI-O does."""
 
 from __future__ import annotations

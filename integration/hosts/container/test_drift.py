@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Another program changes managed files: it is reported at once; an update does as is set."""
 
 from __future__ import annotations

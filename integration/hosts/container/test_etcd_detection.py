@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A member of etcd that only its process gives away, seen by the installed daemon with the capabilities of its unit."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Actions that fail on a real host: one reboot, never a second one, and then done, reverted or degraded.
 
 flaky.service behaves as its config file says, for good or until the next boot. systemd reports every failure, every

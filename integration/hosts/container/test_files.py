@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files and ssh keys: the least disruption that is safe, by the jobs that were planned and no others."""
 
 from __future__ import annotations

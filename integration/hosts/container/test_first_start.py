@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The first start on a host, and a newer desired config in the middle of an update."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The harness keeps its promises; without this, a green ring could mean that nothing ran."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sandboxes of the helper units: a probe in place of their program, on a real host."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The content of the package, and the narrow access of the agent to the host. One host for all of it."""
 
 from __future__ import annotations

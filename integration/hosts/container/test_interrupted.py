@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent is stopped, restarted or replaced in the middle of an update: the host ends up as desired all the same."""
 
 from __future__ import annotations

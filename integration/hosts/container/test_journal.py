@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The entries of an update in the journal: fields, ids with an explanation, few lines, and no secret anywhere."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The daemon killed at every point of an update on a real host, at random times, and with the power cut.
 
 guest/usr/libexec/killpoint.py starts the daemon in these tests; the daemon itself knows nothing of them. One host goes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Facts of a real host that a plan must know: mounts, attributes, and what its systemd ignores."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A configuration of the kubelet by key on a host: what is refused, what restarts, and what is removed in between."""
 
 from __future__ import annotations

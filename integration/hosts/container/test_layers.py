@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layers of the cache, as workers share them that start together and keep what they got."""
 
 from __future__ import annotations

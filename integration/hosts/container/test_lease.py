@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Maintenance: an operator holds the lease, and nothing disrupts the host until it is released."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options of a maintenance: an end, waiting for an update, and a host that is powered off and stays off."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The metrics of a real daemon: there for an exporter that is not root, after a fallback reboot, gone at a stop."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Changes of nodeagent's own files by a config, a user or an upgrade, which the agent survives."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent plan FILE` on a host: by the daemon and without it, with drift and with changed lines."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bootupd itself where the other tests have a stand-in: its JSON, its errors, and its metadata of a tree.
 
 A container has no EFI system partition, so nothing is installed and an update ends with an error of bootupd. What is

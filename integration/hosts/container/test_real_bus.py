@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The adapters themselves against the real systemd, from outside over its bus: what the fakes of ring 1 claim."""
 
 from __future__ import annotations

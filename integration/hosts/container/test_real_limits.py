@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limits of a unit, as the real systemd takes, keeps and drops them. What the kernel makes of them is for the virtual
 machine: a container on a host of cgroup v1 has no io controller."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Planned reboots: once, verified afterwards, and with respect for programs and people on the host."""
 
 from __future__ import annotations

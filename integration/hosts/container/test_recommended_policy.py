@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The recommended policy: after each action, the program really has the new content, and the host was not rebooted."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bad configs are refused with the path of what is wrong, and nothing was touched."""
 
 from __future__ import annotations

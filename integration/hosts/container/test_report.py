@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The course of an update on a real host: over a fallback reboot, a power cut, and without the daemon."""
 
 from __future__ import annotations

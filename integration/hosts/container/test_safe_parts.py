@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``on_blocked: apply-safe-parts``: a window is closed, or a reboot is not allowed, and keys and registries arrive."""
 
 from __future__ import annotations

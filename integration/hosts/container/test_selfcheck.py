@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent selfcheck` on a real host: an installation passes as root and as a user, and each breakage is found."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A service of the host that is hung, killed or stopped in the middle of an update: the update waits for it."""
 
 from __future__ import annotations

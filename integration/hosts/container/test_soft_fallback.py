@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A fallback by a soft reboot on a real systemd host: the kernel stays, all services start again.
 
 The boot of the container is the boot of the kernel; systemd itself counts the soft reboots.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Soft reboots by another program in the middle of an update: the boot id stays, and all services start again."""
 
 from __future__ import annotations

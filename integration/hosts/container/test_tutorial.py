@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The output in docs/tutorial.md is that of the commands, apart from times and ids."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Entries of units on a real systemd: what the same config brings, what exists nowhere, and what systemd refuses."""
 
 from __future__ import annotations

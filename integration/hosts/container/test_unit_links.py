@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The links that enable units: those of a config, and those of the host beside it, on the systemd of a real host."""
 
 from __future__ import annotations

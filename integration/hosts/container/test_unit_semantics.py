@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Units on a real systemd that a restart does not leave active, and what the agent makes of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps by the type of a unit, and the judge of units, on a real systemd."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Units: contents, drop-ins, enablement and masks, and the way back from each of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures of the nodes: a control plane and one node for all tests of a session, and the programs that both need.
 
 Where they cannot run the tests are skipped with the reason; with CI set in the environment that is a failure.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Images of containers, each of one static program, packed without a registry.
 
 An image is an OCI archive, which `ctr images import` reads: one uncompressed layer, config, manifest, and an index with

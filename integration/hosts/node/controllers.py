@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """kube-scheduler and the controllers that the tests need, beside the API server of the tests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Three nodes of a control plane: a member of etcd on each as a static pod, and a service with a disruption budget.
 
 The API server of the tests has an etcd of its own, so it answers whatever happens to this one.

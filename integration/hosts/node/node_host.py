@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A test host with a kubelet, as a node of a cluster of the tests.
 
     node = NodeHost(image, programs, "worker", cluster, relay_directory)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The image of a node: the base image of the test hosts, and what Debian has for containers.
 
 The kubelet and the images of containers are not in it: a host binds them from the cache, so a version of them is on

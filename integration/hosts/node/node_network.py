@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A network between nodes that outlives their reboots: a namespace for each, joined by a bridge in another one.
 
 Nothing of it is in the machine's own network namespace. What a killed run leaves behind is removed by the next one.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs of a node and the images of its pods, from the cache that `make cluster-tools` fills."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Takes changes through a fleet while clients use it, and records what they noticed."""
 
 from __future__ import annotations

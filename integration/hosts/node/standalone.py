@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A control plane for nodes outside of pytest: for the benchmark and the demo."""
 
 from __future__ import annotations

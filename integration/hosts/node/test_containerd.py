@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Updates of the configuration of a real containerd by key: without a policy of an admin."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The real crictl: a witness of which containers run, independent of nodeagent and of ctr, and as nodeagent uses it."""
 
 from __future__ import annotations

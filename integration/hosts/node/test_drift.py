@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drift of a node, as its cluster sees it: the condition `ConfigDrift` and its events appear and go."""
 
 from __future__ import annotations

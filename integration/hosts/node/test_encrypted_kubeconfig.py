@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The units of docs/usage/encrypt-credentials.md on a real systemd host, with the key of the host."""
 
 from __future__ import annotations

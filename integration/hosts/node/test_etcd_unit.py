@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real etcd as a unit of a real host: the first one that a config brings, the guard of a changed and a failed
 unit, the copy of the keyspace, the way back, and what must not change."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Three nodes with a member of etcd each: changes go through the fleet one node at a time, and clients keep working."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The checks of a kubelet configuration with the dry run of the real kubelet: no host is booted for them."""
 
 from __future__ import annotations

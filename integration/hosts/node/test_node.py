@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The node of the tests itself: Ready after the boot, it runs pods, and they outlive its kubelet."""
 
 from __future__ import annotations

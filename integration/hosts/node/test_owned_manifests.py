@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A manifest that an operator owns, with a real kubelet and a real etcd: watched, guarded and never written."""
 
 from __future__ import annotations

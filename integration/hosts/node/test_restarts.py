@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Updates of the kubelet and of containerd by nodeagent under running pods, and an update that breaks the node."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The order of a rollout with whole daemons: three installed hosts that drain and reboot, and a real API server.
 
 The judge is the audit log of the API server: who held the slots, when the nodes reported, and when pods were evicted.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A member of etcd that is a static pod of a real kubelet: it joins, boots, loses its disk, and leaves."""
 
 from __future__ import annotations

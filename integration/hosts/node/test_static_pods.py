@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Static pods with a real kubelet and a real etcd: what the kubelet does with a manifest, and what nodeagent does."""
 
 from __future__ import annotations

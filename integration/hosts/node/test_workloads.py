@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drains of real pods by nodeagent, beside the real ``kubectl drain`` on a second node with the same pods."""
 
 from __future__ import annotations

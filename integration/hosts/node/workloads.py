@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pods of the tests: objects for the API server, and manifests of static pods."""
 
 from __future__ import annotations

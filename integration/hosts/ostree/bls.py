@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The boot loader entries that ostree writes, read as a boot loader would (uapi-group.org, Boot Loader Specification).
 
 Imports nothing of this tree: `initramfs.py` runs as a program of its own.

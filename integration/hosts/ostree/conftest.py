@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures of ostree hosts: the trees once, a fresh host for every test that asks for one.
 
 `ostree_host` has A booted and nothing of nodeagent in it. `ostree_node` has A with nodeagent's package and the stand-in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The disk of an ostree host, as an installer leaves it: a repository, one deployment, its boot loader entry.
 
 It is a tmpfs, because libostree changes the whole filesystem that it is on: it remounts /sysroot and /boot writable,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs as its own program: `initramfs.py MODE DISK WORK COMMAND...` is boot loader, kernel and initramfs for COMMAND.
 
 It takes the default boot loader entry of the ostree system on DISK (a mounted directory) and makes, in a mount

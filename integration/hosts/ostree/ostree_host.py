@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A test host that boots from an ostree deployment; everything that a Host can do, and OS updates.
 
     with OstreeHost(ostree_repo, ostree_repo.commit(A)) as host:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The container of an ostree host: each start of it, also after a reboot, boots what is the default by then.
 
 systemd-nspawn makes /run and /proc of a guest itself, so the guest's first program puts there what came from the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A registry of container images on a host's loopback address. It is a program: the host's own Python runs it.
 
     python3 small_registry.py DIRECTORY PORT USER:PASSWORD

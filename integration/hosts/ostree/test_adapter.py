@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """nodeagent's adapter on a real host: libostree's own command unlocks, in a unit that the real systemd makes.
 
 The agent is stopped; what runs is the adapter of the installed package, in a unit with the agent's restrictions.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A new deployment that is no good: back to the old one, with its files, once; or left as it is, where that is set."""
 
 from __future__ import annotations

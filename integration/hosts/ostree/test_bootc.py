@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hosts with bootc: alone, where there is no daemon that we could ask, and beside rpm-ostree."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`bootloader.update: before-reboot` on a host that boots from ostree, as a node of a real API server.
 
 bootupctl is the stand-in of the container ring: each tree has it with a payload of its own, and /boot what is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The host in memory (``tests.world``) and a host that boots from ostree do the same for one script of events.
 
 Ring 1 tests updates of the OS on the host in memory, which repeats the rules of libostree for staging, finalization

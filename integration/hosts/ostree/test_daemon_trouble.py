@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """rpm-ostreed, the registry and the agent itself fail in the middle: reported with a reason, and survived."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packages of the extensions image, with real packages, a real skopeo and a registry that wants the pull secret."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The I/O fence where there is little to limit: a container has no io controller, and /sys is read-only there."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The image layer of `make image` on an OS image: a host that is rebased to it runs nodeagent from /usr, and nodeagent
 updates the host to the next OS with the same layer."""
 

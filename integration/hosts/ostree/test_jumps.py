@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules for versions of the OS on a host that is booted from ostree, with versions as rpm-ostree reports them."""
 
 from __future__ import annotations

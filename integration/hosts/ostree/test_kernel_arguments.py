@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernel arguments and packages: with an update of the OS, without one, and after a second try."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Another kernel than the image's, which is packages: some are layered, and those of the image make room."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Others who change this host as well: seen, named, waited for, and never overwritten."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The power fails at each point of an update of the OS: the host completes it without help, in one piece.
 
 What a cut loses is /run, with the staged deployment in it. Files that were not synced are kept here; losing those is

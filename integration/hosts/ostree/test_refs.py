@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An OS from a branch of an ostree remote, at a commit: to there from an image, along the branch, and back."""
 
 from __future__ import annotations

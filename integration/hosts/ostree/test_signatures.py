@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Images that have to be signed: the host's own policy decides, and an update that it refuses touches nothing."""
 
 from __future__ import annotations

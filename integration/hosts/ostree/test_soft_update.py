@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`reboot.soft: auto` on a host whose libostree is too old to prepare a soft reboot: a full one, and the reason."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent plan --stage`: what is inside an update, before it is applied."""
 
 from __future__ import annotations

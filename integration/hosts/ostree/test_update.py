@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An update of the OS by the agent, from A to B and back, on a host that boots what is deployed."""
 
 from __future__ import annotations

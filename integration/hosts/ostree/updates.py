@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Updates of the OS by the agent: configs, how to watch one at a given point, and faults of the stand-in.
 
 A config of these tests always has a file and a unit beside the image, because what goes wrong with an update is seen

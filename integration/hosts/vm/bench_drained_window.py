@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long a node is out of service for an update of the OS: ours against the order "drain, pull, stage, reboot".
 
     .venv/bin/pytest -s integration/hosts/vm/bench_drained_window.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Seconds by phase of the same update with a soft reboot and with a full one: a fallback, and a new OS.
 
     .venv/bin/pytest -s integration/hosts/vm/bench_soft_reboot.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The harness's end of the agent in the guest (`guest/vm_agent.py`): commands over virtio-serial, several at a time.
 
 Safe to use from any thread. A channel lives as long as the QEMU that it is connected to; when that is gone, a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures of the vm ring: disks and frozen guests once, a fresh machine for every test that asks for one.
 
 `vm` has the tree A booted, with nodeagent and the stand-in of rpm-ostreed in it, and goes on from a frozen guest, so it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The system disk of a guest: GPT with /boot (ext4) and the root filesystem (ext4 or XFS), as Fedora CoreOS has them.
 
 A disk is made from directories, without booting anything: ext4 by `mke2fs -d`, XFS by a copy into a loop mount.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Machines that boot with SELinux enforcing, and what their audit logs say about nodeagent."""
 
 from __future__ import annotations

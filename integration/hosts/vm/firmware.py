@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Machines with Secure Boot: OVMF with Microsoft's keys, Debian's shim and GRUB, and kernels that these verify.
 
 All of them are real and signed, and come from packages that are unpacked and not installed. The harness makes the EFI

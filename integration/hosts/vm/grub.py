@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Machines that GRUB boots: it reads /boot of their disk, counts boots in grubenv, and writes that back.
 
 QEMU starts GRUB as a kernel (``lnxboot.img`` in front of its core image), so that the disk needs no boot sector. From

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The additions of the tree of a virtual machine to that of a container: the harness's agent, /boot, a short boot.
 
 Every boot is paid for by many tests, and without KVM the guest is ten times slower than this machine: what no test

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Disks of virtual machines, cached by the content of their sources, in the cache of `integration.hosts.container`.
 
 A disk has one tree deployed, from `integration.trees` with the parts of `guest.py`. No program writes to it: a

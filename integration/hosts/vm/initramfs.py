@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The initramfs of the guest: finds the root filesystem, lets ostree's own program prepare it, and switches to it.
 
 dracut's starts a whole systemd with udev before that. Without KVM this takes longer than the rest of the boot, and

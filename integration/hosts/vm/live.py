@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Booted guests to start from: a boot is paid for once, and every test goes on from there in a second or two.
 
 Cached like disks. What resumes has the boot id of the guest that was frozen, its uptime and its journal; the agent

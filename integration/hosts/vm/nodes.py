@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Machines with a node on them: nodeagent up and at rest, its config `a` with the tree A, from an image by digest.
 
 They take the place of the hosts of `integration.hosts.ostree`, whose `updates.py` has the configs and the questions

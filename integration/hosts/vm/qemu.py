@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One run of QEMU: from power on to the guest's reboot, its power off, or the end of the power.
 
 There is no boot loader, unless a firmware is given: QEMU loads the kernel that it is given, and ends when the guest

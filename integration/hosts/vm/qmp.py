@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """QEMU's control socket (QMP), as far as the harness needs it: commands in turn, and the events in between."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The second disk of a machine: a registry for the stand-in of rpm-ostreed, with trees as container images.
 
 It is read-only in the guest (/var/media) and never throttled, as a registry in the network would not be. The system

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Configs of the tests of soft reboots: a unit that fails until the userspace, or the kernel, has started again.
 
 A check of the admin holds the verification, which may otherwise be over before a question of the test is answered.

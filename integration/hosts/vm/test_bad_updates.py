@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Updates of the OS that cannot end well, on a really booted system: the old deployment runs again, and that is it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels that do not get as far as userspace, on a machine that GRUB boots: the old deployment comes back.
 
 The watchdog is the harness: it resets a machine whose initramfs hangs, as a hardware watchdog that runs since the

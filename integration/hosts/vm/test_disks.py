@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The disk below a path, on real device-mapper devices: found, and a limit on it is put there by systemd."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The I/O fence in the update path, on a real disk: what the kernel holds while an OS is staged, and afterwards.
 
 How well it protects whom is for the benchmark to say (`integration/bench/fence`).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The machines keep their promises; without this, a green ring could mean that nothing was proven.
 
 Every boot costs half a minute without KVM, so each test proves as much as its boots allow.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The power goes in an update of the OS: data without a flush is lost, and no operator helps.
 
 A cut takes what is staged (it is in /run), so most of these are staged again. `NODEAGENT_VM_CUTS=20` makes the soak as

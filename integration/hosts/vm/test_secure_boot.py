@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A kernel that the bootloader refuses, on a machine with Secure Boot: rejected before the reboot, not dead after it.
 
 Firmware, keys, shim, GRUB, kernels and the variables that the agent reads are real; bootupctl is a stand-in that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A host that boots with SELinux enforcing: the agent runs in its domain, updates files, units and the OS, reverts an
 OS that fails, and nothing is denied to it, also not what the policy would keep out of the audit log: the trees are made
 without dontaudit rules."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A fallback by a soft reboot on a booted ostree system with composefs: same kernel, same deployment, same /etc.
 
 The guest is Debian sid, whose libostree and systemd are those of a host that makes soft reboots; its versions are in

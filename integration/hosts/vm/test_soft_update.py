@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An update of the OS by a soft reboot, with the real libostree, on a booted system with composefs.
 
 B has the kernel and the initramfs of A; NEW_KERNEL has another initramfs, so it needs the start of a kernel.

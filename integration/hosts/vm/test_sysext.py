@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The system extension on a booted system: systemd-sysext merges the image itself, at the boot too, and one with
 dm-verity only if it is signed by the right key."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/usage/encrypt-credentials.md on a machine with a TPM: a kubeconfig that only this TPM can decrypt.
 
 systemd, the driver of the kernel and the files of the page are real, and swtpm is a TPM. The API server is a program in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Updates of the OS by the agent on a really booted system: its kernel, its disk with /boot beside it, its reboots."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An API server for one agent, on the loopback address of a guest. It is a program: the guest's own Python runs it.
 
     python3 token_server.py PORT RECORD NODE

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Machines with a TPM 2.0: swtpm, which QEMU gives to the guest as a TPM with the TIS interface.
 
 Keys and seeds of a TPM are in a directory: with the same directory the guest has the same TPM after a reboot, with an

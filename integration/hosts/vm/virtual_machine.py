@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A really booted ostree system in a virtual machine: follows its reboots, loses its power, and is asked from outside.
 
 It does what every `TestHost` does, synchronously and with deadlines in seconds, as the hosts of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What this machine must have to boot virtual machines, and whether its KVM really works."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """nodeagent's adapter at work in a sandbox, from the test's side."""
 
 from __future__ import annotations

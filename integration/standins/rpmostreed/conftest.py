@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures of the stand-in's own tests: one template for the run, a fresh sandbox for each test that asks."""
 
 from __future__ import annotations

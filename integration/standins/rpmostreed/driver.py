@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """nodeagent's adapter in a sandbox: `driver.py PID`, a line of JSON for each request and each answer.
 
 Enters the mount namespace and the root of the process PID after everything is imported: the sandbox has another Python.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Put the stand-in into a root filesystem. Runs outside of the guest, needs nothing but the standard library.
 
 The guest needs python3, python3-gi and gir1.2-ostree-1.0 (PACKAGES), and is given: the program, `rpm-ostreed.service`,

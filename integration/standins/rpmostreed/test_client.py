@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """nodeagent's adapter against the stand-in: two programs that share no code, on a real libostree."""
 
 from __future__ import annotations

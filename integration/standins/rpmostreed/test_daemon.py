@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The daemon on the bus: objects, clients, idle exit, and who may do what."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The deploy family: what is pulled and said, what is staged, and what a success does not mean."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cancelling, failing and misbehaving: what a client has to survive."""
 
 from __future__ import annotations

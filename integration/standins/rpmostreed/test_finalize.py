@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From staged to booted: the lock in its two places, FinalizeDeployment, and libostree's own work at shutdown."""
 
 from __future__ import annotations

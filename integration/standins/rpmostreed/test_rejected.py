@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the daemon ends, and what a failure leaves staged: differences to the real one that a client fell for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The transaction's own socket: its address, who hears what in which order, and how long it lives."""
 
 from __future__ import annotations

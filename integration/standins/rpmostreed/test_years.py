@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is not the same in 2022, 2024 and 2026. One sandbox for each."""
 
 from __future__ import annotations

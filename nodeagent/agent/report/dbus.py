@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The D-Bus service ``org.nodeagent.Agent1``. Every user may read; polkit authorizes methods that change something."""
 
 from __future__ import annotations

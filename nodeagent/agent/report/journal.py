@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sinks of events for the journal and for systemd's ``STATUS=``."""
 
 from __future__ import annotations

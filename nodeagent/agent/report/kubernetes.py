@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Publishes node conditions and Kubernetes Events asynchronously: no update waits for them or fails because of them.
 
 The conditions are one state, of which only the latest counts. Events wait in a queue while the API server is away, and

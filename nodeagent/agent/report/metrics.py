@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Metrics as a sink of the report: a file for node_exporter's textfile collector.
 
 The file is written after events, at most once a second. It is removed when the daemon stops, so that no exporter serves

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The message of the day as a sink of the report: a file that pam_motd shows at each log-in.
 
 It is written after events, at most once a second, and there is none while the host is well or the daemon is stopped.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The only writer of the status. Every event passes through it; journal, D-Bus, metrics and cluster are its sinks."""
 
 from __future__ import annotations

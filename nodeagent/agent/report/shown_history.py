@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The history as clients read it: encoded once for each change of it, however often it is read."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Turns of the expensive calls: each user has one at a time, so that none waits for the calls of another user.
 
 Reads that need no authorization are cheap for the client and not for the daemon, whose one thread also runs the update.

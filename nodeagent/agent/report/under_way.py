@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A file with what an update holds, as a sink of the report: nodeagent-absent.service shows it in a boot without agent.
 
 It is durable, other than the message of the day: a power cut in the middle of an update is the reason for it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Find paths of the host that two entries of a config claim, and files where another entry needs a directory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read one object of a document key by key, and report each value of a wrong type and each unknown key.
 
 For small documents without a fixed type. Null and absent mean the same, so every method returns None for both. A key

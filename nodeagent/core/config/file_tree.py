@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Expand a MachineConfig to the managed paths of the file system, with one entry for each.
 
 Files, unit files, drop-ins, masks and SSH keys all become paths here, so that one mechanism writes, verifies and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Convert ``storage.files`` of an Ignition config to ``FileEntry`` objects."""
 
 from __future__ import annotations

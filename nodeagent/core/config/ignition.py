@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Convert an Ignition config, specification 3.0 to 3.6, to the parts that are applied and those compared."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parse ``osImageURL``: a container image pinned by digest, or a commit in an ostree remote.
 
 A tag or a branch alone is rejected: its content changes, so the booted deployment could not be verified against it. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Split and merge kernel arguments as the kernel and rpm-ostree do: as lists of tokens.
 
 An entry of ``spec.kernelArguments`` may contain several tokens. Whitespace separates them, double quotes protect

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The desired state of a host as comparable data, after parsing and validation.
 
 Names follow the Ignition and MachineConfig schemas. Differences without a meaning (order of entries, null or empty,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names that are valid and yet probably a mistake: of templates, of editors, of the clipboard."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The packages of extensions and kernel types. The names are those of the machine-config-operator on RHCOS."""
 
 from __future__ import annotations

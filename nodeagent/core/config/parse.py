@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read the untrusted text of a MachineConfig.
 
 The result is valid, normalised and complete; otherwise ``InvalidInput`` lists all problems. Nothing is silently

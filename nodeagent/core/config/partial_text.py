@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compose the text of a config from two others: the new one, with some entries as they are in the old one.
 
 The entries are copied as they are written, so everything that nodeagent does not apply stays that of the new config.

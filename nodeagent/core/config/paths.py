@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Validate the paths in a config, and name the paths of units and SSH keys.
 
 A path is rejected if its file would not be persistent or writable on an immutable host, or if it belongs to the state

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Collect all problems of one input, so that they are reported together and in a stable order.
 
 Messages are for the authors of the input. They may quote names and paths of it (``shown`` keeps those short and on one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The MachineConfig and Ignition schemas as types, for specification 3.
 
 Each field is optional here, because null and absent mean the same in these schemas; the readers report a missing value.

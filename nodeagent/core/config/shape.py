@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Convert plain data to the types of ``schema`` and report every value of a wrong type and every unknown key.
 
 msgspec stops at the first error. This conversion leaves out the wrong values and continues, so that the readers find

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Check names of unit files and drop-ins as systemd does: systemd.unit(5), ``unit_name_is_valid`` in its source."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Convert ``systemd.units`` of an Ignition config to ``UnitEntry`` objects."""
 
 from __future__ import annotations

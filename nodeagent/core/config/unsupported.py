@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sections of a config that are read and not applied: how they compare, and why they are not applied.
 
 Some sections are for the first boot only (disks), some require more than nodeagent does (other users). A config with an

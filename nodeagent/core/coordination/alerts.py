@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The answer of Prometheus to the query whose result must be empty before this node is disrupted.
 
 https://prometheus.io/docs/prometheus/latest/querying/api/#instant-queries

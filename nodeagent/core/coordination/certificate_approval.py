@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether a CertificateSigningRequest may be approved: it is that of an agent, for its own node, and nothing more.
 
 The signer of Kubernetes signs any subject, so the approver has to read the request: PKCS#10 (RFC 2986), exactly as the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The client certificate of an agent: its request to the cluster, the answer, and the time of its renewal.
 
 The user and the group of the certificate are what packaging/kubernetes/nodeagent.yaml ties to one Node.

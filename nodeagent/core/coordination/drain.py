@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which pods leave a node before it is disrupted, and what a refused eviction means.
 
 The filters are those of ``kubectl drain`` with the answers that the agent of a node needs. Pods of DaemonSets and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The order of a drain: the lead time before the first eviction, and pods that go first or last.
 
 Both are decided from the cluster alone, so a restarted agent continues: the begin of the evictions is an annotation of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The FleetLock protocol as data: a request for a slot of a group before a reboot, and one to release it.
 
 The client's id identifies a slot, and a repeated request is harmless: a host that comes back after a reboot releases

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Other actors that work on this node without its lease: facts on the Node, its Machine and NodeMaintenance objects.
 
 The machine-config-operator, the cluster-autoscaler, machine controllers and an admin with kubectl take no lease, but

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The objects of an API server as the agent reads them: the fields that are read, with the types of the API.
 
 The adapter decodes every answer to one of these (``kube/decode.py``), so that no reader meets a missing key or another

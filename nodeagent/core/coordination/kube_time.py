@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two time formats of Kubernetes, and the clock of the API server.
 
 The API server accepts a ``MicroTime`` with exactly six digits and answers any other with 400 (apimachinery,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The node lease of medik8s as data: its holder, whether it may be taken, and what to write.
 
 The object is a ``coordination.k8s.io/v1`` Lease ``node-<node>``. Other clients (node-maintenance-operator,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Maintenance as data: what an operator requested for this host, and how far it is.
 
 It is in the store, apart from the lease. The lease says who may disrupt the node now; this says what the operator

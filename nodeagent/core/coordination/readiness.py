@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether pods can run on a node, by its Node object and the lease that its kubelet renews.
 
 The condition ``Ready`` alone is not enough. A kubelet writes it when it starts, when it changes, and every five

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slots of a pool: how many of its nodes may do the same at once. Each slot is a Lease, and their names are the count.
 
 Slot ``i`` of ``n`` is the Lease ``slot-<kind>-<pool>-<i>``: two nodes cannot have the same name, so no more than ``n``

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Weekly windows in which a disruption may begin, in the local time of a time zone.
 
 A window is open while the local time is in it. So a time that daylight saving skips has no window, and a time that

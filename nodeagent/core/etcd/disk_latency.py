@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Summarize the latency of etcd's disk before, during and after a staging, for the history of updates."""
 
 from __future__ import annotations

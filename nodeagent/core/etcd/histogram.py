@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prometheus histograms: the latency of a process between two scrapes of its metrics.
 
 A histogram counts since the start of the process, in buckets that contain all samples up to a bound, so the samples of

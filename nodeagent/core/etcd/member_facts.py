@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is known about the member of etcd on this host, and whether it may start.
 
 ``DataDirectory`` must be read after the list of members: only then is a listed name without data a lost disk.

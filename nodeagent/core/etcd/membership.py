@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decide the next step of a member of etcd that joins, leaves, or replaces a lost one.
 
 The functions are pure and see one set of facts. They decide from the facts alone, so that a change of the membership

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judge by a survey of etcd whether this host may be disrupted without a loss of the quorum.
 
 It may if the other voters that are healthy now are a quorum of all voters. A learner, or a member that never started,

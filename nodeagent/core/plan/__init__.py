@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Planning: from two configs and a policy to an ordered list of actions and steps."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decide what an update of the OS does about the bootloader, before the host is disrupted.
 
 A kernel that the bootloader refuses leaves the host at a prompt of GRUB, where no agent can repair it. With Secure Boot

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Changes between two MachineConfigs, and the actions that they request."""
 
 from __future__ import annotations

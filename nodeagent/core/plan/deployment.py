@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Deployments of the OS and the target of an update, as data.
 
 A target is absolute where possible (the image, the packages), and a difference where the host has its own values

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The changes between two configs, entry by entry. ``reconcile`` decides whether they can be applied.
 
 Kernel arguments compare as an ordered list, because their order matters to the kernel; everything else compares as sets

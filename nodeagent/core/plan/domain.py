@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interface of a configuration domain: all that nodeagent knows about one program and its files.
 
 A domain is pure: data in, data out. Adapters of the host read the files that it names, run the checks that it declares

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drift: managed entries of this host that differ from its current config, as data.
 
 It also decides which of them are put back without an update, and when: never what disrupts, and never in a fight.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The config that is in force on a host, if that is not the current one.
 
 On a first start there is no current config; after a failed update the disk has parts of another one; an admin may have

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Documents that a program merges from several TOML files, and the keys in which two of them differ."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a staged deployment changes: packages, kernel, initramfs, kernel arguments, SELinux policy, merged files."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Paths with ``*`` in entries of a policy.
 
 A ``*`` is any run of characters within one name of the path, also an empty one. It never matches a ``/``, nor the dot

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plan an update: from two configs and a policy to the smallest ordered list of actions for all changes.
 
 The rules, in order:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plan as the ``nodeagent/plan/v1`` object of the command line, the bus and the store, and back.
 
 Keys have a fixed order and absent values are omitted, so the same plan always gives the same bytes. Unknown keys are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the entries of a plan differ: line counts, modes, owners, states of units, arguments, images, keys.
 
 No value is a secret: SSH keys are fingerprints, a password is only "changed", other texts are redacted. The lines of a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The node disruption policy: the actions that a change to a path, a unit or the users of a host requests.
 
 A policy is a lookup table. A path matches its own entry, else the most specific pattern (``path_pattern``), else the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Explain the decision of the policy about one path, unit or field, and suggest entries that would disrupt less.
 
 Only entries of the recommended policy are suggested: an entry that is too weak leaves services running with their old

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read the node disruption policy of an admin, and report all of its problems at once.
 
 Accepted are a whole ``MachineConfiguration`` object (operator.openshift.io/v1), of which only

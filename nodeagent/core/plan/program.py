@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of a candidate configuration by the program that will read it, as data.
 
 The program runs over a private copy of the whole tree as it will be, because files that the update leaves alone are

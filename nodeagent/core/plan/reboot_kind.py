@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decide of which kind a reboot is: a soft one starts all services again, a full one the kernel as well.
 
 A soft reboot keeps the kernel, its modules, its settings, its devices and /run. So it proves nothing about an entry

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether a config can be applied to a running host, and does not lock the admin out.
 
 The rules are those of the machine-config-operator with one difference: its daemon partly refuses and partly ignores

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much of a config the next one removes. A much smaller config is most often a mistake: a fragment that was meant
 to be merged, an empty list, the wrong file."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Divide an update that cannot be applied now: the changes that need no disruption, and those that wait.
 
 A change is safe if all of its actions are None, DaemonReload, Reload or Restart: its entry of the policy requests

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decide whether a chain of Secure Boot accepts a program, as far as its certificates show that.
 
 Facts

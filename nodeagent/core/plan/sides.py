@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files on both sides of an update, as the programs of the host read them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The static pods of two configs: which directory holds their manifests, what a change of a manifest changes, and what
 the directory as it will be must not contain.
 

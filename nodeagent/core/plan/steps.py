@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps: the operations of the executor on the host, as a closed union of comparable data.
 
 A plan lists the *visible actions*, the steps are *all operations*, in order. They contain names only, so they can be

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which jobs systemd accepts for a unit, as it will be after the files of a config are written."""
 
 from __future__ import annotations

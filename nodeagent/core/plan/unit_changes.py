@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fit the actions of a change to the type of the unit that it concerns.
 
 A unit whose file leaves with the config, or that is masked while it runs, is stopped where its type can be stopped:

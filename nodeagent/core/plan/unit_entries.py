@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judge the entries of units of a config before anything is written: which can be carried out, which have no unit.
 
 An entry for a unit from nowhere is the same in every situation: a warning, its drop-ins are written, and nothing else

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a unit comes from: from this host, with the config, from a generator, with the next OS, or from nowhere.
 
 An entry may be about a unit that the host lacks and that the same update brings, so it is judged against both. A unit

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which units systemd restarts or stops together with those of a plan: the relations between units, and their closure.
 
 Facts (systemd.unit(5), ``transaction_add_job_and_dependencies`` in its source):

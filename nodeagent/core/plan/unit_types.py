@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is done to a unit of each type when its file leaves, when it is masked, and when its entry requests a restart.
 
 The table is data: the plan, the actions, a page of the documentation and the tests read it. A unit without a file runs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judge the unit of the daemon, its name on the bus, and its actions in polkit."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judge the files of the package, the directories that it needs, their labels, and the message catalog."""
 
 from __future__ import annotations

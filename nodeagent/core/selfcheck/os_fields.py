@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judge which fields of a MachineConfig that concern the OS this host can serve."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judge whether the servers that the settings and the desired config name can be reached from this host."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The result of one check of the installation, and facts that could not be read."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judge the versions of package, host and running daemon, and whether the boot loader counts boots."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contents of files that are probably not meant as they are: encoded once more, compressed, or of another editor."""
 
 from __future__ import annotations

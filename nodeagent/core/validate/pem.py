@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Check the certificates of a trust store.
 
 Only the frame is checked: PEM armour, base64, and one DER value with the three parts of an X.509 certificate. These are

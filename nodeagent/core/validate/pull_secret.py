@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Check registry credentials: ``{"auths": {"registry": {"auth": "base64(user:password)"}}}``, for kubelet and CRI-O.
 
 The effect of a broken pull secret appears at the next pull of an image, possibly days later and on all nodes at once.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quantities of Kubernetes: ``500m``, ``1.5``, ``100Mi``, ``1e3`` (apimachinery: pkg/api/resource), and durations."""
 
 from __future__ import annotations

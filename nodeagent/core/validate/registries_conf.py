@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Check registries.conf with the rules of its reader, containers/image: containers-registries.conf(5).
 
 Like that reader, this accepts unknown keys, which newer versions add, and the old format (version 1) on its own, and

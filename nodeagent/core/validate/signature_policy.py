@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Check policy.json, the image signature policy: containers-policy.json(5).
 
 Its readers reject the whole file for one unknown or repeated key, and then no image can be pulled. So this check is as

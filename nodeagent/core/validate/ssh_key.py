@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Check lines of an authorized_keys file: sshd(8), "AUTHORIZED_KEYS FILE FORMAT".
 
 sshd skips a malformed line, so that an incomplete copy of a key locks its owner out without a message. Problems name

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs of a config that its units start: whether the kernel would start them.
 
 A file without a mode gets 0644, so that systemd could not execute it (203/EXEC). The unit fails then, and only the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Check the manifest of a static pod as the kubelet reads it.
 
 A manifest that the kubelet cannot use is left out of its next full listing of the directory, up to 20 s after the

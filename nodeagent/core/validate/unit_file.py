@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Check the syntax of unit files and drop-ins: systemd.syntax(7).
 
 Sections, assignments and continued lines are checked. Their meaning is checked by the systemd of the host, where it is

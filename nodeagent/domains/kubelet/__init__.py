@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kubelet: its configuration as it uses it, an action for each key, its own dry run, and its credential providers.
 
 See docs/explanation/kubelet.md.

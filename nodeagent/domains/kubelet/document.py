@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The configuration that a kubelet uses: its file, then the drop-ins as JSON merge patches, then its flags.
 
 Drop-ins are the files below ``--config-dir`` that end in ``.conf``, in the order of their paths: maps merge, lists are

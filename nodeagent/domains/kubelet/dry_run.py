@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The dry run of the installed kubelet over the configuration as it will be.
 
 A kubelet with ``--exit-on-lock-contention`` and without ``--lock-file`` ends with an error about that, after it has

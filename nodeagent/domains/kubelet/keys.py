@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The action for each key of a kubelet configuration.
 
 A kubelet reads its configuration once, so every key needs a restart at least. Containers go on, but each pod is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limits of the host that a kubelet finds only after it has started: reservations, cgroups, settings of the kernel.
 
 The dry run ends before the kubelet reads them (``validateNodeAllocatable`` in ``containerManager.Start``,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line of a program such as the kubelet, from its unit, the drop-ins of that and their environment files.
 
 systemd.exec(5), systemd.service(5). Specifiers and patterns in the names of environment files are not expanded.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All limits that the fence sets: the caps of the unit, the queues of the disks, I/O priorities, syncs of objects.
 
 A failure is listed in ``missing``, and that limit is not tried again. Caps are an exception: they are requested again

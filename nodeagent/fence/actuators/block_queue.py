@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The queue of a disk (``/sys/block/DISK/queue``): sets a shape, and restores the original values exactly.
 
 The original values are saved before the first write, so that ``recover`` can restore them after a kill at any point.

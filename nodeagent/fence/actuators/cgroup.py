@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """IoLimits of the I/O of one unit, set through systemd while an update is staged.
 
 The facts behind it (systemd's ``org.freedesktop.systemd1(5)``, ``src/core/dbus-cgroup.c``, its issue 27302):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``core.per-object-fsync`` of the repository of the OS, for rpm-ostreed alone and until it is restored.
 
 The file of the repository stays unchanged: a change would survive a power cut, and a truncated file there would block

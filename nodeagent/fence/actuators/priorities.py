@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """I/O priorities of tasks: idle for the updater, real-time for the protected workload, and their restoration.
 
 ioprio_set(2) sets the priority of a thread, and new threads inherit it. So a search for new threads from time to time

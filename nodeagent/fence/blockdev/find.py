@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The disks below a path of this host.
 
 ``st_dev`` is the device, unless the file system uses a number of its own: then there is no disk (composefs, overlay,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bounds of the controller. The defaults are for a disk that was not measured."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides the limits of the updater, once a second.
 
 The cap rises by a quarter after a period of calm, and is halved at a strain. (Additive steps would take minutes on a

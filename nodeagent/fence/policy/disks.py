@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The disks below a file system, from the block devices of the kernel.
 
 There are two results. *The device for io.max* is found as systemd finds it (``lookup_block_device`` in its

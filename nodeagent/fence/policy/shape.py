@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The shape that the queue of a disk gets while the OS is staged.
 
 Small requests and a short queue keep the waiting in the kernel, where priorities have an effect, and out of the disk,

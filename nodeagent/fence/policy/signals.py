@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The strain of the protected workload, from its own histogram of fsyncs and a probe.
 
 The worse of them counts: a histogram lacks the fsync in progress, and a probe does not include the load of etcd.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The latency of an fsync on the file system of etcd, measured with small appends of the agent.
 
 As in the WAL of etcd, each append has 2300 bytes, in space that was allocated and never written, so that each sync also

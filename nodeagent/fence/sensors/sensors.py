@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The workload that the fence protects: etcd on this host, or one of the caller; and its latency.
 
 The latency comes from the metrics of the workload and from a probe on its file system. Each source may be missing at

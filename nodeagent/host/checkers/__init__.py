@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of changed files by the programs of this host that will read them, before anything is written.
 
 A finding rejects the whole update, so a checker reports only errors that keep a changed file from working. Warnings,

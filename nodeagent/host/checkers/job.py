@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One run of a checker: the files to check, the working directory and the result that the program has to give."""
 
 from __future__ import annotations

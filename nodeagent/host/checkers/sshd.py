@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Check the configuration of the ssh server with ``sshd -t``.
 
 A drop-in has no meaning without the main file that includes it, so the whole configuration is assembled in a private

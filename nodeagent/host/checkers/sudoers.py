@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Check sudo rules with ``visudo -c``, each file alone: visudo only warns about an alias that another file defines."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Check units and drop-ins with ``systemd-analyze verify``.
 
 It gets names of units, and a private directory before those of the host in its search path, so that a drop-in is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The system bus: calls with a deadline, signals as a context, and a connection that comes back.
 
 Contract

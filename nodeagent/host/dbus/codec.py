@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Encode and decode the bodies of D-Bus messages. The only module that imports dbus-next.
 
 Only the marshalling of dbus-next is used, at a pinned version: its decoder has no bounds, so a subclass of it, which is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One D-Bus connection over a unix socket: authentication, framing, replies, file descriptors.
 
 Contract: no call blocks the loop, no task is left behind, and ``close`` frees the socket at once. When the connection

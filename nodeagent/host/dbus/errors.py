@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Translate D-Bus errors to ``AgentError`` and back.
 
 ``bus_error`` keeps the original name for adapters that distinguish the errors of their service

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Export declared interfaces as one object on the bus.
 
 Contract

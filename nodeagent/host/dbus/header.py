@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The frame and the header fields of a D-Bus message, without its body.
 
 The cost of ``read_header`` does not depend on the body, and hardly on the header fields, so it is safe for messages of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The introspection XML of interfaces. A module of its own, which the daemon imports at the first request."""
 
 from __future__ import annotations

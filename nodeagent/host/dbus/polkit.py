@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Authorize callers with polkit.
 
 Root is always authorized. polkit would decide the same, and an admin must be able to repair a host without polkit. For

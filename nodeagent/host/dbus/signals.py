@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Subscriptions to signals: the match rule for the bus, and the queue of the signals that arrived.
 
 Every signal is matched again on arrival, because any user may send a signal directly to this connection. A sender given

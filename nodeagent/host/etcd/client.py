@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A client of etcd members, over the JSON gateway of their client URLs (grpc-gateway, POST with JSON).
 
 Each request has a deadline, and none is repeated: the caller surveys again before each decision. The client certificate

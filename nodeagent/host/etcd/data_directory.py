@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The data directory of a member of etcd: read the identity of its data, and archive the data.
 
 Each segment of the write-ahead log begins with a record of the checksum and one of the metadata, with the ids of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Detect a member of etcd on this host, and its options.
 
 One sign is enough: the manifest of a static pod, a process (``processes``), an enabled unit, or a data directory. A

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Check the certificates of a member before it is added to its cluster.
 
 An added member that cannot connect blocks the next join. So its certificates make a handshake with each other here, as

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read etcd's config file, and write the one with which etcd runs.
 
 The written file has two more keys: the members of the cluster, and ``existing``. It is in memory, so that the file of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The member of etcd on this host and the members of its cluster: the facts, and the steps that change them.
 
 A step is tried once. The facts after it show what it did, also if its answer was lost.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """etcd as a static pod: its start puts a copy of the manifest into the directory of the kubelet, its stop removes it.
 
 The kubelet starts the pod at each boot and restarts its container without ``prepare``. So the pod mounts the file that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read the options of etcd from its command line, its environment, a static pod or a config file.
 
 All get the names of its flags. Only addresses, names and paths are kept. An environment may have secrets, so only

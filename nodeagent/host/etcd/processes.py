@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Find the processes that may be the member of etcd on this host, by files of proc that every user can read.
 
 No capability is needed. A process named etcd is assumed to be the member if anything else about it cannot be read: the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether the member of etcd on this host works, by its own answers: after its static pod was replaced."""
 
 from __future__ import annotations

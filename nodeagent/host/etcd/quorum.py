@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether this host may be disrupted without loss of etcd's quorum, and the move of the leader to another member.
 
 ``survey`` runs before a lease is taken and again before each step that stops the member, because another node can fail

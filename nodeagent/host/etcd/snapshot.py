@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Save a snapshot of the keyspace of etcd to a file.
 
 The gateway sends one JSON object for each piece of 32 KiB. The last 32 bytes of a snapshot are the SHA-256 of the bytes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Put an entry into an open directory so that readers see the old state or the new one.
 
 The entry is built under a hidden temporary name in the same directory, completed through a file descriptor (owner,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Managed paths on the disk of the host: capture, install, remove, compare.
 
 Each change is atomic and durable when the call returns. A failure leaves the old state, without a temporary file or a

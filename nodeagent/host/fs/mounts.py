@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What keeps a directory from taking a file that stays: its mount, its file system, its attributes.
 
 Only root decides about these, so they count below directories of other users as well.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Translate an errno to an ``AgentError``.
 
 The reasons are stable words. ``Terminal`` errors persist without a change (a full disk, a read-only mount, an attribute

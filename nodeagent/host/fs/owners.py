@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of users and groups to numbers.
 
 On ostree hosts the accounts of the OS are in /usr/lib/passwd and group, which the C library reads with the nss-altfiles

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Open the directory of a path without following links of other users.
 
 The agent runs as root and writes below directories of users (``~core/.ssh``), who may replace any component by a link

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bounded reads: of a tree that is not the running one, such as that of a staged deployment, and of chosen paths.
 
 An admin chooses a path in the settings, or a pattern does.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SELinux labels of written files. Without SELinux, these functions do nothing.
 
 Labels are written to the ``security.selinux`` attribute. libselinux, if the host has it, returns the label that the

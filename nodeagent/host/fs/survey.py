@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Inspect paths before an update writes them: obstacles, sizes of replaced files, and directories of other users.
 
 Blocking; ``files.HostFiles`` calls it in its thread. It reads no content and changes nothing.

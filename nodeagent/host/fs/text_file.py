@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small text file that is replaced as a whole, so that readers never see it half-written.
 
 It is not durable on purpose: its content describes the current state and is outdated after a power cut.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ``Deployments`` port over rpm-ostreed, for the versions on hosts from 2022 to 2026.
 
 The deployments show the result of a call: a transaction may succeed without staging anything, and may stage before it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the next boot starts, from the files of libostree alone: for a host whose rpm-ostreed is absent or does not
 answer. A host of bootc has the same deployments, and ``bootc rollback`` changes the same boot order.
 

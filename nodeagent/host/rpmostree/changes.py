@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compare a staged deployment with the booted one.
 
 The daemon compares the packages. The rest is read from the trees, almost without reading files: deployments are hard

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A client session with rpm-ostreed, and starting a transaction.
 
 Each session has its own bus connection, registered as a client and closed afterwards:

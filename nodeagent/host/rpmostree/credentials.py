@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pull secret at the path where rpm-ostree reads it: /run/ostree/auth.json, for the duration of a transaction.
 
 A file of another owner at that path is kept and used; /etc/ostree/auth.json is never touched (the daemon prefers the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The deployments of the host: from the dictionaries of the daemon and the boot menu.
 
 An absent key of the daemon's dictionary has a meaning. A deployment from a container has no ``origin``, one from an

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The extensions image as a local repository of packages, from before a staging until its end.
 
     await extensions.fetch(image, credentials)    # pulled and unpacked by nodeagent-extensions.service

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fetch an extensions image and unpack the packages in it. For nodeagent-extensions.service, outside of the daemon.
 
 The image is that of ``baseOSExtensionsContainerImage``: one directory of packages with the metadata of a repository, at

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The meaning of the error text of a failed transaction. rpm-ostreed has one error name for all failures.
 
 The texts come from the programs underneath, whose messages rpm-ostreed passes on unchanged

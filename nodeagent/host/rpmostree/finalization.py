@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finalize a staged deployment: unlocking without a reboot, and the result of the last shutdown.
 
 Unlocking. The daemon's own method to unlock reboots at once, without regard for lease and inhibitors. libostree can

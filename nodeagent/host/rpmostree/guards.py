@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks before staging: another updater, and free space.
 
 Another updater is not stopped by nodeagent, and the daemon accepts requests of all of them. So the usual ones are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Roll back without a prompt: deploy the previous tree once more where GRUB would ask for a password.
 
 ``rpm-ostree rollback`` keeps the boot menu entry of the previous deployment. A new deployment gets an entry without the

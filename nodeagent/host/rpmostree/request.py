@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The next request to the daemon on the way to a target. It is a pure function, so a retry requests what is missing.
 
 Rules of the daemon that determine a request (rpm-ostree's ``rpmostreed-transaction-types.cxx``)

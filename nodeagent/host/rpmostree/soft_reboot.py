@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Soft reboots into a staged deployment, and those that another program prepared.
 
 Facts (libostree's ``ostree-sysroot-deploy.c`` and ``ostree-soft-reboot.c``)

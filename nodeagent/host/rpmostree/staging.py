@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The staged deployment: libostree's files in /run, and the record of the staged deployments of nodeagent.
 
 Locks. A shutdown finalizes the staged deployment only if it has neither of two locks: the key ``locked`` in its state

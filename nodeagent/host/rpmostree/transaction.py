@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One transaction of rpm-ostreed, followed over its own socket to its end.
 
 The protocol (rpm-ostree's ``rpmostreed-transaction.cxx``)

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read the facts that ``core.selfcheck`` judges. Nothing is changed on the host."""

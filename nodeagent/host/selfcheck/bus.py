@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The name of the daemon on the bus, and its actions as polkit knows and decides them."""
 
 from __future__ import annotations

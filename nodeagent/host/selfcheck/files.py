@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files of the package and of the agent, their labels, and the message catalog. All functions but ``read_catalog``
 block."""
 

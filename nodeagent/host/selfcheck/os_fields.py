@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What applies the OS fields of a config on this host: rpm-ostree, or nothing."""
 
 from __future__ import annotations

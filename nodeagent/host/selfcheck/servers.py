@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether a FleetLock server, a server of update graphs and a registry answer. Requests only read, and take no slot."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The unit of the daemon: from systemd, and from its files where systemd does not run."""
 
 from __future__ import annotations

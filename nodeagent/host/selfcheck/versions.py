@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Versions of the package, of its libraries, of the host and of the running daemon. All functions block."""
 
 from __future__ import annotations

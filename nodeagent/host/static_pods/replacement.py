@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Replace the manifest of a static pod: take it away, wait until the kubelet has ended the pod, put the new one.
 
 With a manifest that is renamed over the previous one, the new pod waits in the back-off of the kubelet for the end of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Find the running instances of a static pod by the directories of the kubelet, without the API server.
 
 The mirror pod in the API reports the old instance as ready for seconds after it ended, and there is no API server

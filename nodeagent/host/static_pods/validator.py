@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Check the directory of manifests as it will be on this host, before anything is written."""
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """The store: records, configs and history in one SQLite file."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The queries and transactions of the store, in SQL. Blocking, and bound to the thread that opened the connection."""
 
 from __future__ import annotations

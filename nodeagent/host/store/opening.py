@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Opening the store's file: whose it is, who else has it open, what state it is in.
 
 *Journal.* A rollback journal in mode TRUNCATE with ``synchronous=FULL``, not WAL: everything is in one file when

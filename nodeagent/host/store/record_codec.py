@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The record as the store keeps it: its dataclasses as one JSON object, the leg with the name of its class as ``type``.
 
 Unknown keys come from a newer agent of the same version and are dropped. A field that decides something therefore

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows of the store to data and back. SQLite has no checksum of its own, so what we act on carries one.
 
 All of these raise ``ValueError``, ``KeyError`` or ``TypeError`` on a damaged row; the store makes it ``StoreCorrupt``.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of the store, and how an older store becomes a newer one.
 
 Migrations only go forward. After an OS rollback an older agent meets the store of a newer one: it reads the version

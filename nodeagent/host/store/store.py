@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The store as the executor sees it: the database in a thread of its own, since an SQLite connection belongs to one.
 
 Calls are done in the order they were made. A caller that is cancelled does not stop a transaction that has begun: it

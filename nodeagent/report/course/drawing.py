@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Draw a time line, or a part of it, as SVG: one lane above the other, to scale."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Elements of SVG as text, and the places of labels. Every text from outside is escaped here.
 
 Names of bars that are too short for them stand below the bars, on leaders that cross no other name.

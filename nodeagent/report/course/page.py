@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page: one HTML document without a script, and without anything to load."""
 
 from __future__ import annotations

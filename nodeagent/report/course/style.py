@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The style sheet of the page: light, dark, phone and print."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The trail of an update on one axis, and the same update as "drain, pull, stage, reboot".
 
 The axis has the seconds since the first phase, over all boots. A machine-config-daemon first drains, then pulls and

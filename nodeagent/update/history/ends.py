@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The end of an update, or of a request for one: one event, from which the bus makes ``UpdateFinished``.
 
 A config that is replaced before an update to it began ends as well, and the client that waits for it is notified.

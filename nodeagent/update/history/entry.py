@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The history entry of an ended update, and of a request that began no update; and both as JSON data."""
 
 from __future__ import annotations

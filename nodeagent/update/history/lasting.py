@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The data that outlives an update: the rejected configs, and the fallback reboots of the host.
 
 A rejected config is not tried again. The budget limits the fallback reboots of a day, whatever is applied to the host.

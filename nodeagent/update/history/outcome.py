@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How an update can end, and what a command that waited for it exits with.
 
 The values are part of ``history/v1`` and of the D-Bus signal ``UpdateFinished``. The last two have no entry in the

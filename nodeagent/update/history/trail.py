@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The trail: the course of one update over its boots. It is kept in the record, and in the history of the last updates.
 
 Lengths are differences of CLOCK_BOOTTIME within one boot. The wall clock is kept beside it, so that a clock that is set

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fold the events of an update into its trail."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cancel an update: the request of an operator, and how the executor and the next turn carry it out.
 
 The request is in the store before its effect, so that a kill does not lose it. An update in memory knows it earlier:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read the desired config and the request for it, each time from its source."""
 
 from __future__ import annotations

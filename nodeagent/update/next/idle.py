@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The work of the loop on the record and the stored configs between updates."""
 
 from __future__ import annotations

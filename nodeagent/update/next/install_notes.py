@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What units of a config do not do because another unit is missing, or takes their name: warnings before the lease.
 
 systemd enables such a unit without an error, or with a line that only the caller of systemctl would read.

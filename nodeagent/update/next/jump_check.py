@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Check whether the OS of this host may go to the image of an update, with the facts about this host."""
 
 from __future__ import annotations

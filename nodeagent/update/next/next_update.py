@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Find the next update: compare the desired config with the current one and with the state after the last update."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The OS fields of a config where no deployments serve them: refused in the first config, and never taken for compared.
 
 A later config is compared with the current one, whose fields this host had.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The checks of a desired config before any change: it is valid, it can be applied, and what it takes.
 
 A rejection is cheap here. Later it costs a lease, a drain and a revert.

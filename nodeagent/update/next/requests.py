@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The requests for configs that have no answer yet, and what takes the place of an update."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Apply the parts of a config that need no disruption while the rest of it cannot be applied (``on_blocked``).
 
 The current config and the safe parts of the desired one are composed to a config, which is the target of an ordinary

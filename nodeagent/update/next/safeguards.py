@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A config that takes away the last way to log in: an operator has to confirm it."""
 
 from __future__ import annotations

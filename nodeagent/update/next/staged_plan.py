@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stage the OS of a config for a plan: locked, for inspection only, while no update runs.
 
 The config is not applied. Nothing is disrupted, so no lease and no slot is acquired. The result stays locked, so that

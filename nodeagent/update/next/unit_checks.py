@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compare the units that a config and the policy name with this host, before the lease.
 
 ``core.plan.unit_entries`` and ``core.plan.unit_abilities`` judge; here are the facts about the host. What goes through

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Leave a locked deployment that another program started by a soft reboot.
 
 It runs without the files of the host in /etc, so without the settings, the configs and the credentials of nodeagent, of

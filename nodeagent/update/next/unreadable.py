@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A record that this version cannot understand: damaged, or of a newer nodeagent that an OS rollback took away.
 
 It is kept, and so is all that its update holds (the lease, the cordon, the slot). Nothing is done to the host until the

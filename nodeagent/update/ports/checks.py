@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ports for checks of the admin: programs, alerts and rules for versions, that decide whether an update goes on."""
 
 from __future__ import annotations

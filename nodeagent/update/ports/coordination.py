@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ports to the actors that coordinate disruptions: lease, node, slots, other actors, etcd."""
 
 from __future__ import annotations

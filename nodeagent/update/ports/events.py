@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Events that the daemon emits: a closed union with one class for each kind.
 
 The report is the only reader: it folds them into the status, and passes them to the journal, D-Bus, the metrics and the

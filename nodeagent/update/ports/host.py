@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ports to this host: files, units, users, static pods, the bus of events and the clock."""
 
 from __future__ import annotations

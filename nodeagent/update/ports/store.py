@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The port to the store: records, configs, snapshots and history."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ports to the operating system: shutdown, deployments, and the fence around a staging."""
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """The stages of an update, and what they need."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Do the actions of the plan, or those before its reboot."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run the checks of the admin at their places in an update.
 
 A required check that fails before a disruption holds the update: that is no verdict on the config. After the config

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decide when an update may disrupt this node, and how long it waits for that.
 
 A refusal becomes ``NotNow``: the machine waits and tries again. A lease or a slot that was taken away (``LOST``) ends

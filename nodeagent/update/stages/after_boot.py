@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compare the booted deployment with the target after a reboot, and decide how the update continues.
 
 A failed finalization, or another choice at the boot menu, fails the update: a repetition would give the same result. If

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Check, and update, the bootloader around an update of the OS.
 
 A kernel that the bootloader refuses is found right after the staging, and again under the lease: the update ends before

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compare the host with a config, from the state of the host and never from the record.
 
 ``mismatches`` compares files, units and users. Whether units stay up is checked in ``unit_watch``.

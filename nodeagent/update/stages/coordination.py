@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The right to disrupt this node, shared with other hosts and other programs.
 
 ``Coordination`` asks in this order: maintenance window, slot of the pool, node lease, other actors on the node, etcd's

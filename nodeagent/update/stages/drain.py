@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drain the node, and decide what follows if it is not empty in time.
 
 The deadline is in the record, so a restart does not extend it. After the deadline the settings decide: reboot with the

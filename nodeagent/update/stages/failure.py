@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ends of a failed update: reverted, aborted before the first write, put off, or degraded.
 
 Each function returns the next transition. The record keeps the reason for the status and for the next start.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kind of a reboot: a soft one where that is enough, and a full one where a soft one did not help.
 
 The order is the same for each update: at most one soft reboot, then at most one full one, then the revert. A soft

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """greenboot after a boot: wait for its verdict.
 
 greenboot, where it is installed, runs its health check at each boot. If it fails, greenboot reboots the host while

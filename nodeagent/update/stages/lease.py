@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Acquire the right to disrupt this node, and give it back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The deployments of the host as the phases use them: each change is reported, and the booted one is cached.
 
 A deployment of the agent is identified by its id, which is saved at the end of the staging. If the agent was killed

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Take the host down: wait for block inhibitors, warn the users, check the lease again, and call logind."""
 
 from __future__ import annotations

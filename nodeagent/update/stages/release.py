@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Give back what the update took, and end it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Undo what an update did, in reverse: the reboot, the writes, the actions."""
 
 from __future__ import annotations

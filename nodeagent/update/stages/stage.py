@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stage the OS while all services run: locked, and without a lease before the first write.
 
 A staging does not change the running host, so a failure before the first write leaves no trace and is tried again

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verify that the host has the config and is well, after an update and after a revert."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write the files, users and unit states of a config, and restore the previous ones.
 
 The previous state is saved in one transaction before the first write. Each write is atomic and idempotent. After a kill

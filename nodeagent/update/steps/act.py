@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Do the actions of a plan: daemon-reload, stops, reloads and restarts, each once, each with a deadline.
 
 After a crash, or when systemd did not answer, an action that was started and not marked as done runs again: a second

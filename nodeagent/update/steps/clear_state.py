@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stop a unit and remove files of its state that do not fit its new configuration."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Let systemd read the unit files again."""
 
 from __future__ import annotations

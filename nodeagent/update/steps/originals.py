@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the host had before a config managed it, and what returns when no config names it any more.
 
 Originals are kept once, before the first write of the update that begins to manage a path or a family of kernel

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Set and lock the passwords of users; a revert puts the previous hash back."""
 
 from __future__ import annotations

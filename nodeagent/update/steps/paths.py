@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write and remove the paths of a config; a revert puts the snapshots back.
 
 Others than root can reach some paths, such as those below the home directory of ``core``: the owner of a directory can

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reload a unit, with proof that its program took the new configuration over."""
 
 from __future__ import annotations

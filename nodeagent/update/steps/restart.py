@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Restart a unit. systemd restarts other units in one transaction with it.
 
 No unit is restarted twice, also after a kill: the record has the invocations of the units from before the first

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Static pods in an update: a changed manifest is not written with the other files, but replaced as an action.
 
 A write of the manifest is the restart of its pod, so it comes after all other files and restarts, and after the check

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What all kinds of steps have in common: the interface of the work, and the events of a step under way.
 
 Each kind of action has a module of its own. ``act`` calls, in this order: ``due``, ``applies``, ``before``, ``do``,

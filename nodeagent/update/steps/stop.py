@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stop a unit whose file leaves with the config. A revert starts it again if it ran."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Make the links that enable units: planned from all entries once, before the first write.
 
 Each link that changes is a path with a snapshot of its own, so a revert restores it as any other path. The plan is

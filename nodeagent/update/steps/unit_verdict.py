@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one judge of a unit: after its job, while it is watched after a restart, after a boot and after a revert.
 
 Facts in, a verdict out. What was not running before the update need not run after it; everything else has to, whatever

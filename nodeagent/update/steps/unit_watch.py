@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Watch units until they stay up: after a restart, after a boot and after a revert, all by the same judge.
 
 After actions, the units of the steps and those that these took along are watched. After a boot, planned or not, every

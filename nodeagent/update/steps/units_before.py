@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The units from before the first write: what ran then has to run after the update.
 
 The record keeps their states. systemd restarts or stops other units in one transaction with a unit of the plan. Units

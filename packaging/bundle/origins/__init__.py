@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The origins of the interpreter, with one interface.
 
 `source` builds it from Debian's source packages. `standalone` takes python-build-standalone. `quick` puts it together

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An interpreter of parts that were prebuilt for something else, made relocatable: for tests.
 
 CPython is in an artifact of a Java library, SQLite in the wheel of a library for maps.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interpreter of Debian's source packages, built here: what releases have.
 
 Which of Debian's files, and their sha256, is in interpreter.toml; packaging/interpreter/build.sh has the commands. What

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interpreter of python-build-standalone, as uv installs it.
 
 The locked uv has the sha256 of each archive, which is also in interpreter.toml, and refuses another one. Machines that

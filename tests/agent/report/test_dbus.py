@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Work of the daemon that belongs to a caller on the bus, and the options of ``Plan``."""
 
 from __future__ import annotations

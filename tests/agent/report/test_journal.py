@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Entries of the journal. The messages of all events are in ``tests/golden/journal.txt``."""
 
 from __future__ import annotations

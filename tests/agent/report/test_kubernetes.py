@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Node conditions and Kubernetes Events are written beside the updates, through outages and refusals."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When the file is written, which values outlive a restart, and that a failure delays nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The message of the day and the typed properties of the whole daemon, on a private bus."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Problems that do not stop the agent: reported once each, and until they are solved."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text from inhibitors, lease holders and other programs is shown in one harmless line everywhere."""
 
 from __future__ import annotations

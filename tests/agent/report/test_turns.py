@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Turns of expensive calls: of one user one at a time, of all users other than root a part of the time."""
 
 from __future__ import annotations

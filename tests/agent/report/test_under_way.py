@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The text for a boot without an agent: when it is there, and what it names."""
 
 from __future__ import annotations

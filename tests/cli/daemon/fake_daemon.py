@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A daemon with answers of the test, on a private bus, in a thread of its own: the commands run their own loop."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent cancel`: what it prints, and its exit status."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The small commands against a fake daemon. Their texts are in ``tests/golden/commands.txt``."""
 
 from __future__ import annotations

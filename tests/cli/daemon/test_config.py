@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent config` prints MachineConfigs; the settings have a command of their own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent etcd status`: the answer of the daemon, or of the command without a daemon."""
 
 from __future__ import annotations

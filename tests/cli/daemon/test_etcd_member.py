@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent etcd join`, `leave` and `replace`: what the daemon is asked, and how the command ends."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent history show`, `history diff` and `nodeagent logs`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each command while the daemon, or the bus, is lost in the middle: one clear error, the way out, and exit status 5."""
 
 from __future__ import annotations

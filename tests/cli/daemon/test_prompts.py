@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`apply` and `reboot` on a terminal: the plan, the question, and its answers."""
 
 from __future__ import annotations

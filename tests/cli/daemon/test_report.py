@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent report`: from the daemon, and from the store while it does not run."""
 
 from __future__ import annotations

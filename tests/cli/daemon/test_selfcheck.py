@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nodeagent selfcheck`: its text, its JSON, its exit status, and a host without systemd, bus and daemon."""
 
 from __future__ import annotations

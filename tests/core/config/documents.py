@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MachineConfig documents for tests, and the ways to write the same one differently."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two entries for one path, and entries below a file."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``storage.files``: contents, modes, owners, and every invalid entry."""
 
 from __future__ import annotations

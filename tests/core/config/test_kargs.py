@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Merging kernel arguments: what is asked for is there, in order, once; nothing else moves."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Texts that ask for the same have one meaning; everything that a host could notice gives another."""
 
 from __future__ import annotations

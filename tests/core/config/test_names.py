@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Paths, unit names, drop-in names and kernel arguments: what is fit, and why something is not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The frame of a MachineConfig, and the rules for all of its sections."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Properties of any input: bytes, broken documents, and the same config written in different ways."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The typed decoder and the second pass over plain data: the same config, or the same problems."""
 
 from __future__ import annotations

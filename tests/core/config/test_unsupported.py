@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sections that are compared and not applied."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``passwd.users``: the keys and the password hash of core."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which requests for a client certificate may be approved. The requests are made by the real openssl."""
 
 from __future__ import annotations

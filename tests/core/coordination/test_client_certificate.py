@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The request for a certificate, each answer of the cluster to it, and when a certificate is renewed."""
 
 from __future__ import annotations

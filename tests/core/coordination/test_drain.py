@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which pods go, what a refusal means, and the words for those that are still there."""
 
 from __future__ import annotations

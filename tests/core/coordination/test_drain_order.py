@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The order of a drain: what a selector matches, which pods go now, and when the first one may."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The signs of those who work on a node without its lease."""
 
 from __future__ import annotations

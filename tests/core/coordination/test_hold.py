@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The delay of an update that an operator requested."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Times as Kubernetes writes them, and what answers tell about the server's clock."""
 
 from __future__ import annotations

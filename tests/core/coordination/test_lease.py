@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The holder of a node lease and the right to take it: a table, and a world in which there are never two holders."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a node of a pool may begin after another one has released its slot."""
 
 from __future__ import annotations

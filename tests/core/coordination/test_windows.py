@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Windows against a clock that is read minute by minute, in zones that make it hard."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The latency of etcd's disk over a staging, from pages of its metrics."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Histograms in Prometheus' text format, and what two scrapes of them say."""
 
 from __future__ import annotations

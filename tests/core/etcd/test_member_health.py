@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The member on this host after a change, by the survey of its cluster."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The note and the operation of a member survive the store, and what is damaged is no note."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The next step of a member that joins, leaves or is replaced: the cases as tables, and what must hold of any facts."""
 
 from __future__ import annotations

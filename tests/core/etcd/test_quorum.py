@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When etcd may lose the member on this host: the rule as a table, and what must hold of every cluster."""
 
 from __future__ import annotations

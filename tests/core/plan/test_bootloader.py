@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The JSON of bootupd, and the order of versions.
 
 The files in ``bootupd`` are what bootupd 0.2.35 printed for a state and a payload, in a directory of its own root.

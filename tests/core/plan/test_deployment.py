@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The target of the OS for a change of config, and deployments that meet it."""
 
 from __future__ import annotations

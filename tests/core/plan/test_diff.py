@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Differences that count as a change."""
 
 from __future__ import annotations

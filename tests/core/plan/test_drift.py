@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drift as data: parts of a config, and the list of drifted entries after each comparison."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The part of a config that the booted deployment has: tables, and a property about the target of an update."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Patterns of paths: what they match, and which two have a path in common."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Actions of changes: the rules as a table, and properties of any input."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The values of a plan and its diffs: what they show, what they hide, and their bounds."""
 
 from __future__ import annotations

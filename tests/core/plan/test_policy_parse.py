@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading a policy: what is accepted, and that everything wrong is said at once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which entries need the start of a kernel, so that a fallback of their update is no soft reboot."""
 
 from __future__ import annotations

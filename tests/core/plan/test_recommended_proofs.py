@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each entry of the recommended policy has a proof on a real systemd host: a test that brings such a file there."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fields that cannot change on a running host. The first part follows the table of the machine-config-operator."""
 
 from __future__ import annotations

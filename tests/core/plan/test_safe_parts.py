@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which changes of a blocked update are safe, and the config that is composed of them and the current one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Signatures of programs against the keys of the firmware and of shim."""
 
 from __future__ import annotations

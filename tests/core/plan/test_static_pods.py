@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Static pods in a plan: the directory, the differences of two manifests, duplicates and owners."""
 
 from __future__ import annotations

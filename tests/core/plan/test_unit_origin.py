@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a unit comes from, and which entries can be carried out."""
 
 from __future__ import annotations

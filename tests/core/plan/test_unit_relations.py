@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Units that a restart or a stop takes along, from the relations between them."""
 
 from __future__ import annotations

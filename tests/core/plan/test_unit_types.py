@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plan does to a unit of each type what the table says."""
 
 from __future__ import annotations

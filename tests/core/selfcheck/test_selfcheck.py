@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each check of the installation as a table of facts and the expected result."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SSH keys and password hashes: what sshd and crypt(3) can use, and what would lock the admin out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contents that were encoded twice, and modes without their zero, are warnings; what only looks like it is none."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pull secrets and signature policies."""
 
 from __future__ import annotations

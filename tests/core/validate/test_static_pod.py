@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The manifest of a static pod: what the kubelet would refuse, and kill the running pod for, is found before."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Configurations that are refused, the result of the dry run, and the proof that a kubelet works."""
 
 from __future__ import annotations

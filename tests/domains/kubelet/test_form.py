@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kubelet's configuration: a file that it cannot read is found before the reboot, not after it."""
 
 from __future__ import annotations

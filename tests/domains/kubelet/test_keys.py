@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of keys and actions, and the documents that they come from."""
 
 from __future__ import annotations

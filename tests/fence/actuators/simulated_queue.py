@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A disk's queue with the kernel's habits (``block/elevator.c``, ``block/blk-mq.c``): what depends on what.
 
 ``test_queue`` compares it with a real loop device where there is one.

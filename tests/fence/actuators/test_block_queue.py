@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The queue of a disk: shaped, and put back exactly as it was found, whenever the agent is killed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """IoLimits of a unit: against a manager with systemd's habits, and a cgroup that it writes to a moment later."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The drop-in for rpm-ostreed, against a manager with systemd's habits. That it is mounted is seen in ring 4."""
 
 from __future__ import annotations

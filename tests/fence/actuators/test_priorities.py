@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """I/O priorities of real threads. What only a privileged process may set is in ``test_fence``, in memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run in a mount namespace with another /sys: answers what ``nodeagent.host.blockdev`` finds there, as JSON."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """pyudev and the real libudev on a sysfs of our own: libudev reads /sys and no other place, so it gets one, in a mount
 namespace."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A sysfs of block devices laid out in a directory, as the kernel lays it out (Documentation/ABI), and udev's database.
 
 One host that has everything at once: the names and numbers of its stacks do not meet. What a device's files hold was

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fence's controller: what holds whatever the victim says, and how it fares against victims of a known kind."""
 
 from __future__ import annotations

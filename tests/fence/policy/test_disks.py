@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The disk below a block device, for cases that the table of real stacks (tests/fence/blockdev) lacks."""
 
 from __future__ import annotations

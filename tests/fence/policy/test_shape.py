@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which queues may be given another shape, and which."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The signals of the two sources, and the one that counts."""
 
 from __future__ import annotations

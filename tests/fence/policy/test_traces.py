@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controller against a victim whose latencies were measured: is it plausible?
 
 On a slow virtual disk (500 writes and 12 MB a second, XFS), with objects synced one by one, each row is a way to stage

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The probe on a real file system; the tests decide how long a sync takes."""
 
 from __future__ import annotations

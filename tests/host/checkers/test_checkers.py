@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checkers of the host: with the real program where it is installed, else with one that talks like it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks that domains declare, by a program of the host over a candidate tree."""
 
 from __future__ import annotations

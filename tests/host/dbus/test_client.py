@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bus against a real dbus-daemon and against servers that misbehave."""
 
 from __future__ import annotations

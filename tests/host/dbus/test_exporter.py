@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``Exporter`` as its clients see it: our own, and one that speaks D-Bus in its own way."""
 
 from __future__ import annotations

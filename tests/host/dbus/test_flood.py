@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attacks of any user on the daemon over the bus: messages of up to 32 MB, of any kind, as many as time allows."""
 
 from __future__ import annotations

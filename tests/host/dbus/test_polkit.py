@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Authorization against a polkit that says yes, no, or nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Answers of etcd's gateway, and of another program at its address."""
 
 from __future__ import annotations

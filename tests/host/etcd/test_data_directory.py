@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whose data are in a data directory, and how they are put aside."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The manifest of a static pod that runs etcd by permission only, and its start and stop."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Answers of etcd of another form: a refusal, as an outage, and never an error of the agent."""
 
 from __future__ import annotations

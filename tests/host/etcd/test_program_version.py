@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The version that a program reports."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Detection of a member of etcd on a host, in trees of files as kubeadm, OpenShift, RKE2 and systemd leave them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A snapshot of etcd, streamed by a gateway that may be damaged, slow or another program."""
 
 from __future__ import annotations

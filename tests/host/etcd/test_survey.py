@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A survey of three members over HTTP: which one is of this host, whose answer counts, and the move of the leader."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The options of a member that is a unit: from its unit, environment and config file, and after these have changed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bounded reads of files whose path others chose."""
 
 from __future__ import annotations

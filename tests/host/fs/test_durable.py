@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is written, removed or made is durable when the call returns: the directory is synced after each of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Managed paths on real directories: what is written, compared, kept and removed."""
 
 from __future__ import annotations

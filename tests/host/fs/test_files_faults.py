@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Disks that refuse: the error has its word, the old state is whole, nothing of ours is left."""
 
 from __future__ import annotations

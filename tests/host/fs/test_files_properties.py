@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Laws: what was captured comes back as it was, for any node and any sequence of writes."""
 
 from __future__ import annotations

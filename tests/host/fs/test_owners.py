@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names to numbers, in the order of an ostree host: /etc, /usr/lib, then the C library."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Links on the way: those of the host are followed, those of others never, at no component and in no race."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The label database of libselinux, asked for real with a policy of our own; no SELinux kernel is needed for that."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Looking at paths before anything is written, on a real file system."""
 
 from __future__ import annotations

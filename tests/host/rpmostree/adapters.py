@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Common parts of the tests of the adapter: short pauses, bounds that a busy machine keeps, a host in a folder."""
 
 from __future__ import annotations

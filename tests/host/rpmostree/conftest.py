@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """rpm-ostreed and systemd on the private bus, and the adapter that uses them."""
 
 from __future__ import annotations

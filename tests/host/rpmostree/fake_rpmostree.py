@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An rpm-ostreed on the private bus, as far as a client can see; the tests decide what a transaction does.
 
 The model is only as deep as the adapter looks: deployments are dictionaries, staging makes one from the first. What the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A transaction's private socket, spoken byte by byte: a D-Bus server without a bus, as GLib's is.
 
 Written against the D-Bus specification with dbus-next's marshalling, not against our connection.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The adapter against a daemon that does what the real one does, and what it does on a bad day."""
 
 from __future__ import annotations

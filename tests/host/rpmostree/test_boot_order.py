@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The next boot by the files of libostree, on hosts without an rpm-ostreed that works: what `bootc rollback` queues."""
 
 from __future__ import annotations

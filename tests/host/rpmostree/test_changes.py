@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a staged deployment changes, with a daemon on the bus and two trees that share files by hard links."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The extensions image as a local repository: the pull in a unit of its own, and the tree that it leaves."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Other updaters of this host, and free space."""
 
 from __future__ import annotations

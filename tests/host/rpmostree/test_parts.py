@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pure parts of the adapter: what signals, texts and bytes mean, and which request is next."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A rollback boots unattended: where GRUB would ask for a password, the old tree gets a new entry."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Soft reboots into the staged deployment: checked, prepared, and seen and cleared where another program prepared them.
 
 The stand-in of ``ostree admin prepare-soft-reboot`` writes what libostree 2026.4 writes, or lies about it.

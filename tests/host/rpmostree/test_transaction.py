@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A transaction's own socket: what comes when, and what it means when it ends in every possible place."""
 
 from __future__ import annotations

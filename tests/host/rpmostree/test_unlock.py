@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Unlock without the reboot of the daemon, and the result of the last shutdown."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The readers of the installation: real files in a directory, a real journalctl, and services on a private bus."""
 
 from __future__ import annotations

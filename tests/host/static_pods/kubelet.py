@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A stand-in for the part of the kubelet that runs static pods, with its pitfalls.
 
 Measured with a kubelet 1.36: a changed manifest is seen at once, and one that was renamed over the previous one waits

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The replacement of a static pod against a kubelet with its pitfalls, and what a failure leaves behind."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Instances of static pods, by the directories of the kubelet."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Images are pulled before the manifest is taken away, and running containers are seen."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The directory of manifests as it will be on this host."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kills a writer of the store again and again, and looks each time at what it left. A program, run by test_store_crash.
 
 Everything is forked from this one process, which has no threads; so a round takes milliseconds.

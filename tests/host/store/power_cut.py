@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A disk that loses power: what a traced program wrote, and every state that a cut may leave of it.
 
 The trace is strace's. A file's content is certain up to its last sync; of the writes after that, any part may be on

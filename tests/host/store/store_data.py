@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Data for tests of the store: update number N in all its parts, each different from those of any other number."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """kill -9 in the middle of writing: the store opens, its parts agree, and what was reported as written is there."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Power cuts: of all that SQLite wrote, only what it synced is certain. A transaction that was reported is there."""
 
 from __future__ import annotations

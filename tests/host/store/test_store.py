@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The store: what the executor relies on, and what it says to files that are not its own or not whole."""
 
 from __future__ import annotations

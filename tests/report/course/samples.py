@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Updates as ``nodeagent/update/v1`` objects: an OS with one reboot under the fence, and restarts after a wait."""
 
 from __future__ import annotations

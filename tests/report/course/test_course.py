@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of an update: one axis over its boots, the time out of service, the comparison, and safe markup."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The drawing of a time line: what is where, on what scale, and what is left out."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs in the guest: gives every thread of some services an I/O class: class.sh "-c1 -n0" UNIT...
 set -euo pipefail
 options=$1

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs in the guest between two stagings, while the disk is fast: what was staged is gone, and none of it in memory.
 # By hand, because ostree's own cleanup reads all trees, which takes a minute without KVM. The first time it only notes
 # which objects there are.

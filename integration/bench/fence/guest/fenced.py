@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs in the guest, with the package's interpreter: runs a command with a fence around what a unit writes.
 
     fenced.py UNIT LOG OPTIONS COMMAND...

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs in the guest: a third program on the disk, which neither stages nor is protected. It reads and writes a little.
 
     innocent.py FILE READS WRITES

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs in the guest: io.cost on the system disk with a given model: iocost.sh on WEIGHT IOPS BPS, or iocost.sh off.
 # It may use nine tenths of the disk, so that the waiting is in the kernel and not in the disk.
 set -euo pipefail

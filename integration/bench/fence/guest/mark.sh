@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs in the guest: the counters of a moment, one line each, then those of etcd that count.
 set -euo pipefail
 cat /proc/uptime

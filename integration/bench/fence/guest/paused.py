@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs in the guest: pauses the updater while XFS writes its own metadata.
 
     paused.py CGROUP RESULT

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs in the guest: appends as etcd's log does, at fixed times, and notes when each was due, begun and done.
 
     probe.py DIRECTORY RESULT [RATE]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs in the guest: puts into etcd at fixed times, over its JSON gateway, and notes when each was due and done.
 
     puts.py PORT RESULT RATE

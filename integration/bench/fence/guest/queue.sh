@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs in the guest: gives the system disk's queue a shape, or puts back what this found.
 # queue.sh set SIZE DEPTH SCHEDULER WBT ("-": as it is), and later: queue.sh restore
 set -euo pipefail

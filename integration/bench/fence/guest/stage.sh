@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs in the guest, as the service whose I/O is fenced: what rpm-ostree does to a disk when it stages an image.
 # stage.sh COMMIT...: the last one is deployed, those before it are its layers. A commit is a transaction: it ends with a syncfs.
 # When each of them ended is noted in /run/bench/steps.

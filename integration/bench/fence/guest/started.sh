@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs in the guest: starts a service and waits until what it runs has ended, without asking again and again, which costs.
 set -euo pipefail
 rm -f /run/bench/ended

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs in the guest: notes where in the kernel all tasks wait while an append of the probe is late.
 
     waits.py PROBE RESULT

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The unchanged etcd server of the release that the API server's own go.mod asks for.
 package main
 

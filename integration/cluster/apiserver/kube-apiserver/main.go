@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The unchanged kube-apiserver of the release that go.mod pins, as a Go tool: there is no package of it to install.
 package main
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // PID 1 of a pod's sandbox: it keeps the namespaces of the pod and reaps the children that nothing else waits for.
 package main
 

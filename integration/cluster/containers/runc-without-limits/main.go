@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // runc for a test host whose cgroup2 hierarchy has no controllers for cpu, memory and pids.
 //
 // A machine that mounts those controllers as cgroup v1 gives its containers a cgroup2 without them, and runc refuses to

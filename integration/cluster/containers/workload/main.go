@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A service in a pod: it answers over HTTP and ends as its environment says.
 //
 //	PORT     where it listens; it listens nowhere without one

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The unchanged etcd server of the previous minor release, which clusters still run.
 package main
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The unchanged kubelet of the release that go.mod pins.
 package main
 

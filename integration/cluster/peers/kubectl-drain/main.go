@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The unchanged `kubectl drain` of the release that go.mod pins, without the rest of kubectl.
 package main
 

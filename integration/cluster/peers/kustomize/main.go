@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `kubectl kustomize DIRECTORY`, with the library that kubectl uses for it.
 package main
 

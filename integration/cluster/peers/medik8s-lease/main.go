@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The lease library of medik8s, unchanged, as a command: what node-maintenance- and node-healthcheck-operator call.
 // It prints the lease or the error as JSON.
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Butane's own translation with the options of `butane --strict [--files-dir DIR] FILE`, as a Go tool.
 package main
 

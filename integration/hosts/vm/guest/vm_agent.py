@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs in the guest: executes commands that come over a virtio-serial port, several at a time. No network, no login.
 
 A request is a line of JSON and then as many bytes of standard input as its `stdin` says; the answer is a line of JSON

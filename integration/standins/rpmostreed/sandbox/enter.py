@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs as its own program in new mount and PID namespaces: `enter.py ROOT SYSROOT REGISTRY SCRATCH COMMAND...`.
 
 Makes the first deployment of SYSROOT the root, with /usr of ROOT, and becomes COMMAND in it.

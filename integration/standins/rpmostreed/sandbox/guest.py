@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs in the sandbox: does what the test outside asks for, a line of JSON for each request and each answer.
 
 With `--once REQUEST` it does one call on a connection of its own: that is how another user calls.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One sandbox, seen from the test: a system of its own, a bus, clients, and the stand-in as the bus activates it."""
 
 from __future__ import annotations

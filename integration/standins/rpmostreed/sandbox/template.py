@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The initial state of a sandbox: a sysroot with one deployment, and a repo with versions of its tree to go to.
 
 The sysroot is booted into version 1 of `os/stable` from the remote `test`. The repo also has version 2 and 3, of which

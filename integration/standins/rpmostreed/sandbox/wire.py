@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs in the sandbox: D-Bus over a plain socket, for a bus or for a peer. Only the marshalling is GLib's.
 
 Made for tests that must see what really arrives and in which order, so everything is kept as it came.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run the daemon until it is idle or asked to stop.
 
 At the end it says STOPPING=1, gives the name back and waits for the answer to that. A call that was sent to it before

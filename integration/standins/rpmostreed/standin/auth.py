@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Registry credentials, looked for where ostree-ext looks: the first auth.json that exists, and no other."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Authorization: root may do everything; for other users polkit is called synchronously in the main thread.
 
 A password prompt of polkit therefore blocks the method calls of all clients, as in the real daemon.

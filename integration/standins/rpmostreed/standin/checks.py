@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Work after the staging of a deployment, which may fail while it stays staged: the history and the sanity check."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The end of every change of deployments: refs are made again, unused images dropped, and the repo pruned."""
 
 from __future__ import annotations

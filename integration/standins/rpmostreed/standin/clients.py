@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Connected clients: registered clients keep the daemon alive until they unregister or leave the bus."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pulling a container image: layer by layer, each a repo transaction, a commit and so a syncfs of its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The daemon: its connection, its objects, the one transaction, and when it leaves."""
 
 from __future__ import annotations

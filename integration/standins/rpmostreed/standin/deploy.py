@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The deploy family: Deploy, Upgrade, Rebase, PkgChange, UpdateDeployment and AutomaticUpdateTrigger are one path.
 
 Options are read leniently and have other defaults for each method, conflicts show only in Finished, and success does

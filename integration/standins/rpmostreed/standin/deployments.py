@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Deployments as dictionaries of D-Bus. Keys that do not apply are left out; an absent deployment is an empty one."""
 
 from __future__ import annotations

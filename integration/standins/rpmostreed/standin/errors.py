@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors as they reach D-Bus. GLib makes the names: an unregistered G_IO_ERROR becomes UnmappedGError...CodeN."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An interface on one or many connections, with PropertiesChanged as gdbus-codegen's skeletons send it.
 
 One signal from an idle for everything that was set since the last, only for what really differs, on every connection.

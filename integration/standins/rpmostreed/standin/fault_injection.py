@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Misbehaviour on demand: rules in a small JSON file, read again at every point where one could apply.
 
     {"rules": [{"at": "layer:2", "do": "die"}, {"at": "pull", "do": "fail", "error": "network", "times": 3}]}

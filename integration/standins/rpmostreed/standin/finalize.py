@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FinalizeDeployment, which unlocks and then reboots the host, and what may be in the way of a reboot."""
 
 from __future__ import annotations

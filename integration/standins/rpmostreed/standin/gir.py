@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one place that says which introspected libraries, in which versions."""
 
 from __future__ import annotations

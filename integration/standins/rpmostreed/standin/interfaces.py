@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The D-Bus interfaces: signatures as introspected from rpm-ostree 2026.2, written as data and turned into XML once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernel arguments with the rules and error texts of libostree's OstreeKernelArgs, which introspection cannot reach."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """KernelArgs: read-modify-write of what the caller says is there. Nothing is pulled."""
 
 from __future__ import annotations

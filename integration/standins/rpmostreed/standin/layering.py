@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packages: what is faked, honestly. There is no RPM here.
 
 A requested package becomes a file /usr/share/rpmostreed-standin/packages/NAME in a commit of its own on top of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lines for the journal, through stderr."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ObjectManager at the base path."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """sd_notify(3), so that systemd knows early that a daemon is leaving and starts another."""
 
 from __future__ import annotations

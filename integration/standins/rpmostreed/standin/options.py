@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading a{sv} as the real daemon does: an unknown key or a wrong type is as if it were not there."""
 
 from __future__ import annotations

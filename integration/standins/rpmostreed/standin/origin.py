@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A deployment's origin file: where it comes from and what was asked for on top."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The OS object of one osname, with its experimental sibling: every method, most of which start a transaction."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The output of a transaction: to its peers, or to the journal if the caller requested that.
 
 TaskEnd always says "done". PercentProgress of counted work has the real daemon's wrong arithmetic: a percentage that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """/etc/containers/policy.json, as far as it decides about an image. A host without one accepts all."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Differences between the releases of rpm-ostree that a client may meet. `--like YEAR` picks one."""
 
 from __future__ import annotations

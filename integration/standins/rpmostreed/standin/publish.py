@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Put an ostree commit into the registry folder as a container image.
 
     python3 -m integration.standins.rpmostreed.standin.publish --registry DIR --from REPO --commit REV \\

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Refspecs: an ostree ref, a bare checksum, or a container image in one of its spellings."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A container registry that is a folder: `images/*.json` and an ostree repo beside them that holds the layers.
 
     {"name": "quay.io/example/os", "tags": ["stable"], "digest": "sha256:...", "version": "42.1",

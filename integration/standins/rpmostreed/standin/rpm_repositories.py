@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Repositories of packages on the host's own disk, as /etc/yum.repos.d names them.
 
 Only what a local repository needs is read: repomd.xml, the primary metadata that it names, and the files that those

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Paths, and the config file of the daemon.
 
 The environment moves what tests must move; everything else is where the real daemon has it.

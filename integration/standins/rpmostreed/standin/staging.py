@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Staging, with the lock where this release has it, and what can be asked of the lock.
 
 Introspection cannot set a string array inside a struct, so the kernel arguments go into the options of

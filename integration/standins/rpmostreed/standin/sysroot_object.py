@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Sysroot object: deployments and the active transaction as properties, registration, and Reload."""
 
 from __future__ import annotations

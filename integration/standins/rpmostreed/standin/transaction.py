@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A transaction: its socket, its sysroot with the real lock, its worker thread, and how it ends.
 
 The object outlives Finished until the last peer leaves or `force_close_seconds` are over, and blocks all clients until

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trees made of other trees inside a repo, without checking anything out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One change of the system: from an origin to a base, perhaps a layer on it, and a deployment that is staged."""
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Untrusted text to plain data, within bounds of time and memory."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decode ``data:`` URLs (RFC 2397) and gzip as Ignition does, within bounds.
 
 The rules for the header and for the unescaped characters are those of the Go package that Ignition and the

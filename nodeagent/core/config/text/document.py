@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decode untrusted bytes to plain data (dict, list, str, int, float, bool, None) in bounded time and memory.
 
 A text that starts like a JSON document is read as JSON, any other text as YAML. Both give the same data under the same

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decode JSON of any origin. All modules use this instead of ``json.loads``."""
 
 from __future__ import annotations

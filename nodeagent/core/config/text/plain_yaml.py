@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decode YAML of other programs, such as a kubeconfig or a manifest of a pod, as PyYAML reads it.
 
 Configs and settings have readers of their own, with stricter rules. The caller bounds the size.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decode YAML to plain data from the events of the parser, in bounded memory.
 
 PyYAML's constructors expand aliases and build dates, numbers of base 60 and, from tags, objects. The tools of a cluster

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Enablement: the links below /etc/systemd/system that start units, for all entries of a config together.
 
 ``links`` has what a set of links is, ``unit_files`` the facts of a host about units and their [Install] sections,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The links that the [Install] section of a unit names: systemd.unit(5), and ``install.c`` of systemd."""
 
 from __future__ import annotations

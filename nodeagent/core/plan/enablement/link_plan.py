@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which links an update makes, replaces and removes, from all entries of the config together.
 
 A link that an entry decides about is *claimed*: what was there before is kept together with the name of the entry.

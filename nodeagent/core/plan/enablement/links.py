@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The links below /etc/systemd/system that enable units: systemd.unit(5), "[Install] section".
 
 A link is a path relative to that directory and a target: ``multi-user.target.wants/a.service``, or ``default.target``

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Presets: systemd.preset(5)."""
 
 from __future__ import annotations

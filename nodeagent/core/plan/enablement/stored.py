@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """LinkClaims as text, for the store."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Unit files and drop-ins of a host, as far as they decide which links enable a unit."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rules for updates of the OS that the admin declares in a file, and the requirements that are built in."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The update graph of the Cincinnati protocol.
 
 https://github.com/openshift/cincinnati/blob/master/docs/design/cincinnati.md

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judge a jump: dead ends, barriers, minimum versions, and what the host must have."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an update of the OS goes from and to, and the answer to the question whether it may.
 
 Versions are ordered part by part (41.20241027.3.0, 4.18.0-rc.1, 9.6.20250523-0): numbers as numbers, words as words. A

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``data:`` URLs and gzip: what Ignition takes, what it refuses, and bounds on what comes out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Untrusted bytes to plain data: what is read, what is refused, and that neither takes long or much."""
 
 from __future__ import annotations

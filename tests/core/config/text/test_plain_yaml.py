@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """YAML of other programs: whatever is wrong with it is a ``ValueError``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What becomes of the links, from all entries of a config together."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The names of units, with the links that make one an alias of another."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file of the admin: what is accepted, and what is refused with a reason."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The update graph: what is read of an answer, and the way through it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The judgement of a jump: tables, and properties of the way that the refusals name."""
 
 from __future__ import annotations

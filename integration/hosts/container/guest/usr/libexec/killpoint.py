@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the installed daemon and ends it at a point that a test names: no hook in the agent is needed for that.
 
 Started by the bundle's own interpreter instead of /usr/bin/nodeagent (a drop-in of the test changes ExecStart). Every
