@@ -28,6 +28,7 @@ from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.core.plan.unit_types import TYPES
 from nodeagent.domains import DOMAINS, sysctl, with_rules
 from nodeagent.host.dbus.codec import complete_types
+from nodeagent.kinds import AnyReason
 from nodeagent.log.messages import MESSAGES
 from nodeagent.reasons import Reason
 from nodeagent.report.metrics import FAMILIES, HISTORY
@@ -111,7 +112,7 @@ FAILURES: Mapping[Failure, str] = {
     Failure.DEGRADE: "`Degraded`, half-way",
     Failure.REPORT_END: "reports the end, and releases later",
 }
-CANCELLATIONS: Mapping[Cancellation | Reason, str] = {
+CANCELLATIONS: Mapping[Cancellation | AnyReason, str] = {
     Cancellation.END: "the update ends",
     Cancellation.REVERT: "a revert, unless only a reboot leads back",
     Cancellation.REVERTING: "is reverted already",

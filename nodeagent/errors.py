@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from nodeagent.kinds import Kind
+from nodeagent.kinds import AnyReason, Kind
 from nodeagent.reasons import Reason
 
 
@@ -32,7 +32,7 @@ class Problem:
 class Cause:
     """Why something failed, was refused or waits. The message is for operators."""
 
-    reason: Reason
+    reason: AnyReason
     message: str
 
     def __str__(self) -> str:
@@ -46,12 +46,12 @@ class AgentError(Exception):
     """
 
     kinds: ClassVar[frozenset[Kind]] = frozenset(Kind)
-    default_reason: Reason = Reason.AGENT_FAILED
+    default_reason: AnyReason = Reason.AGENT_FAILED
     curable: bool = False
     unit: str = ""
 
     def __init__(
-        self, message: str, *, reason: Reason | None = None, hint: str = "", problems: Iterable[Problem] = ()
+        self, message: str, *, reason: AnyReason | None = None, hint: str = "", problems: Iterable[Problem] = ()
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -124,7 +124,7 @@ class ServiceUnavailable(AgentError):
     default_reason = Reason.SERVICE_UNAVAILABLE
     service: str = ""
 
-    def __init__(self, message: str, *, reason: Reason | None = None, service: str = "") -> None:
+    def __init__(self, message: str, *, reason: AnyReason | None = None, service: str = "") -> None:
         super().__init__(message, reason=reason)
         self.service = service
 
@@ -146,6 +146,6 @@ _CLASSES: dict[Kind, type[AgentError]] = {
 }
 
 
-def error_of(reason: Reason, message: str, *, hint: str = "", problems: Iterable[Problem] = ()) -> AgentError:
+def error_of(reason: AnyReason, message: str, *, hint: str = "", problems: Iterable[Problem] = ()) -> AgentError:
     """Return an error of the class that fits ``reason``."""
     return _CLASSES[reason.kind](message, reason=reason, hint=hint, problems=problems)

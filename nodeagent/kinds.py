@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of error. Each reason (``nodeagent.reasons``) has one."""
+"""The kinds of error, and what a reason is. Each reason (``nodeagent.reasons``, and those of features) has a kind."""
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, ReprEnum
+from typing import Self
 
 
 class Kind(Enum):
@@ -19,3 +20,34 @@ class Kind(Enum):
 
     def __init__(self, _word: str, exit_code: int) -> None:
         self.exit_code = exit_code
+
+
+# The hint for a reason of a newer agent.
+_UNKNOWN = "journalctl -u nodeagent shows the details"
+
+
+class AnyReason(str):
+    """A reason, with its kind and its hint: of the base (``Reason``), or of a feature."""
+
+    kind: Kind
+    hint: str
+
+    def __new__(cls, word: str, kind: Kind = Kind.FAULT, hint: str = _UNKNOWN) -> Self:
+        reason = str.__new__(cls, word)
+        reason._value_ = word  # type: ignore[attr-defined]
+        reason.kind, reason.hint = kind, hint
+        return reason
+
+
+class ReasonEnum(AnyReason, ReprEnum):
+    """The base of a list of reasons. A feature has one of its own, in its folder."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        """A word of a newer agent, from the bus or the store, is a reason of the kind ``FAULT``."""
+        if not isinstance(value, str):
+            return None
+        reason = str.__new__(cls, value)
+        reason._name_ = reason._value_ = value
+        reason.kind, reason.hint = Kind.FAULT, _UNKNOWN
+        return reason

@@ -8,38 +8,16 @@ step for an admin who has not read the manual: in ``status``, journal (NODEAGENT
 
 from __future__ import annotations
 
-from enum import StrEnum
+from collections.abc import Sequence
 
-from nodeagent.kinds import Kind
+from nodeagent.kinds import AnyReason, Kind, ReasonEnum
 
 # Address of the published documentation, as in pyproject.toml.
 DOCUMENTATION = "https://github.com/nodeagent/nodeagent/tree/main/docs"
 
-# The hint for a reason of a newer agent.
-_UNKNOWN = "journalctl -u nodeagent shows the details"
 
-
-class Reason(StrEnum):
-    """A reason, with its kind and its hint. The comments are the headings of the reference."""
-
-    kind: Kind
-    hint: str
-
-    def __new__(cls, word: str, kind: Kind = Kind.FAULT, hint: str = _UNKNOWN) -> Reason:
-        reason = str.__new__(cls, word)
-        reason._value_ = word
-        reason.kind, reason.hint = kind, hint
-        return reason
-
-    @classmethod
-    def _missing_(cls, value: object) -> Reason | None:
-        """A word of a newer agent, from the bus or the store, is a reason of the kind ``FAULT``."""
-        if not isinstance(value, str):
-            return None
-        reason = str.__new__(cls, value)
-        reason._name_ = reason._value_ = value
-        reason.kind, reason.hint = Kind.FAULT, _UNKNOWN
-        return reason
+class Reason(ReasonEnum):
+    """The reasons of the base. The comments are the headings of the reference."""
 
     # fmt: off
     # The desired config
@@ -383,12 +361,29 @@ class Reason(StrEnum):
     # fmt: on
 
 
+def known_reasons() -> Sequence[AnyReason]:
+    """Return the reasons of the base and of the features whose doors are imported."""
+    return [reason for words in ReasonEnum.__subclasses__() for reason in words]
+
+
+def reason_of(word: str) -> AnyReason:
+    """Return the reason with this word. One of a newer agent is of the kind ``FAULT``."""
+    return next((reason for reason in known_reasons() if reason == word), Reason(word))
+
+
+def decode_reason(kind: type, value: object) -> object:
+    """The ``dec_hook`` of msgspec, for objects that have a reason."""
+    if kind is not AnyReason or not isinstance(value, str):
+        raise ValueError(f"{kind.__name__} cannot be read")
+    return reason_of(value)
+
+
 def hint(reason: str, unit: str = "") -> str:
     """Return what to do about ``reason``; "" only for an empty reason. ``unit`` is the one that it is about."""
-    text = Reason(reason).hint if reason else ""
+    text = reason_of(reason).hint if reason else ""
     return text.replace(" of the unit", f" {unit}") if unit else text
 
 
 def documentation(reason: str) -> str:
     """Return the address of the section about ``reason``; "" for an unknown reason."""
-    return f"{DOCUMENTATION}/reference/reasons.md#{reason.lower()}" if reason in list(Reason) else ""
+    return f"{DOCUMENTATION}/reference/reasons.md#{reason.lower()}" if reason in known_reasons() else ""

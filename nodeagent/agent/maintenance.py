@@ -28,6 +28,7 @@ from nodeagent.core.coordination.maintenance import (
     seconds_until,
 )
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
+from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 from nodeagent.tasks import finished_before, pause, running
 from nodeagent.update.ports.events import MaintenanceChanged, UpdateWaiting, Warned
@@ -263,7 +264,7 @@ class MaintenanceManager:
         async def confirm() -> None:
             await coordination.recheck(_operation(current))
 
-        def blocked(_kind: type[Warned | UpdateWaiting], message: str, _reason: Reason) -> None:
+        def blocked(_kind: type[Warned | UpdateWaiting], message: str, _reason: AnyReason) -> None:
             self._waits = message
             self._emit(message)
 

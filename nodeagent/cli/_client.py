@@ -24,6 +24,7 @@ from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import variant
 from nodeagent.host.dbus.errors import BusFault
 from nodeagent.host.dbus.signals import Match
+from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason, hint
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ ABSENCE = 600.0
 LISTENING = 60.0
 
 # Losses of a call after it was sent: the daemon may have done what was requested.
-LOST_CALL = {
+LOST_CALL: Mapping[AnyReason, str] = {
     Reason.BUS_TIMEOUT: "the daemon did not answer in time",
     Reason.NO_REPLY: "the daemon stopped before it answered",
     Reason.BUS_CONNECTION_LOST: "the connection to the system bus was lost before the daemon answered",

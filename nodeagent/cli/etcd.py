@@ -24,7 +24,7 @@ from nodeagent.host.clock import SystemClock
 from nodeagent.host.etcd.client import EtcdAccess
 from nodeagent.host.etcd.quorum import QuorumCheck, answer
 from nodeagent.host.etcd.snapshot import snapshot_of
-from nodeagent.reasons import Reason, hint
+from nodeagent.reasons import hint, reason_of
 
 SCHEMA: Final = "nodeagent/etcd/v1"
 SNAPSHOT_SCHEMA: Final = "nodeagent/etcd-snapshot/v1"
@@ -139,7 +139,7 @@ def _change_member(args: argparse.Namespace) -> int:
     if args.json:
         emit({"schema": MEMBER_SCHEMA, **operation})
     if operation["reason"]:
-        reason = Reason(operation["reason"])
+        reason = reason_of(operation["reason"])
         raise error_of(reason, str(operation["ended"]).removeprefix(f"{reason}: "), hint=hint(reason))
     if not args.json:
         print(f"{operation['operation']}: {printable(operation['message'])}")

@@ -23,7 +23,8 @@ from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.domains import default_policy, with_rules
 from nodeagent.errors import InvalidInput
 from nodeagent.host.policy_files import read_policy_files
-from nodeagent.reasons import DOCUMENTATION, Reason, documentation
+from nodeagent.kinds import AnyReason
+from nodeagent.reasons import DOCUMENTATION, Reason, documentation, known_reasons, reason_of
 from nodeagent.settings.load import load
 from nodeagent.settings.schema import Settings
 from nodeagent.update.states import Phase
@@ -57,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     # A reason has neither a slash nor a dot, so it is no path and no unit.
-    if args.target in list(Reason):
-        _explain_reason(Reason(args.target), as_json=args.json)
+    if args.target in known_reasons():
+        _explain_reason(reason_of(args.target), as_json=args.json)
         return 0
     domain, key = _target(args.target)
     if args.policy is None:
@@ -103,7 +104,7 @@ def _host_policy() -> tuple[Policy, str | None]:
     return layered(default_policy(), layers), settings.policy if settings.policy in texts else next(iter(texts), None)
 
 
-def _explain_reason(reason: Reason, *, as_json: bool) -> None:
+def _explain_reason(reason: AnyReason, *, as_json: bool) -> None:
     advice = {"hint": reason.hint, "documentation": documentation(reason)}
     if as_json:
         _io.emit({"schema": SCHEMA, "domain": "reason", "key": reason, **advice})

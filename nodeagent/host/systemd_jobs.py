@@ -23,7 +23,8 @@ from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import variant
 from nodeagent.host.dbus.errors import LOST, BusFault, BusRetryable, service_name
 from nodeagent.host.dbus.signals import Match, Signals
-from nodeagent.reasons import Reason
+from nodeagent.kinds import AnyReason
+from nodeagent.reasons import Reason, reason_of
 
 NAME: Final = "org.freedesktop.systemd1"
 PATH: Final = "/org/freedesktop/systemd1"
@@ -55,7 +56,7 @@ UNIT_EXISTS: Final = "org.freedesktop.systemd1.UnitExists"
 BOOT_COMPLETE: Final = "nodeagent-boot-complete.service"
 
 # Why systemd rejected a job, by the name of the error on the bus.
-REASONS: Final[Mapping[str, Reason]] = {
+REASONS: Final[Mapping[str, AnyReason]] = {
     "org.freedesktop.systemd1.NoSuchUnit": Reason.UNIT_NOT_FOUND,
     "org.freedesktop.DBus.Error.FileNotFound": Reason.UNIT_NOT_FOUND,
     "System.Error.ENOENT": Reason.UNIT_NOT_FOUND,
@@ -106,8 +107,8 @@ class UnitJobFailed(AgentError):
 
     default_reason = Reason.JOB_FAILED
 
-    def __init__(self, unit: str, result: str, message: str, *, reason: Reason | None = None) -> None:
-        super().__init__(message, reason=reason or Reason(f"Job{result.capitalize()}"))
+    def __init__(self, unit: str, result: str, message: str, *, reason: AnyReason | None = None) -> None:
+        super().__init__(message, reason=reason or reason_of(f"Job{result.capitalize()}"))
         self.unit = unit
         self.result = result
 

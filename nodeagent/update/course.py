@@ -13,6 +13,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 from nodeagent.update.states import (
     ABORT,
@@ -139,7 +140,7 @@ class Row:
     failure: Failure | None = None
     restart: Restart
     boot: Restart
-    cancel: Cancellation | Reason
+    cancel: Cancellation | AnyReason
 
 
 _S, _F, _R, _C, _P = Stage, Failure, Restart, Cancellation, Phase

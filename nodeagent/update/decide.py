@@ -23,6 +23,7 @@ from nodeagent.core.boot import RebootKind, kernel_boot
 from nodeagent.core.plan.change import Change, ChangeKind
 from nodeagent.core.plan.reboot_kind import kernel_start
 from nodeagent.errors import Refused
+from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 from nodeagent.update.course import COURSE, Cancellation, Failure, Restart
 from nodeagent.update.record import Record, interrupted
@@ -102,7 +103,7 @@ def cancellation(record: Record, *, committed: bool) -> Cancellation:
         return Cancellation.END
     if effect is Reason.CANCEL_TOO_LATE:
         raise Refused(f"{name} is applied and verified already", reason=effect)
-    if isinstance(effect, Reason):
+    if isinstance(effect, AnyReason):
         raise Refused("no update is under way", reason=effect)
     if effect is not Cancellation.REVERT:
         return effect

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from nodeagent.core.display import displayable
 from nodeagent.core.plan.change import ActionType, Plan
+from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 from nodeagent.update.history import trail_fold
 from nodeagent.update.history.ends import OUTCOMES, finish, finish_update
@@ -139,7 +140,7 @@ async def begin(ports: Ports, update: Update, lasting: Lasting) -> None:
     ports.reporter.emit(entered)
 
 
-async def refuse(ports: Ports, record: Record, reason: Reason, message: str) -> Record:
+async def refuse(ports: Ports, record: Record, reason: AnyReason, message: str) -> Record:
     """Save and report that the desired config is refused. The host is unchanged."""
     now, boot_id = ports.clock.now(), ports.power.boot_id()
     refused = advance(record, Phase.DEGRADED, Rest(), now=now, boot_id=boot_id, reason=reason, message=message)

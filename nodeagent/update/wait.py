@@ -20,6 +20,7 @@ from typing import Final, TypeVar
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.once import Once
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Unreachable
+from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 from nodeagent.tasks import pause
 from nodeagent.update.ports.events import HostDegraded, PhaseEntered, UpdateContext, UpdateWaiting, Warned
@@ -82,7 +83,7 @@ class Wait:
     that.
     """
 
-    reason: Reason
+    reason: AnyReason
     message: str
     after: float | None = None
     subject: str = ""
@@ -92,7 +93,9 @@ class Wait:
 class NotNow(AgentError):
     """Raised where a ``Wait`` is found below a stage."""
 
-    def __init__(self, message: str, *, reason: Reason, after: float | None = None, subject: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, reason: AnyReason, after: float | None = None, subject: str | None = None
+    ) -> None:
         super().__init__(message, reason=reason)
         self.wait = Wait(reason, message, after, message if subject is None else subject)
 

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 
 import nodeagent
 from nodeagent.errors import AgentError
-from nodeagent.reasons import Reason
+from nodeagent.reasons import reason_of
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
@@ -85,7 +85,7 @@ def odd_errors() -> Iterator[list[str]]:
         frame = sys._getframe(1)
         while frame.f_code.co_name == "__init__" and frame.f_back is not None:
             frame = frame.f_back
-        if Reason(self.reason).kind not in self.kinds and frame.f_code.co_filename.startswith(PRODUCT):
+        if reason_of(self.reason).kind not in self.kinds and frame.f_code.co_filename.startswith(PRODUCT):
             found.append(f"{frame.f_code.co_filename}:{frame.f_lineno}: {type(self).__name__} with {self.reason}")
 
     AgentError.__init__ = checked  # type: ignore[method-assign]

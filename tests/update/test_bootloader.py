@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from nodeagent.core.plan.bootloader import BootloaderUpdate
 from nodeagent.core.plan.deployment import staged
 from nodeagent.errors import ServiceUnavailable
+from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.events import Warned
 from nodeagent.update.stages.bootloader import MAX_TRIES
@@ -48,7 +49,7 @@ def outcome(host: Host) -> tuple[str, str]:
     return entry.outcome, entry.reason
 
 
-def assert_refused(host: Host, reason: Reason) -> None:
+def assert_refused(host: Host, reason: AnyReason) -> None:
     world = host.world
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, reason)
     assert outcome(host) == ("refused", reason)

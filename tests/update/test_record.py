@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nodeagent.core.boot import RebootKind
 from nodeagent.errors import Cause
 from nodeagent.host.store.record_codec import RECORD_VERSION, NewerRecord, record_from_dict, record_to_dict, salvaged
-from nodeagent.reasons import Reason
+from nodeagent.reasons import Reason, reason_of
 from nodeagent.update.history.lasting import LIMIT, Budget, Lasting, Partial, Rejection, matching
 from nodeagent.update.record import OsProgress, Record, UnitsBefore, at_rest, reject
 from nodeagent.update.states import Abort, Apply, Fallback, Leg, Phase, Rest, Revert, Unreleased
@@ -35,7 +35,7 @@ progress = {
 mappings = st.none() | st.dictionaries(text, text, max_size=2)
 rejections = st.lists(st.builds(Rejection, text, text, text, text, text), max_size=3).map(tuple)
 budgets = st.builds(Budget, st.floats(0, 1e9), text, st.floats(0, 1e9), st.lists(st.floats(0, 1e9)).map(tuple))
-causes = st.builds(Cause, st.sampled_from(Reason) | st.just(Reason("OfANewerAgent")), text)
+causes = st.builds(Cause, st.sampled_from(Reason) | st.just(reason_of("OfANewerAgent")), text)
 partials = st.none() | st.builds(
     Partial, text, text, text, causes, st.tuples(text), st.lists(st.tuples(text, text)).map(tuple), text, st.booleans()
 )

@@ -17,6 +17,7 @@ from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.policy import Entry, Policy, restart
 from nodeagent.errors import AgentError, Refused
 from nodeagent.host.store.record_codec import record_to_dict
+from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 from nodeagent.update.history.lasting import REBOOTS, Budget, Lasting
 from nodeagent.update.ports.events import FallbackChosen, Warned
@@ -142,7 +143,7 @@ OBSTACLES = (Reason.SOFT_REBOOT_UNSUPPORTED, Reason.NEXT_ROOT_PREPARED, Reason.E
 
 @pytest.mark.parametrize("reason", OBSTACLES)
 @pytest.mark.parametrize("late", [False, True], ids=["at once", "before the request"])
-async def test_an_obstacle_makes_it_a_full_one(reason: Reason, late: bool) -> None:
+async def test_an_obstacle_makes_it_a_full_one(reason: AnyReason, late: bool) -> None:
     host = await failing()
 
     def due() -> bool:

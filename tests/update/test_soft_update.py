@@ -19,6 +19,7 @@ from nodeagent.core.plan.deployment import staged
 from nodeagent.core.plan.policy import REBOOT, Entry, Policy
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
 from nodeagent.host.store.record_codec import record_to_dict
+from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 from nodeagent.update.history.lasting import REBOOTS, Budget, Lasting
 from nodeagent.update.ports.events import FallbackChosen, PhaseEntered, Warned
@@ -154,7 +155,7 @@ OBSTACLES = (
 @pytest.mark.parametrize("at", ["no soft reboot", "soft reboot into"], ids=["host", "deployment"])
 @pytest.mark.parametrize("reason", OBSTACLES)
 @pytest.mark.parametrize("late", [False, True], ids=["at once", "before the request"])
-async def test_an_obstacle_makes_it_a_full_one(reason: Reason, late: bool, at: str) -> None:
+async def test_an_obstacle_makes_it_a_full_one(reason: AnyReason, late: bool, at: str) -> None:
     host = await soft_host()
     obstacle = Refused("not here", reason=reason)
     host.world.faults.append(Fault(at, obstacle, None, lambda: not late or bool(announced(host))))

@@ -8,12 +8,13 @@ from integration.hosts.ostree import updates
 from integration.hosts.ostree.conftest import Publish
 from integration.hosts.ostree.ostree_host import OstreeHost
 from integration.trees.tree import BAD, A, B
+from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 
 RULES = "/etc/nodeagent/update-path.yaml"
 
 
-def refused(node: OstreeHost, config: str, reason: Reason) -> str:
+def refused(node: OstreeHost, config: str, reason: AnyReason) -> str:
     done = agent.apply_command(node, config, check=False)
     assert (done.returncode, str(reason) in done.stderr) == (4, True), done
     return done.stderr

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nodeagent.core.coordination.kube_objects import LifecycleHook, Machine, Node, NodeMaintenance
+from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 
 MCO = "machineconfiguration.openshift.io/"
@@ -49,7 +50,7 @@ HOOK: LifecycleHook = {"name": "NodeUpdate", "owner": "nodeagent"}
 class Gate:
     """Another actor. ``reason`` is stable for scripts; ``message`` names the actor and its work."""
 
-    reason: Reason
+    reason: AnyReason
     message: str
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from nodeagent.core.coordination.kube_objects import LeaseObject
 from nodeagent.core.coordination.kube_time import ServerClock, micro_time, parse_time
+from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 
 PREFIX = "nodeagent.org/"
@@ -217,7 +218,7 @@ def owner_of(node: str, uid: str) -> list[Object]:
 DELETED = "it was deleted"
 
 
-def reason_lost(token: LeaseToken, cause: str) -> Reason:
+def reason_lost(token: LeaseToken, cause: str) -> AnyReason:
     """Return the reason for ``cause``, which is from ``why_lost``."""
     # A holder of medik8s that releases a lease which it no longer has deletes it, whichever client holds it by then. So
     # the deletion of a lease that was taken over is not necessarily a request to cancel this operation.

@@ -38,7 +38,7 @@ from nodeagent.core.etcd.member_facts import (
 )
 from nodeagent.core.etcd.quorum import MAX_LAG, EtcdSurvey, Member, Refusal, judge, troubles
 from nodeagent.errors import Cause
-from nodeagent.reasons import Reason
+from nodeagent.reasons import Reason, decode_reason
 
 
 class OperationKind(StrEnum):
@@ -358,7 +358,7 @@ def note_from_text(text: str) -> MemberNote:
     """Return the empty note for "". Raises ``ValueError`` and ``TypeError``."""
     if not text:
         return MemberNote()
-    note = msgspec.json.decode(text, type=MemberNote)
+    note = msgspec.json.decode(text, type=MemberNote, dec_hook=decode_reason)
     # A stored note has all keys, whatever their values.
     if text == "{}" or not (_is_id(note.member) and _is_id(note.cluster)):
         raise ValueError("the note of the etcd member has no valid id")
@@ -370,7 +370,7 @@ def operation_from_text(text: str) -> MemberOperation | None:
     if not text:
         return None
     # An unknown kind is an error: this agent could not end what a newer one began.
-    operation = msgspec.json.decode(text, type=MemberOperation)
+    operation = msgspec.json.decode(text, type=MemberOperation, dec_hook=decode_reason)
     if not (_is_id(operation.remove) and _is_id(operation.added)):
         raise ValueError("the operation of the etcd member has no valid id")
     if datetime.fromisoformat(operation.since).tzinfo is None:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 
 # Entries of the log that a healthy member may be behind. etcd itself stops taking writes at 5000 between commit and
@@ -75,7 +76,7 @@ class EtcdSurvey:
 class Refusal:
     """``reason`` is stable; ``message`` names members."""
 
-    reason: Reason
+    reason: AnyReason
     message: str
 
 

@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from nodeagent.core.plan.secure_boot import KernelTrust, Signature, TrustedKeys, accepts
+from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 
 T = TypeVar("T")
@@ -240,7 +241,7 @@ class BootloaderStep(StrEnum):
 class BootloaderDecision:
     step: BootloaderStep = BootloaderStep.NONE
     message: str = ""
-    reason: Reason = Reason.BOOTLOADER_OLDER
+    reason: AnyReason = Reason.BOOTLOADER_OLDER
 
 
 def judge(chain: BootChain, state: BootloaderState) -> tuple[KernelTrust, KernelTrust]:

@@ -24,7 +24,8 @@ from nodeagent.errors import (
     Unreachable,
     error_of,
 )
-from nodeagent.reasons import Reason, hint
+from nodeagent.kinds import AnyReason
+from nodeagent.reasons import Reason, hint, reason_of
 
 OWN_PREFIX = "org.nodeagent.Error."
 
@@ -64,7 +65,7 @@ class BusRefused(BusFault, Refused):
 
 # Names are from the D-Bus specification and libdbus' dbus-protocol.h. Any other name is an answer of the service.
 # The same call would get it again, so it is terminal unless the adapter of the service decides otherwise.
-_KINDS: dict[str, tuple[type[BusFault], Reason]] = {
+_KINDS: dict[str, tuple[type[BusFault], AnyReason]] = {
     "ServiceUnknown": (BusUnreachable, Reason.SERVICE_UNKNOWN),
     "NameHasNoOwner": (BusUnreachable, Reason.SERVICE_UNKNOWN),
     "NoServer": (BusUnreachable, Reason.BUS_UNREACHABLE),
@@ -110,7 +111,7 @@ def from_bus(name: str, body: Sequence[Any], what: str) -> AgentError:
     """Return the error for a D-Bus error. ``what`` was called, as ``interface.member``; messages begin with it."""
     message = body[0] if body and isinstance(body[0], str) else ""
     if name.startswith(OWN_PREFIX):
-        return _from_own(Reason(name.removeprefix(OWN_PREFIX)), message, body[1] if len(body) > 1 else "")
+        return _from_own(reason_of(name.removeprefix(OWN_PREFIX)), message, body[1] if len(body) > 1 else "")
     short = name.removeprefix(_FREEDESKTOP)
     unknown = (BusTerminal, BusTerminal.default_reason)
     kind, reason = _KINDS.get(short, unknown) if short != name else unknown
@@ -122,7 +123,7 @@ def from_bus(name: str, body: Sequence[Any], what: str) -> AgentError:
     return error
 
 
-def _from_own(reason: Reason, message: str, details: Any) -> AgentError:
+def _from_own(reason: AnyReason, message: str, details: Any) -> AgentError:
     try:
         facts = plain_json.loads(details)
         problems = [Problem(str(p["path"]), str(p["message"])) for p in facts.get("problems", ())]

@@ -24,6 +24,7 @@ import re
 
 from nodeagent.core.plan.deployment import Deployment, OsTarget, unmet
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal
+from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 
 # A rebase to the refspec of the first deployment. Another client staged it between reading the state and the call.
@@ -35,7 +36,7 @@ _UNKNOWN = re.compile(r"Packages not found: ([^\n]+)")
 _MAX_TEXT = 600
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 
-_TABLE: tuple[tuple[type[AgentError], Reason, str], ...] = (
+_TABLE: tuple[tuple[type[AgentError], AnyReason, str], ...] = (
     # First, because the output of the program of the new tree may contain each text below.
     (Terminal, Reason.IMAGE_BROKEN, r"\A\s*sanity-checking final rootfs"),
     # An image that is no bootable OS has the same result each time.

@@ -14,6 +14,7 @@ from typing import Any, Final, get_type_hints
 
 import msgspec
 
+from nodeagent.reasons import decode_reason
 from nodeagent.update.history.lasting import Lasting
 from nodeagent.update.history.trail import trail_from_dict, trail_to_dict
 from nodeagent.update.record import OsProgress, Record, degraded_record
@@ -65,7 +66,7 @@ def record_from_dict(data: Mapping[str, Any]) -> Record:
     if isinstance(phase, str) and phase not in list(Phase):
         raise NewerRecord(f"it is in the phase {phase!r}, which this nodeagent does not know")
     fields = {
-        name: msgspec.convert(data[name], kind)
+        name: msgspec.convert(data[name], kind, dec_hook=decode_reason)
         for name, kind in get_type_hints(Record).items()
         if name in data and name not in ("leg", "trail")
     }
@@ -79,7 +80,7 @@ def _leg(data: object) -> Leg:
             if isinstance(leg, Abort | Apply | Fallback | Revert):
                 return Unreleased(leg)
         case {"type": str(name)} if name in _LEGS:
-            return msgspec.convert(data, _LEGS[name])
+            return msgspec.convert(data, _LEGS[name], dec_hook=decode_reason)
         case {"type": str(name)} if name != "Unreleased":
             raise NewerRecord(f"it is in the leg {name!r}, which this nodeagent does not know")
     raise ValueError("it has no leg")
@@ -103,5 +104,5 @@ def _readable(part: type, data: object, names: Collection[str]) -> dict[str, Any
     for name in names:
         with suppress(ValueError):
             if isinstance(data, Mapping) and name in data:
-                fields[name] = msgspec.convert(data[name], get_type_hints(part)[name])
+                fields[name] = msgspec.convert(data[name], get_type_hints(part)[name], dec_hook=decode_reason)
     return fields

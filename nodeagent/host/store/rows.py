@@ -19,6 +19,7 @@ from nodeagent.core.config.text import plain_json
 from nodeagent.core.coordination.maintenance import Maintenance, checked, is_maintenance
 from nodeagent.core.etcd.membership import LEASE_PREFIX
 from nodeagent.host.store.record_codec import record_from_dict, record_to_dict, salvaged
+from nodeagent.reasons import decode_reason
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.store import ApplyRequest, HistoryEntry, Snapshot
 from nodeagent.update.record import UNKNOWN_UPDATE, Record
@@ -54,7 +55,7 @@ def record_from_row(text: str, expected: str) -> Record:
 
 def from_json(kind: type[_T], text: str) -> _T:
     """Return the object that ``to_json`` wrote. Keys of a newer agent of the same format are dropped."""
-    return msgspec.convert(plain_json.loads(text), kind)
+    return msgspec.convert(plain_json.loads(text), kind, dec_hook=decode_reason)
 
 
 def maintenance_from_row(text: str) -> Maintenance:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from nodeagent.kinds import Kind
-from nodeagent.reasons import Reason
+from nodeagent.reasons import reason_of
 
 
 class UpdateOutcome(StrEnum):
@@ -57,7 +57,7 @@ def exit_code(outcome: str, reason: str = "") -> int:
         case UpdateOutcome.SUPERSEDED | UpdateOutcome.WITHDRAWN | UpdateOutcome.CANCELLED:
             return 4
         case UpdateOutcome.REFUSED | UpdateOutcome.POSTPONED:
-            kind = Reason(reason).kind
+            kind = reason_of(reason).kind
             # That a service of the host does not answer (5) is about the daemon in a command.
             return 1 if kind is Kind.UNREACHABLE else kind.exit_code
         case _:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from nodeagent.errors import AgentError, InvalidInput, Refused
-from nodeagent.reasons import Reason
+from nodeagent.reasons import Reason, reason_of
 from nodeagent.update import keeper
 from nodeagent.update.history.lasting import Rejection
 from nodeagent.update.next.preflight import Desired
@@ -108,4 +108,4 @@ def check_not_rejected(record: Record, desired: Desired, failed: Rejection) -> N
         and record.to_name == name
     ):
         return
-    raise Refused(failed.words(name), reason=Reason(failed.reason or Reason.CONFIG_REJECTED))
+    raise Refused(failed.words(name), reason=reason_of(failed.reason or Reason.CONFIG_REJECTED))

@@ -9,7 +9,7 @@ from typing import Final
 
 from nodeagent.core.plan.removal import check_removal
 from nodeagent.errors import AgentError, Cause, InvalidInput, Refused, Unreconcilable
-from nodeagent.reasons import Reason
+from nodeagent.reasons import Reason, reason_of
 from nodeagent.update import keeper
 from nodeagent.update.history.lasting import Confirmation, Lasting, matching
 from nodeagent.update.next import idle
@@ -65,7 +65,7 @@ class NextUpdate:
     async def put_off(self, update: Update) -> bool:
         """Return whether parts of the config of ``update`` are to be applied, which ended before its first write."""
         record = update.record
-        return await self.safe_first(update, AgentError(record.message, reason=Reason(record.reason)))
+        return await self.safe_first(update, AgentError(record.message, reason=reason_of(record.reason)))
 
     async def safe_first(self, update: Update, error: AgentError) -> bool:
         """Return whether parts of the config of ``update`` are applied before the rest, which ``error`` blocks."""

@@ -15,6 +15,7 @@ from nodeagent.core.fence_view import FenceEvent
 from nodeagent.core.plan.bootloader import BootloaderCheck
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StagedLock, StageProgress
 from nodeagent.core.plan.os_changes import OsChanges
+from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 
 
@@ -39,7 +40,7 @@ class ShutdownKind(StrEnum):
     POWER_OFF = "power-off"
 
     @property
-    def blocked(self) -> Reason:
+    def blocked(self) -> AnyReason:
         """The reason of the refusal if an inhibitor blocks it."""
         return Reason.POWER_OFF_BLOCKED if self is ShutdownKind.POWER_OFF else Reason.REBOOT_BLOCKED
 

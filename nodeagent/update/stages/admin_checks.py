@@ -13,6 +13,7 @@ from typing import Final
 
 from nodeagent.core.check_stage import CheckStage
 from nodeagent.errors import AgentError, Refused
+from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.checks import AdminCheck, AdminChecks
 from nodeagent.update.ports.events import PhaseEntered, Warned
@@ -109,7 +110,7 @@ async def _failure(run: Run, checks: AdminChecks, check: AdminCheck) -> str:
     return failure
 
 
-def report(run: Run, subject: str, message: str, reason: Reason) -> None:
+def report(run: Run, subject: str, message: str, reason: AnyReason) -> None:
     """Report a failure that stops nothing: once for each subject in the journal, the last one in the history."""
     reported = run.update.checks_failed
     if subject not in reported:

@@ -17,6 +17,7 @@ from nodeagent.core.plan.effective import Candidate, asks_of_os, effective, mism
 from nodeagent.core.plan.static_pods import owned_manifests
 from nodeagent.core.plan.unit_origin import Brought
 from nodeagent.errors import AgentError, Unreconcilable
+from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.events import Warned
 from nodeagent.update.record import Record
@@ -39,7 +40,7 @@ class VerifyFailed(AgentError):
 
     default_reason = Reason.VERIFY_FAILED
 
-    def __init__(self, message: str, *, reason: Reason | None = None, curable: bool = False, unit: str = "") -> None:
+    def __init__(self, message: str, *, reason: AnyReason | None = None, curable: bool = False, unit: str = "") -> None:
         super().__init__(message, reason=reason)
         self.curable = curable
         self.unit = unit

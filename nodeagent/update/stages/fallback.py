@@ -15,6 +15,7 @@ from nodeagent.core.boot import RebootKind
 from nodeagent.core.plan.change import Plan
 from nodeagent.core.plan.reboot_kind import ChosenKind, fallback_kind, planned_kind
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
+from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.events import FallbackChosen, Warned
 from nodeagent.update.run import Ports, Run, Update, UpdatePolicy
@@ -151,7 +152,7 @@ def wants_soft(run: Run) -> bool:
             return False
 
 
-async def make_full(run: Run, cause: str, reason: Reason) -> None:
+async def make_full(run: Run, cause: str, reason: AnyReason) -> None:
     """Make the reboot of this phase a full one, in the record as well."""
     planned = isinstance(run.record.leg, Apply)
     run.update.change_leg(kind=RebootKind.FULL)

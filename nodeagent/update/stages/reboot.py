@@ -14,7 +14,8 @@ from nodeagent.core.check_stage import CheckStage
 from nodeagent.core.once import Once
 from nodeagent.core.plan.deployment import OsTarget, unmet
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
-from nodeagent.reasons import Reason
+from nodeagent.kinds import AnyReason
+from nodeagent.reasons import Reason, reason_of
 from nodeagent.update.decide import MAX_REBOOT_TRIES
 from nodeagent.update.history.trail_fold import leaving
 from nodeagent.update.ports.events import PhaseEntered, UpdateWaiting, Warned
@@ -60,7 +61,7 @@ async def go_down(
     shutdown: Shutdown,
     purpose: str,
     *,
-    report: Callable[[type[Warned | UpdateWaiting], str, Reason], None],
+    report: Callable[[type[Warned | UpdateWaiting], str, AnyReason], None],
     direct: bool,
 ) -> None:
     """Return when logind accepted the shutdown; with ``direct``, when systemd did, because logind does not answer.
@@ -188,7 +189,7 @@ async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
     ports, update = run.ports, run.update
     allowed, prepared = float("-inf"), False
 
-    def report(kind: type[Warned | UpdateWaiting], message: str, reason: Reason) -> None:
+    def report(kind: type[Warned | UpdateWaiting], message: str, reason: AnyReason) -> None:
         run.narrate(kind, message, reason=reason)
 
     async def permit() -> None:
@@ -214,7 +215,7 @@ async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
             await check_soft(run)
         # The one place that decides between a cancellation and the reboot. There is no other task in between.
         if update.cancelled is not None and not run.record.reverting:
-            raise NotNow(update.cancelled.message, reason=Reason(update.cancelled.reason))
+            raise NotNow(update.cancelled.message, reason=reason_of(update.cancelled.reason))
         update.committed = True
 
     async def finish() -> None:
@@ -308,7 +309,7 @@ async def _wait_for_inhibitors(
     ports: Ports,
     policy: UpdatePolicy,
     shutdown: Shutdown,
-    report: Callable[[type[Warned | UpdateWaiting], str, Reason], None],
+    report: Callable[[type[Warned | UpdateWaiting], str, AnyReason], None],
 ) -> bool:
     """Return True if inhibitors are left that the settings override. Raises ``Refused`` if they do not."""
     started = ports.clock.monotonic()

@@ -28,6 +28,7 @@ from nodeagent.core.plan.steps import (
     step_id,
 )
 from nodeagent.errors import AgentError
+from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.events import StepDone, StepFailed, StepSkipped, StepStarted, Warned
 from nodeagent.update.ports.host import DOWN, UnitState
@@ -58,7 +59,7 @@ class ActionFailed(AgentError):
 
     default_reason = Reason.ACTION_FAILED
 
-    def __init__(self, message: str, *, reason: Reason | None = None, curable: bool = True, unit: str = "") -> None:
+    def __init__(self, message: str, *, reason: AnyReason | None = None, curable: bool = True, unit: str = "") -> None:
         super().__init__(message, reason=reason)
         self.curable = curable
         self.unit = unit

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from nodeagent.errors import Refused
+from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 from tests.cli.daemon.conftest import Cli
 from tests.cli.daemon.fake_daemon import FakeDaemon, entry
@@ -81,7 +82,7 @@ def test_exit_status(cli: Cli, daemon: FakeDaemon, outcome: str, code: int) -> N
 
 
 @pytest.mark.parametrize("reason", [Reason.NO_UPDATE, Reason.CANCEL_TOO_LATE])
-def test_what_cannot_be_cancelled(cli: Cli, daemon: FakeDaemon, reason: Reason) -> None:
+def test_what_cannot_be_cancelled(cli: Cli, daemon: FakeDaemon, reason: AnyReason) -> None:
     daemon.answers["Cancel"] = Refused("no", reason=reason)
     given = cli("cancel", "--json")
     assert (given.code, given.error["reason"], bool(given.error["hint"])) == (4, reason, True)

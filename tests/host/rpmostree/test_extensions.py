@@ -19,6 +19,7 @@ from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.host.rpmostree import extensions_image
 from nodeagent.host.rpmostree.extensions import ExtensionsRepository
 from nodeagent.host.rpmostree.extensions_image import PACKAGES, FetchRequest, fetch, main
+from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 
 STATE = "var/lib/private/nodeagent-extensions"
@@ -267,7 +268,7 @@ async def test_the_credentials_of_the_host_are_those_of_rpm_ostree(tmp_path: Pat
     ],
 )
 async def test_failures_have_the_reasons_of_a_staging(
-    tmp_path: Path, text: str, kind: type[AgentError], reason: Reason
+    tmp_path: Path, text: str, kind: type[AgentError], reason: AnyReason
 ) -> None:
     extensions, _ = repository(tmp_path, failing(text))
     with pytest.raises(kind) as raised:
