@@ -99,7 +99,7 @@ unit: venv ## ring 1 only, in seconds; a part of it with RING1=tests/core
 kills: venv ## ring 1, the kills at every effect, of which `make unit` takes a third on each Python
 	@NODEAGENT_EVERY_KILL=1 $(PYTEST) -q -n 4 --dist worksteal tests/update
 
-mutants: venv ## a random sample of decisions, each taken away once, and whether the nearest tests notice; an hour
+mutants: venv ## a random sample of decisions, each taken away once, and whether the tests that reach it notice
 	@$(BIN)/python -m tests.mutants $(MUTANTS)
 
 golden: venv ## write the golden texts below tests/golden again; review the difference

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m tests.mutants --seed 27 --count 300``: a random sample of decisions, each taken away once.
 
-Each is changed in a copy of the tree, and the nearest tests of ring 1 run there. What they do not notice has survived:
-a test is missing, or the decision makes no difference. One line of JSON for each, and the rate at the end. A sample
-that was interrupted continues where it ended.
+In a copy of the tree each decision of the sample gets a switch. The tests run there once as they are, which shows the
+ones that reach each decision; then these run without it (``server.py``). What they do not notice has survived: a test
+is missing, or the decision makes no difference. A decision that is made while modules are imported, or that only a
+child process reaches, has no switch in time: it is changed in the text, and the nearest test files run. One line of
+JSON for each, and the rate at the end. A sample that was interrupted continues where it ended.
 """
 
 from __future__ import annotations
@@ -13,22 +15,22 @@ import json
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from queue import SimpleQueue
 
-from tests.mutants.decisions import Decision, changed, decisions
+from tests.mutants.decisions import Decision, changed, decisions, switched
 from tests.mutants.nearest import nearest
+from tests.mutants.server import SAMPLE, end_group
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("core", "kube", "host")
 SECONDS = 600
 """For the nearest tests of one decision. A decision whose lack hangs them was noticed."""
+PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
 
 
 def sample(root: Path, folders: Sequence[str], seed: int, count: int) -> list[tuple[Path, Decision]]:
@@ -38,93 +40,99 @@ def sample(root: Path, folders: Sequence[str], seed: int, count: int) -> list[tu
     return random.Random(seed).sample(every, min(count, len(every)))
 
 
-def _run(tree: Path, tests: Sequence[Path]) -> str:
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *map(str, tests)]
+def _copy(scratch: Path, name: str) -> Path:
+    ignored = shutil.ignore_patterns(".venv", ".git", "build", "dist", ".*_cache")
+    return Path(shutil.copytree(ROOT, scratch / name, ignore=ignored))
+
+
+def _serve(scratch: Path, chosen: Sequence[tuple[Path, Decision]], tests: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Yield a result for each of ``chosen``, as ``server.py`` writes them."""
+    tree = _copy(scratch, "switched")
+    for module in {path for path, _ in chosen}:
+        numbered = {number: decision for number, (path, decision) in enumerate(chosen) if path == module}
+        text = switched(module.read_text(encoding="utf-8"), numbered)
+        (tree / module.relative_to(ROOT)).write_text(text, encoding="utf-8")
+    lines = [json.dumps({"number": number, **_described(*pair)}) for number, pair in enumerate(chosen)]
+    (scratch / "sample.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    results = scratch / "results.jsonl"
+    results.touch()
+    command = [*PYTEST, "-p", "tests.mutants.server", "--timeout", "60", *tests]
+    environment = {**os.environ, SAMPLE: str(scratch / "sample.jsonl")}
+    log = (ROOT / "build/mutants.log").open("w")
+    with log, results.open(encoding="utf-8") as lines_of_results:
+        process = subprocess.Popen(command, cwd=tree, env=environment, stdout=log, stderr=log, start_new_session=True)
+        try:
+            missing = len(chosen)
+            ended = False
+            while not ended:
+                ended = process.poll() is not None
+                for line in lines_of_results:
+                    missing -= 1
+                    yield json.loads(line)
+                time.sleep(0 if ended else 1)
+            if missing:
+                raise RuntimeError("the tests ended before the sample: see build/mutants.log")
+        finally:
+            end_group(process.pid)
+            process.wait()
+
+
+def _described(module: Path, decision: Decision) -> dict[str, str]:
+    was = module.read_bytes()[decision.start : decision.end].decode()
+    place = f"{module.relative_to(ROOT)}:{decision.line} {decision.kind} {decision.start}"
+    return {"place": place, "was": was, "becomes": decision.text}
+
+
+def _nearest(tree: Path, module: Path, decision: Decision) -> str:
+    """Return what the nearest tests in ``tree``, a copy, make of the change. ``module`` is a path below its root."""
+    source = (tree / module).read_text(encoding="utf-8")
+    (tree / module).write_text(changed(source, decision), encoding="utf-8")
+    command = [*PYTEST, "-x", *map(str, nearest(tree, tree / module))]
     process = subprocess.Popen(
         command, cwd=tree, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
     try:
-        code = process.wait(SECONDS)
+        return "survived" if process.wait(SECONDS) == 0 else "killed"
     except subprocess.TimeoutExpired:
         return "killed (hangs)"
     finally:
-        # The tests may have started a bus or a daemon.
-        _end(process.pid)
+        end_group(process.pid)
         process.wait()
-    return "survived" if code == 0 else "killed"
-
-
-def _end(pid: int) -> None:
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-
-
-def trial(tree: Path, module: Path, decision: Decision) -> str:
-    """Return what the nearest tests in ``tree``, a copy, make of the change. ``module`` is a path below its root."""
-    near, wider = nearest(tree, tree / module)
-    if not near:
-        return "survived (no test is near)"
-    source = (tree / module).read_text(encoding="utf-8")
-    (tree / module).write_text(changed(source, decision), encoding="utf-8")
-    try:
-        result = _run(tree, near)
-        noticed = result == "survived" and bool(wider) and _run(tree, wider) != "survived"
-    finally:
         (tree / module).write_text(source, encoding="utf-8")
-    if noticed:
-        # Of so many tests one may fail on a busy machine.
-        passes = _run(tree, wider) == "survived"
-        return "killed (by tests further away)" if passes else "survived (tests further away fail without the change)"
-    return result
 
 
-def _results(chosen: Sequence[tuple[Path, Decision]], jobs: int, known: set[str]) -> Iterator[dict[str, str]]:
-    with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
-        trees: SimpleQueue[Path] = SimpleQueue()
-        for job in range(jobs):
-            copy = Path(scratch, str(job))
-            shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".venv", ".git", "build", "dist", ".*_cache"))
-            trees.put(copy)
-
-        def one(pair: tuple[Path, Decision]) -> dict[str, str] | None:
-            module, decision = pair[0].relative_to(ROOT), pair[1]
-            place = f"{module}:{decision.line} {decision.kind} {decision.start}"
-            if place in known:
-                return None
-            tree = trees.get()
-            try:
-                result = trial(tree, module, decision)
-            finally:
-                trees.put(tree)
-            was = pair[0].read_bytes()[decision.start : decision.end].decode()
-            return {"place": place, "was": was, "becomes": decision.text, "result": result}
-
-        with ThreadPoolExecutor(jobs) as pool:
-            yield from filter(None, pool.map(one, chosen))
+def _results(chosen: Sequence[tuple[Path, Decision]], tests: Sequence[str]) -> Iterator[dict[str, str]]:
+    with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
+        scratch = Path(directory)
+        plain = _copy(scratch, "plain")
+        for result in _serve(scratch, chosen, tests):
+            if result["result"] == "not reached":
+                module, decision = chosen[int(result["number"])]
+                result["result"] = f"{_nearest(plain, module.relative_to(ROOT), decision)} (not reached)"
+            yield result
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--seed", type=int, default=27)
     parser.add_argument("--count", type=int, default=300)
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--tests", nargs="+", default=["tests"], help="files or folders of tests (default: all)")
     parser.add_argument("--out", type=Path, default=ROOT / "build/mutants.jsonl")
     parser.add_argument("folders", nargs="*", default=list(FOLDERS), help="folders below nodeagent")
     options = parser.parse_args()
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.touch()
     done = [json.loads(line) for line in options.out.read_text(encoding="utf-8").splitlines()]
+    known = {result["place"] for result in done}
     chosen = sample(ROOT, options.folders, options.seed, options.count)
     with options.out.open("a", encoding="utf-8") as out:
-        for result in _results(chosen, options.jobs, {each["place"] for each in done}):
+        for result in _results([pair for pair in chosen if _described(*pair)["place"] not in known], options.tests):
             done.append(result)
             line = json.dumps(result)
             out.write(f"{line}\n")
             out.flush()
             sys.stdout.write(f"{line}\n")
-    survived = [each for each in done if each["result"].startswith("survived")]
+    survived = [result for result in done if result["result"].startswith("survived")]
     rate = 100 * len(survived) / max(1, len(done))
     sys.stdout.write(f"{len(survived)} of {len(done)} decisions survived ({rate:.1f} %)\n")
     return 0

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 FLIPPED: dict[type[ast.cmpop], str] = {
@@ -20,6 +20,9 @@ FLIPPED: dict[type[ast.cmpop], str] = {
     ast.IsNot: "is",
 }
 
+CLOSED = (ast.Name, ast.Constant, ast.Attribute, ast.Call, ast.Subscript)
+"""Expressions that need no parentheses beside an operator."""
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -30,6 +33,7 @@ class Decision:
     start: int
     end: int
     text: str
+    expression: bool = False
 
 
 def decisions(source: str) -> list[Decision]:
@@ -43,7 +47,8 @@ def decisions(source: str) -> list[Decision]:
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         start = lines[node.lineno - 1] + node.col_offset
-        return Decision(node.lineno, kind, start, lines[node.end_lineno - 1] + node.end_col_offset, text)
+        end = lines[node.end_lineno - 1] + node.end_col_offset
+        return Decision(node.lineno, kind, start, end, text, isinstance(node, ast.expr))
 
     def part(node: ast.expr) -> str:
         found = make(node, "", "")
@@ -59,7 +64,8 @@ def decisions(source: str) -> list[Decision]:
                 if not isinstance(node, ast.While):
                     yield make(test, "always", "True")
             case ast.Compare(left=left, ops=[op], comparators=[right]):
-                yield make(node, "compare", f"({part(left)} {FLIPPED[type(op)]} {part(right)})")
+                sides = [part(side) if isinstance(side, CLOSED) else f"({part(side)})" for side in (left, right)]
+                yield make(node, "compare", f"({sides[0]} {FLIPPED[type(op)]} {sides[1]})")
             case ast.BoolOp(op=op, values=values):
                 word = " or " if isinstance(op, ast.And) else " and "
                 yield make(node, "and/or", f"({word.join(f'({part(value)})' for value in values)})")
@@ -84,3 +90,33 @@ def changed(source: str, decision: Decision) -> str:
     """Return ``source`` without the decision."""
     text = source.encode()
     return (text[: decision.start] + decision.text.encode() + text[decision.end :]).decode()
+
+
+SWITCH = "__import__('tests.mutants.switch').mutants.switch.lacks({})"
+
+
+def switched(source: str, numbered: Mapping[int, Decision]) -> str:
+    """Return ``source`` with a switch at each decision, which takes it away while the tests run."""
+    texts = source.encode()
+    before: list[tuple[int, int, str]] = []
+    after: list[tuple[int, int, str]] = []
+    for number, decision in numbered.items():
+        lacks = SWITCH.format(number)
+        if decision.expression:
+            opening, closing = f"(({decision.text}) if {lacks} else (", "))"
+        elif decision.text == "pass":
+            opening, closing = f"if not {lacks}: ", ""
+        else:
+            line = texts.rfind(b"\n", 0, decision.start) + 1
+            opening, closing = f"if {lacks}: {decision.text}\n{' ' * (decision.start - line)}", ""
+        before.append((decision.start, -decision.end, opening))
+        after.append((decision.end, -decision.start, closing))
+    made: list[bytes] = []
+    last = 0
+    # What ends at a place comes before what starts there; the outer of two that start together comes first.
+    marks = [(place, 0, order, text) for place, order, text in after]
+    marks += [(place, 1, order, text) for place, order, text in before]
+    for place, _, _, text in sorted(marks):
+        made += [texts[last:place], text.encode()]
+        last = place
+    return b"".join([*made, texts[last:]]).decode()

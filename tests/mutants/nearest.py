@@ -10,8 +10,6 @@ from pathlib import Path
 
 MOST = 8
 """Test files for one decision."""
-WIDER = 60
-"""More of them for a decision whose lack those did not notice."""
 
 
 def _name(path: Path, root: Path) -> str:
@@ -36,12 +34,13 @@ def _tree(root: Path) -> tuple[Mapping[Path, frozenset[str]], Mapping[Path, froz
 
 
 def mirror(root: Path, module: Path) -> Path:
-    """Return the folder of the tests of ``module``."""
-    return root / "tests" / module.relative_to(root / "nodeagent").parent
+    """Return the folder of the tests of ``module``, or the next above it that exists."""
+    folder = root / "tests" / module.relative_to(root / "nodeagent").parent
+    return next(path for path in (folder, *folder.parents) if path.is_dir())
 
 
-def nearest(root: Path, module: Path) -> tuple[list[Path], list[Path]]:
-    """Return at most ``MOST`` files, the nearest first, and at most ``WIDER`` that are next."""
+def nearest(root: Path, module: Path) -> list[Path]:
+    """Return at most ``MOST`` files, the nearest first."""
     tests, product = _tree(root)
     name = _name(module, root)
     using = [path for path, imports in product.items() if name in imports]
@@ -63,5 +62,4 @@ def nearest(root: Path, module: Path) -> tuple[list[Path], list[Path]]:
         shared = len(words & set(test.stem.split("_")))
         return step, -shared, len(imports)
 
-    near = [test for test in sorted(tests, key=distance) if distance(test)[0] < 3]
-    return near[:MOST], near[MOST : MOST + WIDER]
+    return [test for test in sorted(tests, key=distance) if distance(test)[0] < 3][:MOST]
