@@ -48,10 +48,11 @@ HOST_TESTS = $(PYTEST) -q -n $(HOSTS) --dist load --maxschedchunk 1 $(RING2)
 ROOT := $(filter 0,$(shell id -u))
 TOOLS := packaging/tools.sh
 RING1 ?= tests
+SINCE ?= main
 # `make mutants MUTANTS="--seed 3 --count 20 core/plan"`
 MUTANTS ?=
 
-.PHONY: help tools demo-tools venv demo demo-shell demo-vm demo-node test versions check format unit kills mutants golden host long ostree ostree-long integration cluster cluster-tools node-tools node-long bootupd vm vm-long vm-aarch64 interpreter interpreter-twice interpreter-tests package rpm image wheel release bench bench-fallback bench-rest bench-rollout bench-flood bench-fence docs fuzz clean
+.PHONY: help tools demo-tools venv demo demo-shell demo-vm demo-node test versions check format quick unit kills mutants golden host long ostree ostree-long integration cluster cluster-tools node-tools node-long bootupd vm vm-long vm-aarch64 interpreter interpreter-twice interpreter-tests package rpm image wheel release bench bench-fallback bench-rest bench-rollout bench-flood bench-fence docs fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -98,6 +99,9 @@ unit: venv ## ring 1 only, in seconds; a part of it with RING1=tests/core
 
 kills: venv ## ring 1, the kills at every effect, of which `make unit` takes a third on each Python
 	@NODEAGENT_EVERY_KILL=1 $(PYTEST) -q -n 4 --dist worksteal tests/update
+
+quick: venv ## ruff, mypy and the tests of ring 1 nearest to what changed since main; half a minute. SINCE=BRANCH
+	@$(BIN)/python -m tests.quick --since "$(SINCE)"
 
 mutants: venv ## a random sample of decisions, each taken away once, and whether the tests that reach it notice
 	@$(BIN)/python -m tests.mutants $(MUTANTS)

@@ -12,7 +12,8 @@ MOST = 8
 """Test files for one decision."""
 
 
-def _name(path: Path, root: Path) -> str:
+def name_of(path: Path, root: Path) -> str:
+    """Return the name under which ``path`` is imported."""
     name = ".".join(path.relative_to(root).with_suffix("").parts)
     return name.removesuffix(".__init__")
 
@@ -27,7 +28,8 @@ def _imports(path: Path) -> frozenset[str]:
 
 
 @cache
-def _tree(root: Path) -> tuple[Mapping[Path, frozenset[str]], Mapping[Path, frozenset[str]]]:
+def imports_of(root: Path) -> tuple[Mapping[Path, frozenset[str]], Mapping[Path, frozenset[str]]]:
+    """Return what the test files and what the modules of the product import."""
     tests = {path: _imports(path) for path in sorted((root / "tests").rglob("test_*.py"))}
     product = {path: _imports(path) for path in sorted((root / "nodeagent").rglob("*.py"))}
     return tests, product
@@ -41,10 +43,10 @@ def mirror(root: Path, module: Path) -> Path:
 
 def nearest(root: Path, module: Path) -> list[Path]:
     """Return at most ``MOST`` files, the nearest first."""
-    tests, product = _tree(root)
-    name = _name(module, root)
+    tests, product = imports_of(root)
+    name = name_of(module, root)
     using = [path for path, imports in product.items() if name in imports]
-    users = {_name(path, root) for path in using}
+    users = {name_of(path, root) for path in using}
     own = mirror(root, module)
     theirs = {mirror(root, path) for path in using}
     words = set(module.stem.split("_"))
