@@ -14,8 +14,8 @@ unexport PYTHONDONTWRITEBYTECODE
 HOSTS ?= 4
 # `make package rpm MACHINE=aarch64` writes into dist/aarch64.
 MACHINE ?=
-# `make package rpm INTERPRETER=source` takes the interpreter of releases, INTERPRETER=standalone that of
-# python-build-standalone.
+# `make package rpm INTERPRETER=standalone` takes the interpreter of python-build-standalone instead of the one that
+# `make interpreter` builds. What is not for users is in a directory of its own.
 INTERPRETER ?=
 # Seconds of `make fuzz` for all targets together; FUZZ names some of them.
 FUZZ_SECONDS ?= 600
@@ -23,7 +23,7 @@ FUZZ ?=
 # `make image BASE=fcos.oci.tar` puts the layer on this OCI archive.
 BASE ?=
 ORIGIN = $(if $(INTERPRETER), --interpreter $(INTERPRETER))
-FOR_MACHINE = --out dist$(if $(MACHINE),/$(MACHINE) --machine $(MACHINE))$(ORIGIN)
+FOR_MACHINE = --out dist$(if $(filter testing,$(INTERPRETER)),/testing)$(if $(MACHINE),/$(MACHINE) --machine $(MACHINE))$(ORIGIN)
 STAMP := $(VENV)/.stamp
 DOCS_VENV := build/docs-venv
 DOCS_STAMP := $(DOCS_VENV)/.stamp

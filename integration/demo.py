@@ -144,12 +144,13 @@ def prepare(story: Story) -> Image:
     return installed_image(image, package_of(story))
 
 
-def package_of(story: Story, interpreter: str = "") -> Path:
-    """The tar to install on a host. With an origin of the interpreter it is in a folder of its own."""
-    story.say("   nodeagent's package: its own interpreter, libraries and units in one tar (make package)")
+def package_of(story: Story, interpreter: str = "testing") -> Path:
+    """The tar to install on a host, in a directory of its own for each origin of the interpreter."""
+    story.say("   nodeagent's package: its own interpreter, libraries and units in one tar")
+    if interpreter == "testing":
+        story.say("   (with an interpreter for tests; make package builds the one for users, which takes longer)")
     out = PROJECT / "dist" / interpreter
-    argv = [sys.executable, str(PROJECT / "packaging" / "build.py"), "--out", str(out)]
-    argv += ["--interpreter", interpreter] if interpreter else []
+    argv = [sys.executable, str(PROJECT / "packaging/build.py"), "--out", str(out), "--interpreter", interpreter]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as build:
         assert build.stdout is not None, "asked for"
         for line in build.stdout:

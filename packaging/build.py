@@ -2,7 +2,8 @@
 """Build the self-contained package: `python packaging/build.py --out dist`.
 
 Writes nodeagent-VERSION-MACHINE.tar.gz (to unpack over /; install.sh does that and upgrades), nodeagent.raw (a
-systemd-sysext image), sbom.cdx.json (what is bundled, as CycloneDX) and SHA256SUMS.
+systemd-sysext image), sbom.cdx.json (what is bundled, as CycloneDX) and SHA256SUMS. The name of a tar whose interpreter
+is for tests only ends with -testing.
 The same commit gives the same bytes; an unchanged tree is not built again.
 """
 
@@ -18,13 +19,14 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from bundle import cache, components, dependencies, images, interpreter, lock, tools, tree
 from bundle.errors import BuildError
+from bundle.names import NAME, TAR, Name
 from bundle.origins.base import HOME
 
 SOURCE = Path(__file__).resolve().parent.parent
@@ -38,7 +40,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="packaging/build.py", description=__doc__)
     parser.add_argument("--out", type=Path, default=SOURCE / "dist", help="directory for the results (%(default)s)")
     parser.add_argument("--machine", default=platform.machine(), help="as by uname: x86_64 or aarch64 (%(default)s)")
-    add_interpreter(parser, lock.QUICK)
+    add_interpreter(parser, lock.ORIGINS)
     parser.add_argument("--force", action="store_true", help="build even if nothing changed since the last time")
     options = parser.parse_args(arguments)
     try:
@@ -49,23 +51,25 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def add_interpreter(parser: argparse.ArgumentParser, default: str) -> None:
-    """Add the option that chooses the origin of the interpreter."""
+def add_interpreter(parser: argparse.ArgumentParser, origins: Sequence[str]) -> None:
+    """Add the option that chooses one of the origins of the interpreter."""
     text = "origin of the interpreter (%(default)s)"
-    parser.add_argument("--interpreter", choices=lock.ORIGINS, default=default, help=text)
+    parser.add_argument("--interpreter", choices=origins, default=lock.SOURCE, help=text)
 
 
-def build(out: Path, machine: str = platform.machine(), origin: str = lock.QUICK, *, force: bool = False) -> None:
-    """Write the package for `machine` to `out`. Raises BuildError, and leaves `out` as it was."""
+def build(out: Path, machine: str = platform.machine(), origin: str = lock.SOURCE, *, force: bool = False) -> Path:
+    """Write the package for `machine` to `out`, and return its tar. Raises BuildError, and leaves `out` as it was."""
     begun = time.monotonic()
     locked = lock.load(LOCK, machine, origin)
     version: str = tomllib.loads((SOURCE / "pyproject.toml").read_text())["project"]["version"]
+    name = Name(version, machine, testing=origin == lock.TESTING)
+    tar = out / name.file(TAR)
     epoch = source_date_epoch()
     stamp = out / ".inputs"
     inputs = _inputs(epoch, machine, origin)
     if not force and stamp.is_file() and stamp.read_text() == inputs and _intact(out):
         tools.log(f"nothing changed; {out} is up to date")
-        return
+        return tar
     parts = _parts(locked)
     out.mkdir(parents=True, exist_ok=True)
     with scratch_folder(out) as scratch:
@@ -73,25 +77,25 @@ def build(out: Path, machine: str = platform.machine(), origin: str = lock.QUICK
         root.mkdir()
         results.mkdir()
         tree.assemble(SOURCE, version, parts, root)
-        tar, raw = results / f"nodeagent-{version}-{locked.machine}.tar.gz", results / f"{images.NAME}.raw"
         # Each of the two waits for a compressor in a process of its own.
         with ThreadPoolExecutor() as both:
             jobs = [
-                both.submit(images.write_tar, root, tar, epoch, parts.compiler),
-                both.submit(images.write_sysext, root, raw, epoch, locked.machine, version),
+                both.submit(images.write_tar, root, results / tar.name, epoch, parts.compiler),
+                both.submit(images.write_sysext, root, results / f"{NAME}.raw", epoch, name),
             ]
         for job in jobs:
             job.result()
         shutil.copy(SOURCE / "packaging" / "install.sh", results)
         shutil.copy(root / HOME[1:] / components.SBOM, results)
         sums = {path.name: _sha256(path) for path in sorted(results.iterdir())}
-        (results / CHECKSUMS).write_text("".join(f"{value}  {name}\n" for name, value in sums.items()))
+        (results / CHECKSUMS).write_text("".join(f"{value}  {file}\n" for file, value in sums.items()))
         for path in results.iterdir():
             path.replace(out / path.name)
     stamp.write_text(inputs)
-    for name in sums:
-        tools.log(f"{out / name} ({(out / name).stat().st_size / 1e6:.1f} MB)")
+    for file in sums:
+        tools.log(f"{out / file} ({(out / file).stat().st_size / 1e6:.1f} MB)")
     tools.log(f"done in {time.monotonic() - begun:.1f} s")
+    return tar
 
 
 def _parts(locked: lock.InterpreterLock) -> tree.Parts:

@@ -21,6 +21,7 @@ from pathlib import Path
 import build as package
 from bundle import images, interpreter, lock, oci, tools
 from bundle.errors import BuildError
+from bundle.names import NAME, Name
 
 # Presets apply to a first boot only, not to a host that is rebased to the image, and /etc of a host is its own. A wants
 # link of the vendor starts the unit in both; `systemctl mask` takes it back.
@@ -36,13 +37,12 @@ def main(arguments: list[str]) -> int:
         "--out", type=Path, default=package.SOURCE / "dist", help="directory for the result (%(default)s)"
     )
     parser.add_argument("--machine", default=platform.machine(), help="as by uname: x86_64 or aarch64 (%(default)s)")
-    package.add_interpreter(parser, lock.QUICK)
+    package.add_interpreter(parser, lock.ORIGINS)
     parser.add_argument("--base", type=Path, help="OCI archive of an operating system to put the layer on (none)")
     options = parser.parse_args(arguments)
     out = options.out.resolve()
     try:
-        package.build(out, options.machine, options.interpreter)
-        (tar,) = out.glob(f"nodeagent-*-{options.machine}.tar.gz")
+        tar = package.build(out, options.machine, options.interpreter)
         build(tar, out, options.base, options.interpreter)
     except BuildError as error:
         print(f"package: {error}", file=sys.stderr)
@@ -50,28 +50,28 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def build(tar: Path, out: Path, base: Path | None = None, origin: str = lock.QUICK) -> Path:
+def build(tar: Path, out: Path, base: Path | None = None, origin: str = lock.SOURCE) -> Path:
     """Write the archive for the package `tar` to the directory `out` and return its path.
 
     The interpreter of the same origin compresses it. Raises BuildError, and leaves an older one as it was.
     """
     begun = time.monotonic()
-    version, machine = tar.name.removeprefix("nodeagent-").removesuffix(".tar.gz").rsplit("-", 1)
+    name = Name.of(tar)
     epoch = package.source_date_epoch()
     python = interpreter.build(lock.load(package.LOCK, origin=origin)) / "bin" / "python3"
     layer = images.compress(add_link(tar, epoch), epoch, python)
-    labels = {VERSION_LABEL: version}
+    labels = {VERSION_LABEL: name.full_version}
     if base is None:
         labels |= {
-            "org.opencontainers.image.title": images.NAME,
-            "org.opencontainers.image.version": version,
+            "org.opencontainers.image.title": NAME,
+            "org.opencontainers.image.version": name.full_version,
             "org.opencontainers.image.licenses": "Apache-2.0",
         }
-    tag = f"{images.NAME}-{version}" if base is None else f"{images.NAME}-os-{version}"
-    target = out / f"{tag}-{machine}.oci.tar"
+    target = out / name.file(".oci.tar", "" if base is None else "os")
+    tag = target.name.removesuffix(".oci.tar")
     with tempfile.TemporaryDirectory(prefix=package.SCRATCH, dir=out) as scratch:
         written = Path(scratch) / target.name
-        digest = oci.write(oci.Image(layer, machine, labels, tag, epoch), written, base)
+        digest = oci.write(oci.Image(layer, name.machine, labels, tag, epoch), written, base)
         written.replace(target)
     size = target.stat().st_size / 1e6
     tools.log(f"{target} ({size:.1f} MB), {digest}, in {time.monotonic() - begun:.1f} s")

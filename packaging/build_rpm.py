@@ -18,6 +18,7 @@ from pathlib import Path
 import build as package
 from bundle import lock, noarch, tools
 from bundle.errors import BuildError
+from bundle.names import Name
 
 SPEC = Path(__file__).parent / "rpm" / "nodeagent.spec"
 LINT = Path(__file__).parent / "rpm" / "rpmlint.toml"
@@ -35,14 +36,13 @@ def main(arguments: list[str]) -> int:
         "--out", type=Path, default=package.SOURCE / "dist", help="directory for the result (%(default)s)"
     )
     parser.add_argument("--machine", default=platform.machine(), help="as by uname: x86_64 or aarch64 (%(default)s)")
-    package.add_interpreter(parser, lock.QUICK)
+    package.add_interpreter(parser, lock.ORIGINS)
     parser.add_argument("--fast", action="store_true", help="compress less, for tests")
     options = parser.parse_args(arguments)
     out = options.out.resolve()
     try:
         rpmbuild, rpmlint = tools.require("rpmbuild"), tools.require("rpmlint")
-        package.build(out, options.machine, options.interpreter)
-        (tar,) = out.glob(f"nodeagent-*-{options.machine}.tar.gz")
+        tar = package.build(out, options.machine, options.interpreter)
         begun = time.monotonic()
         compression = FAST if options.fast else COMPRESSION
         built = build(rpmbuild, tar, out, compression) + build_noarch(rpmbuild, tar, out, compression)
@@ -60,7 +60,7 @@ def build(rpmbuild: str, tar: Path, out: Path, compression: str) -> list[Path]:
 
     `compression` is a value of rpm's macro _binary_payload.
     """
-    version, machine = tar.name.removeprefix("nodeagent-").removesuffix(".tar.gz").rsplit("-", 1)
+    name = Name.of(tar)
     with package.scratch_folder(out) as scratch:
         macros = {
             "_topdir": str(scratch),
@@ -74,11 +74,13 @@ def build(rpmbuild: str, tar: Path, out: Path, compression: str) -> list[Path]:
             "_binary_payload": compression,
             "_source_filedigest_algorithm": SHA256,
             "_binary_filedigest_algorithm": SHA256,
-            "nodeagent_version": version,
+            "nodeagent_version": name.version,
+            # Older than any release.
+            "nodeagent_release": "0.testing" if name.testing else "1",
             "nodeagent_tar": str(tar),
             "nodeagent_requires": ", ".join(noarch.requirements(package.SOURCE / "pyproject.toml")),
         }
-        command = [rpmbuild, "-bb", "--quiet", "--target", f"{machine}-unknown-linux"]
+        command = [rpmbuild, "-bb", "--quiet", "--target", f"{name.machine}-unknown-linux"]
         for key, value in macros.items():
             command += ["--define", f"{key} {value}"]
         for each in ("BUILD", "BUILDROOT"):

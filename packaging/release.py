@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import io
+import json
 import os
 import platform
 import re
@@ -24,8 +25,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import build as package
-from bundle import cache, images, lock, tools
+from bundle import cache, components, images, lock, tools
 from bundle.errors import BuildError
+from bundle.names import NAME, Name
 from bundle.origins.source import TIMEOUT as INTERPRETER_TIMEOUT
 
 CHANGES, LICENSES = "CHANGES.md", "LICENSES.txt"
@@ -44,7 +46,7 @@ def main(arguments: list[str]) -> int:
         "--out", type=Path, default=out, help="directory for the results, which is replaced (%(default)s)"
     )
     parser.add_argument("--machine", default=platform.machine(), help="as by uname: x86_64 or aarch64 (%(default)s)")
-    package.add_interpreter(parser, lock.SOURCE)
+    package.add_interpreter(parser, lock.RELEASED)
     parser.add_argument("--fast", action="store_true", help="compress the RPM less, for tests")
     options = parser.parse_args(arguments)
     try:
@@ -74,6 +76,7 @@ def release(out: Path, machine: str, origin: str, *, fast: bool = False) -> None
             kept = keep(different, first / "dist", second / "dist", out.with_name(f"{out.name}-different"))
             raise BuildError(f"two builds differ in {', '.join(different)}; both are in {kept}")
         results = first / "dist"
+        check_interpreter(results / components.SBOM)
         (results / CHANGES).write_text(changes)
         (tar,) = results.glob("nodeagent-*.tar.gz")
         (results / LICENSES).write_text(licenses(tar))
@@ -84,6 +87,14 @@ def release(out: Path, machine: str, origin: str, *, fast: bool = False) -> None
     if "unreleased" in changes.splitlines()[0]:
         tools.log(f"CHANGELOG.md has no date for {version} yet")
     tools.log(f"built twice, with the same bytes, in {time.monotonic() - begun:.0f} s")
+
+
+def check_interpreter(sbom: Path) -> None:
+    """Raise BuildError if the list of components names an interpreter that no release may have."""
+    properties = json.loads(sbom.read_text())["metadata"]["properties"]
+    (origin,) = (entry["value"] for entry in properties if entry["name"] == components.ORIGIN)
+    if origin not in lock.RELEASED:
+        raise BuildError(f"the interpreter {origin} is for tests only, and no release has it")
 
 
 def section(changelog: str, version: str) -> str:
@@ -157,8 +168,8 @@ def build_all(
     tools.run([*wheel, "--out-dir", str(out), str(plain)], timeout=TIMEOUT, env=environ)
     # systemd-sysupdate finds the newest version by the names.
     (tar,) = out.glob("nodeagent-*.tar.gz")
-    version = tar.name.removeprefix("nodeagent-").removesuffix(f"-{machine}.tar.gz")
-    (out / f"{images.NAME}.raw").rename(out / f"{images.NAME}-{version}-{images.ARCHITECTURES[machine]}.raw")
+    extension = Name.of(tar)._replace(machine=images.ARCHITECTURES[machine])
+    (out / f"{NAME}.raw").rename(out / extension.file(".raw"))
     # Of the build, not of the release: the stamp, the sums of a part, and what uv leaves.
     for name in (".inputs", ".gitignore", package.CHECKSUMS):
         (out / name).unlink(missing_ok=True)

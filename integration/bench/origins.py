@@ -89,7 +89,7 @@ def measure(built: dict[str, tuple[Path, Path]], runs: int) -> dict[str, dict[st
 def main() -> int:
     parser = argparse.ArgumentParser(description="size, start and memory of the origins of the interpreter")
     parser.add_argument("--runs", type=int, default=21)
-    parser.add_argument("origins", nargs="*", default=["quick"])
+    parser.add_argument("origins", nargs="*", default=["testing"])
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         top = Path(directory)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``plan.py`` once more, with the interpreter and the libraries that hosts get: there, these make the plans.
 
-Builds the package (`make package`), or takes what of it is up to date. Prints the JSON of ``plan.py``.
+Builds the package with the interpreter of tests, or takes what of it is up to date. Prints the JSON of ``plan.py``.
 
     python -m integration.bench.shipped [arguments of plan.py]
 """
@@ -22,10 +22,10 @@ runpy.run_module("integration.bench.plan", run_name="__main__")
 
 
 def main() -> int:
-    out = ROOT / "dist"
-    build = [sys.executable, str(ROOT / "packaging" / "build.py"), "--out", str(out)]
+    out = ROOT / "dist/testing"
+    build = [sys.executable, str(ROOT / "packaging/build.py"), "--interpreter", "testing", "--out", str(out)]
     subprocess.run(build, check=True, stdout=sys.stderr)
-    (tar,) = out.glob("nodeagent-*.tar.gz")
+    (tar,) = out.glob("nodeagent-*-testing.tar.gz")
     with tempfile.TemporaryDirectory() as directory:
         subprocess.run(["tar", "--extract", "--file", str(tar), "--directory", directory], check=True)
         python = Path(directory, "usr/lib/nodeagent/bin/python3")

@@ -37,6 +37,14 @@ class Package(NamedTuple):
     raw: Path
     tree: Path  # the tar, unpacked
 
+    @property
+    def version(self) -> str:
+        return self.tar.name.split("-")[1]
+
+    @property
+    def machine(self) -> str:
+        return self.tar.name.removesuffix(".tar.gz").split("-")[2]
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
@@ -86,7 +94,7 @@ def copy_sources(target: Path) -> Path:
 
 def run_build(source: Path, out: Path, **environment: str) -> str:
     done = subprocess.run(
-        [sys.executable, source / "packaging" / "build.py", "--out", out],
+        [sys.executable, source / "packaging" / "build.py", "--interpreter", "testing", "--out", out],
         env={**os.environ, "SOURCE_DATE_EPOCH": str(EPOCH), **environment},
         capture_output=True,
         text=True,
@@ -121,10 +129,10 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Package:
                 listed = (built / "SHA256SUMS").read_text().splitlines()
                 for name in (*(line.split("  ", 1)[1] for line in listed), "SHA256SUMS", ".inputs"):
                     shutil.copy2(built / name, out)
-            with tarfile.open(next(out.glob("nodeagent-*.tar.gz"))) as archive:
+            with tarfile.open(next(out.glob("nodeagent-*-testing.tar.gz"))) as archive:
                 # The 3.11.2 of Debian 12 has none.
                 archive.extraction_filter = getattr(tarfile, "tar_filter", None)
                 archive.extractall(base / "unpacked")
             (base / "unpacked").rename(tree)
-    (tar,) = out.glob("nodeagent-*.tar.gz")
+    (tar,) = out.glob("nodeagent-*-testing.tar.gz")
     return Package(source, out, tar, out / "nodeagent.raw", tree)

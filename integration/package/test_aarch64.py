@@ -75,8 +75,8 @@ def root(package: Package, libc: Path, tmp_path_factory: pytest.TempPathFactory)
     build: list[str | Path] = [
         sys.executable,
         package.source / "packaging/build.py",
-        "--machine",
-        "aarch64",
+        *("--machine", "aarch64"),
+        *("--interpreter", "testing"),
         "--out",
         out / "dist",
     ]
@@ -90,7 +90,7 @@ def root(package: Package, libc: Path, tmp_path_factory: pytest.TempPathFactory)
     assert done.returncode == 0, done.stderr
     root = out / "root"
     shutil.copytree(libc, root, symlinks=True)
-    (tar,) = (out / "dist").glob("nodeagent-*-aarch64.tar.gz")
+    (tar,) = (out / "dist").glob("nodeagent-*-aarch64-testing.tar.gz")
     with tarfile.open(tar) as archive:
         archive.extraction_filter = getattr(tarfile, "tar_filter", None)  # not in the 3.11.2 of Debian 12
         archive.extractall(root)

@@ -40,10 +40,10 @@ import build_image
 from bundle import oci
 tar, out, base, files = (Path(each) for each in sys.argv[2:6])
 labels = dict(each.split("=") for each in sys.argv[6:])
-machine = tar.name.removesuffix(".tar.gz").rsplit("-", 1)[1]
+machine = tar.name.split("-")[2]
 oci.write(oci.Image(files.read_bytes(), machine, labels, "base", 0), base)
-build_image.build(tar, out)
-build_image.build(tar, out, base)
+build_image.build(tar, out, origin="testing")
+build_image.build(tar, out, base, "testing")
 """
 
 
@@ -90,9 +90,9 @@ def built(package: Package, tools: Path, tmp_path_factory: pytest.TempPathFactor
         archive.addfile(shell)
     base = directory / "base.oci.tar"
     write(package, directory, base, files)
-    version, machine = package.tar.name.removeprefix("nodeagent-").removesuffix(".tar.gz").rsplit("-", 1)
-    alone = directory / f"nodeagent-{version}-{machine}.oci.tar"
-    return Built(directory, base, alone, directory / f"nodeagent-os-{version}-{machine}.oci.tar", version)
+    name = f"{package.version}-{package.machine}-testing.oci.tar"
+    version = f"{package.version}-testing"
+    return Built(directory, base, directory / f"nodeagent-{name}", directory / f"nodeagent-os-{name}", version)
 
 
 def write(package: Package, directory: Path, base: Path, files: Path) -> None:
@@ -159,17 +159,18 @@ def test_the_containerfile_makes_the_same_image(package: Package, tools: Path, b
     page = PAGE.read_text()
     found = re.search(r"^ +podman build (.*)$", page, re.MULTILINE)
     assert found is not None
-    assert all(command in page for command in ("make image BASE=fcos.oci.tar", built.on_base.name))
+    released = built.on_base.name.replace("-testing", "")
+    assert all(command in page for command in ("make image BASE=fcos.oci.tar", released))
     dist = built.directory / "dist"
     dist.mkdir()
-    shutil.copy(package.tar, dist)
+    shutil.copy(package.tar, dist / package.tar.name.replace("-testing", ""))
     shutil.copy(SOURCE / "packaging/Containerfile", built.directory)
     arguments = found[1].replace("packaging/Containerfile", f"{built.directory}/Containerfile").split()
     arguments = [
         {"dist": str(dist), "BASE=quay.io/fedora/fedora-coreos@sha256:DIGEST": "BASE=localhost/base"}.get(each, each)
         for each in arguments
     ]
-    assert f"VERSION={built.version}" in arguments
+    assert f"VERSION={package.version}" in arguments
     arguments[arguments.index("--tag") + 1] = "localhost/os"
     box = provisioning.box(tools, built.directory, Path("/dev"))
     store = [f"--root={built.directory}/store", f"--runroot={built.directory}/run", "--storage-driver=vfs"]
@@ -190,7 +191,7 @@ def test_the_containerfile_makes_the_same_image(package: Package, tools: Path, b
     box.run("skopeo", "copy", "--quiet", f"{storage}localhost/os", f"oci-archive:{made}")
     labels = inspect(tools, made)["Labels"]
     assert isinstance(labels, dict)
-    assert {key: labels[key] for key in (*LABELS, VERSION_LABEL)} == {**LABELS, VERSION_LABEL: built.version}
+    assert {key: labels[key] for key in (*LABELS, VERSION_LABEL)} == {**LABELS, VERSION_LABEL: package.version}
     by_engine, by_us = entries(made), entries(built.on_base)
     different = {name for name in by_us.keys() | by_engine.keys() if by_us.get(name) != by_engine.get(name)}
     assert not {name for name in different if name.startswith("usr/")}

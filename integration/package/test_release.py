@@ -17,26 +17,35 @@ from integration.package.conftest import EPOCH, Package, cannot
 TIMEOUT = 1800.0  # seconds; the second build makes all parts again, on a machine that has other work to do
 pytestmark = [pytest.mark.long, pytest.mark.timeout(TIMEOUT)]
 
+# A build from source takes longer than a test may, so the interpreter of tests is allowed here.
+PROGRAM = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import platform, release
+from bundle import lock
+lock.RELEASED = lock.ORIGINS
+release.release(Path(sys.argv[2]), platform.machine(), lock.TESTING, fast=True)
+"""
+
 
 def test_a_release_is_whole_and_built_twice_with_the_same_bytes(package: Package, tmp_path: Path) -> None:
     out = tmp_path / "release"
     out.mkdir()
     (out / "old").write_text("of another release")
-    argv: list[str | Path] = [sys.executable, package.source / "packaging/release.py", "--fast", "--out", out]
-    # A build from source takes longer than a test may.
-    argv += ["--interpreter", "quick"]
+    argv: list[str | Path] = [sys.executable, "-c", PROGRAM, package.source / "packaging", out]
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(EPOCH)}
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     if "missing: " in done.stderr:
         cannot(done.stderr.strip())
     assert done.returncode == 0, done.stderr
     version = tomllib.loads((package.source / "pyproject.toml").read_text())["project"]["version"]
-    machine = package.tar.name.removesuffix(".tar.gz").rsplit("-", 1)[1]
-    extension = f"nodeagent-{version}-{machine.replace('_', '-').replace('aarch64', 'arm64')}.raw"
-    built = {f"nodeagent-{version}-{machine}.tar.gz", f"nodeagent-{version}-1.{machine}.rpm", extension}
-    built |= {f"nodeagent-selinux-{version}-1.noarch.rpm", f"nodeagent-python3-{version}-1.noarch.rpm"}
+    machine = package.machine
+    extension = f"nodeagent-{version}-{machine.replace('_', '-').replace('aarch64', 'arm64')}-testing.raw"
+    built = {package.tar.name, f"nodeagent-{version}-0.testing.{machine}.rpm", extension}
+    built |= {f"nodeagent-selinux-{version}-0.testing.noarch.rpm", f"nodeagent-python3-{version}-1.noarch.rpm"}
     built |= {f"nodeagent-{version}-py3-none-any.whl", "install.sh", "sbom.cdx.json"}
-    built |= {f"nodeagent-{version}-{machine}.oci.tar"}
+    built |= {f"nodeagent-{version}-{machine}-testing.oci.tar"}
     others = {"CHANGES.md", "LICENSES.txt"}
     assert {path.name for path in out.iterdir()} == built | others | {"SHA256SUMS"}
     checked = subprocess.run(

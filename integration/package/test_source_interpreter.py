@@ -197,3 +197,4 @@ def test_no_folder_of_the_build_is_left_in_any_file(package: Package) -> None:
 
 def test_the_tree_is_within_its_size(package: Package) -> None:
     assert sum(path.stat().st_size for path in package.tree.rglob("*") if path.is_file()) <= 50_000_000
+    assert package.tar.stat().st_size <= 17_000_000

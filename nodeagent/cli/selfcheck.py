@@ -15,12 +15,12 @@ from typing import Final
 
 import nodeagent
 from nodeagent.cli._io import emit, printable
-from nodeagent.cli._render import BAD, DIM, GOOD, counted, paint, table
+from nodeagent.cli._render import BAD, DIM, GOOD, WARN, counted, paint, table
 from nodeagent.cli._selfcheck import survey
 from nodeagent.core.selfcheck.result import SelfCheck
 
 SCHEMA: Final = "nodeagent/selfcheck/v1"
-STYLES: Final = {"ok": GOOD, "failed": BAD, "skipped": DIM}
+STYLES: Final = {"ok": GOOD, "warning": WARN, "failed": BAD, "skipped": DIM}
 FAILED: Final = 1
 
 
@@ -48,7 +48,8 @@ def _print(checks: Sequence[SelfCheck]) -> None:
     if numbers["failed"]:
         print(paint(f"{numbers['failed']} of {counted(len(checks), 'check')} failed", BAD))
     else:
-        print(f"nodeagent is installed correctly: {numbers['ok']} ok, {numbers['skipped']} skipped")
+        warnings = f"{counted(numbers['warning'], 'warning')}, " if numbers["warning"] else ""
+        print(f"nodeagent is installed correctly: {numbers['ok']} ok, {warnings}{numbers['skipped']} skipped")
 
 
 def _below(check: SelfCheck) -> Sequence[str]:

@@ -15,16 +15,9 @@ import nodeagent
 from nodeagent.cli._client import Client, ask
 from nodeagent.cli._io import emit
 from nodeagent.core.config.text import plain_json
+from nodeagent.core.selfcheck.interpreter import describe, origin_of
 from nodeagent.errors import AgentError
 from nodeagent.host.selfcheck.versions import sbom
-
-INTERPRETER = "nodeagent:interpreter"
-ORIGINS = {
-    "host": "the interpreter of the host",
-    "source": "built from Debian's source packages",
-    "standalone": "from python-build-standalone",
-    "quick": "from prebuilt parts, for tests only",
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"the running daemon is {daemon}; systemctl restart nodeagent starts the new version")
     if args.verbose:
         bundle = _bundle()
-        origin = ORIGINS.get(bundle["interpreter"], bundle["interpreter"])
+        origin = describe(bundle["interpreter"])
         print(f"Python {bundle['python']}, {sys.executable}{', ' if origin else ''}{origin}")
         components = bundle["components"]
         width = max((len(component["name"]) for component in components), default=0)
@@ -70,9 +63,8 @@ def _bundle() -> dict[str, Any]:
         document = plain_json.loads(sbom().read_text())
     except FileNotFoundError:
         return answer
-    properties = {property_["name"]: property_["value"] for property_ in document["metadata"].get("properties", [])}
     return answer | {
-        "interpreter": properties.get(INTERPRETER, ""),
+        "interpreter": origin_of(document),
         "components": [_component(component) for component in document["components"]],
     }
 

@@ -14,10 +14,9 @@ import tarfile
 from pathlib import Path
 
 from bundle import tools
+from bundle.names import NAME, Name
 
 COMPRESS_TIMEOUT = 300.0  # seconds
-# The name of the image. systemd requires an extension-release file of the same name.
-NAME = "nodeagent"
 
 # systemd's own names for architectures where they differ from uname's.
 ARCHITECTURES = {"x86_64": "x86-64", "aarch64": "arm64"}
@@ -56,10 +55,11 @@ def compress(data: bytes, epoch: int, python: Path) -> bytes:
     return tools.run([python, "-IS", "-c", program], timeout=COMPRESS_TIMEOUT, stdin=data)
 
 
-def write_sysext(tree: Path, target: Path, epoch: int, machine: str, version: str) -> None:
+def write_sysext(tree: Path, target: Path, epoch: int, name: Name) -> None:
     """Write `tree` as a system extension image for any distribution of this architecture."""
     extra = {
-        f"usr/lib/extension-release.d/extension-release.{NAME}": extension_release(machine, version),
+        # systemd requires the name of the image.
+        f"usr/lib/extension-release.d/extension-release.{NAME}": extension_release(name),
         START_AT_BOOT: START,
     }
     # With a tar as input, owners and times need no root, and the order of a directory does not matter.
@@ -76,15 +76,15 @@ def write_sysext(tree: Path, target: Path, epoch: int, machine: str, version: st
     )
 
 
-def extension_release(machine: str, version: str) -> str:
+def extension_release(name: Name) -> str:
     """Return the content of the extension-release file; keys as in os-release(5).
 
     ID=_any: the tree needs nothing but a kernel and a glibc, so no release of the host has to match.
     EXTENSION_RELOAD_MANAGER: the image carries units, which PID 1 sees only after a reload.
     """
     return (
-        f"ID=_any\nARCHITECTURE={ARCHITECTURES[machine]}\nSYSEXT_SCOPE=system\n"
-        f"EXTENSION_RELOAD_MANAGER=1\nSYSEXT_VERSION_ID={version}\n"
+        f"ID=_any\nARCHITECTURE={ARCHITECTURES[name.machine]}\nSYSEXT_SCOPE=system\n"
+        f"EXTENSION_RELOAD_MANAGER=1\nSYSEXT_VERSION_ID={name.full_version}\n"
     )
 
 

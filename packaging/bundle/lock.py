@@ -12,8 +12,10 @@ from typing import Any
 
 from bundle.errors import BuildError
 
-SOURCE, STANDALONE, QUICK = "source", "standalone", "quick"
-ORIGINS = (SOURCE, STANDALONE, QUICK)
+SOURCE, STANDALONE, TESTING = "source", "standalone", "testing"
+# Those that users may get.
+RELEASED = (SOURCE, STANDALONE)
+ORIGINS = (*RELEASED, TESTING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class Library:
 
 
 @dataclass(frozen=True, slots=True)
-class QuickLock:
+class TestingLock:
     cpython: Cpython
     libraries: dict[str, Library]
 
@@ -77,7 +79,7 @@ class SourceLock:
     tree: str
 
 
-Details = QuickLock | StandaloneLock | SourceLock
+Details = TestingLock | StandaloneLock | SourceLock
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +100,12 @@ class InterpreterLock:
         return ".".join(self.python.split(".")[:2])
 
 
-def load(path: Path, machine: str = platform.machine(), origin: str = QUICK) -> InterpreterLock:
+def load(path: Path, machine: str = platform.machine(), origin: str = SOURCE) -> InterpreterLock:
     """Return the part for `machine`, named as by uname. Raises BuildError if there is none."""
     whole: dict[str, Any] = tomllib.loads(path.read_text())
     common: dict[str, Any] = whole[origin]
     if machine not in common:
-        others = [each for each in ORIGINS if machine in whole[each]]
+        others = [name for name in RELEASED if machine in whole[name]]
         remedy = f"; --interpreter {' or '.join(others)} has one" if others else ""
         raise BuildError(f"{path.name} locks no interpreter of the origin {origin} for {machine}{remedy}")
     part: dict[str, Any] = common[machine]
@@ -123,7 +125,7 @@ def _details(origin: str, common: dict[str, Any], part: dict[str, Any]) -> Detai
     if origin == SOURCE:
         packages = {name: SourcePackage(**each) for name, each in common["packages"].items()}
         return SourceLock(packages, tuple(common["suites"]), common["tree"])
-    if origin == QUICK:
+    if origin == TESTING:
         libraries = {name: Library(**part[name]) for name in ("sqlite", "zlib")}
-        return QuickLock(Cpython(**part["cpython"]), libraries)
+        return TestingLock(Cpython(**part["cpython"]), libraries)
     return StandaloneLock(part["archive"], part["sha256"])

@@ -17,6 +17,7 @@ from pathlib import Path
 from bundle import components, images
 from bundle.elf import Elf
 from bundle.errors import BuildError
+from bundle.names import TAR, Name
 from bundle.origins.base import HOME
 
 MACHINE = "noarch"
@@ -56,15 +57,16 @@ def repack(tar: Path, out: Path, epoch: int, compressor: Path) -> Path:
 
     `tar` is that of any machine, and the result is the same for each. `compressor` is a Python.
     """
-    version, _machine = tar.name.removeprefix("nodeagent-").removesuffix(".tar.gz").rsplit("-", 1)
+    # Without the interpreter, nothing in it is for tests only.
+    name = Name(Name.of(tar).version, MACHINE)
     root = out / "root"
     root.mkdir()
     with tarfile.open(tar) as archive:
         # The 3.11.2 of Debian 12 has none.
         archive.extraction_filter = getattr(tarfile, "tar_filter", None)
         archive.extractall(root)
-    reduce(root, version)
-    target = out / f"nodeagent-{version}-{MACHINE}.tar.gz"
+    reduce(root, name.version)
+    target = out / name.file(TAR)
     images.write_tar(root, target, epoch, compressor)
     return target
 

@@ -25,7 +25,7 @@ PROGRAM = b"\x7fELF\x02\x01 a program"
 def bundle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     monkeypatch.syspath_prepend(PACKAGING)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    names = ("cache", "components", "errors", "fetch", "interpreter", "lock", "origins", "tools")
+    names = ("cache", "components", "errors", "fetch", "images", "interpreter", "lock", "names", "origins", "tools")
     return SimpleNamespace(**{name: importlib.import_module(f"bundle.{name}") for name in names})
 
 
@@ -45,12 +45,26 @@ def test_every_origin_names_what_the_parts_were_made_of(bundle: Any) -> None:
 
 
 def test_a_machine_without_an_interpreter_of_an_origin_is_an_error_with_the_remedy(bundle: Any, tmp_path: Path) -> None:
+    with pytest.raises(bundle.errors.BuildError, match=r"source for aarch64; --interpreter standalone has one"):
+        bundle.lock.load(LOCK, "aarch64", "source")
     text = LOCK.read_text().replace("[standalone.aarch64]", "[standalone.riscv64]")
     (tmp_path / "lock.toml").write_text(text)
-    with pytest.raises(bundle.errors.BuildError, match=r"standalone for aarch64; --interpreter quick has one"):
-        bundle.lock.load(tmp_path / "lock.toml", "aarch64", "standalone")
-    with pytest.raises(bundle.errors.BuildError, match=r"quick for s390x$"):
-        bundle.lock.load(LOCK, "s390x", "quick")
+    # The interpreter of tests has one, and is not offered.
+    with pytest.raises(bundle.errors.BuildError, match=r"source for aarch64$"):
+        bundle.lock.load(tmp_path / "lock.toml", "aarch64", "source")
+    with pytest.raises(bundle.errors.BuildError, match=r"testing for s390x$"):
+        bundle.lock.load(LOCK, "s390x", "testing")
+
+
+def test_the_name_of_a_file_says_that_its_interpreter_is_for_tests(bundle: Any) -> None:
+    released, testing = (bundle.names.Name("0.1.0", "x86_64", testing=each) for each in (False, True))
+    assert released.file(".tar.gz") == "nodeagent-0.1.0-x86_64.tar.gz"
+    assert testing.file(".tar.gz") == "nodeagent-0.1.0-x86_64-testing.tar.gz"
+    assert testing.file(".oci.tar", "os") == "nodeagent-os-0.1.0-x86_64-testing.oci.tar"
+    for name in (released, testing):
+        assert bundle.names.Name.of(Path("dist", name.file(".tar.gz"))) == name
+    assert "SYSEXT_VERSION_ID=0.1.0-testing\n" in bundle.images.extension_release(testing)
+    assert "SYSEXT_VERSION_ID=0.1.0\n" in bundle.images.extension_release(released)
 
 
 def test_only_the_used_files_of_an_origin_are_taken(bundle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,10 +79,10 @@ def test_only_the_used_files_of_an_origin_are_taken(bundle: Any, monkeypatch: py
                     yield path, b""
                 asked.append(name)
 
-    monkeypatch.setitem(bundle.origins.MODULES, "quick", Origin())
+    monkeypatch.setitem(bundle.origins.MODULES, "testing", Origin())
     monkeypatch.setattr(bundle.interpreter, "Elf", SimpleNamespace(read=lambda _path: True))
     monkeypatch.setattr(bundle.interpreter.bytecode, "compile_tree", lambda *_arguments: None)
-    lock = bundle.lock.load(LOCK, "x86_64", "quick")
+    lock = bundle.lock.load(LOCK, "x86_64", "testing")
     home = bundle.interpreter.build(lock)
     found = sorted(str(path.relative_to(home)) for path in home.rglob("*") if path.is_file())
     assert found == ["bin/python3", f"{LIBRARY}/encodings/utf_8.py", f"{LIBRARY}/os.py"]
@@ -80,9 +94,9 @@ def test_only_the_used_files_of_an_origin_are_taken(bundle: Any, monkeypatch: py
 
 def test_an_origin_without_a_program_gives_no_interpreter(bundle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     files = [(PurePosixPath("bin/python3"), b"#!/bin/sh\n"), (PurePosixPath(LIBRARY, "os.py"), b"")]
-    monkeypatch.setitem(bundle.origins.MODULES, "quick", SimpleNamespace(files=lambda _lock, _wanted: iter(files)))
+    monkeypatch.setitem(bundle.origins.MODULES, "testing", SimpleNamespace(files=lambda _lock, _wanted: iter(files)))
     with pytest.raises(bundle.errors.BuildError, match="gave no interpreter"):
-        bundle.interpreter.build(bundle.lock.load(LOCK, "x86_64", "quick"))
+        bundle.interpreter.build(bundle.lock.load(LOCK, "x86_64", "testing"))
     assert not list(bundle.cache.root().glob("interpreter-*"))
 
 
@@ -139,13 +153,13 @@ def test_uv_refuses_another_archive_than_the_locked_one(bundle: Any, tmp_path: P
 
 
 def test_the_sbom_names_the_origin_of_the_interpreter_and_of_its_parts(bundle: Any, tmp_path: Path) -> None:
-    lock = bundle.lock.load(LOCK, "x86_64", "quick")
-    parts = {part.name: part for part in bundle.origins.MODULES["quick"].parts(lock)}
+    lock = bundle.lock.load(LOCK, "x86_64", "testing")
+    parts = {part.name: part for part in bundle.origins.MODULES["testing"].parts(lock)}
     listed = [bundle.components._library("sqlite", "3.53.4", "blessing", parts["sqlite"])]
     listed += [bundle.components._library("libyaml", "0.2.5", "MIT", None)]
-    bundle.components.write_sbom(listed, "1.0", "quick", tmp_path / "sbom")
+    bundle.components.write_sbom(listed, "1.0", "testing", tmp_path / "sbom")
     document = json.loads((tmp_path / "sbom").read_text())
-    assert document["metadata"]["properties"] == [{"name": "nodeagent:interpreter", "value": "quick"}]
+    assert document["metadata"]["properties"] == [{"name": "nodeagent:interpreter", "value": "testing"}]
     sqlite, libyaml = document["components"]
     assert sqlite["purl"] == "pkg:generic/sqlite@3.53.4"
     hashes = [{"alg": "SHA-256", "content": parts["sqlite"].sha256[0]}]

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 import runpy
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.support.needs import needs
 
@@ -27,6 +30,17 @@ def test_the_section_of_a_version(release: dict[str, Any]) -> None:
     assert release["section"](CHANGELOG, "0.1.0") == "## 0.1.0 - unreleased\n\n- first\n"
     with pytest.raises(Exception, match=r"no section for 0\.3\.0"):
         release["section"](CHANGELOG, "0.3.0")
+
+
+@pytest.mark.parametrize("origin", ["source", "standalone", "testing"])
+def test_no_release_has_the_interpreter_of_tests(release: dict[str, Any], tmp_path: Path, origin: str) -> None:
+    sbom = tmp_path / "sbom"
+    importlib.import_module("bundle.components").write_sbom([], "1.0", origin, sbom)
+    if origin == "testing":
+        with pytest.raises(Exception, match="testing is for tests only"):
+            release["check_interpreter"](sbom)
+    else:
+        release["check_interpreter"](sbom)
 
 
 def test_builds_that_differ_are_named_and_kept(release: dict[str, Any], tmp_path: Path) -> None:
@@ -71,3 +85,13 @@ def test_only_what_is_committed_is_released(release: dict[str, Any], tmp_path: P
     (source / "nodeagent/file").write_text("changed")
     with pytest.raises(Exception, match="not committed"):
         release["export"](source, tmp_path / "again")
+
+
+def test_the_workflow_of_releases_runs_commands_that_exist() -> None:
+    top = PACKAGING.parent
+    (job,) = yaml.safe_load((top / ".github/workflows/release.yml").read_text())["jobs"].values()
+    targets = [step["run"].split()[1] for step in job["steps"] if step.get("run", "").startswith("make ")]
+    assert targets == ["interpreter-tests", "release"]
+    assert {"interpreter-tests", "release"} <= set(
+        re.findall(r"^([a-z-]+):", (top / "Makefile").read_text(), re.MULTILINE)
+    )

@@ -257,5 +257,35 @@ def test_releases_have_the_interpreter_that_is_built_from_source(monkeypatch: py
     namespace = release["main"].__globals__
     monkeypatch.setitem(namespace, "release", lambda _out, _machine, origin, *, fast: origins.append(origin))
     assert release["main"]([]) == 0
-    assert release["main"](["--interpreter", "quick"]) == 0
-    assert origins == ["source", "quick"]
+    assert release["main"](["--interpreter", "standalone"]) == 0
+    assert origins == ["source", "standalone"]
+    with pytest.raises(SystemExit):
+        release["main"](["--interpreter", "testing"])
+
+
+@pytest.mark.parametrize("program", ["build", "build_rpm", "build_image"])
+def test_users_get_the_interpreter_that_is_built_from_source(
+    program: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(PACKAGING)
+    package = importlib.import_module("build")
+    origins: list[str] = []
+
+    def build(_out: Path, _machine: str, origin: str, **_options: bool) -> Path:
+        origins.append(origin)
+        raise package.BuildError("nothing is built here")
+
+    monkeypatch.setattr(package, "build", build)
+    monkeypatch.setattr(package.tools, "require", lambda name: name)
+    monkeypatch.chdir(tmp_path)
+    module = package if program == "build" else importlib.import_module(program)
+    assert module.main([]) == 1
+    assert origins == ["source"]
+
+
+PAGES = [PACKAGING.parent / "README.md", *(PACKAGING.parent / "docs").rglob("*.md")]
+
+
+def test_no_page_for_users_offers_the_interpreter_of_tests() -> None:
+    found = [path for path in PAGES if re.search("INTERPRETER=testing|--interpreter testing", path.read_text())]
+    assert {path.parent.name for path in found} <= {"development", "research"}

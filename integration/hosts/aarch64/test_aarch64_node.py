@@ -55,7 +55,7 @@ def test_the_service_of_the_package_runs(node: Vm) -> None:
     node.run(["journalctl", "--update-catalog"], timeout=SLOW)
     checks = json.loads(node.run(["nodeagent", "selfcheck", "--json"], check=False, timeout=SLOW).stdout)["checks"]
     # The stand-in of rpm-ostreed has the images of that registry; the machine has no network.
-    assert [each["id"] for each in checks if each["result"] not in ("ok", "skipped")] == ["reach.registry"]
+    assert [each["id"] for each in checks if each["result"] not in ("ok", "warning", "skipped")] == ["reach.registry"]
 
 
 def test_priorities_of_the_io_fence(node: Vm) -> None:

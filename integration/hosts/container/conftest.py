@@ -101,7 +101,15 @@ def built_package(directory: Path, say: Callable[[str], None], machine: str | No
         fcntl.flock(lock, fcntl.LOCK_EX)
         say(f"building the package{'' if machine is None else f' for {machine}'}, unless nothing changed")
         done = subprocess.run(
-            [sys.executable, BUILD, "--out", out, *(() if machine is None else ("--machine", machine))],
+            [
+                sys.executable,
+                BUILD,
+                "--interpreter",
+                "testing",
+                "--out",
+                out,
+                *(() if machine is None else ("--machine", machine)),
+            ],
             env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH},
             capture_output=True,
             text=True,
@@ -111,7 +119,7 @@ def built_package(directory: Path, say: Callable[[str], None], machine: str | No
         if done.returncode != 0 and "missing: " in done.stderr:
             unavailable(Unavailable(done.stderr.strip()))
         assert done.returncode == 0, done.stderr
-        (newest,) = sorted(out.glob("nodeagent-*.tar.gz"), key=lambda path: path.stat().st_mtime)[-1:]
+        (newest,) = sorted(out.glob("nodeagent-*-testing.tar.gz"), key=lambda path: path.stat().st_mtime)[-1:]
         return Path(shutil.copy(newest, directory))
 
 

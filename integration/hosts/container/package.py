@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Installs nodeagent's package into test hosts, doing what a package manager would do around the files.
 
-The package is the tar that `make package` writes: paths relative to `/`, everything under `usr`.
+The package is the tar that `make package INTERPRETER=testing` writes: paths relative to `/`, everything under `usr`.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import build_image
-build_image.build(Path(sys.argv[2]), Path(sys.argv[3]))
+build_image.build(Path(sys.argv[2]), Path(sys.argv[3]), origin="testing")
 """
 NAME = "quay.io/example/with-nodeagent"
 ORIGIN = "/run/origin"

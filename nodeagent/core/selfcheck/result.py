@@ -9,6 +9,7 @@ from enum import StrEnum
 
 class CheckResult(StrEnum):
     OK = "ok"
+    WARNING = "warning"
     FAILED = "failed"
     SKIPPED = "skipped"
 
@@ -35,6 +36,11 @@ class NotRead:
 
 def ok(name: str, message: str) -> SelfCheck:
     return SelfCheck(name, CheckResult.OK, message)
+
+
+def warning(name: str, message: str, remedy: str) -> SelfCheck:
+    """A finding on an installation that works."""
+    return SelfCheck(name, CheckResult.WARNING, message, remedy)
 
 
 def failed(name: str, message: str, remedy: str) -> SelfCheck:

@@ -10,6 +10,8 @@ from typing import Final
 
 from nodeagent.core.boot_count import BootCounting, CountedBy, phrase
 from nodeagent.core.selfcheck.bus import UNIT
+from nodeagent.core.selfcheck.interpreter import CHECK as INTERPRETER_CHECK
+from nodeagent.core.selfcheck.interpreter import interpreter_check
 from nodeagent.core.selfcheck.result import NotRead, SelfCheck, failed, ok, skipped, unread
 
 # As the RPM requires them. The package is built for this glibc, and the unit needs this systemd.
@@ -19,9 +21,10 @@ OLDEST: Final = {"systemd": (250,), "glibc": (2, 34)}
 @dataclass(frozen=True, slots=True)
 class VersionFacts:
     """``listed`` are the versions of the package's list of components; ``loaded`` are those that this process uses.
-    ``host`` are the versions of the host, without those that are not known."""
+    ``host`` are the versions of the host, without those that are not known. ``interpreter`` is its origin."""
 
     listed: Mapping[str, str] | NotRead
+    interpreter: str | NotRead
     loaded: Mapping[str, str]
     host: Mapping[str, str]
 
@@ -38,9 +41,10 @@ class RunningFacts:
 def version_checks(program: str, facts: VersionFacts | NotRead, running: RunningFacts | NotRead) -> Iterator[SelfCheck]:
     """``program`` is the version of this program."""
     if isinstance(facts, NotRead):
-        yield from (unread(name, facts) for name in ("versions.package", "versions.host"))
+        yield from (unread(name, facts) for name in ("versions.package", INTERPRETER_CHECK, "versions.host"))
     else:
         yield _package(facts)
+        yield interpreter_check(facts.interpreter)
         yield _host(facts.host)
     yield unread("versions.daemon", running) if isinstance(running, NotRead) else _daemon(program, running)
 

@@ -18,6 +18,7 @@ import yaml
 
 import nodeagent
 from nodeagent.core.config.text import plain_json
+from nodeagent.core.selfcheck.interpreter import origin_of
 from nodeagent.core.selfcheck.result import NotRead
 from nodeagent.core.selfcheck.versions import VersionFacts
 
@@ -46,11 +47,11 @@ def read_versions(systemd: str, listed: Path | None = None) -> VersionFacts:
     }
     host = {"systemd": systemd, "glibc": _glibc()}
     versions = {name: version for name, version in host.items() if version}
-    components = _listed(listed or sbom())
+    components, interpreter = _listed(listed or sbom())
     if not isinstance(components, NotRead) and "python" not in components:
         # The others are those of the host.
         loaded = {name: version for name, version in loaded.items() if name in components}
-    return VersionFacts(components, loaded, versions)
+    return VersionFacts(components, interpreter, loaded, versions)
 
 
 def _glibc() -> str:
@@ -60,14 +61,18 @@ def _glibc() -> str:
         return ""
 
 
-def _listed(path: Path) -> Mapping[str, str] | NotRead:
+def _listed(path: Path) -> tuple[Mapping[str, str], str] | tuple[NotRead, NotRead]:
+    """Return the versions by component, and the origin of the interpreter."""
     try:
         with path.open("rb") as file:
             document = plain_json.loads(file.read(_MAX_SBOM))
         entries = [document["metadata"]["component"], *document["components"]]
-        return {str(entry["name"]): str(entry.get("version", "")) for entry in entries}
+        versions = {str(entry["name"]): str(entry.get("version", "")) for entry in entries}
+        return versions, origin_of(document)
     except FileNotFoundError:
-        return NotRead("not the self-contained package: its libraries are those of this Python")
+        absent = NotRead("not the self-contained package: its libraries are those of this Python")
+        return absent, absent
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         message = f"{path} cannot be read: {type(error).__name__}"
-        return NotRead(message, "install the package again", fault=True)
+        unreadable = NotRead(message, "install the package again", fault=True)
+        return unreadable, unreadable

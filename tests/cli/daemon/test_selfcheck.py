@@ -13,6 +13,7 @@ import pytest
 
 from nodeagent.cli import _selfcheck
 from nodeagent.core.boot_count import BootCounting
+from nodeagent.core.selfcheck.interpreter import interpreter_check
 from nodeagent.core.selfcheck.result import NotRead, SelfCheck, failed, ok, skipped
 from nodeagent.errors import Terminal
 from nodeagent.reasons import Reason
@@ -39,6 +40,15 @@ def test_an_installation_that_is_well(cli: Cli, monkeypatch: pytest.MonkeyPatch,
     as_json = cli("selfcheck", "--json").json
     assert (as_json["schema"], as_json["ok"]) == ("nodeagent/selfcheck/v1", True)
     assert [check["result"] for check in as_json["checks"]] == ["ok", "skipped"]
+
+
+def test_an_installation_with_a_warning(cli: Cli, monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
+    with_results(monkeypatch, [*WELL, interpreter_check("testing")])
+    answer = cli("selfcheck")
+    assert answer.code == 0
+    golden("commands", "selfcheck, interpreter of tests", answer.out)
+    as_json = cli("selfcheck", "--json").json
+    assert (as_json["ok"], as_json["checks"][-1]["result"]) == (True, "warning")
 
 
 def test_an_installation_that_is_broken(cli: Cli, monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:

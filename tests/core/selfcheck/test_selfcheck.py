@@ -233,23 +233,32 @@ def test_catalog() -> None:
     assert catalog_check(NOT_HERE, ["a"]).result == "skipped"
 
 
-VERSIONS = VersionFacts({"python": "3.14.3"}, {"python": "3.14.3"}, {"systemd": "257 (257.7-1)", "glibc": "2.36"})
+VERSIONS = VersionFacts(
+    {"python": "3.14.3"}, "source", {"python": "3.14.3"}, {"systemd": "257 (257.7-1)", "glibc": "2.36"}
+)
 
 
 @pytest.mark.parametrize(
     ("found", "running", "expected"),
     [
-        (VERSIONS, RunningFacts("1"), ["ok", "ok", "ok"]),
-        (VERSIONS, RunningFacts("0"), ["ok", "ok", "failed"]),
-        (VERSIONS, RunningFacts("1", "/usr/lib/nodeagent/x"), ["ok", "ok", "failed"]),
-        (VERSIONS, NOT_HERE, ["ok", "ok", "skipped"]),
-        (replace(VERSIONS, listed={"python": "3.14.2"}), RunningFacts("1"), ["failed", "ok", "ok"]),
-        (replace(VERSIONS, listed={}), RunningFacts("1"), ["failed", "ok", "ok"]),
-        (replace(VERSIONS, listed=NOT_HERE), RunningFacts("1"), ["skipped", "ok", "ok"]),
-        (replace(VERSIONS, host={"systemd": "249"}), RunningFacts("1"), ["ok", "failed", "ok"]),
-        (replace(VERSIONS, host={"glibc": "2.28"}), RunningFacts("1"), ["ok", "failed", "ok"]),
-        (replace(VERSIONS, host={}), RunningFacts("1"), ["ok", "skipped", "ok"]),
-        (BROKEN, RunningFacts("1"), ["failed", "failed", "ok"]),
+        (VERSIONS, RunningFacts("1"), ["ok", "ok", "ok", "ok"]),
+        (VERSIONS, RunningFacts("0"), ["ok", "ok", "ok", "failed"]),
+        (VERSIONS, RunningFacts("1", "/usr/lib/nodeagent/x"), ["ok", "ok", "ok", "failed"]),
+        (VERSIONS, NOT_HERE, ["ok", "ok", "ok", "skipped"]),
+        (replace(VERSIONS, listed={"python": "3.14.2"}), RunningFacts("1"), ["failed", "ok", "ok", "ok"]),
+        (replace(VERSIONS, listed={}), RunningFacts("1"), ["failed", "ok", "ok", "ok"]),
+        (
+            replace(VERSIONS, listed=NOT_HERE, interpreter=NOT_HERE),
+            RunningFacts("1"),
+            ["skipped", "skipped", "ok", "ok"],
+        ),
+        (replace(VERSIONS, interpreter="host"), RunningFacts("1"), ["ok", "ok", "ok", "ok"]),
+        (replace(VERSIONS, interpreter=""), RunningFacts("1"), ["ok", "ok", "ok", "ok"]),
+        (replace(VERSIONS, interpreter="testing"), RunningFacts("1"), ["ok", "warning", "ok", "ok"]),
+        (replace(VERSIONS, host={"systemd": "249"}), RunningFacts("1"), ["ok", "ok", "failed", "ok"]),
+        (replace(VERSIONS, host={"glibc": "2.28"}), RunningFacts("1"), ["ok", "ok", "failed", "ok"]),
+        (replace(VERSIONS, host={}), RunningFacts("1"), ["ok", "ok", "skipped", "ok"]),
+        (BROKEN, RunningFacts("1"), ["failed", "failed", "failed", "ok"]),
     ],
 )
 def test_versions(found: Any, running: Any, expected: list[str]) -> None:

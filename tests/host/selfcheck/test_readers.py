@@ -231,11 +231,17 @@ def listed(path: Path, components: str) -> Path:
 
 def test_versions(tmp_path: Path) -> None:
     path = tmp_path / versions.SBOM
-    assert isinstance(versions.read_versions("", path).listed, NotRead)
+    absent = versions.read_versions("", path)
+    assert isinstance(absent.listed, NotRead)
+    assert isinstance(absent.interpreter, NotRead)
     found = versions.read_versions("257", listed(path, '{"name": "libffi"}, {"name": "python", "version": "3"}'))
     assert found.listed == {"nodeagent": "1", "libffi": "", "python": "3"}
     assert found.loaded["sqlite"] == sqlite3.sqlite_version
     assert found.host["systemd"] == "257"
+    assert found.interpreter == ""
+    property_ = '{"name": "nodeagent:interpreter", "value": "testing"}'
+    path.write_text(path.read_text().replace('"metadata": {', f'"metadata": {{"properties": [{property_}], '))
+    assert versions.read_versions("", path).interpreter == "testing"
     path.write_text("[]")
     broken = versions.read_versions("", path).listed
     assert isinstance(broken, NotRead)

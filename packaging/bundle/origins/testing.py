@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from bundle import fetch
 from bundle.elf import Elf, replace_string
 from bundle.errors import BuildError
-from bundle.lock import Cpython, InterpreterLock, QuickLock
+from bundle.lock import Cpython, InterpreterLock, TestingLock
 from bundle.origins.base import HOME, PYTHON, Files, Part, Wanted, library_of
 
 # What is inside of the artifact, as parts that the SBOM names.
@@ -53,8 +53,8 @@ def parts(lock: InterpreterLock) -> list[Part]:
     return found
 
 
-def _details(lock: InterpreterLock) -> QuickLock:
-    if not isinstance(lock.details, QuickLock):
+def _details(lock: InterpreterLock) -> TestingLock:
+    if not isinstance(lock.details, TestingLock):
         raise TypeError("this is the lock of another origin")
     return lock.details
 
