@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-TREES = (".ci", "docs", "integration", "nodeagent", "packaging", "systemd", "tests")
+TREES = (".ci", ".github", "docs", "integration", "nodeagent", "packaging", "systemd", "tests")
 TESTS = ("integration", "tests")
 # The list itself and the page that explains it.
 EXCEPT = ("docs/words.py", "docs/development/style.md")

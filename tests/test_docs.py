@@ -18,7 +18,8 @@ from nodeagent.settings.schema import KEYS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+TOP = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+PAGES = [*(ROOT / name for name in TOP), *sorted(DOCS.rglob("*.md"))]
 TREE = "nodeagent|systemd|packaging|integration|tests|docs"
 
 
@@ -103,7 +104,7 @@ def listed(nav: object) -> Iterator[str]:
 
 def test_each_page_is_in_the_site() -> None:
     nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
-    assert sorted(listed(nav)) == [str(page.relative_to(DOCS)) for page in PAGES[2:]]
+    assert sorted(listed(nav)) == [str(page.relative_to(DOCS)) for page in PAGES[len(TOP) :]]
 
 
 @pytest.mark.parametrize("section", ["usage", "reference", "explanation", "development", "research"])
