@@ -29,10 +29,10 @@ from nodeagent.core.plan.unit_types import TYPES
 from nodeagent.domains import DOMAINS, sysctl, with_rules
 from nodeagent.host.dbus.codec import complete_types
 from nodeagent.kinds import AnyReason
-from nodeagent.log.messages import MESSAGES
 from nodeagent.reasons import Reason
 from nodeagent.report.metrics import FAMILIES, HISTORY
 from nodeagent.report.properties import PROPERTIES
+from nodeagent.report.views.registry import message_ids
 from nodeagent.settings.schema import KEYS, Settings, flatten
 from nodeagent.update.course import COURSE, DISRUPTIVE, Cancellation, Failure, Restart, Row, Stage, following
 from nodeagent.update.decide import resume
@@ -368,10 +368,11 @@ def paragraph(hint: str) -> str:
 
 
 def messages() -> str:
-    subjects = dict(re.findall(r"^-- ([0-9a-f]{32})\nSubject: (.+)$", CATALOG.read_text(), re.MULTILINE))
+    subjects = re.findall(r"^-- ([0-9a-f]{32})\nSubject: (.+)$", CATALOG.read_text(), re.MULTILINE)
+    priorities = message_ids()
     rows = [
-        [re.sub(r"@NODEAGENT_(\w+)@", r"*\1*", subjects[message.id]), PRIORITIES[message.priority], code(message.id)]
-        for message in MESSAGES.values()
+        [re.sub(r"@NODEAGENT_(\w+)@", r"*\1*", subject), PRIORITIES[priorities[ident]], code(ident)]
+        for ident, subject in subjects
     ]
     return table(["entry", "priority", "MESSAGE_ID"], rows)
 

@@ -22,7 +22,6 @@ from integration.cluster.etcd import EtcdCluster, EtcdMember
 from integration.cluster.pod_kubelet import PodKubelet
 from integration.cluster.server import Server, ServerFailed
 from nodeagent.agent.etcd_member import MemberManager
-from nodeagent.agent.report.journal import sentence
 from nodeagent.agent.report.report import Report
 from nodeagent.core.etcd.member_facts import Identity, MemberFacts
 from nodeagent.core.etcd.membership import NOTE_KEY, MemberNote, MemberRequest, OperationKind, Step, note_from_text
@@ -40,6 +39,7 @@ from nodeagent.host.static_pods.running import Crictl
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
+from nodeagent.report.views.registry import view_of
 from nodeagent.update.ports.events import Event, MemberProgress
 from nodeagent.update.ports.host import UnitState
 from nodeagent.update.stages.coordination import Coordination
@@ -259,7 +259,7 @@ class MemberNode:
 
         def sink(event: Event, status: Status) -> None:
             progress = status.etcd_member
-            self.journal.append(sentence(event, status))
+            self.journal.append(view_of(event).sentence(event, status))
             if progress is not None and progress.ended and not ended.done():
                 ended.set_result(progress)
 

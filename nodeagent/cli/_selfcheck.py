@@ -45,8 +45,8 @@ from nodeagent.host.selfcheck.os_fields import read_os_fields
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
 from nodeagent.kube.decode import decoded
-from nodeagent.log.messages import MESSAGES
 from nodeagent.reasons import hint
+from nodeagent.report.views.registry import message_ids
 from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.load import load
 from nodeagent.settings.schema import Settings
@@ -62,7 +62,7 @@ AS_ROOT: Final = "run it as root"
 # What a lease needs (packaging/kubernetes/nodeagent.yaml).
 VERBS: Final = ("get", "create", "patch")
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-MESSAGE_IDS: Final = tuple(message.id for message in MESSAGES.values())
+MESSAGE_IDS: Final = tuple(message_ids())
 
 Fact = TypeVar("Fact")
 

@@ -6,7 +6,7 @@ The report logs the events of an update with ``event``. Other code uses ``get(__
 a ``context`` with its id and phase, so that the entries of all modules below have them.
 
     log.setup(settings.log.level)
-    log.event(StepDone, "restarted crio.service", update_id=..., step="restart crio.service", seconds=1.2)
+    log.event(MESSAGE_ID, "restarted crio.service", priority=log.INFO, step="restart crio.service", seconds=1.2)
     log.get(__name__).warning("no SELinux here", path="/etc")
 
 Fields become ``NODEAGENT_<NAME>`` in the journal. Those of a phase or an update are always named update_id, phase,
@@ -27,11 +27,10 @@ from typing import Any
 import structlog.contextvars
 from structlog.processors import TimeStamper
 
+from nodeagent.core.syslog import DEBUG, ERROR, INFO, NOTICE, WARNING
 from nodeagent.log.journal import SOCKET, Journal, stderr_is_journal
-from nodeagent.log.messages import DEBUG, ERROR, INFO, MESSAGES, NOTICE, WARNING
 from nodeagent.log.pipeline import LEVELS, Sink, configure, get
 from nodeagent.reasons import hint
-from nodeagent.update.ports.events import Event
 
 __all__ = ["DEBUG", "ERROR", "INFO", "NOTICE", "WARNING", "change_context", "close", "context", "event", "get", "setup"]
 
@@ -90,15 +89,10 @@ def change_context(**fields: str) -> None:
     structlog.contextvars.bind_contextvars(**{name: value for name, value in fields.items() if name in bound})
 
 
-def event(kind: type[Event], message: str, *, priority: int | None = None, **fields: Any) -> None:
-    """Log an event with its MESSAGE_ID. ``priority`` overrides that of its kind (a restart among file writes).
-
-    Fields that are None or "" are omitted; a reason adds its hint.
-    """
-    declared = MESSAGES[kind]
+def event(message_id: str, message: str, *, priority: int, **fields: Any) -> None:
+    """Log an event with its MESSAGE_ID. Fields that are None or "" are omitted; a reason adds its hint."""
     fields.setdefault("hint", hint(str(fields.get("reason") or "")))
-    number = declared.priority if priority is None else priority
-    get("").log(LEVELS[number], message, PRIORITY=number, MESSAGE_ID=declared.id, **fields)
+    get("").log(LEVELS[priority], message, PRIORITY=priority, MESSAGE_ID=message_id, **fields)
 
 
 def close() -> None:

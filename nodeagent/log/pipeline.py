@@ -18,8 +18,8 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor
 
 from nodeagent.core.display import displayable, text
 from nodeagent.core.redact import redact_value
+from nodeagent.core.syslog import DEBUG, ERROR, INFO, NOTICE, WARNING
 from nodeagent.log.journal import SYSTEMD
-from nodeagent.log.messages import DEBUG, ERROR, INFO, NOTICE, WARNING
 
 IDENTIFIER: Final = "nodeagent"
 

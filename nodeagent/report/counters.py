@@ -14,9 +14,7 @@ from dataclasses import dataclass, field
 
 from nodeagent.core.coordination.kube_time import parse_time
 from nodeagent.core.fence_view import FenceView
-from nodeagent.report.status import Status
 from nodeagent.update.history.outcome import ENDED_UNCHANGED
-from nodeagent.update.ports.events import ConfigRefused, Event, FenceChanged, StagingAdvanced, UpdateWaiting
 from nodeagent.update.ports.store import HistoryEntry
 from nodeagent.update.states import Phase
 
@@ -60,26 +58,18 @@ class Counters:
     _newest: HistoryEntry | None = None
     _read: bool = False
 
-    def observe(self, event: Event, status: Status, at: float) -> None:
-        """Count an event. ``status`` is the status after it, ``at`` the time in seconds on a monotonic clock."""
-        if status.phase is not self._phase:
+    def enter(self, phase: Phase, at: float) -> None:
+        """Count the time until ``at``, in seconds on a monotonic clock, for the phase that ends, if another begins."""
+        if phase is not self._phase:
             # Time before the start of the daemon does not count.
             if self._phase is not None:
                 self.phases[self._phase] = self.phases.get(self._phase, 0.0) + at - self._since
-            self._phase, self._since, self._fetching = status.phase, at, 0
-        match event:
-            case ConfigRefused(repeated=False, reason=reason):
-                self.refused[reason] += 1
-            case UpdateWaiting(about=about, reason=reason):
-                self.waits[str(about.phase), reason] += 1
-            case StagingAdvanced(fetched_bytes=int(now)):
-                # The progress counts up within one attempt and begins at zero with the next.
-                self.fetched += now - self._fetching if now >= self._fetching else now
-                self._fetching = now
-            case FenceChanged():
-                self._fenced(status.fence)
-            case _:
-                pass
+            self._phase, self._since, self._fetching = phase, at, 0
+
+    def fetch(self, progress: int) -> None:
+        """Count bytes of an OS image. ``progress`` counts up within one attempt and begins at zero with the next."""
+        self.fetched += progress - self._fetching if progress >= self._fetching else progress
+        self._fetching = progress
 
     def load_history(self, entries: Sequence[HistoryEntry], limit: int) -> None:
         """Count the new entries of the history, which is newest first and has at most ``limit`` entries."""
@@ -98,7 +88,7 @@ class Counters:
             self._newest = entries[0]
             self.ended = parse_time(entries[0].finished)
 
-    def _fenced(self, view: FenceView | None) -> None:
+    def fenced(self, view: FenceView | None) -> None:
         """Add the counts of a fence, which start at zero with each fence."""
         if view is not None:
             before = (

@@ -12,20 +12,15 @@ done.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from nodeagent.core.boot import RebootKind
-from nodeagent.core.coordination.drain import Remaining, is_blocked
+from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.coordination.kube_objects import Condition
-from nodeagent.core.coordination.maintenance import Maintenance, MaintenanceState
+from nodeagent.core.coordination.maintenance import MaintenanceState
 from nodeagent.core.plan.drift import describe_drift
-from nodeagent.reasons import Reason
 from nodeagent.report.machine_config_node import UpdateProgress
 from nodeagent.report.status import Status
-from nodeagent.update.history.outcome import ENDED_UNCHANGED
-from nodeagent.update.ports import events
-from nodeagent.update.ports.events import Event
 from nodeagent.update.states import Phase
 
 TYPES = ("MaintenancePlanned", "MaintenanceInProgress", "DrainInProgress", "Drained", "ConfigDrift")
@@ -112,11 +107,6 @@ def _drain_words(who: str, remaining: Sequence[Remaining]) -> str:
     return f"{who}; {len(remaining)} pods are left: {shown}{more}"
 
 
-# Seconds after which a pod that cannot be evicted is an Event: a disruption budget often allows it a moment later.
-BLOCKED_FOR = 30.0
-
-# Blocked pods with an Event of their own. The others are in the condition and in the status.
-MAX_BLOCKED = 10
 OWN_NAME = "nodeagent"
 
 
@@ -163,126 +153,16 @@ def _disruption(status: Status) -> NodeState:
     )
 
 
-class NodeEventSource:
-    """Derives Kubernetes Events from the events of the agent. ``now`` is the steady clock in seconds."""
+@dataclass(slots=True)
+class NodeMemory:
+    """What the Kubernetes Events of an event depend on beside it: what happened before, and the time.
 
-    def __init__(self) -> None:
-        self._maintenance: tuple[Maintenance | None, MaintenanceState | None] = (None, None)
-        self._phase: Phase | None = None
-        self._blocked: dict[tuple[str, str], float] = {}
+    ``status`` is the status before the event, ``now`` the steady clock in seconds.
+    """
 
-    def begin(self, status: Status) -> None:
-        """Set the state at the start of the process. It gives no Event, because the previous process reported it."""
-        note = status.maintenance
-        self._maintenance = (note, note.state(status.boot_id) if note is not None else None)
-        self._phase = status.phase
-
-    def events_for(self, event: Event, status: Status, now: float) -> Sequence[NodeEvent]:
-        """Return the Events for ``event``. ``status`` is the status after it."""
-        node_events = self._events_for(event, status, now)
-        return [replace(node_event, note=node_event.note[:LONGEST]) for node_event in node_events]
-
-    def _events_for(self, event: Event, status: Status, now: float) -> Iterator[NodeEvent]:
-        match event:
-            case events.UpdateStarted(about=about, actions=actions):
-                yield NodeEvent("UpdateStarted", "Update", f"update to {about.desired}: {actions}")
-            case events.UpdateDone(about=about, message=message):
-                how = f", {message}" if message else ""
-                yield NodeEvent("UpdateDone", "Update", f"{about.desired} is the current config{how}")
-            case events.SafePartsApplied(about=about, partial=partial):
-                yield NodeEvent("SafePartsApplied", "Update", f"{about.desired}: {partial.words}")
-            case events.UpdateWaiting(message=message, reason=reason):
-                yield NodeEvent("UpdateWaiting", "Wait", f"{reason}: {message}")
-            case events.UpdateCancelled(message=message):
-                yield NodeEvent("UpdateCancelled", "Cancel", message)
-            case events.FallbackChosen(message=message, reason=reason, kind=RebootKind.SOFT):
-                # The kubelet reports no reboot of its own, because it compares boot IDs.
-                words = "a soft reboot, which keeps the boot ID of the Node, because"
-                yield NodeEvent("FallbackReboot", "Reboot", f"{words} {reason}: {message}", warning=True)
-            case events.FallbackChosen(message=message, reason=reason):
-                yield NodeEvent("FallbackReboot", "Reboot", f"{reason}: {message}", warning=True)
-            case events.RevertStarted(message=message, reason=reason):
-                yield NodeEvent("UpdateReverting", "Revert", f"{reason}: {message}", warning=True)
-            case events.HostDegraded(message=message, reason=reason):
-                word = "UpdateReverted" if reason == Reason.REVERTED else "UpdateDegraded"
-                yield NodeEvent(word, "Update", f"{reason}: {message}", warning=True)
-            # Every other end has an Event of its own.
-            case events.UpdateFinished(entry=entry) if entry.outcome in ENDED_UNCHANGED:
-                yield NodeEvent("UpdateEnded", "Update", f"{entry.reason}: {entry.message}")
-            case events.ConfigRefused(message=message, reason=reason, repeated=False):
-                yield NodeEvent("UpdateRefused", "Update", f"{reason}: {message}", warning=True)
-            case events.PhaseEntered():
-                yield from self._entered(event, status)
-            case events.DrainAdvanced():
-                yield from self._drain(status, now)
-            case events.DriftChanged(drift=drift, message=message):
-                yield NodeEvent("ConfigDrift" if drift else "ConfigDriftEnded", "Compare", message, bool(drift))
-            case events.MaintenanceChanged():
-                yield from self._maintained(status)
-            case _:
-                pass
-
-    def _entered(self, event: events.PhaseEntered, status: Status) -> Iterator[NodeEvent]:
-        before, self._phase = self._phase, event.about.phase
-        # A phase is entered again when its reason changes.
-        if self._phase is before:
-            return
-        if self._phase is Phase.DRAINING:
-            # A pod that was blocked in an earlier drain has its time again.
-            self._blocked.clear()
-            yield NodeEvent("DrainRequested", "Drain", f"{OWN_NAME}: update to {status.goal}")
-        elif before is Phase.DRAINING and status.drained:
-            yield NodeEvent("Drained", "Drain", f"for the update to {status.goal}")
-        if self._phase is Phase.REBOOTING:
-            yield NodeEvent("Rebooting", "Reboot", event.message or f"for the update to {status.goal}")
-
-    def _drain(self, status: Status, now: float) -> Iterator[NodeEvent]:
-        stuck = {(pod.namespace, pod.name): pod for pod in status.remaining or () if is_blocked(pod)}
-        self._blocked = {key: self._blocked.get(key, now) for key in stuck}
-        late = [key for key, since in self._blocked.items() if now - since >= BLOCKED_FOR]
-        # With each report of the drain: the writer makes one series of them.
-        for key in sorted(late)[:MAX_BLOCKED]:
-            yield _blocked(stuck[key])
-
-    def _maintained(self, status: Status) -> Iterator[NodeEvent]:
-        note, (before, was) = status.maintenance, self._maintenance
-        state = note.state(status.boot_id) if note is not None else None
-        self._maintenance = (note, state)
-        if note is None:
-            # One that never began had no Event of a start.
-            if before is not None and before.began:
-                yield NodeEvent("MaintenanceEnded", "Maintain", f"{before.words} ({before.ended or 'over'})")
-            return
-        if before is not None and not before.drained and note.drained:
-            yield NodeEvent("Drained", "Drain", f"for the maintenance by {note.words}")
-        if note.problem and (before is None or note.problem != before.problem):
-            yield NodeEvent("MaintenanceProblem", "Maintain", f"{note.problem} (for {note.words})", warning=True)
-        if state is was:
-            return
-        match state:
-            case MaintenanceState.PLANNED:
-                yield NodeEvent("MaintenancePlanned", "Maintain", note.words)
-            case MaintenanceState.DRAINING:
-                self._blocked.clear()
-                yield from _started(note, was)
-                yield NodeEvent("DrainRequested", "Drain", note.words)
-            case MaintenanceState.POWERING_OFF:
-                yield from _started(note, was)
-                yield NodeEvent("PoweringOff", "PowerOff", note.words)
-            case MaintenanceState.UNDER_WAY:
-                yield from _started(note, was)
-            case MaintenanceState.ENDING:
-                yield NodeEvent(Reason.MAINTENANCE_ENDING, "Maintain", f"{note.words} ({note.ended})")
-            case None:
-                pass
-
-
-def _started(note: Maintenance, was: MaintenanceState | None) -> Iterator[NodeEvent]:
-    """Return the start of a maintenance, unless the previous process reported it."""
-    if was is MaintenanceState.PLANNED:
-        until = f" until {note.until}" if note.until else ""
-        yield NodeEvent("MaintenanceStarted", "Maintain", note.words + until)
-
-
-def _blocked(pod: Remaining) -> NodeEvent:
-    return NodeEvent("DrainBlocked", "Evict", f"{pod.namespace}/{pod.name}: {pod.why}", warning=True)
+    status: Status = field(default_factory=Status)
+    now: float = 0.0
+    # The phase that was entered last.
+    phase: Phase | None = None
+    # Since when each pod, by namespace and name, blocks the drain.
+    blocked: dict[tuple[str, str], float] = field(default_factory=dict)

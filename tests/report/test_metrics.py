@@ -19,6 +19,7 @@ from nodeagent.core.fence_view import FenceView
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.drift import DriftedEntry
 from nodeagent.report.counters import BOUNDS, Counters
+from nodeagent.report.event_counts import observe
 from nodeagent.report.metrics import FAMILIES, MetricKind, render, samples
 from nodeagent.report.status import Status
 from nodeagent.update.history.outcome import IN_HISTORY
@@ -65,7 +66,7 @@ def entry(update: str, outcome: str = "done", *, seconds: float = 2.0, **more: A
 
 def events(counters: Counters, *observed: tuple[float, Phase, Event | None]) -> None:
     for at, phase, event in observed:
-        counters.observe(event or PhaseEntered(UpdateContext(phase)), Status(phase), at)
+        observe(counters, event or PhaseEntered(UpdateContext(phase)), Status(phase), at)
 
 
 def test_where_the_agent_stands() -> None:
@@ -234,7 +235,7 @@ def test_the_fence() -> None:
     ]
     counters = Counters()
     for view in views:
-        counters.observe(FenceChanged(UpdateContext(Phase.STAGING), view), Status(fence=view), 0.0)
+        observe(counters, FenceChanged(UpdateContext(Phase.STAGING), view), Status(fence=view), 0.0)
     found = page(Status(fence=first), counters)
     assert found["nodeagent_fence_active",] == 1
     assert found["nodeagent_fence_write_limit_bytes_per_second",] == 16e6

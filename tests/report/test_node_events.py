@@ -12,9 +12,11 @@ from nodeagent.core.boot import RebootKind
 from nodeagent.core.coordination.drain import PodWait, Remaining
 from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.plan.drift import DriftedEntry
-from nodeagent.report.node_events import BLOCKED_FOR, LONGEST, NodeEvent, NodeEventSource, NodeState, node_state
+from nodeagent.report.node_event_source import NodeEventSource
+from nodeagent.report.node_events import LONGEST, NodeEvent, NodeState, node_state
 from nodeagent.report.status import Status
 from nodeagent.report.status_fold import fold
+from nodeagent.report.views.drain import BLOCKED_FOR
 from nodeagent.update.ports.events import (
     ConfigRefused,
     DrainAdvanced,

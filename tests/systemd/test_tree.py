@@ -15,7 +15,7 @@ import yaml
 
 from nodeagent.agent.report.under_way import PATH as UNDER_WAY
 from nodeagent.domains import own_units
-from nodeagent.log.messages import MESSAGES
+from nodeagent.report.views.registry import message_ids, views
 from nodeagent.settings.check import check_values
 from nodeagent.settings.load import merge, read
 from nodeagent.settings.schema import KEYS, Settings, flatten
@@ -50,7 +50,7 @@ def test_the_catalog_explains_every_message() -> None:
     entries = re.findall(
         r"^-- ([0-9a-f]{32})\nSubject: (.+)\n((?:[A-Z][A-Za-z-]+: .+\n)+)\n(.+)", CATALOG.read_text(), re.M
     )
-    assert sorted(ident for ident, *_ in entries) == sorted(message.id for message in MESSAGES.values())
+    assert sorted(ident for ident, *_ in entries) == sorted(message_ids())
     assert all("Defined-By: nodeagent" in headers for _, _, headers, _ in entries)
 
 
@@ -58,7 +58,7 @@ def test_the_catalog_shows_what_to_do() -> None:
     """The hint comes with the entry; these kinds always have a reason."""
     entries = dict(re.findall(r"^-- ([0-9a-f]{32})\n(.*?)(?=^-- |\Z)", CATALOG.read_text(), re.M | re.S))
     for kind in (HostDegraded, ConfigRefused, UpdateWaiting, StepFailed, RevertStarted):
-        assert entries[MESSAGES[kind].id].rstrip().endswith("What now: @NODEAGENT_HINT@")
+        assert entries[views()[kind].id].rstrip().endswith("What now: @NODEAGENT_HINT@")
 
 
 @needs("journalctl")
@@ -71,7 +71,7 @@ def test_systemd_reads_the_catalog(tmp_path: Path) -> None:
     listed = subprocess.run(
         ["journalctl", f"--root={tmp_path}", "--list-catalog"], check=True, timeout=20, capture_output=True, text=True
     )
-    assert len(listed.stdout.splitlines()) == len(MESSAGES)
+    assert len(listed.stdout.splitlines()) == len(message_ids())
 
 
 @pytest.mark.finding("adversary-5", "The unit that reports a boot without an agent needs no enablement and no agent.")

@@ -175,8 +175,9 @@ def phase_writers() -> Iterator[str]:
 
 def test_advance_is_the_only_writer_of_the_phase() -> None:
     assert set(phase_writers()) == {
-        "report/status_fold.py:_entered",  # the status, not a record
-        "report/status_fold.py:fold",
+        "report/views/folding.py:entered",  # the status, not a record
+        "report/views/steps.py:_stepped",
+        "report/views/ends.py:_refused",
         "update/record.py:advance",
         "update/record.py:degraded_record",  # a record of which nothing else is known
         "host/store/record_codec.py:record_from_dict",

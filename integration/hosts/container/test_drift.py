@@ -12,7 +12,7 @@ from integration.hosts.container.configs import POLICY_JSON, SIGNED, SSH_KEY
 from integration.hosts.container.conftest import HostMaker
 from integration.hosts.container.container_host import Host
 from integration.hosts.nodeagent_client import UnitSpec, machine_config, outcomes, wait_done, wait_phase
-from nodeagent.log.messages import MESSAGES
+from nodeagent.report.views.registry import views
 from nodeagent.update.ports.events import DriftChanged
 
 DROPIN = "/etc/systemd/system/kubelet.service.d/10-ring.conf"
@@ -114,7 +114,7 @@ def test_drift_is_reported_when_it_happens(make_node: HostMaker) -> None:
     host.run(["mkdir", "-p", "/etc/systemd/system/kubelet.service.d"])
     host.write(DROPIN, "[Service]\nNice=1\n")
     until_drift(host, ENTRIES - {"file:/etc/app/content", "unit:kubelet.service"})
-    messages = host.journal(match={"MESSAGE_ID": MESSAGES[DriftChanged].id})
+    messages = host.journal(match={"MESSAGE_ID": views()[DriftChanged].id})
     assert messages
     assert all("by hand" not in entry["MESSAGE"] for entry in messages)
     assert host.reboots == 0
@@ -126,7 +126,7 @@ def test_an_update_of_many_files_is_no_drift_and_an_idle_host_does_nothing(make_
     agent.apply(host, machine_config("many", files=dict(files), keys=[SSH_KEY]))
     wait_done(host, "many")
     until_drift(host, set())
-    assert not host.journal(match={"MESSAGE_ID": MESSAGES[DriftChanged].id})
+    assert not host.journal(match={"MESSAGE_ID": views()[DriftChanged].id})
     before = cpu_seconds(host)
     host.run(["sh", "-c", "for i in $(seq 20); do echo $i >/etc/app/unmanaged; sleep 0.5; done"])
     assert cpu_seconds(host) - before < 0.5, "what is not managed costs next to nothing"

@@ -15,10 +15,10 @@ from integration.hosts.container.conftest import HostMaker
 from integration.hosts.container.container_host import Host
 from integration.hosts.container.package import install
 from integration.hosts.nodeagent_client import machine_config, outcomes, wait_done, wait_phase
-from nodeagent.log.messages import MESSAGES
+from nodeagent.report.views.registry import views
 from nodeagent.update.ports.events import UpdateResumed
 
-RESUMED = MESSAGES[UpdateResumed].id
+RESUMED = views()[UpdateResumed].id
 POLICY = agent.policy(files={"/etc/slow.conf": ["Restart slow.service"], "/etc/many": ["None"]})
 
 

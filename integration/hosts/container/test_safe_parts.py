@@ -13,7 +13,7 @@ from integration.hosts.container.configs import ANCHOR, CERTIFICATE, HOLD, MIRRO
 from integration.hosts.container.conftest import HostMaker
 from integration.hosts.container.container_host import Host
 from integration.hosts.nodeagent_client import UnitSpec, machine_config, outcomes, unit_events, wait_done, wait_phase
-from nodeagent.log.messages import MESSAGES
+from nodeagent.report.views.registry import views
 from nodeagent.update.ports.events import SafePartsApplied
 
 KEYS = "/home/core/.ssh/authorized_keys.d/ignition"
@@ -72,7 +72,7 @@ def test_a_key_and_an_authority_arrive_and_the_reboot_waits_for_its_window(make_
     shown = host.run(["nodeagent", "status"]).stdout
     assert "2 of 3 changes of new are applied" in shown
     assert f"file:{UNLISTED}: Drain, Reboot" in shown
-    (entry,) = host.journal(match={"MESSAGE_ID": MESSAGES[SafePartsApplied].id})
+    (entry,) = host.journal(match={"MESSAGE_ID": views()[SafePartsApplied].id})
     assert (entry["NODEAGENT_REASON"], entry["NODEAGENT_WAITS"]) == ("WindowClosed", "1")
     # The file of the metrics follows the status after a moment.
     host.wait_for(

@@ -20,7 +20,7 @@ from integration.hosts.ostree.ostree_host import STAGED, deployments_of
 from integration.hosts.testhost import TestHost
 from integration.trees.image_registry import Published
 from integration.trees.tree import CONTENT, Tree
-from nodeagent.log.messages import MESSAGES
+from nodeagent.report.views.registry import views
 from nodeagent.update.ports.events import Event
 
 Rule = Mapping[str, Any]
@@ -111,7 +111,7 @@ def said(host: TestHost) -> str:
 
 def logged(host: TestHost, kind: type[Event], reason: str = "") -> Sequence[Mapping[str, Any]]:
     """Return the journal entries of one kind of event, of all boots; with ``reason``, those of this reason."""
-    entries = host.journal(agent.UNIT, match={"MESSAGE_ID": MESSAGES[kind].id})
+    entries = host.journal(agent.UNIT, match={"MESSAGE_ID": views()[kind].id})
     return [entry for entry in entries if reason in ("", entry.get("NODEAGENT_REASON"))]
 
 

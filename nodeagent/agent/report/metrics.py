@@ -16,6 +16,7 @@ from nodeagent.errors import AgentError
 from nodeagent.host.fs.text_file import TextFile
 from nodeagent.host.store.database import HISTORY_LIMIT
 from nodeagent.report.counters import Counters
+from nodeagent.report.event_counts import observe
 from nodeagent.report.metrics import render, samples
 from nodeagent.report.status import Status
 from nodeagent.update.ports.events import Event, StagingAdvanced
@@ -45,7 +46,7 @@ class Metrics:
 
     def sink(self, event: Event, status: Status) -> None:
         self._status = status
-        self._counters.observe(event, status, self._clock.monotonic())
+        observe(self._counters, event, status, self._clock.monotonic())
         # Reading the history takes several queries, so it is read only when it may have a new entry.
         self._ended |= status.phase in _ENDS and not isinstance(event, StagingAdvanced)
         self._wake.set()

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events that the daemon emits: a closed union with one class for each kind.
+"""Events that the daemon emits, with one class for each kind. A feature has events of its own, in its own folder.
 
 The report is the only reader: it folds them into the status, and passes them to the journal, D-Bus, the metrics and the
-cluster. ``reason`` is a stable word, ``message`` is for operators. ``routine``: worth a line at level debug only.
+cluster. What they do with an event is in the view of its kind (``report.event_view``). ``reason`` is a stable word,
+``message`` is for operators. ``routine``: worth a line at level debug only.
 """
 
 from __future__ import annotations
@@ -23,6 +24,11 @@ from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.store import HistoryEntry
 from nodeagent.update.record import FailedUnit
 from nodeagent.update.states import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """The base of all kinds of events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,36 +61,36 @@ class StepProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class _OfUpdate:
+class UpdateEvent(Event):
     about: UpdateContext
 
 
 @dataclass(frozen=True, slots=True)
-class StepEvent(_OfUpdate):
+class StepEvent(UpdateEvent):
     step: StepProgress
 
 
 @dataclass(frozen=True, slots=True)
-class CauseEvent(_OfUpdate):
+class CauseEvent(UpdateEvent):
     message: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateStarted(_OfUpdate):
+class UpdateStarted(UpdateEvent):
     actions: str
     writes: int
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateResumed(_OfUpdate):
+class UpdateResumed(UpdateEvent):
     """After a crash or a reboot."""
 
     decision: str
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseEntered(_OfUpdate):
+class PhaseEntered(UpdateEvent):
     """A phase began, or its reason or message changed."""
 
     message: str = ""
@@ -123,7 +129,7 @@ class StagingAdvanced(StepEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class FenceChanged(_OfUpdate):
+class FenceChanged(UpdateEvent):
     """``view`` None: the fence has ended. Without a ``message`` only numbers changed."""
 
     view: FenceView | None
@@ -167,7 +173,7 @@ class ConfigRefused(CauseEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateDone(_OfUpdate):
+class UpdateDone(UpdateEvent):
     message: str
     seconds: float
     reboots: int
@@ -175,31 +181,31 @@ class UpdateDone(_OfUpdate):
 
 
 @dataclass(frozen=True, slots=True)
-class SafePartsApplied(_OfUpdate):
+class SafePartsApplied(UpdateEvent):
     """The host has the parts of the desired config that need no disruption. The current config is the same."""
 
     partial: Partial
 
 
 @dataclass(frozen=True, slots=True)
-class Warned(_OfUpdate):
+class Warned(UpdateEvent):
     message: str
     reason: str = ""
     step: StepProgress | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class DaemonStarted:
+class DaemonStarted(Event):
     version: str
 
 
 @dataclass(frozen=True, slots=True)
-class DaemonStopped:
+class DaemonStopped(Event):
     pass
 
 
 @dataclass(frozen=True, slots=True)
-class DesiredChanged:
+class DesiredChanged(Event):
     """``name`` and ``digest`` are "" if no config is desired."""
 
     name: str
@@ -207,28 +213,28 @@ class DesiredChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class DeploymentsChanged:
+class DeploymentsChanged(Event):
     """The deployments in boot order."""
 
     deployments: Sequence[Deployment]
 
 
 @dataclass(frozen=True, slots=True)
-class StagedInspected:
+class StagedInspected(Event):
     """What the staged deployment changes."""
 
     changes: OsChanges
 
 
 @dataclass(frozen=True, slots=True)
-class BootloaderChecked:
+class BootloaderChecked(Event):
     """The installed bootloader was compared with that of the deployment that boots next, or of the booted one."""
 
     check: BootloaderCheck
 
 
 @dataclass(frozen=True, slots=True)
-class DrainAdvanced:
+class DrainAdvanced(Event):
     """``remaining`` are the pods that are left. ``deadline`` is RFC 3339, ``then`` describes what follows it."""
 
     remaining: Sequence[Remaining]
@@ -238,7 +244,7 @@ class DrainAdvanced:
 
 
 @dataclass(frozen=True, slots=True)
-class DriftChanged:
+class DriftChanged(Event):
     """``drift`` has the entries of this host that differ from the current config, whose name is ``config``."""
 
     config: str
@@ -262,7 +268,7 @@ class MemberProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class EtcdMemberChanged:
+class EtcdMemberChanged(Event):
     """``progress`` is None if there is nothing but a reason to wait, which is the message."""
 
     progress: MemberProgress | None
@@ -270,7 +276,7 @@ class EtcdMemberChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseChanged:
+class LeaseChanged(Event):
     """``holder`` None: the lease is free. ``renewed``: only its expiry changed."""
 
     holder: Holder | None
@@ -278,7 +284,7 @@ class LeaseChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class MaintenanceChanged:
+class MaintenanceChanged(Event):
     """``waits`` is the cause of a wait, as "REASON: message". Without a ``message`` nothing happened that an operator
     notices."""
 
@@ -288,7 +294,7 @@ class MaintenanceChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class StatusProblem:
+class StatusProblem(Event):
     """A problem that does not stop the agent and that an admin must fix. There is one for each ``topic``: settings,
     policy, store, config, sweep, etcd."""
 
@@ -299,13 +305,13 @@ class StatusProblem:
 
 
 @dataclass(frozen=True, slots=True)
-class ProblemSolved:
+class ProblemSolved(Event):
     topic: str
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateFinished:
+class UpdateFinished(Event):
     """An update, or a request for one, has ended. ``exit_code`` is that of a command which waited for it.
 
     ``tried_again``: its config was requested again before this end, so another update to it follows.
@@ -314,44 +320,3 @@ class UpdateFinished:
     entry: HistoryEntry
     exit_code: int
     tried_again: bool = False
-
-
-# A union, so that the type checker finds a reader that leaves one out (``assert_never``).
-UpdateEvent = (
-    UpdateStarted
-    | UpdateResumed
-    | PhaseEntered
-    | StepStarted
-    | StepDone
-    | StepSkipped
-    | StepFailed
-    | StagingAdvanced
-    | FenceChanged
-    | UpdateWaiting
-    | UpdateCancelled
-    | FallbackChosen
-    | RevertStarted
-    | UpdateDone
-    | SafePartsApplied
-    | HostDegraded
-    | ConfigRefused
-    | Warned
-)
-
-Event = (
-    UpdateEvent
-    | DaemonStarted
-    | DaemonStopped
-    | DesiredChanged
-    | DeploymentsChanged
-    | StagedInspected
-    | BootloaderChecked
-    | DrainAdvanced
-    | DriftChanged
-    | EtcdMemberChanged
-    | LeaseChanged
-    | MaintenanceChanged
-    | StatusProblem
-    | ProblemSolved
-    | UpdateFinished
-)
