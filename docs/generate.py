@@ -27,13 +27,15 @@ from nodeagent.core.plan.policy import SSHKEY
 from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.core.plan.unit_types import TYPES
 from nodeagent.domains import DOMAINS, sysctl, with_rules
+from nodeagent.door import Door
+from nodeagent.features import doors
 from nodeagent.host.dbus.codec import complete_types
 from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 from nodeagent.report.metrics import FAMILIES, HISTORY
 from nodeagent.report.properties import PROPERTIES
 from nodeagent.report.views.registry import message_ids
-from nodeagent.settings.schema import KEYS, Settings, flatten
+from nodeagent.settings.schema import Settings, flatten, keys, part_keys
 from nodeagent.update.course import COURSE, DISRUPTIVE, Cancellation, Failure, Restart, Row, Stage, following
 from nodeagent.update.decide import resume
 from nodeagent.update.record import Record
@@ -307,13 +309,33 @@ def argument(action: argparse.Action) -> str:
 
 
 def settings() -> str:
-    values = flatten(Settings())
+    """A table of the settings of the base, and one for each feature that has some."""
     about = {**explained(Settings, "")}
     for name, kind in get_type_hints(Settings).items():
         if isinstance(kind, type) and issubclass(kind, Struct):
             about |= explained(kind, f"{name}.")
-    rows = [[code(key), shown(values[key]), bounds(kind), about[key]] for key, kind in KEYS.items()]
+    tables = []
+    features: dict[str, Any] = {}
+    for door in doors().values():
+        types: dict[str, Any] = {}
+        for part in door.settings:
+            types |= part_keys(part)
+            about |= explained(part, f"{part.group}.".lstrip("."))
+        features |= types
+        if types:
+            tables.append(f"## {door.title}\n\n{about_feature(door)}\n\n{settings_table(types, about)}")
+    base = {key: kind for key, kind in keys().items() if key not in features}
+    return "\n\n".join([settings_table(base, about), *tables])
+
+
+def settings_table(types: Mapping[str, Any], about: Mapping[str, str]) -> str:
+    values = flatten(Settings())
+    rows = [[code(key), shown(values[key]), bounds(kind), about[key]] for key, kind in types.items()]
     return table(["setting", "default", "allowed", "what, and why this default"], rows)
+
+
+def about_feature(door: Door) -> str:
+    return f"See [{door.title}](../{door.page})."
 
 
 def explained(struct: type[Struct], prefix: str) -> dict[str, str]:
@@ -350,15 +372,22 @@ def bounds(kind: Any) -> str:
 
 
 def reasons() -> str:
-    """A heading for each reason, so that each has an anchor. The groups are the comments in the class ``Reason``."""
+    """A heading for each reason, so that each has an anchor. The groups are the comments in the class ``Reason``, and
+    the features."""
     parts = []
     for line in inspect.getsource(Reason).splitlines():
         if comment := re.fullmatch(r" {4}# (?!fmt: )(.+)", line):
             parts.append(f"## {comment.group(1)}")
         elif name := re.match(r" {4}([A-Z_]+) = ", line):
-            reason = Reason[name.group(1)]
-            parts.append(f"### {reason}\n\n{paragraph(reason.hint)}")
+            parts.append(reason_section(Reason[name.group(1)]))
+    for door in doors().values():
+        if door.reasons is not None:
+            parts += [f"## {door.title}", about_feature(door), *map(reason_section, door.reasons)]
     return "\n\n".join(parts)
+
+
+def reason_section(reason: AnyReason) -> str:
+    return f"### {reason}\n\n{paragraph(reason.hint)}"
 
 
 def paragraph(hint: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nodeagent.installed import doors
 from nodeagent.kinds import AnyReason, Kind, ReasonEnum
 
 # Address of the published documentation, as in pyproject.toml.
@@ -78,9 +79,6 @@ class Reason(ReasonEnum):
     CHECK_FAILED = "CheckFailed", Kind.REFUSED, "repair what the check reports, or move it from required.d to wanted.d below /etc/nodeagent/checks"
     CHECKER_LATE = "CheckerLate", Kind.REFUSED, "find out why the program waits with the named file (an Include of a pipe, a busy host); the agent retries"
     CHECK_UNSAFE = "CheckUnsafe", Kind.REFUSED, "correct the named file: owned by root, writable by root only, executable, in required.d or wanted.d"
-    ALERTS_FIRING = "AlertsFiring", Kind.REFUSED, "resolve the named alerts, or correct alerts.query; the update begins when its result is empty"
-    ALERTS_UNREACHABLE = "AlertsUnreachable", Kind.UNREACHABLE, "check alerts.url from this host with curl; with alerts.on_unreachable: go no update waits for it"
-    ALERTS_REJECTED = "AlertsRejected", Kind.REFUSED, "correct alerts.url, alerts.query, alerts.ca or alerts.token_file; the update waits for that"
     BARRIER_SKIPPED = "BarrierSkipped", Kind.REFUSED, "apply a config with the image of the named version, and this one after that"
     DEAD_END = "DeadEnd", Kind.REFUSED, "reinstall the host with a newer image, or choose another one; the message has the publisher's reason"
     NO_UPDATE_PATH = "NoUpdatePath", Kind.REFUSED, "choose an image that the update graph leads to, or correct graph.url (stream, channel, architecture)"
@@ -362,13 +360,16 @@ class Reason(ReasonEnum):
 
 
 def known_reasons() -> Sequence[AnyReason]:
-    """Return the reasons of the base and of the features whose doors are imported."""
-    return [reason for words in ReasonEnum.__subclasses__() for reason in words]
+    """Return the reasons of the base and of the installed features."""
+    return [*Reason, *(reason for door in doors() for reason in door.reasons or ())]
 
 
 def reason_of(word: str) -> AnyReason:
     """Return the reason with this word. One of a newer agent is of the kind ``FAULT``."""
-    return next((reason for reason in known_reasons() if reason == word), Reason(word))
+    reason = Reason(word)
+    if reason in list(Reason):
+        return reason
+    return next((known for known in known_reasons() if known == word), reason)
 
 
 def decode_reason(kind: type, value: object) -> object:
@@ -376,6 +377,11 @@ def decode_reason(kind: type, value: object) -> object:
     if kind is not AnyReason or not isinstance(value, str):
         raise ValueError(f"{kind.__name__} cannot be read")
     return reason_of(value)
+
+
+def _is_known(word: str) -> bool:
+    # The reasons of features are imported only if the base does not have this one.
+    return word in list(Reason) or (word != "" and word in known_reasons())
 
 
 def hint(reason: str, unit: str = "") -> str:
@@ -386,4 +392,4 @@ def hint(reason: str, unit: str = "") -> str:
 
 def documentation(reason: str) -> str:
     """Return the address of the section about ``reason``; "" for an unknown reason."""
-    return f"{DOCUMENTATION}/reference/reasons.md#{reason.lower()}" if reason in known_reasons() else ""
+    return f"{DOCUMENTATION}/reference/reasons.md#{reason.lower()}" if _is_known(reason) else ""

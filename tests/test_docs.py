@@ -14,7 +14,7 @@ import yaml
 
 from nodeagent.cli.main import build_parser
 from nodeagent.errors import InvalidInput
-from nodeagent.settings.schema import KEYS
+from nodeagent.settings.schema import keys
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -138,7 +138,7 @@ CURRENT = [page for page in PAGES if page.parent.name != "research"]
 
 @pytest.mark.parametrize("page", CURRENT, ids=lambda page: str(page.relative_to(ROOT)))
 def test_settings_that_are_named_exist(page: Path) -> None:
-    sections = "|".join({key.partition(".")[0] for key in KEYS if "." in key})
+    sections = "|".join({key.partition(".")[0] for key in keys() if "." in key})
     named = set(re.findall(rf"`((?:{sections})\.[a-z_]+)(?=[:`])", page.read_text()))
     # The name of a unit, and that of a check of selfcheck.
-    assert named - set(KEYS) <= {"etcd.service", "os.fields"}
+    assert named - set(keys()) <= {"etcd.service", "os.fields"}

@@ -54,6 +54,9 @@ def _inside_functions() -> set[tuple[str, str]]:
     found: set[tuple[str, str]] = set()
     for path in PACKAGE.rglob("*.py"):
         name = path.relative_to(PACKAGE).as_posix()
+        if path.match("features/*/door.py"):
+            # A door declares; what its feature needs is imported when the daemon opens it.
+            continue
         for function in ast.walk(ast.parse(path.read_text())):
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 for node in ast.walk(function):

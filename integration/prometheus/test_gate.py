@@ -13,9 +13,9 @@ import pytest
 from integration.prometheus.server import START, Prometheus, Server
 from integration.prometheus.test_prometheus import prometheus
 from nodeagent.errors import AgentError, Refused
-from nodeagent.host.alerts import PrometheusAlerts
-from nodeagent.reasons import Reason
-from nodeagent.settings.cluster import AlertSettings
+from nodeagent.features.alerts.prometheus import PrometheusAlerts
+from nodeagent.features.alerts.reasons import AlertReason
+from nodeagent.features.alerts.settings import AlertSettings
 
 __all__ = ["prometheus"]
 
@@ -54,7 +54,7 @@ async def test_it_holds_while_an_alert_fires(server: Server, authority: tuple[Pa
     async with asyncio.timeout(START):
         while not (found := await asked(server, ca=ca)):
             await asyncio.sleep(0.2)
-    assert found == Reason.ALERTS_FIRING
+    assert found == AlertReason.ALERTS_FIRING
     with pytest.raises(Refused, match=f"1 firing: {ALERT}"):
         await PrometheusAlerts(AlertSettings(url=server.address, ca=ca)).check()
     assert await asked(server, ca=ca, query='ALERTS{alertname="Another"}') == ""
@@ -63,9 +63,9 @@ async def test_it_holds_while_an_alert_fires(server: Server, authority: tuple[Pa
 async def test_a_query_that_is_wrong_holds_whatever_is_set(server: Server, authority: tuple[Path, Path]) -> None:
     for query in ("up{", "1"):
         found = await asked(server, ca=str(authority[0]), query=query, on_unreachable="go")
-        assert found == Reason.ALERTS_REJECTED, query
+        assert found == AlertReason.ALERTS_REJECTED, query
 
 
 async def test_an_unknown_certificate_is_as_set(server: Server) -> None:
-    assert await asked(server) == Reason.ALERTS_UNREACHABLE
+    assert await asked(server) == AlertReason.ALERTS_UNREACHABLE
     assert "certificate is not accepted" in await asked(server, on_unreachable="go")

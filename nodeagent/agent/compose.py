@@ -28,11 +28,12 @@ from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.domain import Health
 from nodeagent.core.plan.sides import NO_CONFIG
 from nodeagent.domains import health_of, kept_back, reload_proof_of
+from nodeagent.door import Base
 from nodeagent.errors import AgentError, Terminal
+from nodeagent.features import doors
 from nodeagent.fence.host_fence import HostFence
 from nodeagent.host import boot
 from nodeagent.host.admin_checks import HostAdminChecks
-from nodeagent.host.alerts import PrometheusAlerts
 from nodeagent.host.boot_counter import HostBootCounter
 from nodeagent.host.booted_system import HostBootedSystem
 from nodeagent.host.bootloader import BootupdBootloader
@@ -110,7 +111,8 @@ class Adapters:
         self._units = units
         self._fence = fence
         self._checks = HostAdminChecks(settings.checks.timeout)
-        self._alerts = PrometheusAlerts(settings.alerts)
+        opened = [door.open(Base(settings, store, clock, report)) for door in doors().values() if door.open is not None]
+        self._features = opened
         self._jumps = HostJumps(settings.graph)
         self.ports = Ports(
             store=store,
@@ -129,9 +131,9 @@ class Adapters:
             readiness=self.cluster.readiness if self.cluster is not None else None,
             static_pods=static_pods,
             checks=self._checks,
-            alerts=self._alerts,
             jumps=self._jumps,
             system=HostBootedSystem(),
+            guards=[feature.guard for feature in opened if feature.guard is not None],
         )
 
     @property
@@ -174,7 +176,8 @@ class Adapters:
             self.cluster.use(settings)
         self._fence.use(settings.fence)
         self._checks.use(settings.checks.timeout)
-        self._alerts.use(settings.alerts)
+        for feature in self._features:
+            feature.use(settings)
         self._jumps.use(settings.graph)
         self.settings, self.windows, self.zone = settings, windows, zone
 

@@ -118,8 +118,8 @@ async def _check_notes(ports: Ports, update: Update) -> list[str]:
         return []
     notes: list[str] = []
     stops_node = (await operation_now(ports, update)).stops_node
-    if stops_node and ports.alerts is not None and ports.alerts.query:
-        notes.append(f"alerts: the update begins when this returns nothing: {ports.alerts.query}")
+    for guard in ports.guards:
+        notes += await guard.planned(update, stops_node=stops_node)
     if ports.checks is None:
         return notes
     for stage in stages_of(stops_node=stops_node, reboots=update.reboots):

@@ -13,50 +13,47 @@ import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NoReturn
 
+from nodeagent import features
 from nodeagent.cli import _io
+from nodeagent.commands import Command
 from nodeagent.errors import AgentError, InvalidInput
 from nodeagent.reasons import Reason
 
-
-class Command(NamedTuple):
-    """``help`` is a phrase without a capital and without a period."""
-
-    name: str
-    help: str
-
-    @property
-    def module(self) -> str:
-        return f"nodeagent.cli.{self.name.replace('-', '_')}"
-
+_BASE: Final = (
+    ("plan", "show what a config changes on this host, or from another config"),
+    ("explain", "show the policy entry for a path or unit, or the remedy for a reason"),
+    ("policy", "print the recommended entries that avoid a reboot or a drain"),
+    ("apply", "make a MachineConfig the desired config"),
+    ("cancel", "end the update under way, or take it back before its reboot"),
+    ("reboot", "continue an update whose reboot was held back"),
+    ("rollback", "return to the previous config, including the OS"),
+    ("status", "show the state of this host, what it waits for, and what to do"),
+    ("history", "list past updates, show one with its phases, or compare two"),
+    ("logs", "show the journal of an update"),
+    ("report", "write the course of an update as one HTML page"),
+    ("verify", "compare this host with its current config"),
+    ("maintenance", "block disruptions of this host, for maintenance"),
+    ("lease", "show the holder of the lease of this host"),
+    ("etcd", "check whether a disruption of this host is safe for etcd"),
+    ("fleet", "show rollout status of all pools, approve certificate requests"),
+    ("config", "print the current or the desired MachineConfig"),
+    ("settings", "show and check the settings of nodeagent"),
+    ("selfcheck", "check the installation of nodeagent on this host"),
+    ("bootstrap", "get a certificate of its own for the agent of this node, or renew it"),
+    ("daemon", "run the daemon; for nodeagent.service"),
+    ("fetch-extensions", "unpack an extensions image; for nodeagent-extensions.service"),
+    ("boot-complete", "wait until the update of this boot is verified; for nodeagent-boot-complete.service"),
+    ("version", "show client and daemon versions"),
+)
 
 COMMANDS: Final = (
-    Command("plan", "show what a config changes on this host, or from another config"),
-    Command("explain", "show the policy entry for a path or unit, or the remedy for a reason"),
-    Command("policy", "print the recommended entries that avoid a reboot or a drain"),
-    Command("apply", "make a MachineConfig the desired config"),
-    Command("cancel", "end the update under way, or take it back before its reboot"),
-    Command("reboot", "continue an update whose reboot was held back"),
-    Command("rollback", "return to the previous config, including the OS"),
-    Command("status", "show the state of this host, what it waits for, and what to do"),
-    Command("history", "list past updates, show one with its phases, or compare two"),
-    Command("logs", "show the journal of an update"),
-    Command("report", "write the course of an update as one HTML page"),
-    Command("verify", "compare this host with its current config"),
-    Command("maintenance", "block disruptions of this host, for maintenance"),
-    Command("lease", "show the holder of the lease of this host"),
-    Command("etcd", "check whether a disruption of this host is safe for etcd"),
-    Command("fleet", "show rollout status of all pools, approve certificate requests"),
-    Command("config", "print the current or the desired MachineConfig"),
-    Command("settings", "show and check the settings of nodeagent"),
-    Command("selfcheck", "check the installation of nodeagent on this host"),
-    Command("bootstrap", "get a certificate of its own for the agent of this node, or renew it"),
-    Command("daemon", "run the daemon; for nodeagent.service"),
-    Command("fetch-extensions", "unpack an extensions image; for nodeagent-extensions.service"),
-    Command("boot-complete", "wait until the update of this boot is verified; for nodeagent-boot-complete.service"),
-    Command("version", "show client and daemon versions"),
+    *(Command(name, words, f"nodeagent.cli.{name.replace('-', '_')}") for name, words in _BASE),
+    *features.commands(),
 )
+
+features.install()
 
 NAMES: Final = frozenset(command.name for command in COMMANDS)
 

@@ -23,7 +23,8 @@ from nodeagent.core.coordination.windows import Schedule, named_windows, parse_w
 from nodeagent.errors import InvalidInput, Problem
 from nodeagent.reasons import Reason
 from nodeagent.settings.cluster import WindowSettings
-from nodeagent.settings.schema import GROUPS, KEYS, NodeName, Settings
+from nodeagent.settings.part import Part, parts
+from nodeagent.settings.schema import NodeName, Settings, groups, keys, part_keys
 
 HOST_ZONE: Final = "localtime"
 
@@ -40,14 +41,15 @@ def check_values(merged: Mapping[str, Value]) -> Settings:
     """Convert the merged values. Raises ``InvalidInput`` (``SettingsInvalid``) with a problem for each wrong key."""
     problems: list[Problem] = []
     good: dict[str, Any] = {}
+    types = keys()
     for key, value in merged.items():
-        if key not in KEYS:
+        if key not in types:
             problems.append(Problem(value.where, _unknown(key)))
             continue
         try:
-            good[key] = _converted(key, value.value)
+            good[key] = _converted(value.value, types[key])
         except msgspec.ValidationError:
-            problems.append(Problem(value.where, f"{key} {_expected(KEYS[key])}"))
+            problems.append(Problem(value.where, f"{key} {_expected(types[key])}"))
     if problems:
         raise invalid(problems)
     return _settings(good)
@@ -60,14 +62,15 @@ def valid_values(values: Mapping[str, Any]) -> Settings:
     misspelt ``reboot.allow: false``, reboots would be allowed.
     """
     good: dict[str, Any] = {}
-    for key in KEYS.keys() & values.keys():
+    types = keys()
+    for key in types.keys() & values.keys():
         with contextlib.suppress(msgspec.ValidationError):
-            good[key] = _converted(key, values[key])
+            good[key] = _converted(values[key], types[key])
     return _settings(good)
 
 
-def _converted(key: str, value: Any) -> Any:
-    good = msgspec.convert(value, KEYS[key])
+def _converted(value: Any, kind: Any) -> Any:
+    good = msgspec.convert(value, kind)
     if isinstance(good, float) and math.isnan(good):
         # NaN passes both bounds, because it is neither too small nor too large.
         raise msgspec.ValidationError
@@ -76,20 +79,27 @@ def _converted(key: str, value: Any) -> Any:
 
 def _settings(values: Mapping[str, Any]) -> Settings:
     tree: dict[str, Any] = {}
-    for key, value in values.items():
+    of_features: list[Part] = []
+    rest = dict(values)
+    for kind in parts():
+        own = part_keys(kind)
+        fields = {key.rpartition(".")[2]: rest.pop(key) for key in own if key in rest}
+        of_features.append(msgspec.convert(fields, kind))
+    for key, value in rest.items():
         group, _, name = key.rpartition(".")
         (tree.setdefault(group, {}) if group else tree)[name] = value
     # Each value was converted alone before, so this cannot fail. An error of the whole would name no file and no line.
-    return msgspec.convert(tree, Settings)
+    return msgspec.structs.replace(msgspec.convert(tree, Settings), parts=tuple(of_features))
 
 
 def _unknown(key: str) -> str:
-    if key in GROUPS:
+    types = keys()
+    if key in groups():
         return f"{key} is a group: its keys go below it, indented"
-    near = difflib.get_close_matches(key, [*KEYS, *sorted(GROUPS)], n=1)
+    near = difflib.get_close_matches(key, [*types, *sorted(groups())], n=1)
     if not near:
         # The right key in the wrong group, or outside of any group.
-        near = [setting for setting in KEYS if setting.rpartition(".")[2] == key.rpartition(".")[2]]
+        near = [setting for setting in types if setting.rpartition(".")[2] == key.rpartition(".")[2]]
     return f"unknown key {key}" + (f"; did you mean {near[0]}?" if near else "")
 
 

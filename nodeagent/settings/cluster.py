@@ -202,33 +202,6 @@ class WindowSettings(Struct, frozen=True, forbid_unknown_fields=True):
     zone: ZoneName = "UTC"
 
 
-class AlertSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Alerts that must not fire when an update begins to drain or to stop this node.
-
-    ``url``: address of a Prometheus, or of a server with its API (Thanos, Mimir, VictoriaMetrics); "" for none.
-
-    ``query``: PromQL of which the result must be empty. The default leaves out warnings, and the alert of many
-    installations that always fires to prove that alerting works.
-
-    ``ca``: PEM file with the certificate authority of the server; "" for the authorities of the host.
-
-    ``token_file``: file with a bearer token, read for each request; "" for none. It requires https.
-
-    ``on_unreachable``: what to do if the server does not answer. hold: the update waits, because a monitoring that is
-    down is a bad time for a disruption. go: it begins with a warning, for servers that run on the nodes themselves.
-    """
-
-    url: Url = ""
-    # One line, because messages quote it.
-    query: Annotated[
-        str, Meta(pattern=r"^[^\x00-\x1f]+$", max_length=2048, description="a query in PromQL, on one line")
-    ] = 'ALERTS{alertstate="firing", severity="critical"}'
-    ca: OptionalPath = ""
-    # Short-lived tokens are replaced in place, so none is kept in memory.
-    token_file: OptionalPath = ""
-    on_unreachable: Literal["hold", "go"] = "hold"
-
-
 class EtcdSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """``single_member``: whether a host with the only member of its etcd cluster may be drained and rebooted. False:
     the API server of that cluster is down during the reboot, so an operator must allow it."""

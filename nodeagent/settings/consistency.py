@@ -11,10 +11,8 @@ from types import MappingProxyType
 
 from nodeagent.errors import InvalidInput, Problem
 from nodeagent.settings.check import invalid, window_schedule
+from nodeagent.settings.part import Contradiction, parts
 from nodeagent.settings.schema import Settings
-
-# The keys that contradict each other, and how.
-Contradiction = tuple[tuple[str, ...], str]
 
 
 def check_consistency(settings: Settings, origins: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -47,6 +45,8 @@ def contradictions(settings: Settings) -> Iterator[Contradiction]:
     yield from _of_reboots(settings)
     yield from _of_servers(settings)
     yield from _of_paths(settings)
+    for kind in parts():
+        yield from settings.of(kind).contradictions(settings)
 
 
 def _of_cluster(settings: Settings) -> Iterator[Contradiction]:
@@ -123,12 +123,7 @@ def _of_reboots(settings: Settings) -> Iterator[Contradiction]:
 
 
 def _of_servers(settings: Settings) -> Iterator[Contradiction]:
-    alerts, graph = settings.alerts, settings.graph
-    if alerts.token_file and not alerts.url.startswith("https:"):
-        message = "alerts.token_file needs an alerts.url with https: http would show the token to others"
-        yield ("alerts.token_file", "alerts.url"), message
-    if alerts.ca and not alerts.url.startswith("https:"):
-        yield ("alerts.ca", "alerts.url"), "alerts.ca needs an alerts.url with https: http has no certificate"
+    graph = settings.graph
     if graph.ca and not graph.url:
         yield ("graph.ca", "graph.url"), "graph.ca needs graph.url: without it no server is called"
     if settings.slots.fleetlock_ca and settings.slots.fleetlock.startswith("http:"):

@@ -21,7 +21,7 @@ import yaml
 from nodeagent.core.config.text.document import encodes
 from nodeagent.errors import InvalidInput, Problem
 from nodeagent.settings.check import Value, check_values, invalid, valid_values
-from nodeagent.settings.schema import GROUPS, Settings
+from nodeagent.settings.schema import Settings, groups
 
 # From the weakest to the strongest.
 DIRECTORIES = ("/usr/lib/nodeagent/config.d", "/run/nodeagent/config.d", "/etc/nodeagent/config.d")
@@ -83,6 +83,7 @@ def parse_fragment(path: str, text: bytes) -> Fragment:
         raise invalid([Problem(path, f"larger than {MAX_BYTES // 1024} KiB")])
     problems: list[Problem] = []
     values: dict[str, Value] = {}
+    known = groups()
 
     def walk(node: Any, prefix: str) -> None:
         for key_node, value_node in node.value:
@@ -92,7 +93,7 @@ def parse_fragment(path: str, text: bytes) -> Fragment:
             key = prefix + key_node.value
             if key in values:
                 problems.append(problem(key_node.start_mark, f"{key} is set twice in this file"))
-            elif key in GROUPS and isinstance(value_node, yaml.MappingNode):
+            elif key in known and isinstance(value_node, yaml.MappingNode):
                 walk(value_node, f"{key}.")
             else:
                 where = f"{path}:{key_node.start_mark.line + 1}"

@@ -6,14 +6,13 @@ The configuration of the node is the MachineConfig; settings control how it is a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_type_hints
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct
 
 from nodeagent.settings.cluster import (
-    AlertSettings,
     ClusterSettings,
     DrainSettings,
     EtcdSettings,
@@ -21,6 +20,9 @@ from nodeagent.settings.cluster import (
     SlotSettings,
     WindowSettings,
 )
+from nodeagent.settings.part import Part, parts
+
+P = TypeVar("P", bound=Part)
 
 
 class FenceSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -232,28 +234,49 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     drain: DrainSettings = DrainSettings()
     slots: SlotSettings = SlotSettings()
     windows: WindowSettings = WindowSettings()
-    alerts: AlertSettings = AlertSettings()
     etcd: EtcdSettings = EtcdSettings()
     fence: FenceSettings = FenceSettings()
+    # Those of the installed features. ``of`` reads one of them.
+    parts: tuple[Part, ...] = ()
+
+    def of(self, kind: type[P]) -> P:
+        """Return the settings of a feature."""
+        return next((part for part in self.parts if isinstance(part, kind)), None) or kind()
 
 
-def _keys(struct: type[Struct] = Settings, prefix: str = "") -> dict[str, Any]:
-    """Dotted key to type, for every leaf."""
-    out: dict[str, Any] = {}
-    for name, kind in get_type_hints(struct, include_extras=True).items():
+def keys() -> Mapping[str, Any]:
+    """Return the type of each setting, by its dotted key: those of the base, then those of each feature."""
+    types: dict[str, Any] = {}
+    for name, kind in get_type_hints(Settings, include_extras=True).items():
         if isinstance(kind, type) and issubclass(kind, Struct):
-            out |= _keys(kind, f"{prefix}{name}.")
-        else:
-            out[prefix + name] = kind
-    return out
+            types |= {f"{name}.{key}": leaf for key, leaf in get_type_hints(kind, include_extras=True).items()}
+        elif name != "parts":
+            types[name] = kind
+    for part in parts():
+        types |= part_keys(part)
+    return types
 
 
-KEYS: Mapping[str, Any] = _keys()
-GROUPS = frozenset(key.split(".")[0] for key in KEYS if "." in key)
+def part_keys(part: type[Part]) -> Mapping[str, Any]:
+    """Return the type of each setting of a feature, by its dotted key."""
+    types = get_type_hints(part, include_extras=True)
+    return {f"{part.group}.{name}".lstrip("."): types[name] for name in part.__struct_fields__}
+
+
+def groups() -> Collection[str]:
+    return {key.split(".")[0] for key in keys() if "." in key}
 
 
 def flatten(settings: Settings) -> dict[str, Any]:
-    """Dotted key to value, in the order of the documentation."""
+    """Return the value of each setting, by its dotted key, in the order of ``keys``."""
     tree = msgspec.to_builtins(settings)
-    values = {key: tree[key] if "." not in key else tree[key.split(".")[0]][key.split(".")[1]] for key in KEYS}
+    values: dict[str, Any] = {}
+    for key in keys():
+        group, _, name = key.rpartition(".")
+        within = tree.get(group, {}) if group else tree
+        if name in within:
+            values[key] = within[name]
+    for kind in parts():
+        part = settings.of(kind)
+        values |= dict(zip(part_keys(kind), msgspec.structs.astuple(part), strict=True))
     return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, tzinfo
 from typing import Any, Concatenate, ParamSpec
@@ -34,12 +34,14 @@ from nodeagent.core.plan.steps import (
     step_unit,
 )
 from nodeagent.errors import AgentError, InvalidInput, Problem
+from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
+from nodeagent.update.guard import Guard
 from nodeagent.update.history import trail_fold
 from nodeagent.update.history.trail_fold import Moment
-from nodeagent.update.ports.checks import AdminChecks, AlertGate, JumpGate
+from nodeagent.update.ports.checks import AdminChecks, JumpGate
 from nodeagent.update.ports.coordination import NodeDrainer, NodeReadiness
-from nodeagent.update.ports.events import Event, PhaseEntered, StepProgress, UpdateContext, UpdateEvent
+from nodeagent.update.ports.events import Event, PhaseEntered, StepProgress, UpdateContext, UpdateEvent, Warned
 from nodeagent.update.ports.host import Clock, Files, HealthChecks, Reporter, StaticPods, UnitFiles, Units, Users
 from nodeagent.update.ports.store import Store
 from nodeagent.update.ports.system import BootedSystem, Fence, Power
@@ -83,12 +85,12 @@ class Ports:
     static_pods: StaticPods | None = None
     # None: the admin has no checks here.
     checks: AdminChecks | None = None
-    # None: no alerts hold an update.
-    alerts: AlertGate | None = None
     # None: any version of the OS may follow any other.
     jumps: JumpGate | None = None
     # None: what runs since the boot is not read.
     system: BootedSystem | None = None
+    # Those of the features.
+    guards: Sequence[Guard] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +189,10 @@ class Update:
     reboot_accepted: bool = False
     # None for an update that is resumed.
     basis: Basis | None = None
-    # Checks of the admin that were reported: those that ran before a disruption, and failures that stopped nothing.
+    # Checks of the admin that ran before a disruption, and were reported.
     checks_shown: set[str] = field(default_factory=set)
-    checks_failed: dict[str, str] = field(default_factory=dict)
+    # The last message about each failure that stops nothing, by its subject.
+    failures: dict[str, str] = field(default_factory=dict)
     # What a plan says about the versions of the OS.
     jump_notes: tuple[str, ...] = ()
     # Entries whose units systemd cannot enable, or that exist nowhere.
@@ -317,6 +320,16 @@ class Run:
 
     def narrate(self, event: OfUpdate[P], *args: P.args, **kwargs: P.kwargs) -> None:
         self.update.narrate(self.ports, event, *args, **kwargs)
+
+    def report_failure(self, subject: str, message: str, reason: AnyReason) -> None:
+        """Report a failure that stops nothing: once for each subject in the journal, the last one in the history."""
+        reported = self.update.failures
+        if subject not in reported:
+            self.narrate(Warned, message, reason)
+        # The message may differ each time, so the last one replaces the previous one.
+        others = [note for note in self.record.notes if note != reported.get(subject)]
+        reported[subject] = message
+        self.update.mark(notes=(*dict.fromkeys(others), message))
 
     async def newer(self) -> bool:
         """Return whether another config is desired by now. Reads it only when it may have changed."""

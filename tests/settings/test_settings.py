@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nodeagent.errors import InvalidInput
 from nodeagent.settings.check import Value, check_values
 from nodeagent.settings.load import find, load, merge, read
-from nodeagent.settings.schema import KEYS, Settings, flatten
+from nodeagent.settings.schema import Settings, flatten, keys
 
 
 @pytest.fixture
@@ -183,14 +183,14 @@ def test_an_empty_file_is_no_error(tmp_path: Path) -> None:
     assert read(tmp_path / "a.yaml") == {}
 
 
-keys = st.one_of(st.sampled_from(sorted(KEYS)), st.text(max_size=10))
+key_names = st.one_of(st.sampled_from(sorted(keys())), st.text(max_size=10))
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=2),
 )
 
 
-@given(st.dictionaries(keys, values, max_size=5), st.dictionaries(keys, values, max_size=5))
+@given(st.dictionaries(key_names, values, max_size=5), st.dictionaries(key_names, values, max_size=5))
 def test_whatever_is_in_it_the_answer_is_settings_or_a_problem_for_each_bad_key(
     first: dict[str, object], second: dict[str, object]
 ) -> None:

@@ -18,7 +18,7 @@ from nodeagent.domains import own_units
 from nodeagent.report.views.registry import message_ids, views
 from nodeagent.settings.check import check_values
 from nodeagent.settings.load import merge, read
-from nodeagent.settings.schema import KEYS, Settings, flatten
+from nodeagent.settings.schema import Settings, flatten, keys
 from nodeagent.update.ports.events import ConfigRefused, HostDegraded, RevertStarted, StepFailed, UpdateWaiting
 from tests.support.needs import needs
 
@@ -35,7 +35,7 @@ POLKIT = TREE / "share/polkit-1/actions/org.nodeagent.agent1.policy"
 
 def test_the_shipped_defaults_are_the_built_in_ones() -> None:
     merged = merge([read(DEFAULTS)])
-    assert set(merged) == set(KEYS)
+    assert set(merged) == set(keys())
     assert flatten(check_values(merged)) == flatten(Settings())
 
 

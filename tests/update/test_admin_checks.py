@@ -12,7 +12,7 @@ import pytest
 from nodeagent.agent.plan_answer import plan_answer
 from nodeagent.core.check_stage import CheckStage
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.errors import AgentError, Refused, ServiceUnavailable, Unreachable
+from nodeagent.errors import AgentError, Refused, ServiceUnavailable
 from nodeagent.reasons import Reason
 from nodeagent.update.next.preflight import Preflight
 from nodeagent.update.ports.checks import AdminCheck
@@ -53,28 +53,11 @@ class FakeChecks:
 
 
 @dataclass
-class FakeAlerts:
-    """Implements ``ports.AlertGate``."""
-
-    fault: AgentError | None = None
-    unknown: str = ""
-    asked: int = 0
-    query: str = "ALERTS"
-
-    async def check(self) -> str:
-        self.asked += 1
-        if self.fault is not None:
-            raise self.fault
-        return self.unknown
-
-
-@dataclass
 class CheckedHost(Host):
     checks: FakeChecks = field(default_factory=FakeChecks)
-    alerts: FakeAlerts = field(default_factory=FakeAlerts)
 
     def ports(self) -> Ports:
-        return replace(super().ports(), checks=self.checks, alerts=self.alerts)
+        return replace(super().ports(), checks=self.checks)
 
     def fail(self, name: str, times: int = 10**9, why: str = "disk is ill") -> None:
         left = [times]
@@ -312,51 +295,9 @@ async def test_a_plan_lists_the_checks() -> None:
 
     assert await notes(LIVE) == ["checks after-apply: c"]
     assert await notes(REBOOTS) == [
-        "alerts: the update begins when this returns nothing: ALERTS",
         "checks before-drain: a, b (wanted)",
         "checks after-boot: the program x is writable",
         "checks after-apply: c",
         "drain: this host is in no cluster, so no pods are moved",
     ]
     assert await notes(A) == []
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        Refused("alerts: 1 firing: Down", reason=Reason.ALERTS_FIRING),
-        Refused("no vector", reason=Reason.ALERTS_REJECTED),
-        Unreachable("no answer", reason=Reason.ALERTS_UNREACHABLE),
-    ],
-)
-async def test_alerts_hold_an_update_that_stops_the_node(fault: AgentError) -> None:
-    host = await started()
-    host.fail("before-drain/c", times=0)
-    host.alerts.fault = fault
-    host.want(REBOOTS)
-    task = asyncio.create_task(host.settle())
-    await asyncio.sleep(3600)
-    assert (host.phase, host.world.holder) == (Phase.LEASING, None)
-    assert kinds(host, UpdateWaiting) == [fault.reason]
-    assert host.checks.ran == [], "the alerts come first"
-    assert 40 < host.alerts.asked < 120, "once a minute"
-    host.alerts.fault = None
-    await task
-    assert (host.phase, outcomes(host)[-1][:2]) == (Phase.IDLE, ("reboots", "done"))
-
-
-async def test_alerts_hold_no_update_that_leaves_the_node_up() -> None:
-    host = await started()
-    host.alerts.fault = Refused("alerts: 1 firing: Down", reason=Reason.ALERTS_FIRING)
-    host.want(LIVE)
-    await host.settle()
-    assert (host.phase, host.alerts.asked) == (Phase.IDLE, 0)
-
-
-async def test_a_server_that_no_update_waits_for_is_reported() -> None:
-    host = await started()
-    host.alerts.unknown = "no answer in 15 s"
-    host.want(REBOOTS)
-    await host.settle()
-    assert host.warnings() == ["continuing: no answer in 15 s"]
-    assert host.world.history[-1].message == "continuing: no answer in 15 s"

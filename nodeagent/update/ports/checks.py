@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ports for checks of the admin: programs, alerts and rules for versions, that decide whether an update goes on."""
+"""The ports for checks of the admin: programs and rules for versions, that decide whether an update goes on."""
 
 from __future__ import annotations
 
@@ -46,22 +46,6 @@ class AdminChecks(Protocol):
         """Return why the check failed, with the end of its output, or "" if it passed.
 
         ``config`` is the name of the config that the host is updated to. Takes at most the time of the settings.
-        """
-        ...
-
-
-class AlertGate(Protocol):
-    """Alerts that must not fire when the node is disrupted."""
-
-    @property
-    def query(self) -> str:
-        """The query whose result must be empty; "" if nothing is configured."""
-        ...
-
-    async def check(self) -> str:
-        """Return "" if no alert fires, or why that is not known where the settings let the update begin anyway.
-
-        Raises ``Refused`` (``AlertsFiring``, ``AlertsRejected``) and ``Unreachable`` (``AlertsUnreachable``).
         """
         ...
 

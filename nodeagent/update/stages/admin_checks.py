@@ -13,10 +13,9 @@ from typing import Final
 
 from nodeagent.core.check_stage import CheckStage
 from nodeagent.errors import AgentError, Refused
-from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.checks import AdminCheck, AdminChecks
-from nodeagent.update.ports.events import PhaseEntered, Warned
+from nodeagent.update.ports.events import PhaseEntered
 from nodeagent.update.run import Progress, Run
 
 # Any unit does for the question whether systemd answers.
@@ -52,7 +51,7 @@ async def check_before(run: Run, stage: CheckStage) -> None:
     except Refused as error:
         if not run.record.reverting:
             raise
-        report(run, stage, error.message, Reason.CHECK_UNSAFE)
+        run.report_failure(stage, error.message, Reason.CHECK_UNSAFE)
         return
     for check in checks_of_stage:
         # Once for each update: a check that is repeated must not hide what the update waits for.
@@ -63,7 +62,7 @@ async def check_before(run: Run, stage: CheckStage) -> None:
             continue
         if check.required and not run.record.reverting:
             raise failed_check(check, failure)
-        report(run, check.id, failure, Reason.CHECK_FAILED)
+        run.report_failure(check.id, failure, Reason.CHECK_FAILED)
 
 
 async def verify(run: Run, progress: Progress) -> None:
@@ -82,7 +81,7 @@ async def verify(run: Run, progress: Progress) -> None:
         except AgentError as error:
             if not run.record.reverting:
                 raise
-            report(run, stage, error.message, Reason.CHECK_UNSAFE)
+            run.report_failure(stage, error.message, Reason.CHECK_UNSAFE)
             continue
         for check in checks_of_stage:
             run.update.progressed()
@@ -90,7 +89,7 @@ async def verify(run: Run, progress: Progress) -> None:
             while failure := await _failure(run, checks, check):
                 run.update.progressed()
                 if run.record.reverting or not check.required:
-                    report(run, check.id, failure, Reason.CHECK_FAILED)
+                    run.report_failure(check.id, failure, Reason.CHECK_FAILED)
                     break
                 # After the config took effect, a check has the time of a slow service before it is a verdict.
                 if clock() >= deadline:
@@ -108,14 +107,3 @@ async def _failure(run: Run, checks: AdminChecks, check: AdminCheck) -> str:
     if failure := await checks.run(check, run.record.to_name):
         await run.ports.units.state(AGENT)
     return failure
-
-
-def report(run: Run, subject: str, message: str, reason: AnyReason) -> None:
-    """Report a failure that stops nothing: once for each subject in the journal, the last one in the history."""
-    reported = run.update.checks_failed
-    if subject not in reported:
-        run.narrate(Warned, message, reason)
-    # The output of a check may differ each time, so its last failure replaces the previous one.
-    others = [note for note in run.record.notes if note != reported.get(subject)]
-    reported[subject] = message
-    run.update.mark(notes=(*dict.fromkeys(others), message))

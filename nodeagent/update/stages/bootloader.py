@@ -23,7 +23,6 @@ from nodeagent.errors import AgentError, Refused, ServiceUnavailable
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.events import PhaseEntered
 from nodeagent.update.run import Run
-from nodeagent.update.stages import admin_checks
 from nodeagent.update.stages.os_deployments import HostDeployments
 
 # Updates of the bootloader that one update of the OS begins. A host that goes down during each of them must stop.
@@ -43,7 +42,7 @@ async def before_disruption(run: Run, os: HostDeployments) -> None:
     if failure and bootloader.kernel is KernelTrust.REFUSED:
         raise Refused(failure, reason=Reason.BOOTLOADER_UPDATE_FAILED)
     if failure:
-        admin_checks.report(run, _SUBJECT, failure, Reason.BOOTLOADER_UPDATE_FAILED)
+        run.report_failure(_SUBJECT, failure, Reason.BOOTLOADER_UPDATE_FAILED)
 
 
 async def after_boot(run: Run, os: HostDeployments) -> None:
@@ -53,11 +52,11 @@ async def after_boot(run: Run, os: HostDeployments) -> None:
         if bootloader is None or not _is_due(run, bootloader):
             return
         if failure := await _update(run, os, bootloader):
-            admin_checks.report(run, _SUBJECT, failure, Reason.BOOTLOADER_UPDATE_FAILED)
+            run.report_failure(_SUBJECT, failure, Reason.BOOTLOADER_UPDATE_FAILED)
     except ServiceUnavailable:
         raise
     except AgentError as error:
-        admin_checks.report(run, _SUBJECT, error.message, error.reason)
+        run.report_failure(_SUBJECT, error.message, error.reason)
 
 
 def _is_due(run: Run, bootloader: BootloaderCheck) -> bool:
@@ -81,7 +80,7 @@ async def check(run: Run, os: HostDeployments) -> BootloaderCheck | None:
         case BootloaderStep.REFUSE:
             raise Refused(decision.message, reason=decision.reason)
         case BootloaderStep.WARN:
-            admin_checks.report(run, _SUBJECT, decision.message, decision.reason)
+            run.report_failure(_SUBJECT, decision.message, decision.reason)
         case BootloaderStep.UPDATE:
             return bootloader
         case BootloaderStep.NONE:

@@ -60,7 +60,7 @@ async def _acquire_all(run: Run) -> None:
         await check_next_boot(run)
     with retry_on_refusal():
         operation = await operation_now(run.ports, run.update, run.policy.windows)
-    gated = operation.stops_node and (run.ports.checks is not None or run.ports.alerts is not None)
+    gated = operation.stops_node and (run.ports.checks is not None or bool(run.ports.guards))
     # A check may take minutes. While it runs, or fails, other nodes can have the slot.
     permit = partial(_permit, run) if gated else None
     with retry_on_refusal():
@@ -69,10 +69,10 @@ async def _acquire_all(run: Run) -> None:
 
 
 async def _permit(run: Run) -> None:
-    """Check the alerts and run the checks of the admin before the node is disrupted. Raises ``Refused`` and
+    """Ask the guards, and run the checks of the admin, before the node is disrupted. Raises ``Refused`` and
     ``Unreachable``."""
-    if run.ports.alerts is not None and (unread := await run.ports.alerts.check()):
-        admin_checks.report(run, "alerts", f"continuing: {unread}", Reason.ALERTS_UNREACHABLE)
+    for guard in run.ports.guards:
+        await guard.permit(run)
     await admin_checks.check_before(run, CheckStage.BEFORE_DRAIN)
 
 

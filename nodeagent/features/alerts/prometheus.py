@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from nodeagent.core.coordination.alerts import firing, incomplete, rejection
 from nodeagent.core.display import text
 from nodeagent.core.redact import redact
 from nodeagent.errors import Refused, Unreachable
+from nodeagent.features.alerts.decide import firing, incomplete, rejection
+from nodeagent.features.alerts.reasons import AlertReason
+from nodeagent.features.alerts.settings import AlertSettings
 from nodeagent.host.fs.read_inside import read_regular
 from nodeagent.host.http import fetch_json
-from nodeagent.reasons import Reason
-from nodeagent.settings.cluster import AlertSettings
 
 # Seconds for the whole request. A query of alerts takes milliseconds.
 TIMEOUT: Final = 15.0
@@ -30,7 +30,7 @@ MAX_TOKEN: Final = 16 * 1024
 
 @dataclass(slots=True)
 class PrometheusAlerts:
-    """Implements ``ports.AlertGate``."""
+    """The query of the settings, sent to their server."""
 
     settings: AlertSettings
     timeout: float = TIMEOUT
@@ -40,9 +40,14 @@ class PrometheusAlerts:
 
     @property
     def query(self) -> str:
+        """The query whose result must be empty; "" if nothing is configured."""
         return self.settings.query if self.settings.url else ""
 
     async def check(self) -> str:
+        """Return "" if no alert fires, or why that is not known where the settings let the update begin anyway.
+
+        Raises ``Refused`` (``AlertsFiring``, ``AlertsRejected``) and ``Unreachable`` (``AlertsUnreachable``).
+        """
         if not self.settings.url:
             return ""
         try:
@@ -87,15 +92,15 @@ class PrometheusAlerts:
         except ValueError as error:
             raise self._rejected(str(error)) from error
         if alerts:
-            raise Refused(_clean(f"alerts: {alerts}"), reason=Reason.ALERTS_FIRING)
+            raise Refused(_clean(f"alerts: {alerts}"), reason=AlertReason.ALERTS_FIRING)
         if warning := incomplete(body):
             raise self._unreachable(f"the answer is incomplete: {warning}")
 
     def _rejected(self, cause: str) -> Refused:
-        return Refused(_clean(f"{self.settings.url}: {cause}"), reason=Reason.ALERTS_REJECTED)
+        return Refused(_clean(f"{self.settings.url}: {cause}"), reason=AlertReason.ALERTS_REJECTED)
 
     def _unreachable(self, cause: str) -> Unreachable:
-        return Unreachable(_clean(f"{self.settings.url}: {cause}"), reason=Reason.ALERTS_UNREACHABLE)
+        return Unreachable(_clean(f"{self.settings.url}: {cause}"), reason=AlertReason.ALERTS_UNREACHABLE)
 
 
 def _clean(message: str) -> str:

@@ -18,9 +18,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from nodeagent.errors import AgentError, InvalidInput
-from nodeagent.host.alerts import PrometheusAlerts
-from nodeagent.reasons import Reason
-from nodeagent.settings.cluster import AlertSettings
+from nodeagent.features.alerts.prometheus import PrometheusAlerts
+from nodeagent.features.alerts.reasons import AlertReason
+from nodeagent.features.alerts.settings import AlertSettings
 from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.schema import Settings
 
@@ -243,7 +243,7 @@ async def test_a_server_that_is_down() -> None:
     gate = PrometheusAlerts(AlertSettings(url="http://127.0.0.1:1"))
     with pytest.raises(AgentError) as caught:
         await gate.check()
-    assert caught.value.reason == Reason.ALERTS_UNREACHABLE
+    assert caught.value.reason == AlertReason.ALERTS_UNREACHABLE
     gate.use(AlertSettings(url="http://127.0.0.1:1", on_unreachable="go"))
     assert "Connection refused" in await gate.check()
 
@@ -251,5 +251,5 @@ async def test_a_server_that_is_down() -> None:
 def test_a_token_is_sent_over_https_only() -> None:
     for url in ("", "http://prometheus.example"):
         with pytest.raises(InvalidInput, match=r"needs an alerts\.url with https"):
-            check_consistency(Settings(alerts=AlertSettings(url=url, token_file="/etc/token")))
-    check_consistency(Settings(alerts=AlertSettings(url="https://prometheus.example", token_file="/etc/token")))
+            check_consistency(Settings(parts=(AlertSettings(url=url, token_file="/etc/token"),)))
+    check_consistency(Settings(parts=(AlertSettings(url="https://prometheus.example", token_file="/etc/token"),)))

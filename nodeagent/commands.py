@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A command of the command line, as its name is listed before its module is imported."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """``help`` is a phrase without a capital and without a period. ``module`` has ``add_arguments`` and ``run``."""
+
+    name: str
+    help: str
+    module: str

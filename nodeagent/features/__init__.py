@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The features: one folder each, with all that is about it. A feature leaves with its folder and its line in ``NAMES``.
+
+The package of a feature has its ``COMMANDS``, if any: their names are needed for each command line. Its door has the
+rest, and is imported when something asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from nodeagent import installed
+from nodeagent.commands import Command
+
+if TYPE_CHECKING:
+    from nodeagent.door import Door
+
+# Guards of an update are asked in this order.
+NAMES: Final = ("alerts",)
+
+
+def commands() -> Sequence[Command]:
+    packages = [import_module(f"{__name__}.{name}") for name in NAMES]
+    return [command for package in packages for command in getattr(package, "COMMANDS", ())]
+
+
+@cache
+def doors() -> Mapping[str, Door]:
+    """Return the door of each feature, by the name of its folder."""
+    return {name: import_module(f"{__name__}.{name}.door").DOOR for name in NAMES}
+
+
+def install() -> None:
+    """Tell the base which features there are. Called once, by each program."""
+    installed.install(lambda: list(doors().values()))

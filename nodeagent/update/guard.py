@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a feature may add to the course of an update."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nodeagent.update.run import Run, Update
+
+
+class Guard:
+    """The base of what a feature adds. A method that it does not override adds nothing.
+
+    Guards are called in the order of the list of features.
+    """
+
+    async def planned(self, update: Update, *, stops_node: bool) -> Sequence[str]:  # noqa: ARG002 - for features
+        """Return notes for a plan: what the update will wait for, and what will run. ``stops_node``: it drains or stops
+        the node."""
+        return ()
+
+    async def permit(self, run: Run) -> None:
+        """Check what must be true before the node is drained or stopped. It may take minutes; other nodes can have the
+        slot meanwhile.
+
+        Raises ``Refused`` and ``Unreachable``: the update waits.
+        """

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A feature is known to its folder and to the list of doors only."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import nodeagent
+from nodeagent import features, installed
+from nodeagent.door import Door
+from nodeagent.reasons import known_reasons
+from nodeagent.settings.schema import keys, part_keys
+
+PACKAGE: Final = Path(nodeagent.__file__).parent
+FOLDERS: Final = sorted(path.parent.name for path in PACKAGE.glob("features/*/__init__.py"))
+features.install()
+ALL: Final = pytest.mark.parametrize(("name", "door"), features.doors().items(), ids=features.NAMES)
+
+
+def test_each_folder_has_its_door() -> None:
+    assert sorted(features.NAMES) == FOLDERS
+
+
+@ALL
+def test_its_tests_and_its_page_have_a_place(name: str, door: Door) -> None:
+    assert list((PACKAGE.parent / "tests/features" / name).glob("test_*.py"))
+    assert (PACKAGE.parent / "docs" / door.page).is_file()
+
+
+def _outside(name: str) -> Iterator[Path]:
+    """Yield the modules that may not know the feature."""
+    own = PACKAGE / "features" / name
+    for path in PACKAGE.rglob("*.py"):
+        if own not in path.parents and path != PACKAGE / "features/__init__.py":
+            yield path
+
+
+def _words(door: Door) -> set[str]:
+    """Return the words of its reasons, settings and events."""
+    settings = {key for part in door.settings for key in part_keys(part)}
+    return settings | set(door.reasons or ())
+
+
+@ALL
+def test_nothing_outside_of_its_folder_imports_it(name: str, door: Door) -> None:
+    module = f"nodeagent.features.{name}"
+    found = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in _outside(name)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom) and module in ast.unparse(node)
+    }
+    assert found == set()
+
+
+@ALL
+def test_nothing_outside_of_its_folder_has_its_words(name: str, door: Door) -> None:
+    words = re.compile(r"\b(?:" + "|".join(map(re.escape, sorted(_words(door)))) + r")\b")
+    found = {
+        f"{path.relative_to(PACKAGE).as_posix()}: {match.group()}"
+        for path in _outside(name)
+        if _words(door) and (match := words.search(path.read_text()))
+    }
+    assert found == set()
+
+
+def test_two_features_have_no_word_in_common() -> None:
+    words = [word for door in features.doors().values() for word in _words(door)]
+    assert len(words) == len(set(words))
+
+
+def test_without_features_there_are_only_the_settings_and_reasons_of_the_base() -> None:
+    of_features = {word for door in features.doors().values() for word in _words(door)}
+    with_features = {*keys(), *known_reasons()}
+    try:
+        installed.install(lambda: ())
+        assert {*keys(), *known_reasons()} == with_features - of_features
+    finally:
+        features.install()
