@@ -22,8 +22,8 @@ class Guard:
         return ()
 
     async def permit(self, run: Run) -> None:
-        """Check what must be true before the node is drained or stopped. It may take minutes; other nodes can have the
-        slot meanwhile.
+        """Check what must be true before the node is drained or stopped. It may take minutes. Other nodes can have the
+        slot until it returns.
 
         Raises ``Refused`` and ``Unreachable``: the update waits.
         """
