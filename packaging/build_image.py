@@ -10,7 +10,7 @@ link that starts the unit. The same commit and base give the same bytes.
 from __future__ import annotations
 
 import argparse
-import io
+import gzip
 import platform
 import sys
 import tarfile
@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 import build as package
-from bundle import images, interpreter, lock, oci, tools
+from bundle import lock, oci, tools
 from bundle.errors import BuildError
 from bundle.names import NAME, Name
 
@@ -43,23 +43,20 @@ def main(arguments: list[str]) -> int:
     out = options.out.resolve()
     try:
         tar = package.build(out, options.machine, options.interpreter)
-        build(tar, out, options.base, options.interpreter)
+        build(tar, out, options.base)
     except BuildError as error:
         print(f"package: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def build(tar: Path, out: Path, base: Path | None = None, origin: str = lock.SOURCE) -> Path:
+def build(tar: Path, out: Path, base: Path | None = None) -> Path:
     """Write the archive for the package `tar` to the directory `out` and return its path.
 
-    The interpreter of the same origin compresses it. Raises BuildError, and leaves an older one as it was.
+    Raises BuildError, and leaves an older one as it was.
     """
     begun = time.monotonic()
-    name = Name.of(tar)
-    epoch = package.source_date_epoch()
-    python = interpreter.build(lock.load(package.LOCK, origin=origin)) / "bin" / "python3"
-    layer = images.compress(add_link(tar, epoch), epoch, python)
+    name, epoch = Name.of(tar), package.source_date_epoch()
     labels = {VERSION_LABEL: name.full_version}
     if base is None:
         labels |= {
@@ -68,34 +65,27 @@ def build(tar: Path, out: Path, base: Path | None = None, origin: str = lock.SOU
             "org.opencontainers.image.licenses": "Apache-2.0",
         }
     target = out / name.file(".oci.tar", "" if base is None else "os")
-    tag = target.name.removesuffix(".oci.tar")
-    with tempfile.TemporaryDirectory(prefix=package.SCRATCH, dir=out) as scratch:
-        written = Path(scratch) / target.name
-        digest = oci.write(oci.Image(layer, name.machine, labels, tag, epoch), written, base)
-        written.replace(target)
-    size = target.stat().st_size / 1e6
-    tools.log(f"{target} ({size:.1f} MB), {digest}, in {time.monotonic() - begun:.1f} s")
+    with tempfile.TemporaryDirectory(prefix=package.SCRATCH, dir=out) as directory:
+        scratch = Path(directory)
+        write_layer(tar, scratch / "layer.tar", epoch)
+        image = oci.Image(scratch / "layer.tar", name.machine, labels, target.name.removesuffix(".oci.tar"), epoch)
+        oci.write(image, scratch / target.name, scratch, base)
+        (scratch / target.name).replace(target)
+    tools.log(f"{target} ({target.stat().st_size / 1e6:.1f} MB) in {time.monotonic() - begun:.1f} s")
     return target
 
 
-def add_link(tar: Path, epoch: int) -> bytes:
-    """Return the tar of the package, uncompressed, with the link that starts the unit."""
-    buffer = io.BytesIO()
-    with tarfile.open(tar) as source, tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as target:
-        members = {member.name: member for member in source}
-        directory, link = tarfile.TarInfo(WANTS), tarfile.TarInfo(LINK)
-        directory.type, directory.mode = tarfile.DIRTYPE, 0o755
-        link.type, link.linkname, link.mode = tarfile.SYMTYPE, TARGET, 0o777
+def write_layer(tar: Path, target: Path, epoch: int) -> None:
+    """Write the tar of the package, uncompressed, with the link that starts the unit."""
+    target.write_bytes(gzip.decompress(tar.read_bytes()))
+    directory, link = tarfile.TarInfo(WANTS), tarfile.TarInfo(LINK)
+    directory.type, directory.mode = tarfile.DIRTYPE, 0o755
+    link.type, link.linkname, link.mode = tarfile.SYMTYPE, TARGET, 0o777
+    with tarfile.open(target, "a:", format=tarfile.PAX_FORMAT) as archive:
         for added in (directory, link):
             added.uname = added.gname = "root"
             added.mtime = epoch
-            members[added.name] = added
-        for name in sorted(members):
-            member = members[name]
-            if name != "usr" and not name.startswith("usr/"):
-                raise BuildError(f"{tar.name} has {name}, which is not in /usr")
-            target.addfile(member, source.extractfile(member) if member.isreg() else None)
-    return buffer.getvalue()
+            archive.addfile(added)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
 import shutil
@@ -17,7 +18,7 @@ from typing import NamedTuple
 import pytest
 
 from integration.package import provisioning
-from integration.package.conftest import SOURCE, Package
+from integration.package.conftest import SOURCE, Package, cannot
 from integration.trees.toolbox import scratch
 
 pytestmark = pytest.mark.long
@@ -33,7 +34,7 @@ ULIMITS = ("--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024")
 LABELS = {"ostree.bootable": "true", "org.opencontainers.image.version": "42"}
 # The builder of the package in a process of its own: a base of a few files, and images from the tar.
 PROGRAM = """
-import sys
+import sys, tempfile
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import build_image
@@ -41,9 +42,10 @@ from bundle import oci
 tar, out, base, files = (Path(each) for each in sys.argv[2:6])
 labels = dict(each.split("=") for each in sys.argv[6:])
 machine = tar.name.split("-")[2]
-oci.write(oci.Image(files.read_bytes(), machine, labels, "base", 0), base)
-build_image.build(tar, out, origin="testing")
-build_image.build(tar, out, base, "testing")
+with tempfile.TemporaryDirectory() as scratch:
+    oci.write(oci.Image(files, machine, labels, "base", 0), base, Path(scratch))
+build_image.build(tar, out)
+build_image.build(tar, out, base)
 """
 
 
@@ -66,8 +68,8 @@ def tools() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def built(package: Package, tools: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
     directory = tmp_path_factory.mktemp("image")
-    files = directory / "base.tar.gz"
-    with tarfile.open(files, "w:gz") as archive:
+    files = directory / "base.tar"
+    with tarfile.open(files, "w") as archive:
         for name in ("bin", "lib", "lib64"):
             link = tarfile.TarInfo(name)
             link.type, link.linkname = tarfile.SYMTYPE, f"usr/{name}"
@@ -99,6 +101,8 @@ def write(package: Package, directory: Path, base: Path, files: Path) -> None:
     argv: list[str | Path] = [sys.executable, "-c", PROGRAM, SOURCE / "packaging", package.tar, directory, base, files]
     argv += [f"{key}={value}" for key, value in LABELS.items()]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    if "missing: " in done.stderr:
+        cannot(done.stderr.strip())
     assert done.returncode == 0, done.stderr
 
 
@@ -147,11 +151,60 @@ def test_the_archives_are_valid_and_only_in_usr(package: Package, tools: Path, b
     directories = {name for name, about in found.items() if about[0] == tarfile.DIRTYPE}
     assert found.keys() - directories == {*manifest, LINK}
     # Twice the same bytes.
-    write(package, tmp_path, tmp_path / "base.oci.tar", built.directory / "base.tar.gz")
+    write(package, tmp_path, tmp_path / "base.oci.tar", built.directory / "base.tar")
     for path in (built.alone, built.on_base):
         # A plain yes or no: pytest takes minutes to show where such bytes differ.
         again = (tmp_path / path.name).read_bytes() == path.read_bytes()
         assert again, f"{path.name} has other bytes"
+
+
+def damaged(archive: Path, target: Path, *, largest: bool) -> Path:
+    """Write a copy of an archive in which the layer, or a document, has another content."""
+    with tarfile.open(archive) as source, tarfile.open(target, "w") as copy:
+        files = [member for member in source if member.isreg() and "sha256" in member.name]
+        files.sort(key=lambda member: member.size)
+        bad = files[-1 if largest else 0].name
+        for member in source:
+            content = source.extractfile(member) if member.isreg() else None
+            if content is not None and member.name == bad:
+                content = io.BytesIO(bytes([content.read(1)[0] ^ 1]) + content.read())
+            copy.addfile(member, content)
+    return target
+
+
+REFUSED = """
+import sys, tempfile
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from bundle import errors, oci
+for base in sys.argv[4:]:
+    with tempfile.TemporaryDirectory() as scratch:
+        image = oci.Image(Path(sys.argv[2]), sys.argv[3], {}, "tag", 0)
+        try:
+            oci.write(image, Path(scratch, "target"), Path(scratch), Path(base))
+        except errors.BuildError as error:
+            print(str(error).splitlines()[-1])
+"""
+
+
+def test_a_base_that_is_damaged_or_for_another_machine_is_refused(
+    package: Package, built: Built, tmp_path: Path
+) -> None:
+    text = tmp_path / "text"
+    text.write_text("no tar")
+    bases = [damaged(built.base, tmp_path / str(largest), largest=largest) for largest in (True, False)]
+    argv: list[str | Path] = [sys.executable, "-c", REFUSED, SOURCE / "packaging", built.directory / "base.tar"]
+
+    def refused(machine: str, *paths: Path) -> list[str]:
+        called: list[str | Path] = [*argv, machine, *paths]
+        done = subprocess.run(called, capture_output=True, text=True, timeout=TIMEOUT, check=True)
+        return done.stdout.splitlines()
+
+    assert len(refused(package.machine, *bases, text, tmp_path / "absent")) == 4
+    other = {"x86_64": "aarch64", "aarch64": "x86_64"}[package.machine]
+    (message,) = refused(other, built.base)
+    assert re.fullmatch(r"base\.oci\.tar is an image for \w+, not for \w+", message)
+    assert refused(package.machine, built.base) == []
 
 
 def test_the_containerfile_makes_the_same_image(package: Package, tools: Path, built: Built) -> None:

@@ -42,17 +42,13 @@ LABELS = (
 
 
 def write_tar(tree: Path, target: Path, epoch: int, python: Path) -> None:
-    """Write `tree` as a compressed tar to unpack over /. `epoch` is the time of every file, in seconds."""
-    target.write_bytes(compress(_tar(tree, epoch, {}), epoch, python))
-
-
-def compress(data: bytes, epoch: int, python: Path) -> bytes:
-    """Return `data` compressed by gzip.
+    """Write `tree` as a compressed tar to unpack over /. `epoch` is the time of every file, in seconds.
 
     The bundled `python` compresses it, because its zlib is locked: another zlib may write other bytes.
     """
     program = f"import gzip, sys; sys.stdout.buffer.write(gzip.compress(sys.stdin.buffer.read(), 6, mtime={epoch}))"
-    return tools.run([python, "-IS", "-c", program], timeout=COMPRESS_TIMEOUT, stdin=data)
+    argv: list[str | Path] = [python, "-IS", "-c", program]
+    target.write_bytes(tools.run(argv, timeout=COMPRESS_TIMEOUT, stdin=_tar(tree, epoch, {})))
 
 
 def write_sysext(tree: Path, target: Path, epoch: int, name: Name) -> None:

@@ -28,7 +28,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import build_image
-build_image.build(Path(sys.argv[2]), Path(sys.argv[3]), origin="testing")
+build_image.build(Path(sys.argv[2]), Path(sys.argv[3]))
 """
 NAME = "quay.io/example/with-nodeagent"
 ORIGIN = "/run/origin"
