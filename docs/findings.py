@@ -1,18 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The findings of outside reviews, from the markers ``finding`` of the tests.
-
-The files are parsed, not imported: tests of the rings that need a cluster or a virtual machine are read anywhere.
-"""
+"""The findings of outside reviews, from the markers ``finding`` of the tests."""
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
+from marked import ROOT, marked
+
 WITHOUT_TEST = ROOT / "tests/findings_without_test.txt"
 
 REVIEWS: Mapping[str, str] = {
@@ -37,33 +33,11 @@ class Finding(NamedTuple):
     tests: tuple[str, ...]
 
 
-def _calls(node: ast.AST) -> Iterator[tuple[str, str]]:
-    for call in ast.walk(node):
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "finding":
-            name, rule = (ast.literal_eval(argument) for argument in call.args)
-            yield name, rule
-
-
-def _of_file(path: Path) -> Iterator[tuple[str, str, str]]:
-    name = str(path.relative_to(ROOT))
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            for decorator in node.decorator_list:
-                yield from ((*found, f"{name}::{node.name}") for found in _calls(decorator))
-        else:
-            yield from ((*found, name) for found in _calls(node))
-
-
 def findings() -> list[Finding]:
     """Each pair of finding and rule with its tests, in the order of the files."""
     tests: dict[tuple[str, str], list[str]] = {}
-    for tree in ("tests", "integration"):
-        for path in sorted((ROOT / tree).rglob("test_*.py")):
-            text = path.read_text(encoding="utf-8")
-            if ".finding(" not in text:
-                continue
-            for name, rule, test in _of_file(path):
-                tests.setdefault((name, rule), []).append(test)
+    for (name, rule), test in marked("finding"):
+        tests.setdefault((name, rule), []).append(test)
     return [Finding(name, rule, tuple(dict.fromkeys(at))) for (name, rule), at in tests.items()]
 
 

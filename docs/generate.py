@@ -12,7 +12,7 @@ import io
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -45,7 +45,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
 figures = importlib.import_module("figures")
 findings = importlib.import_module("findings")
-before_now = importlib.import_module("mistakes")
+lists = importlib.import_module("lists")
+tables = importlib.import_module("tables")
+table, code = tables.table, tables.code
 EXAMPLES = ROOT / "docs/examples"
 RECOMMENDED = ROOT / "systemd/usr/lib/nodeagent/policy-recommended.yaml"
 CATALOG = ROOT / "systemd/usr/lib/systemd/catalog/nodeagent.catalog"
@@ -64,15 +66,6 @@ PHASES: Mapping[Phase, str] = {
     Phase.DEGRADED: "Operator action required; see the reason. The host is as it is.",
 }
 PRIORITIES = {3: "err", 4: "warning", 5: "notice", 6: "info", 7: "debug"}
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-
-
-def code(text: str) -> str:
-    return f"`{text}`"
 
 
 def phases() -> str:
@@ -498,46 +491,15 @@ def metrics() -> str:
     return table(["metric", "type", "labels", "what", "after a restart"], rows)
 
 
-def mistakes() -> str:
-    """A row for each case of tests/cli/test_mistakes.py, with its golden text."""
-    cases = (ROOT / "tests/golden/mistakes.txt").read_text().split("### ")[1:]
-    now = {name: text.strip() for name, _, text in (case.partition("\n") for case in cases)}
-    rows = [
-        [name, before, "<br>".join(code(line.removeprefix("nodeagent: ")) for line in now[name].splitlines())]
-        for name, before in before_now.BEFORE.items()
-    ]
-    if missing := now.keys() ^ before_now.BEFORE.keys():
-        raise SystemExit(f"mistakes without a row or a golden text: {', '.join(sorted(missing))}")
-    return table(["mistake", "before", "now"], rows)
-
-
-def changes() -> str:
-    """A row for each case of tests/cli/test_changes.py, with the changes and the last lines of its golden text."""
-    cases = (ROOT / "tests/golden/changes.txt").read_text().split("### ")[1:]
-    now = {name: _of_plan(text) for name, _, text in (case.partition("\n") for case in cases)}
-    if missing := now.keys() ^ before_now.CHANGES_BEFORE.keys():
-        raise SystemExit(f"changes without a row or a golden text: {', '.join(sorted(missing))}")
-    rows = [[name, before, now[name]] for name, before in before_now.CHANGES_BEFORE.items()]
-    return table(["change", "before", "now"], rows)
-
-
-def _of_plan(text: str) -> str:
-    """The rows of the changes and the summary of a plan, without diffs and the list of actions; all of an error."""
-    _, found, rest = text.partition("\nchange ")
-    if found:
-        listed, _, rest = rest.partition("\n\n")
-        lines = [*listed.splitlines()[1:], *(line for line in rest.splitlines() if SUMMARY.match(line))]
-    else:
-        lines = [line.removeprefix("nodeagent: ") for line in text.splitlines() if "->" not in line]
-    return "<br>".join(code(" ".join(line.split())) for line in lines if line.strip())
-
-
-SUMMARY = re.compile("disruption: |avoidable: |unlisted: ")
-
-
 PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
-    "docs/development/changes.md": {"changes": changes},
-    "docs/development/mistakes.md": {"mistakes": mistakes},
+    "docs/development/changes.md": {"changes": lists.changes},
+    "docs/development/cluster-failures.md": {"failures": lists.cluster_failures, "files": lists.cluster_files},
+    "docs/development/mistakes.md": {
+        "mistakes": lists.mistakes,
+        "warnings": functools.partial(lists.other_mistakes, "tests/cli/test_mistakes.py"),
+        "on-the-host": functools.partial(lists.other_mistakes, "integration/"),
+        "command-line": functools.partial(lists.other_mistakes, "tests/cli/test_main.py"),
+    },
     "docs/development/regressions.md": {"regressions": findings.page},
     "README.md": {"plan": plan},
     "docs/explanation/plans.md": {"example-plan": plan_with_policy, "sysctl": sysctl_keys},

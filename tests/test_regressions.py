@@ -3,18 +3,16 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-_SPEC = importlib.util.spec_from_file_location("findings", ROOT / "docs/findings.py")
-assert _SPEC is not None
-assert _SPEC.loader is not None
-findings = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(findings)
+sys.path.insert(0, str(ROOT / "docs"))
+findings = importlib.import_module("findings")
 
 FIRST = (
     *(f"R{number}" for number in range(1, 17)),

@@ -79,6 +79,12 @@ def renewed(cluster: Cluster, node: str) -> float:
     return at
 
 
+@pytest.mark.cluster_failure(
+    "a clock jumps, or the host was suspended",
+    "measures the server's time again. "
+    "Its own lease does not count until the server has answered, and a lease of another holder does not become free "
+    "any sooner",
+)
 async def test_after_a_suspend_the_lease_counts_only_when_the_server_says_so(
     cluster: Cluster, node: str, agent: Agent, tls_proxy: TlsProxy, clock: Jumping
 ) -> None:
@@ -95,6 +101,7 @@ async def test_after_a_suspend_the_lease_counts_only_when_the_server_says_so(
     assert kept["spec"]["leaseTransitions"] == 0
 
 
+@pytest.mark.cluster_failure("a clock jumps, or the host was suspended")
 async def test_after_a_suspend_another_holder_has_the_node(
     cluster: Cluster, node: str, agent: Agent, tls_proxy: TlsProxy, clock: Jumping
 ) -> None:
@@ -105,6 +112,7 @@ async def test_after_a_suspend_another_holder_has_the_node(
     assert agent.lost
 
 
+@pytest.mark.cluster_failure("a clock jumps, or the host was suspended")
 async def test_a_server_whose_clock_was_set_forward_frees_nothing(
     cluster: Cluster, node: str, agent: Agent, tls_proxy: TlsProxy
 ) -> None:
@@ -116,6 +124,7 @@ async def test_a_server_whose_clock_was_set_forward_frees_nothing(
     assert lease_of(cluster, node)["spec"]["holderIdentity"] == NMO  # type: ignore[index]
 
 
+@pytest.mark.cluster_failure("a clock jumps, or the host was suspended")
 async def test_a_server_whose_clock_was_set_back(
     cluster: Cluster, node: str, agent: Agent, tls_proxy: TlsProxy
 ) -> None:

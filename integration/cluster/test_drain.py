@@ -179,6 +179,10 @@ async def test_what_goes_and_what_stays(scene: Scene) -> None:
     assert CORDONED_BY not in node["metadata"].get("annotations", {})
 
 
+@pytest.mark.cluster_failure(
+    "a disruption budget allows no eviction",
+    "reports the budget with its counts, retries until the deadline, never deletes with force",
+)
 async def test_a_budget_is_named_with_its_counts_and_waited_for(scene: Scene) -> None:
     scene.pod("web")
     scene.pod("other")
@@ -194,6 +198,9 @@ async def test_a_budget_is_named_with_its_counts_and_waited_for(scene: Scene) ->
     assert scene.names() == []
 
 
+@pytest.mark.cluster_failure(
+    "two budgets apply to one pod", "reports that an operator has to act; evicts the other pods"
+)
 async def test_two_budgets_need_an_operator(scene: Scene) -> None:
     scene.pod("web")
     scene.budget("one", "web", allowed=1)
@@ -205,6 +212,7 @@ async def test_two_budgets_need_an_operator(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(("broken", "words"), [(False, "the virtual machine is being moved"), (True, "failed calling")])
+@pytest.mark.cluster_failure("a webhook denies evictions, or fails", "retries, and names the webhook")
 async def test_a_webhook_that_denies_or_breaks_is_asked_again(scene: Scene, broken: bool, words: str) -> None:
     scene.pod("vm")
     with denying(scene.cluster, scene.namespace, broken=broken):
@@ -218,6 +226,7 @@ async def test_a_webhook_that_denies_or_breaks_is_asked_again(scene: Scene, brok
     assert scene.names() == []
 
 
+@pytest.mark.cluster_failure("a pod stays in terminating", "lists it with its finalizers and its grace period")
 async def test_finalizers_are_named(scene: Scene) -> None:
     scene.pod("sticky", finalizers=["example.com/volume"])
     drain = asyncio.create_task(scene.port().drain(OP, 60))
@@ -226,6 +235,7 @@ async def test_finalizers_are_named(scene: Scene) -> None:
     await ending(drain)
 
 
+@pytest.mark.cluster_failure("a disruption budget allows no eviction")
 async def test_the_deadline_names_what_is_left(scene: Scene) -> None:
     scene.pod("web")
     scene.budget("web-budget", "web", allowed=0)
@@ -259,6 +269,7 @@ async def test_who_comes_later_is_protected_as_well(scene: Scene) -> None:
     await ending(drain)
 
 
+@pytest.mark.cluster_failure("an admin had cordoned the node", "leaves it cordoned")
 async def test_a_cordon_of_an_admin_stays(scene: Scene) -> None:
     scene.cluster.admin.patch(scene.path, {"spec": {"unschedulable": True}})
     port = scene.port()
@@ -269,6 +280,10 @@ async def test_a_cordon_of_an_admin_stays(scene: Scene) -> None:
     assert CORDONED_BY not in node["metadata"].get("annotations", {})
 
 
+@pytest.mark.cluster_failure(
+    "an admin uncordons the node during the drain",
+    "the first time: cordons it again; the second time: cancels the update",
+)
 async def test_uncordoned_once_is_cordoned_again_and_twice_is_an_answer(scene: Scene) -> None:
     scene.pod("web")
     scene.budget("web-budget", "web", allowed=0)
@@ -284,6 +299,7 @@ async def test_uncordoned_once_is_cordoned_again_and_twice_is_an_answer(scene: S
     assert scene.names() == ["web"]
 
 
+@pytest.mark.cluster_failure("the lease is stolen during the drain")
 async def test_a_lost_lease_stops_it_before_the_next_eviction(scene: Scene) -> None:
     scene.pod("web")
 
@@ -295,6 +311,8 @@ async def test_a_lost_lease_stops_it_before_the_next_eviction(scene: Scene) -> N
     assert "unschedulable" not in scene.cluster.admin.get(scene.path)["spec"]
 
 
+@pytest.mark.cluster_failure("the agent crashes during the drain")
+@pytest.mark.cluster_failure("the agent is stopped by its own update")
 async def test_a_kill_in_the_middle_and_another_process_goes_on(scene: Scene) -> None:
     scene.pod("web")
     scene.budget("web-budget", "web", allowed=0)
@@ -310,6 +328,7 @@ async def test_a_kill_in_the_middle_and_another_process_goes_on(scene: Scene) ->
     assert "unschedulable" not in scene.cluster.admin.get(scene.path)["spec"], "the cordon was still known as ours"
 
 
+@pytest.mark.cluster_failure("the API server is down, nothing was written")
 async def test_an_api_server_that_hangs_in_the_middle(scene: Scene) -> None:
     scene.pod("web")
     scene.budget("web-budget", "web", allowed=0)
@@ -323,6 +342,7 @@ async def test_an_api_server_that_hangs_in_the_middle(scene: Scene) -> None:
     assert scene.names() == []
 
 
+@pytest.mark.cluster_failure("new pods keep arriving", "the node is drained only after two empty lists")
 async def test_pods_that_keep_coming_are_sent_away_until_none_does(scene: Scene) -> None:
     """Those that tolerate the cordon, or are bound by name."""
     drain = asyncio.create_task(scene.port().drain(OP, 60))
@@ -334,6 +354,7 @@ async def test_pods_that_keep_coming_are_sent_away_until_none_does(scene: Scene)
     assert scene.names() == []
 
 
+@pytest.mark.cluster_failure("a pod of the same name exists again", "does not evict it, because the uid differs")
 async def test_another_pod_of_the_same_name_is_not_touched(scene: Scene) -> None:
     """One of a StatefulSet that was made again elsewhere while we looked at the old one."""
     old = scene.pod("db-0", kind="StatefulSet")

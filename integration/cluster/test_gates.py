@@ -84,6 +84,7 @@ async def test_a_machine_is_held_and_given_free(cluster: Cluster, machine: str, 
     assert left["name"] == "EtcdQuorumOperator"
 
 
+@pytest.mark.cluster_failure("the Machine of the node is being deleted")
 async def test_a_machine_that_is_being_deleted(cluster: Cluster, machine: str, gates: Gates) -> None:
     await gates.hold_machine()
     cluster.admin.delete(machine)

@@ -95,6 +95,8 @@ async def test_taken_renewed_and_given_back(cluster: Cluster, node: str, agent: 
 
 
 @pytest.mark.parametrize("holder", [NMO, "NodeHealthCheck-nhc-worker"])
+@pytest.mark.cluster_failure("another operator has the node for a maintenance")
+@pytest.mark.cluster_failure("a health check is about to fence the node")
 async def test_a_holder_of_medik8s_is_waited_for(cluster: Cluster, node: str, agent: Agent, holder: str) -> None:
     before = foreign(cluster, node, holder=holder)
     message = await refused(agent.lease.acquire("nodeagent", OP, WHY), "LeaseHeld")
@@ -108,6 +110,7 @@ async def test_a_holder_of_medik8s_is_waited_for(cluster: Cluster, node: str, ag
     await agent.lease.acquire("nodeagent", OP, WHY)
 
 
+@pytest.mark.cluster_failure("the lease has expired by the clock, and was written a moment ago")
 async def test_an_expired_lease_is_taken_after_a_whole_duration_without_a_change(
     cluster: Cluster, node: str, agent: Agent
 ) -> None:
@@ -150,6 +153,10 @@ async def test_a_former_holder_that_gives_back_our_lease(cluster: Cluster, node:
     await refused(agent.lease.check("the-next-try"), "LeaseLost")
 
 
+@pytest.mark.cluster_failure(
+    "the lease has expired by the clock, and was written a moment ago",
+    "treats it as held, until it has also been unchanged for its whole duration by the host's own clock",
+)
 async def test_a_holder_whose_clock_is_an_hour_slow_is_a_holder(cluster: Cluster, node: str, agent: Agent) -> None:
     for _ in range(8):
         foreign(cluster, node, duration=2, ahead=-3600)
@@ -157,6 +164,7 @@ async def test_a_holder_whose_clock_is_an_hour_slow_is_a_holder(cluster: Cluster
         await asyncio.sleep(0.5)
 
 
+@pytest.mark.cluster_failure("the time of the lease is in the future", "treats it as held, and reports that")
 async def test_a_holder_whose_clock_is_fast_is_a_holder(cluster: Cluster, node: str, agent: Agent) -> None:
     foreign(cluster, node, duration=1, ahead=300)
     for _ in range(4):
@@ -190,6 +198,7 @@ async def test_a_lease_without_an_end_is_held_until_an_operator_removes_it(
     assert "without an end" in await refused(agent.lease.acquire("nodeagent", OP, WHY), "LeaseHeld")
 
 
+@pytest.mark.cluster_failure("two agents take the lease at the same moment", "one gets it, the other waits")
 async def test_two_agents_race_and_one_wins(cluster: Cluster, node: str, make_agent: MakeAgent) -> None:
     agents = [make_agent("host-a"), make_agent("host-b")]
     for number in range(10):
@@ -235,6 +244,7 @@ async def test_a_race_with_the_library_of_medik8s_has_one_winner(cluster: Cluste
     assert taken_too_early(cluster, node) == []
 
 
+@pytest.mark.cluster_failure("two agents take the lease at the same moment")
 async def test_many_race_for_an_expired_lease(cluster: Cluster, node: str, make_agent: MakeAgent) -> None:
     foreign(cluster, node, duration=1, ahead=-60)
     agents = [make_agent(f"host-{number}") for number in range(8)]
@@ -247,6 +257,7 @@ async def test_many_race_for_an_expired_lease(cluster: Cluster, node: str, make_
     assert taken_too_early(cluster, node) == []
 
 
+@pytest.mark.cluster_failure("the lease is stolen during the drain")
 async def test_a_stolen_lease_is_lost_for_good(cluster: Cluster, node: str, agent: Agent) -> None:
     await agent.lease.acquire("nodeagent", OP, WHY)
     thief = foreign(cluster, node)
@@ -272,6 +283,7 @@ async def test_a_stolen_lease_is_lost_for_good(cluster: Cluster, node: str, agen
     assert not agent.lost
 
 
+@pytest.mark.cluster_failure("an admin deletes the lease")
 async def test_deleting_the_lease_cancels_the_operation(cluster: Cluster, node: str, agent: Agent) -> None:
     await agent.lease.acquire("nodeagent", OP, WHY)
     cluster.admin.delete(f"{LEASE_PATH}/node-{node}")
@@ -319,6 +331,7 @@ async def test_a_hung_api_server_is_waited_for_while_the_lease_lasts(
     assert not agent.lost
 
 
+@pytest.mark.cluster_failure("the API server is down, nothing was written")
 async def test_when_the_lease_runs_out_unseen_it_is_no_longer_ours(
     cluster: Cluster, node: str, make_agent: MakeAgent
 ) -> None:
@@ -334,6 +347,7 @@ async def test_when_the_lease_runs_out_unseen_it_is_no_longer_ours(
     assert kept["spec"]["leaseTransitions"] == 0, "no other holder had it in between"
 
 
+@pytest.mark.cluster_failure("the API server is down before the reboot")
 async def test_a_step_that_cannot_wait_goes_by_the_time_that_is_left(cluster: Cluster, agent: Agent) -> None:
     await agent.lease.acquire("nodeagent", OP, WHY)
     cluster.apiserver.pause()
@@ -342,6 +356,7 @@ async def test_a_step_that_cannot_wait_goes_by_the_time_that_is_left(cluster: Cl
         await agent.lease.check(OP, need=3000, offline=True)
 
 
+@pytest.mark.cluster_failure("a write gets no answer", "reads whether the write was done")
 async def test_a_server_that_hangs_while_we_take_the_lease(cluster: Cluster, node: str, agent: Agent) -> None:
     await refused(agent.lease.check(OP), "LeaseLost")
     await agent.lease.holder()  # connected, so that the request itself is what hangs
@@ -362,6 +377,7 @@ async def test_a_restarted_api_server_is_found_again(cluster: Cluster, agent: Ag
     await agent.lease.check(OP)
 
 
+@pytest.mark.cluster_failure("the agent is stopped by its own update")
 async def test_a_restart_of_the_agent_keeps_the_lease(cluster: Cluster, node: str, agent: Agent) -> None:
     await agent.lease.acquire("nodeagent", OP, WHY)
     again = agent.restarted()
@@ -381,6 +397,7 @@ async def test_a_kill_before_the_token_was_stored_loses_nothing(cluster: Cluster
     assert kept["spec"]["leaseTransitions"] == 0
 
 
+@pytest.mark.cluster_failure("the host reboots as planned")
 async def test_the_lease_lasts_through_a_reboot_and_is_found_again(cluster: Cluster, node: str, agent: Agent) -> None:
     await agent.lease.acquire("nodeagent", OP, WHY)
     before = lease_of(cluster, node)
@@ -409,6 +426,7 @@ async def test_a_boot_that_took_too_long_finds_another_holder(cluster: Cluster, 
     assert "NodeHealthCheck" in await refused(booted.lease.acquire("nodeagent", OP, WHY), "LeaseLost")
 
 
+@pytest.mark.cluster_failure("the Node is deleted and created again in the meantime")
 async def test_a_node_that_was_made_again_has_a_lease_of_its_own(cluster: Cluster, node: str, agent: Agent) -> None:
     await agent.lease.acquire("nodeagent", OP, WHY)
     cluster.admin.delete(f"/api/v1/nodes/{node}")
@@ -442,6 +460,7 @@ async def test_what_is_held_is_renewed_in_the_background(cluster: Cluster, node:
         await keeping
 
 
+@pytest.mark.cluster_failure("credentials are rotated, revoked or expire")
 async def test_rotated_certificates_are_used_without_a_restart(cluster: Cluster, node: str) -> None:
     kubeconfig = cluster.kubeconfig("rotated")
     async with client_at(cluster, kubeconfig) as client:

@@ -474,6 +474,7 @@ def rights() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("resource", "verb"), sorted(set(rights())))
+@pytest.mark.cluster_failure("credentials are rotated, revoked or expire")
 async def test_each_right_is_needed_and_a_missing_one_is_named(
     installed: Cluster, node: str, resource: str, verb: str
 ) -> None:

@@ -75,12 +75,14 @@ async def unreachable(scene: Scene) -> Unreachable:
     return caught.value
 
 
+@pytest.mark.cluster_failure("credentials are rotated, revoked or expire")
 async def test_a_new_certificate_of_the_server(scene: Scene) -> None:
     await scene.agent.lease.acquire("nodeagent", OP, WHY)
     scene.tls_proxy.use(scene.cluster.authority)
     await scene.agent.lease.check(OP)
 
 
+@pytest.mark.cluster_failure("credentials are rotated, revoked or expire")
 async def test_a_new_authority_is_trusted_from_the_next_connection_on(scene: Scene) -> None:
     await scene.agent.lease.acquire("nodeagent", OP, WHY)
     new = Authority(scene.directory / "new", "new-ca")
@@ -107,6 +109,10 @@ async def test_a_server_with_a_foreign_certificate_is_not_trusted(scene: Scene) 
     await scene.agent.lease.check(OP)
 
 
+@pytest.mark.cluster_failure(
+    "credentials are rotated, revoked or expire",
+    "reads them again; while they are refused, waits as if the API server were down; names a missing right",
+)
 async def test_a_token_that_is_revoked_in_the_middle(scene: Scene) -> None:
     await scene.agent.lease.acquire("nodeagent", OP, WHY)
     revoke(scene.cluster, scene.secret)

@@ -94,6 +94,7 @@ async def test_taken_kept_and_given_back(
     await slots_of(other).acquire("nodeagent", OP, WHY)
 
 
+@pytest.mark.cluster_failure("two nodes drain at once and wait for each other's budgets")
 async def test_never_more_nodes_than_slots(
     cluster: Cluster, make_node: Callable[[], str], slots_of: MakeSlots, pool: str
 ) -> None:
@@ -154,6 +155,7 @@ async def test_a_pool_that_was_made_smaller(
     await slots_of(late, 2).acquire("nodeagent", OP, WHY)
 
 
+@pytest.mark.cluster_failure("a write gets no answer")
 async def test_a_write_without_an_answer_leaves_no_second_slot(
     cluster: Cluster, node: str, slots_of: MakeSlots, monkeypatch: pytest.MonkeyPatch, client: KubeClient
 ) -> None:

@@ -88,6 +88,9 @@ async def throttled(scene: Scene) -> Throttled:
 
 
 @pytest.mark.timeout(1200)
+@pytest.mark.cluster_failure(
+    "the API server throttles evictions", "retries when the server allows it; does not report a budget"
+)
 async def test_a_busy_server_is_no_budget_and_is_asked_again(scene: Scene) -> None:
     scene.pod("web")
     scene.budget("web-budget", "web", allowed=1)

@@ -139,6 +139,9 @@ async def draining_node(node: Node) -> None:
     await node.why("web", "web-budget")
 
 
+@pytest.mark.cluster_failure(
+    "the lease is stolen during the drain", "no further eviction, no reboot; the cordon is left to the new holder"
+)
 async def test_a_lease_that_is_stolen_in_the_drain(cluster: Cluster, node: Node) -> None:
     """Case 7: no eviction and no byte after it; the cordon is left for the thief, and the update comes later."""
     await draining_node(node)
@@ -156,6 +159,7 @@ async def test_a_lease_that_is_stolen_in_the_drain(cluster: Cluster, node: Node)
     assert node.given_back()
 
 
+@pytest.mark.cluster_failure("an admin deletes the lease", "cancels the update; an operator applies it again")
 async def test_a_lease_that_is_deleted_in_the_drain(cluster: Cluster, node: Node) -> None:
     """Case 8: this cancels the update. The node is not taken again for it."""
     await draining_node(node)
@@ -171,6 +175,9 @@ async def test_a_lease_that_is_deleted_in_the_drain(cluster: Cluster, node: Node
     assert lease_of(cluster, node.node) is None
 
 
+@pytest.mark.cluster_failure(
+    "the API server is down, nothing was written", "waits; takes an expired lease again if it is free"
+)
 async def test_an_api_server_that_hangs_before_the_first_byte(cluster: Cluster, node: Node) -> None:
     """Case 9: it pauses; when the lease has run out it still does, and goes on with what is still its own."""
     await draining_node(node)
@@ -186,6 +193,7 @@ async def test_an_api_server_that_hangs_before_the_first_byte(cluster: Cluster, 
     assert taken_too_early(cluster, node.node) == []
 
 
+@pytest.mark.cluster_failure("the API server is down before the reboot")
 async def test_an_api_server_that_hangs_after_the_first_byte(cluster: Cluster, make_member: Make) -> None:
     """Case 10: the lease is good for a while, so the host is rebooted; what waits afterwards is giving back."""
     node = await make_member(Lasting)
@@ -203,6 +211,10 @@ async def test_an_api_server_that_hangs_after_the_first_byte(cluster: Cluster, m
     assert node.given_back()
 
 
+@pytest.mark.cluster_failure(
+    "the API server is down before the reboot",
+    "reboots while the lease lasts, otherwise waits with everything in place",
+)
 async def test_nothing_is_rebooted_blind(cluster: Cluster, node: Node) -> None:
     """Case 10: the lease has run out by then. The host stays up."""
     node.member.world.blockers.append(Inhibitor("backup", "copies", "backup[77]"))
@@ -229,6 +241,7 @@ async def test_after_its_deadline_a_drain_ends_in_the_reboot(make_member: Make) 
     assert node.given_back()
 
 
+@pytest.mark.cluster_failure("a disruption budget allows no eviction")
 async def test_after_its_deadline_a_drain_is_given_up_as_set(make_member: Make) -> None:
     node = await make_member(limits=replace(QUICK, drain_timeout=3, drain_or_reboot=False))
     await draining_node(node)

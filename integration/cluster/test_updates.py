@@ -138,6 +138,10 @@ def members_of_etcd(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory
         made.close()
 
 
+@pytest.mark.cluster_failure(
+    "the host reboots as planned",
+    "the lease covers the boot and is found again; the update is verified, the node is uncordoned and given back",
+)
 async def test_drained_rebooted_and_given_back(story: Story) -> None:
     """Case 13: the lease lasts through the reboot and is found again; the node is uncordoned after the verification."""
     story.pod("web")
@@ -160,6 +164,13 @@ async def test_drained_rebooted_and_given_back(story: Story) -> None:
 
 
 @pytest.mark.parametrize("holder", [NMO, FENCER])
+@pytest.mark.cluster_failure(
+    "another operator has the node for a maintenance",
+    "waits, and reports the holder and the start; nothing is cordoned",
+)
+@pytest.mark.cluster_failure(
+    "a health check is about to fence the node", "waits, and reports the holder and the start; nothing is cordoned"
+)
 async def test_nothing_is_begun_while_another_one_has_the_node(story: Story, holder: str) -> None:
     """Cases 1 and 2."""
     story.pod("web")
@@ -174,6 +185,10 @@ async def test_nothing_is_begun_while_another_one_has_the_node(story: Story, hol
     assert not await story.ends()
 
 
+@pytest.mark.cluster_failure("the agent crashes during the drain", "continues the drain with the same deadline")
+@pytest.mark.cluster_failure(
+    "the agent is stopped by its own update", "gives nothing back, then continues the drain with the same deadline"
+)
 async def test_a_restart_of_the_agent_in_a_drain_goes_on_with_it(story: Story) -> None:
     """Cases 11 and 12: SIGTERM gives nothing back, and the next process goes on with the same operation."""
     story.pod("web")
@@ -198,6 +213,11 @@ async def test_a_restart_of_the_agent_in_a_drain_goes_on_with_it(story: Story) -
     assert not await story.ends()
 
 
+@pytest.mark.cluster_failure(
+    "the host reboots or loses its power unplanned",
+    "during the drain: ends the operation, gives everything back, and evaluates the desired config again. "
+    "Later: holds the lease until everything is verified",
+)
 async def test_a_power_cut_in_a_drain_starts_the_update_again(story: Story) -> None:
     """Case 14: nothing was written, so the operation ends there, its cordon and its lease are given back, and what is
     desired now is looked at again, as a new operation."""
@@ -219,6 +239,7 @@ async def test_a_power_cut_in_a_drain_starts_the_update_again(story: Story) -> N
     assert "/etc/unlisted" not in story.member.world.disk
 
 
+@pytest.mark.cluster_failure("the host reboots or loses its power unplanned")
 async def test_a_power_cut_in_the_middle_of_actions_holds_the_lease_until_all_is_verified(story: Story) -> None:
     """Case 14: files are written, so every service has started with them; it is verified, not done again."""
     unit = story.member.world.units["app.service"]
@@ -242,6 +263,10 @@ async def test_a_power_cut_in_the_middle_of_actions_holds_the_lease_until_all_is
     assert story.member.world.boot == 2, "there is no second reboot"
 
 
+@pytest.mark.cluster_failure(
+    "the boot takes longer than the lease, and another holder fences the node",
+    "disrupts and uncordons nothing until that holder is done",
+)
 async def test_a_boot_that_takes_longer_than_the_lease(story: Story) -> None:
     """Case 15: a remediator keeps the node that it took; nothing is uncordoned or disrupted before its release."""
     story.member.want(REBOOTS)
@@ -260,6 +285,9 @@ async def test_a_boot_that_takes_longer_than_the_lease(story: Story) -> None:
     assert story.member.world.boot == 2
 
 
+@pytest.mark.cluster_failure(
+    "the new deployment does not boot", "marks it as failed, restores the files, gives the node back; does not retry"
+)
 async def test_a_deployment_that_does_not_boot(make_story: MakeStory) -> None:
     """Case 16: the boot loader or greenboot went back to the old one. Marked as failed, no second try, and the node is
     given back, since it is as it was before."""
@@ -288,6 +316,9 @@ async def test_a_deployment_that_does_not_boot(make_story: MakeStory) -> None:
     assert story.lease() is None
 
 
+@pytest.mark.cluster_failure(
+    "the Node is deleted and created again in the meantime", "the token is void; the new Node has a lease of its own"
+)
 async def test_a_node_that_was_made_again_while_the_host_was_down(story: Story) -> None:
     """Case 17: the token is void; nothing of the old operation is done to the new Node."""
     story.member.want(REBOOTS)
@@ -308,6 +339,10 @@ async def test_a_node_that_was_made_again_while_the_host_was_down(story: Story) 
     assert story.lease() is None
 
 
+@pytest.mark.cluster_failure(
+    "the Machine of the node is being deleted",
+    "refuses the update; during the drain: gives it up, writes nothing, removes its own hook",
+)
 async def test_a_machine_that_is_deleted_while_its_node_is_drained(story: Story) -> None:
     """Case 18: nothing is written any more; the node is left to those who take it away."""
     body = {
@@ -340,6 +375,10 @@ def guard_of(member: EtcdMember) -> QuorumCheck:
     return QuorumCheck(SystemClock(), root=member.host, timeout=2.0)
 
 
+@pytest.mark.cluster_failure(
+    "etcd needs this member",
+    "refuses before the cordon, before the first byte and before the reboot; moves the leadership away",
+)
 async def test_a_member_of_etcd_that_is_missed(make_story: MakeStory, members_of_etcd: EtcdCluster) -> None:
     """Case 28: refused before anything is cordoned, while a peer is down; asked again right before the reboot, and the
     lead is handed on."""
@@ -394,6 +433,7 @@ async def test_a_key_arrives_while_etcd_holds_the_reboot(make_story: MakeStory, 
     assert member.outcomes()[-2:] == ["partial", "done"]
 
 
+@pytest.mark.cluster_failure("etcd needs this member")
 async def test_a_peer_of_etcd_that_goes_down_in_the_drain(make_story: MakeStory, members_of_etcd: EtcdCluster) -> None:
     """Case 28: asked again before the first byte is written; then the node is given back, and it is tried later."""
     leader = await asyncio.to_thread(members_of_etcd.leader)
@@ -418,6 +458,7 @@ async def test_a_peer_of_etcd_that_goes_down_in_the_drain(make_story: MakeStory,
     assert not await story.ends()
 
 
+@pytest.mark.cluster_failure("etcd needs this member")
 async def test_a_peer_of_etcd_that_goes_down_before_the_reboot(
     make_story: MakeStory, members_of_etcd: EtcdCluster
 ) -> None:
@@ -441,6 +482,7 @@ async def test_a_peer_of_etcd_that_goes_down_before_the_reboot(
     assert not await story.ends()
 
 
+@pytest.mark.cluster_failure("the window closes during the drain", "begins nothing new; continues the running update")
 async def test_a_window_that_closes_in_the_middle_of_a_drain(make_story: MakeStory) -> None:
     """Case 29: it keeps things from beginning, and interrupts nothing."""
     now = datetime.now(UTC)  # noqa: TID251 - the test's own

@@ -2,7 +2,7 @@
 """The changes that admins make most, on one config: what `nodeagent plan` answers to each of them.
 
 The answers are golden texts, of a machine with the recommended policy of the package; here is only which of them
-disrupt how much. docs/development/changes.md is made of both.
+disrupt how much. docs/development/changes.md is made of both and of the markers.
 """
 
 from __future__ import annotations
@@ -126,43 +126,85 @@ MIRROR = '[[registry]]\nlocation = "b.example"\n[[registry.mirror]]\nlocation = 
 AUTHS = {"auths": {"quay.io": {"auth": "aHVudGVyMzpodW50ZXIz"}}}
 REJECT = '{"default": [{"type": "reject"}]}\n'
 
-CHANGES: dict[str, tuple[str, Callable[[Spec], None]]] = {
-    "chrony.conf": ("reboot", more("/etc/chrony.conf", "rtcsync\n")),
-    "sysctl": ("reboot", content("/etc/sysctl.d/99-site.conf", "vm.swappiness = 20\n")),
-    "NetworkManager profile": ("reboot", content(WIFI, FILES[WIFI].replace("hunter2", "hunter3"))),
-    "journald.conf": ("reboot", more("/etc/systemd/journald.conf.d/50-site.conf", "MaxRetentionSec=1month\n")),
-    "sshd_config.d": ("reboot", content("/etc/ssh/sshd_config.d/40-site.conf", "MaxAuthTries 3\n")),
-    "motd, content": ("reboot", content("/etc/motd.d/99-site", "Welcome back\n")),
-    "motd, mode": ("reboot", mode),
-    "motd, removed": ("reboot", removed),
-    "kubelet.conf": ("restart", content(KUBELET, "maxPods: 250\n")),
-    "kubelet drop-in": (
+# What `plan` printed when users first tried it.
+PATH_ONLY = "Drain, Reboot for the path; no value, and no word about how to avoid it"
+UNIT_ONLY = "Drain, Reboot for the unit; the same text for a new unit, a disabled one and a masked one"
+ACTIONS = "the same actions, without values"
+REASON = "the same actions and reason, without values"
+
+
+def change(name: str, before: str, disruption: str, edit: Callable[[Spec], None]) -> Any:
+    """A row of docs/development/changes.md. No disruption is a config that is refused."""
+    return pytest.param(name, disruption, edit, id=name, marks=pytest.mark.change(name, before))
+
+
+CHANGES = [
+    change("chrony.conf", PATH_ONLY, "reboot", more("/etc/chrony.conf", "rtcsync\n")),
+    change("sysctl", PATH_ONLY, "reboot", content("/etc/sysctl.d/99-site.conf", "vm.swappiness = 20\n")),
+    change("NetworkManager profile", PATH_ONLY, "reboot", content(WIFI, FILES[WIFI].replace("hunter2", "hunter3"))),
+    change(
+        "journald.conf",
+        PATH_ONLY,
+        "reboot",
+        more("/etc/systemd/journald.conf.d/50-site.conf", "MaxRetentionSec=1month\n"),
+    ),
+    change("sshd_config.d", PATH_ONLY, "reboot", content("/etc/ssh/sshd_config.d/40-site.conf", "MaxAuthTries 3\n")),
+    change("motd, content", PATH_ONLY, "reboot", content("/etc/motd.d/99-site", "Welcome back\n")),
+    change("motd, mode", "Drain, Reboot for the path; the same text as for a new content", "reboot", mode),
+    change("motd, removed", PATH_ONLY, "reboot", removed),
+    change("kubelet.conf", "Drain, Reboot for the path", "restart", content(KUBELET, "maxPods: 250\n")),
+    change(
+        "kubelet drop-in",
+        "Drain, Reboot for the unit, without the name of the drop-in",
         "restart",
         unit("kubelet.service", dropins=[{"name": "10-log.conf", "contents": SIZES.replace("2", "4")}]),
     ),
-    "kubelet.service": (
+    change(
+        "kubelet.service",
+        "Drain, Reboot for the unit",
         "restart",
         unit(
             "kubelet.service",
             contents=f"[Service]\nExecStart=/usr/bin/kubelet --config={KUBELET} --v=4\n",
         ),
     ),
-    "new unit": (
+    change(
+        "new unit",
+        UNIT_ONLY,
         "reboot",
         unit("site.service", enabled=True, contents="[Service]\nExecStart=/usr/bin/true\n"),
     ),
-    "disable a unit": ("reboot", unit("node-tuned.service", enabled=False)),
-    "mask a unit": ("reboot", unit("node-tuned.service", mask=True)),
-    "ssh key": ("none", user(sshAuthorizedKeys=[ed25519("B")])),
-    "pull secret": ("none", content(PULL_SECRET, json.dumps(AUTHS))),
-    "registries.conf, digest mirror": ("reload", more(REGISTRIES, MIRROR + 'pull-from-mirror = "digest-only"\n')),
-    "registries.conf, tag mirror": ("drain", more(REGISTRIES, MIRROR)),
-    "user CA bundle": ("restart", content(USER_CA, CERTIFICATE)),
-    "kernel arguments": ("reboot", fields(kernelArguments=["quiet", "audit=1"])),
-    "OS image": ("reboot", fields(osImageURL=f"{IMAGE}{'b' * 64}")),
-    "kernel type and extension": ("reboot", fields(kernelType="realtime", extensions=["usbguard"])),
-    "fips": ("", fields(fips=True)),
-    "four at once": (
+    change("disable a unit", UNIT_ONLY, "reboot", unit("node-tuned.service", enabled=False)),
+    change("mask a unit", UNIT_ONLY, "reboot", unit("node-tuned.service", mask=True)),
+    change("ssh key", ACTIONS, "none", user(sshAuthorizedKeys=[ed25519("B")])),
+    change("pull secret", ACTIONS, "none", content(PULL_SECRET, json.dumps(AUTHS))),
+    change(
+        "registries.conf, digest mirror",
+        REASON,
+        "reload",
+        more(REGISTRIES, MIRROR + 'pull-from-mirror = "digest-only"\n'),
+    ),
+    change("registries.conf, tag mirror", REASON, "drain", more(REGISTRIES, MIRROR)),
+    change("user CA bundle", ACTIONS, "restart", content(USER_CA, CERTIFICATE)),
+    change(
+        "kernel arguments",
+        "`kernelArguments:kernelArguments`, without the arguments",
+        "reboot",
+        fields(kernelArguments=["quiet", "audit=1"]),
+    ),
+    change(
+        "OS image", "`osImageURL:osImageURL`, without the images", "reboot", fields(osImageURL=f"{IMAGE}{'b' * 64}")
+    ),
+    change(
+        "kernel type and extension",
+        "both fields, without values",
+        "reboot",
+        fields(kernelType="realtime", extensions=["usbguard"]),
+    ),
+    change("fips", "Unreconcilable, while `explain fips` promised a drain and a reboot", "", fields(fips=True)),
+    change(
+        "four at once",
+        "one Drain and one Reboot, for chrony.conf; no values",
         "reboot",
         several(
             more("/etc/chrony.conf", "rtcsync\n"),
@@ -171,22 +213,23 @@ CHANGES: dict[str, tuple[str, Callable[[Spec], None]]] = {
             user(passwordHash=sha512("two")),
         ),
     ),
-    "another order": ("none", reordered),
-}
+    change("another order", "nothing to do", "none", reordered),
+]
 
 
-@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize(("name", "disruption", "edit"), CHANGES)
 def test_the_answer_has_the_values(
     name: str,
+    disruption: str,
+    edit: Callable[[Spec], None],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     golden: Golden,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("nodeagent.cli._plan_inputs.RECOMMENDED", str(RECOMMENDED))
-    expected, change = CHANGES[name]
     spec = base()
-    change(spec)
+    edit(spec)
     paths = []
     for number, each in enumerate((base(), spec), 1):
         config = machine_config(f"rendered-worker-{number}", {})
@@ -196,12 +239,12 @@ def test_the_answer_has_the_values(
     text = capsys.readouterr()
     shown = (text.out + text.err).replace(paths[1], "2.json")
     golden("changes", name, shown)
-    assert code == (0 if expected else 3)
+    assert code == (0 if disruption else 3)
     assert "hunter" not in shown
     assert "salt" not in shown
     assert "aHVudGVy" not in shown
-    if expected:
+    if disruption:
         assert main([*words, "--json"]) == 0
         answer = json.loads(capsys.readouterr().out)
-        assert answer["disruption"] == expected
+        assert answer["disruption"] == disruption
         assert all("details" in each for each in answer["changes"])

@@ -181,6 +181,18 @@ def test_nothing_heavy_is_imported(words: list[str], heavy: Sequence[str], confi
     assert done.stderr.splitlines()[-1] == "heavy:"
 
 
+@pytest.mark.mistake("`aply`", "no suggestion", "`hint: did you mean nodeagent apply?`")
+@pytest.mark.mistake("`maintenance strat`", "a list of choices in the words of Python", "`hint: did you mean start?`")
+@pytest.mark.mistake("`apply --dry-rn FILE`", "the help of another command", "`hint: did you mean --dry-run?`")
+@pytest.mark.mistake("`status -o json`", "an error", "`hint: --json gives one JSON object, where a command has it`")
+@pytest.mark.mistake(
+    "`history --limit abc`", "the name of a Python function", "`argument --limit: must be a number from 1 to 1000`"
+)
+@pytest.mark.mistake(
+    "`maintenance start --reason x --for 5`",
+    "no hint",
+    "`hint: use 90s, 30min, 2h or 3d, or omit it to keep maintenance until it is stopped`",
+)
 @pytest.mark.finding("A7", "Usage errors name the command, close names, and what there is instead of foreign options.")
 @pytest.mark.parametrize(
     ("words", "said"),
@@ -223,6 +235,7 @@ def test_usage_errors_have_a_hint(words: list[str], said: list[str], capsys: pyt
 
 
 @pytest.mark.finding("A7", "`--version` and `help` work.")
+@pytest.mark.mistake("`--version`, `help`", "an error", "the version, the help")
 def test_arguments_of_other_programs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("nodeagent ")

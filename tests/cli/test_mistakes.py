@@ -54,120 +54,251 @@ FILES = "spec.config.storage.files"
 CORE = "spec.config.passwd.users[core]"
 ODD = {key: value for key, value in GOOD.items() if key != "kind"}
 
-# What is given, the reason, and words that have to be there.
-MISTAKES: dict[str, tuple[Spec | str | bytes, str, list[str]]] = {
-    "relative path": (document(entry("etc/a")), "InvalidInput", [f"{FILES}[0].path", "'etc/a'", "absolute"]),
-    "duplicate path": (document(entry("/etc/a"), entry("/etc/a")), "InvalidInput", [f"{FILES}[1].path", "two entries"]),
-    "file below a file": (document(entry("/etc/a"), entry("/etc/a/b")), "InvalidInput", [FILES, "/etc/a"]),
-    "unit and file of one name": (
+# What `plan` printed when users first made the mistake.
+PLACE = "refused, with the place"
+LIST_PLACE = "refused, with the index of the entry only: no path and no line in a file of 1,900 lines"
+UNKNOWN_KEYS = "refused, with four or five lines about unknown keys"
+HEAVY = "refused, with the hint to install the host again"
+
+
+def mistake(name: str, before: str, given: Spec | str | bytes, reason: str, words: list[str]) -> Any:
+    """A row of docs/development/mistakes.md: what is given, the reason, and words that have to be there."""
+    return pytest.param(name, given, reason, words, id=name, marks=pytest.mark.mistake(name, before))
+
+
+MISTAKES = [
+    mistake(
+        "relative path", PLACE, document(entry("etc/a")), "InvalidInput", [f"{FILES}[0].path", "'etc/a'", "absolute"]
+    ),
+    mistake(
+        "duplicate path",
+        PLACE,
+        document(entry("/etc/a"), entry("/etc/a")),
+        "InvalidInput",
+        [f"{FILES}[1].path", "two entries"],
+    ),
+    mistake(
+        "file below a file", PLACE, document(entry("/etc/a"), entry("/etc/a/b")), "InvalidInput", [FILES, "/etc/a"]
+    ),
+    mistake(
+        "unit and file of one name",
+        PLACE,
         document(entry("/etc/systemd/system/a.service"), units=[{"name": "a.service", "contents": "[Unit]\n"}]),
         "InvalidInput",
         ["/etc/systemd/system/a.service"],
     ),
-    "/usr": (document(entry("/usr/lib/a")), "InvalidInput", [f"{FILES}[0].path", "read-only"]),
-    "mode in quotes": (
+    mistake("/usr", PLACE, document(entry("/usr/lib/a")), "InvalidInput", [f"{FILES}[0].path", "read-only"]),
+    mistake(
+        "mode in quotes",
+        'refused, with the index of the entry only: no path and no line in a file of 1,900 lines; "is a string"',
         document(entry("/etc/fine"), entry("/etc/chrony.conf", mode="0644")),
         "InvalidInput",
         [f"{FILES}[1].mode", "write 0644 without quotes", "420 in JSON", "(/etc/chrony.conf)"],
     ),
-    "mode without the zero": (document(entry("/etc/a", mode=644)), "InvalidInput", ["invalid mode 01204", "(/etc/a)"]),
-    "unknown field": (
+    mistake(
+        "mode without the zero",
+        LIST_PLACE,
+        document(entry("/etc/a", mode=644)),
+        "InvalidInput",
+        ["invalid mode 01204", "(/etc/a)"],
+    ),
+    mistake(
+        "unknown field",
+        LIST_PLACE,
         document(entry("/etc/chrony.conf", permissions=1)),
         "InvalidInput",
         [f"{FILES}[0]: unknown key 'permissions'", "(/etc/chrony.conf)"],
     ),
-    "a typing error in a field": (
+    mistake(
+        "a typing error in a field",
+        LIST_PLACE,
         document(kernelArgument=["nosmt"]),
         "InvalidInput",
         ["spec: unknown key 'kernelArgument'; did you mean kernelArguments?"],
     ),
-    "bad base64": (
+    mistake(
+        "bad base64",
+        "refused, with the character of the data",
         document({**entry("/etc/a"), "contents": {"source": "data:;base64,QUFB*UFB"}}),
         "InvalidInput",
         [f"{FILES}[0].contents.source", "base64", "(/etc/a)"],
     ),
-    "http source": (
+    mistake(
+        "http source",
+        PLACE,
         document({**entry("/etc/a"), "contents": {"source": "http://example.com/a"}}),
         "InvalidInput",
         [f"{FILES}[0].contents.source", "(/etc/a)"],
     ),
-    "wrong indent": (f"{YAML}spec:\n  config:\n   a: 1\n  b: 2\n c: 3\n", "InvalidInput", ["line 9"]),
-    "tab": (f"{YAML}spec:\n\tconfig: {{}}\n", "InvalidInput", ["line 6", "cannot start any token"]),
-    "NUL": (b"kind: \0", "InvalidInput", ["NUL byte"]),
-    "empty": ("", "InvalidInput", ["is empty"]),
-    "truncated JSON": (json.dumps(GOOD)[:-20], "InvalidInput", ["line 1 column"]),
-    "two documents": (f"{YAML}---\n{YAML}", "InvalidInput", ["line 5", "more than one document"]),
-    "Ignition 3.9": (document(ignition={"version": "3.9.0"}), "InvalidInput", ["unknown version '3.9.0'", "3.5.0"]),
-    "no version": (document(ignition={}), "InvalidInput", ["spec.config.ignition.version", "is missing"]),
-    "wrong kind": ({**GOOD, "kind": "ConfigMap"}, "InvalidInput", ["kind", "must be MachineConfig, is 'ConfigMap'"]),
-    "no kind": (ODD, "InvalidInput", ["kind: must be MachineConfig"]),
-    "no name": ({**GOOD, "metadata": {}}, "InvalidInput", ["metadata.name", "is missing"]),
-    "Butane": ("variant: fcos\nversion: 1.5.0\n", "NotMachineConfig", ["Butane config", "run butane"]),
-    "bare Ignition": (GOOD["spec"]["config"], "NotMachineConfig", ["Ignition config", "below spec.config"]),
-    "kubectl get -o yaml": (
+    mistake(
+        "wrong indent",
+        "refused, with line and column, in the words of libyaml",
+        f"{YAML}spec:\n  config:\n   a: 1\n  b: 2\n c: 3\n",
+        "InvalidInput",
+        ["line 9"],
+    ),
+    mistake(
+        "tab",
+        "refused, with line and column, in the words of libyaml",
+        f"{YAML}spec:\n\tconfig: {{}}\n",
+        "InvalidInput",
+        ["line 6", "cannot start any token"],
+    ),
+    mistake("NUL", PLACE, b"kind: \0", "InvalidInput", ["NUL byte"]),
+    mistake("empty", "refused", "", "InvalidInput", ["is empty"]),
+    mistake(
+        "truncated JSON", "refused, with line and column", json.dumps(GOOD)[:-20], "InvalidInput", ["line 1 column"]
+    ),
+    mistake("two documents", "refused", f"{YAML}---\n{YAML}", "InvalidInput", ["line 5", "more than one document"]),
+    mistake(
+        "Ignition 3.9",
+        "refused, with the known versions",
+        document(ignition={"version": "3.9.0"}),
+        "InvalidInput",
+        ["unknown version '3.9.0'", "3.5.0"],
+    ),
+    mistake(
+        "no version", "refused", document(ignition={}), "InvalidInput", ["spec.config.ignition.version", "is missing"]
+    ),
+    mistake(
+        "wrong kind",
+        "refused",
+        {**GOOD, "kind": "ConfigMap"},
+        "InvalidInput",
+        ["kind", "must be MachineConfig, is 'ConfigMap'"],
+    ),
+    mistake("no kind", "refused", ODD, "InvalidInput", ["kind: must be MachineConfig"]),
+    mistake("no name", "refused", {**GOOD, "metadata": {}}, "InvalidInput", ["metadata.name", "is missing"]),
+    mistake(
+        "Butane", UNKNOWN_KEYS, "variant: fcos\nversion: 1.5.0\n", "NotMachineConfig", ["Butane config", "run butane"]
+    ),
+    mistake(
+        "bare Ignition",
+        UNKNOWN_KEYS,
+        GOOD["spec"]["config"],
+        "NotMachineConfig",
+        ["Ignition config", "below spec.config"],
+    ),
+    mistake(
+        "kubectl get -o yaml",
+        UNKNOWN_KEYS,
         {"apiVersion": "v1", "kind": "List", "items": [GOOD, GOOD]},
         "NotMachineConfig",
         ["list of 2 objects", "take one"],
     ),
-    "pull secret": (document(entry(PULL_SECRET, '{"auths": {]}')), "InvalidContent", [PULL_SECRET, "line 1 column"]),
-    "unit with a bad section": (
+    mistake(
+        "pull secret",
+        "refused, with line and column",
+        document(entry(PULL_SECRET, '{"auths": {]}')),
+        "InvalidContent",
+        [PULL_SECRET, "line 1 column"],
+    ),
+    mistake(
+        "unit with a bad section",
+        PLACE,
         document(units=[{"name": "a.service", "contents": "[Unit]\n[Service\nA=1\n"}]),
         "InvalidContent",
         ["/etc/systemd/system/a.service", "line 2"],
     ),
-    "registries.conf": (
-        document(entry("/etc/containers/registries.conf", "[[registry]\n")), "InvalidContent", ["not TOML", "line 1"],
+    mistake(
+        "registries.conf",
+        "refused, with line and column",
+        document(entry("/etc/containers/registries.conf", "[[registry]\n")),
+        "InvalidContent",
+        ["not TOML", "line 1"],
     ),
-    "certificate": (
+    mistake(
+        "certificate",
+        "refused",
         document(entry("/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt", "garbage")),
         "InvalidContent",
         ["openshift-config-user-ca-bundle.crt"],
     ),
-    "kubelet.conf": (
+    mistake(
+        "kubelet.conf",
+        "accepted; found out after the drain and the reboot",
         document(entry("/etc/kubernetes/kubelet.conf", "kind: KubeletConfiguration\n\ta: 1\n")),
         "InvalidContent",
         ["/etc/kubernetes/kubelet.conf", "not YAML: line 2"],
     ),
-    "a script with CR LF": (
-        document(entry("/usr/local/bin/a.sh", "#!/bin/sh\r\ntrue\r\n")), "InvalidContent", ["Windows line endings"],
+    mistake(
+        "a script with CR LF",
+        "accepted",
+        document(entry("/usr/local/bin/a.sh", "#!/bin/sh\r\ntrue\r\n")),
+        "InvalidContent",
+        ["Windows line endings"],
     ),
-    "garbage ssh key": (
+    mistake(
+        "garbage ssh key",
+        "accepted, which locks the admin out",
         document(keys=["ssh-ed25519 AAAAnotakey me"]),
         "InvalidContent",
         [f"{CORE}.sshAuthorizedKeys", "'me'", "not base64"],
     ),
-    "password in the clear": (
+    mistake(
+        "password in the clear",
+        "not tried",
         document(config={"passwd": {"users": [{"name": "core", "passwordHash": "hunter2Sekret"}]}}),
         "InvalidContent",
         [f"{CORE}.passwordHash", "is not a password hash", "mkpasswd"],
     ),
-    "kernel argument with a line break": (
-        document(kernelArguments=["nosmt\naudit=1"]), "InvalidInput", ["spec.kernelArguments[0]", "line break"],
+    mistake(
+        "kernel argument with a line break",
+        "not tried",
+        document(kernelArguments=["nosmt\naudit=1"]),
+        "InvalidInput",
+        ["spec.kernelArguments[0]", "line break"],
     ),
-    "empty kernel argument": (document(kernelArguments=[""]), "InvalidInput", ["spec.kernelArguments[0]", "empty"]),
-    "no ssh key at all": (document(keys=[]), "Unreconcilable", [CORE, "locked out", "hint: give core an SSH key"]),
-    "new user": (
+    mistake(
+        "empty kernel argument",
+        "not tried",
+        document(kernelArguments=[""]),
+        "InvalidInput",
+        ["spec.kernelArguments[0]", "empty"],
+    ),
+    mistake(
+        "no ssh key at all",
+        "refused; the hint was to install the host again",
+        document(keys=[]),
+        "Unreconcilable",
+        [CORE, "locked out", "hint: give core an SSH key"],
+    ),
+    mistake(
+        "new user",
+        HEAVY,
         document(config={"passwd": {"users": [CORE_ENTRY, {"name": "bob"}]}}),
         "Unreconcilable",
         ["passwd.users[bob]", "hint: remove the change of passwd.users from the config"],
     ),
-    "luks": (
+    mistake(
+        "luks",
+        HEAVY,
         document(storage={"luks": [{"name": "data", "device": "/dev/x"}]}),
         "Unreconcilable",
         ["storage.luks[data]", "hint: revert the change, or reinstall the host"],
     ),
-    "link": (
+    mistake(
+        "link",
+        HEAVY,
         document(storage={"links": [{"path": "/etc/l", "target": "/etc/a"}]}),
         "Unreconcilable",
         ["storage.links[/etc/l]", "hint: remove the change of storage.links from the config"],
     ),
-    "image by tag": (
+    mistake(
+        "image by tag",
+        "accepted by `plan`, refused by `apply`",
         document(osImageURL="quay.io/org/os:4.16"),
         "ImageNotPinned",
         ["osImageURL", "hint: append @sha256:"],
     ),
-    "fips": (document(fips=True), "Unreconcilable", ["spec.fips", "reinstall the host"]),
-}  # fmt: skip
+    mistake(
+        "fips",
+        "refused by `plan`; `explain fips` promised a drain and a reboot",
+        document(fips=True),
+        "Unreconcilable",
+        ["spec.fips", "reinstall the host"],
+    ),
+]
 
 
 def given(tmp_path: Path, wrong: Spec | str | bytes) -> list[str]:
@@ -185,11 +316,16 @@ def given(tmp_path: Path, wrong: Spec | str | bytes) -> list[str]:
     "E-mode",
     "A problem of an entry names its path, not only its index; a mode in quotes is called that.",
 )
-@pytest.mark.parametrize("case", MISTAKES)
+@pytest.mark.parametrize(("case", "wrong", "reason", "words"), MISTAKES)
 def test_a_mistake_is_refused_with_its_place(
-    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], golden: Golden
+    case: str,
+    wrong: Spec | str | bytes,
+    reason: str,
+    words: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    golden: Golden,
 ) -> None:
-    wrong, reason, words = MISTAKES[case]
     status = main(given(tmp_path, wrong))
     printed = capsys.readouterr()
     assert status == (3 if reason == "Unreconcilable" else 2)
@@ -201,6 +337,16 @@ def test_a_mistake_is_refused_with_its_place(
     golden("mistakes", case, printed.err.replace(f"{tmp_path}/", ""))
 
 
+@pytest.mark.mistake(
+    "the pull secret is removed",
+    "accepted without a word",
+    "`warning: /var/lib/kubelet/config.json is removed: images of private registries cannot be pulled without it`",
+)
+@pytest.mark.mistake(
+    "CR LF in `chrony.conf`",
+    "accepted without a word",
+    "`warning: /etc/chrony.conf has Windows line endings (CR LF), which many programs take for text`",
+)
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
@@ -224,6 +370,7 @@ def test_a_likely_mistake_is_a_warning(
 
 
 @pytest.mark.finding("A7", "Many equal problems are grouped; no problem is reported twice in one line.")
+@pytest.mark.mistake("one wrong replacement in 117 entries", "117 equal lines", "three of them, and `114 more`")
 def test_many_alike_are_grouped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One replacement in an editor that went wrong."""
     wrong = document(*(entry(f"/etc/f{index}", mode="0644") for index in range(117)), entry("/usr/x"))

@@ -21,7 +21,11 @@ from nodeagent.update.states import Phase
 from tests.world import FakeUnit, cluster_host, kill_points, os_host
 from tests.world.cluster_host import DRAIN, OLD, REBOOT, RESTART, ClusterHost, all_given_back
 
-pytestmark = pytest.mark.looptime
+pytestmark = [
+    pytest.mark.looptime,
+    pytest.mark.cluster_failure("the agent crashes during the drain"),
+    pytest.mark.cluster_failure("the agent is stopped by its own update"),
+]
 
 Make = Callable[[], Awaitable[ClusterHost]]
 

@@ -23,6 +23,9 @@ SSHD = "/etc/ssh/sshd_config.d/10-ring.conf"
 CONFIG = "/run/config.json"
 SECRET = "hunter2-of-the-registry"
 
+# What happened when users first made the mistake.
+BY_APPLY = "accepted by `plan`, refused by `apply`"
+
 BAD: Mapping[str, tuple[dict[str, Any], str, int]] = {
     # name: what the config has, what the error names, exit status
     "unit": (
@@ -51,6 +54,18 @@ BAD: Mapping[str, tuple[dict[str, Any], str, int]] = {
 }
 
 
+@pytest.mark.mistake(
+    "`ExecStart=` with a relative path",
+    BY_APPLY,
+    "the path of the unit, and `line 2: Neither a valid executable name nor an absolute path: bin/x` "
+    "(`systemd-analyze verify`)",
+)
+@pytest.mark.mistake("error in `sshd_config.d`", BY_APPLY, "the path, the line and the message of `sshd -t`")
+@pytest.mark.mistake("error in `sudoers.d`", BY_APPLY, "the path, and `line 1: syntax error` (`visudo -c`)")
+@pytest.mark.mistake("unknown owner of a file", "not tried", "the path, and `this host has no user 'coer'`")
+@pytest.mark.mistake(
+    "image on a host without an image", BY_APPLY, "`NoDeployments`, with `osImageURL` and the hint to remove the change"
+)
 def test_what_a_checker_or_a_rule_refuses_touches_nothing(make_node: HostMaker) -> None:
     host = make_node()
     agent.apply(host, machine_config("good", keys=[SSH_KEY]))
@@ -119,6 +134,11 @@ def test_a_bad_desired_config_degrades_until_it_is_taken_back(make_node: HostMak
     assert outcomes(host) == [("good", "done")]
 
 
+@pytest.mark.mistake(
+    "unit of the policy that does not exist",
+    "accepted, refused by `apply`",
+    "`nodeagent settings check` notes it, `plan FILE` and `apply` refuse it, with a suggestion",
+)
 def test_a_policy_that_names_a_missing_unit_is_refused(make_node: HostMaker) -> None:
     host = make_node(files={agent.POLICY: agent.policy(files={"/etc/app": ["Restart typing-error.service"]})})
     done = agent.apply_command(host, machine_config("app", files={"/etc/app": "x"}), check=False)

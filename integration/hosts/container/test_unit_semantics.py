@@ -86,6 +86,12 @@ def test_a_unit_that_leaves_the_config_is_stopped(make_node: HostMaker) -> None:
 @pytest.mark.finding(
     "A5", "A drop-in for a unit that does not exist is a warning with the closest name, strictly an error."
 )
+@pytest.mark.mistake(
+    "drop-in of `kublet.service`",
+    "accepted: one reboot for it, and one to take it out",
+    "a warning, an error with `--strict`, no reboot: `there is no unit kublet.service on this host or in the config; "
+    "did you mean kubelet.service?`",
+)
 def test_a_drop_in_for_a_unit_that_does_not_exist(make_node: HostMaker) -> None:
     host = make_node()
     before = agent.managed(host)
