@@ -7,10 +7,12 @@ The base knows no feature. It has places that features fill: commands, settings,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from nodeagent.kinds import ReasonEnum
+from nodeagent.report.event_view import EventView
 from nodeagent.settings.part import Part
 from nodeagent.settings.schema import Settings
 from nodeagent.update.guard import Guard
@@ -41,6 +43,8 @@ class Feature:
 
     use: Callable[[Settings], None] = _keep
     guard: Guard | None = None
+    # What runs beside the loop, and its name. One that fails is started again.
+    beside: Sequence[tuple[str, Callable[[], Awaitable[None]]]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,4 +58,5 @@ class Door:
     page: str
     settings: tuple[type[Part], ...] = ()
     reasons: type[ReasonEnum] | None = None
+    events: tuple[EventView[Any], ...] = ()
     open: Callable[[Base], Feature] | None = None

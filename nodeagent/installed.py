@@ -16,6 +16,9 @@ class Declared(Protocol):
     @property
     def reasons(self) -> type[Any] | None: ...
 
+    @property
+    def events(self) -> Sequence[Any]: ...
+
 
 _find: Callable[[], Sequence[Declared]] | None = None
 

@@ -112,7 +112,7 @@ class Adapters:
         self._fence = fence
         self._checks = HostAdminChecks(settings.checks.timeout)
         opened = [door.open(Base(settings, store, clock, report)) for door in doors().values() if door.open is not None]
-        self._features = opened
+        self.features = opened
         self._jumps = HostJumps(settings.graph)
         self.ports = Ports(
             store=store,
@@ -176,7 +176,7 @@ class Adapters:
             self.cluster.use(settings)
         self._fence.use(settings.fence)
         self._checks.use(settings.checks.timeout)
-        for feature in self._features:
+        for feature in self.features:
             feature.use(settings)
         self._jumps.use(settings.graph)
         self.settings, self.windows, self.zone = settings, windows, zone

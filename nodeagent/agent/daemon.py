@@ -340,6 +340,7 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
             ("the message of the day", motd.run),
             ("the file for a boot without an agent", under_way.run),
             ("the watch for drift", daemon.drift.run),
+            *(work for feature in daemon.adapters.features for work in feature.beside),
         ]
         if daemon.ports.os is not None:
             beside.append(("the view of deployments", daemon.ports.os.report_staged))

@@ -134,7 +134,7 @@ def _closest(text: str) -> str:
     """Return a hint with the word, the reason or the unit that was meant, "" if none is close."""
     if text.capitalize() in list(Phase):
         return f"it is a phase, whose reason nodeagent status names; see {DOCUMENTATION}/reference/phases.md"
-    words = {str(word).lower(): str(word) for word in (*WORDS, *Reason)}
+    words = {str(word).lower(): str(word) for word in (*WORDS, *known_reasons())}
     close = [words[word] for word in get_close_matches(text.lower(), words, 1, cutoff=0.75)]
     name, dot, ending = text.rpartition(".")
     if not close and dot:

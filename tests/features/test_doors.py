@@ -44,7 +44,7 @@ def _outside(name: str) -> Iterator[Path]:
 def _words(door: Door) -> set[str]:
     """Return the words of its reasons, settings and events."""
     settings = {key for part in door.settings for key in part_keys(part)}
-    return settings | set(door.reasons or ())
+    return settings | set(door.reasons or ()) | {view.event.__name__ for view in door.events}
 
 
 @ALL

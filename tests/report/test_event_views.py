@@ -8,18 +8,21 @@ import pkgutil
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import nodeagent
+from nodeagent import features, installed
 from nodeagent.core.syslog import DEBUG, ERROR, INFO, NOTICE, WARNING
+from nodeagent.door import Door
 from nodeagent.report.counters import Counters
 from nodeagent.report.event_view import EventView
 from nodeagent.report.node_events import NodeEvent, NodeMemory
 from nodeagent.report.status import Status
-from nodeagent.report.views.registry import message_ids, register, view_of, views
-from nodeagent.update.ports.events import Event, ProblemSolved, StatusProblem, StepStarted, Warned
+from nodeagent.report.views.registry import message_ids, view_of, views
+from nodeagent.update.ports.events import Event, ProblemSolved, StatusProblem, Warned
 from tests.support.event_examples import EXAMPLES
 
 CATALOG = Path(__file__).parents[2] / "systemd/usr/lib/systemd/catalog/nodeagent.catalog"
@@ -71,9 +74,15 @@ def test_there_is_an_example_of_every_kind_of_event() -> None:
     assert {type(event) for event in EXAMPLES} == set(views())
 
 
-def test_a_kind_of_event_has_no_second_view() -> None:
-    view = views()[StepStarted]
-    register([view])
-    with pytest.raises(ValueError, match="StepStarted has two views"):
-        register([EventView(event=StepStarted, id="0" * 32, priority=INFO, sentence=lambda _event, _status: "other")])
-    assert views()[StepStarted] is view
+def test_an_event_of_a_feature_is_shown_while_it_is_installed() -> None:
+    @dataclass(frozen=True)
+    class Rained(Event):
+        pass
+
+    view = EventView(event=Rained, id="0" * 32, priority=INFO, sentence=lambda _event, _status: "it rained")
+    try:
+        installed.install(lambda: [Door(title="Rain", page="rain.md", events=(view,))])
+        assert view_of(Rained()) is view
+    finally:
+        features.install()
+    assert Rained not in views()

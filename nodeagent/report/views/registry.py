@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The views of all kinds of events: those of the base, and those that features register."""
+"""The views of all kinds of events: those of the base, and those of the features."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
+from nodeagent.installed import doors
 from nodeagent.report.event_view import E, EventView
 from nodeagent.report.views import (
     bootloader,
@@ -23,42 +24,29 @@ from nodeagent.report.views import (
 )
 from nodeagent.update.ports.events import Event
 
-_views: Final[dict[type[Event], EventView[Any]]] = {}
-
-
-def register(event_views: Iterable[EventView[Any]]) -> None:
-    """Add the views of a feature, before the first event. Those that are there already stay."""
-    for view in event_views:
-        if _views.setdefault(view.event, view) is not view:
-            raise ValueError(f"{view.event.__name__} has two views")
+_BASE: Final[Mapping[type[Event], EventView[Any]]] = {
+    view.event: view
+    for module in (
+        *(daemon, course, ends, steps, safe_parts, deployments, bootloader, fence, drain, maintenance, drift),
+        etcd_member,
+    )
+    for view in module.VIEWS
+}
 
 
 def views() -> Mapping[type[Event], EventView[Any]]:
-    return _views
+    """Return the views of the base, then those of the installed features."""
+    return {**_BASE, **{view.event: view for door in doors() for view in door.events}}
 
 
 def view_of(event: E) -> EventView[E]:
-    return _views[type(event)]
+    kind = type(event)
+    return _BASE[kind] if kind in _BASE else views()[kind]
 
 
 def message_ids() -> Mapping[str, int]:
     """Return the priority of each MESSAGE_ID. Problems of the status share the one of warnings."""
     priorities: dict[str, int] = {}
-    for view in _views.values():
+    for view in views().values():
         priorities.setdefault(view.id, view.priority)
     return priorities
-
-
-# The views of the base.
-register(daemon.VIEWS)
-register(course.VIEWS)
-register(ends.VIEWS)
-register(steps.VIEWS)
-register(safe_parts.VIEWS)
-register(deployments.VIEWS)
-register(bootloader.VIEWS)
-register(fence.VIEWS)
-register(drain.VIEWS)
-register(maintenance.VIEWS)
-register(drift.VIEWS)
-register(etcd_member.VIEWS)
