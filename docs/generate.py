@@ -32,7 +32,7 @@ from nodeagent.features import doors
 from nodeagent.host.dbus.codec import complete_types
 from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
-from nodeagent.report.metrics import FAMILIES, HISTORY
+from nodeagent.report.metrics import HISTORY, families
 from nodeagent.report.properties import PROPERTIES
 from nodeagent.report.views.registry import message_ids
 from nodeagent.settings.schema import Settings, flatten, keys, part_keys
@@ -486,7 +486,7 @@ def properties() -> str:
 def metrics() -> str:
     rows = [
         [code(f.name), f.kind.value, ", ".join(map(code, f.labels)), f.help, "yes" if f in HISTORY else ""]
-        for f in FAMILIES
+        for f in families()
     ]
     return table(["metric", "type", "labels", "what", "after a restart"], rows)
 

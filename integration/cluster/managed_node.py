@@ -17,7 +17,8 @@ from nodeagent.agent.report.kubernetes import ClusterReporter
 from nodeagent.agent.report.report import Report
 from nodeagent.core.coordination.maintenance import Maintenance, checked
 from nodeagent.kube.events import EVENTS
-from nodeagent.report.status import Status, status_to_dict
+from nodeagent.report.status import Status
+from nodeagent.report.status_json import status_to_dict
 from nodeagent.update.next.preflight import Preflight
 from nodeagent.update.ports.events import DrainAdvanced, Event
 

@@ -12,7 +12,8 @@ import pytest
 from integration.hosts.container.conftest import unavailable
 from integration.hosts.errors import Unavailable
 from integration.prometheus.server import EXAMPLES, Prometheus, Server, unpacked
-from nodeagent.report.metrics import FAMILIES, Family, MetricKind, Sample, render
+from nodeagent.report.exposition import Family, MetricKind, Sample, render
+from nodeagent.report.metrics import families
 from nodeagent.update.history.outcome import IN_HISTORY
 from nodeagent.update.states import Phase
 
@@ -59,7 +60,7 @@ def samples(family: Family, now: int) -> Iterator[Sample]:
 
 def history() -> Iterator[str]:
     """An hour of two hosts, as lines of OpenMetrics."""
-    for family in FAMILIES:
+    for family in families():
         for now in range(BEGIN, BEGIN + LENGTH, STEP):
             for host in HOSTS:
                 for sample in samples(family, now):
@@ -85,7 +86,7 @@ def server(prometheus: Prometheus) -> Iterator[Server]:
 
 
 def test_promtool_takes_the_page(prometheus: Prometheus) -> None:
-    page = render(sample for family in FAMILIES for sample in samples(family, APPEARS))
+    page = render(sample for family in families() for sample in samples(family, APPEARS))
     assert prometheus.promtool("check", "metrics", stdin=page) == (0, "")
 
 

@@ -26,7 +26,7 @@ from nodeagent.core.plan.removal import BY_CLUSTER, check_removal
 from nodeagent.errors import AgentError, InvalidInput, Refused
 from nodeagent.reasons import Reason
 from nodeagent.report.shown_config import config_to_dict
-from nodeagent.report.status import status_to_dict
+from nodeagent.report.status_json import status_to_dict
 from nodeagent.update.history.entry import under_way, update_to_dict
 from nodeagent.update.history.lasting import Confirmation
 from nodeagent.update.next.os_fields import not_compared, os_drift

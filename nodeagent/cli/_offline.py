@@ -23,7 +23,8 @@ from nodeagent.host.store.database import HISTORY_LIMIT, Reader
 from nodeagent.host.store.opening import read_only_open
 from nodeagent.reasons import Reason, hint
 from nodeagent.report.shown_config import config_to_dict
-from nodeagent.report.status import recorded_status, status_to_dict
+from nodeagent.report.status import recorded_status
+from nodeagent.report.status_json import status_to_dict
 from nodeagent.settings.load import load
 from nodeagent.settings.schema import Settings
 from nodeagent.update.history.entry import entry_to_dict, find_update, update_to_dict

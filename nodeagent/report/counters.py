@@ -11,15 +11,18 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from nodeagent.core.coordination.kube_time import parse_time
-from nodeagent.core.fence_view import FenceView
 from nodeagent.update.history.outcome import ENDED_UNCHANGED
 from nodeagent.update.ports.store import HistoryEntry
 from nodeagent.update.states import Phase
 
 # Seconds of an update: from one that writes a single file to an OS image over a slow link.
 BOUNDS = (1.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1800.0, 3600.0, 10800.0)
+
+
+P = TypeVar("P")
 
 
 @dataclass(slots=True)
@@ -46,17 +49,20 @@ class Counters:
     phases: dict[Phase, float] = field(default_factory=dict)
     # Bytes of OS images.
     fetched: int = 0
-    # Seconds that staging was under a cap.
-    throttled: float = 0.0
-    # Slow fsyncs of the protected etcd during a fence.
-    slow_fsyncs: int = 0
 
     _phase: Phase | None = None
     _since: float = 0.0
     _fetching: int = 0
-    _fence: FenceView | None = None
     _newest: HistoryEntry | None = None
     _read: bool = False
+    _parts: dict[type[Any], Any] = field(default_factory=dict)
+
+    def part(self, kind: type[P]) -> P:
+        """Return the counters of a feature, which start with the values of ``kind()``."""
+        if kind not in self._parts:
+            self._parts[kind] = kind()
+        counts: P = self._parts[kind]
+        return counts
 
     def enter(self, phase: Phase, at: float) -> None:
         """Count the time until ``at``, in seconds on a monotonic clock, for the phase that ends, if another begins."""
@@ -87,16 +93,6 @@ class Counters:
         if entries:
             self._newest = entries[0]
             self.ended = parse_time(entries[0].finished)
-
-    def fenced(self, view: FenceView | None) -> None:
-        """Add the counts of a fence, which start at zero with each fence."""
-        if view is not None:
-            before = (
-                self._fence if self._fence is not None and self._fence.seconds <= view.seconds else FenceView(False)
-            )
-            self.throttled += max(0.0, view.throttled - before.throttled)
-            self.slow_fsyncs += max(0, view.exceedances - before.exceedances)
-        self._fence = view
 
     def _count(self, entry: HistoryEntry) -> None:
         self.updates[entry.outcome] += 1

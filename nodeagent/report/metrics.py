@@ -1,96 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """The status and the counters as Prometheus metrics.
 
-Names, labels and meanings are an interface: the table in docs/reference/metrics.md is generated from ``FAMILIES``.
+Names, labels and meanings are an interface: the table in docs/reference/metrics.md is generated from ``families``.
 Labels have few values each: phases, reasons, outcomes, names of configs. Times are seconds since the epoch, so that
 nothing is written while nothing happens.
-
-The text format is that of Prometheus (version 0.0.4). prometheus_client takes 60 ms to import, for servers, locks and
-collectors that are not used here; the tests read the output with its parser.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from nodeagent.core.coordination.kube_time import parse_time
 from nodeagent.reasons import Reason
 from nodeagent.report.counters import BOUNDS, Counters
+from nodeagent.report.exposition import Family, MetricKind, Sample
+from nodeagent.report.parts.registry import part_views
 from nodeagent.report.status import Status
 from nodeagent.update.history.outcome import IN_HISTORY
 from nodeagent.update.states import Phase
-
-
-class MetricKind(StrEnum):
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    HISTOGRAM = "histogram"
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """A metric with its name and help. Names are an interface, because alerts use them."""
-
-    name: str
-    help: str
-    labels: tuple[str, ...] = ()
-    kind: MetricKind = MetricKind.GAUGE
-
-    def at(self, value: float, *labels: str, suffix: str = "", le: float | None = None) -> Sample:
-        """Return one sample. ``labels`` are in the order of ``self.labels``; the rest is for histograms."""
-        # Prometheus refuses a whole page for one sample that is wrong.
-        if len(labels) != len(self.labels):
-            raise ValueError(f"{self.name} has the labels {self.labels}, not {len(labels)}")
-        pairs = list(zip(self.labels, labels, strict=True))
-        if le is not None:
-            pairs.append(("le", _number(le)))
-        return Sample(self, suffix, tuple(pairs), value)
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    family: Family
-    suffix: str
-    labels: tuple[tuple[str, str], ...]
-    value: float
-
-
-def render(samples: Iterable[Sample]) -> str:
-    """Return the page. The samples of a family must be adjacent; their order remains."""
-    lines: list[str] = []
-    before: Family | None = None
-    for sample in samples:
-        family = sample.family
-        if family is not before:
-            lines.append(f"# HELP {family.name} {_escaped(family.help)}")
-            lines.append(f"# TYPE {family.name} {family.kind}")
-            before = family
-        lines.append(f"{family.name}{sample.suffix}{_braces(sample.labels)} {_number(sample.value)}")
-    # The format requires a line break behind the last line.
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _braces(labels: Sequence[tuple[str, str]]) -> str:
-    inner = ",".join(f'{name}="{_quoted(value)}"' for name, value in labels)
-    return f"{{{inner}}}" if inner else ""
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace("\n", r"\n")
-
-
-def _quoted(text: str) -> str:
-    return _escaped(text).replace('"', r"\"")
-
-
-def _number(value: float) -> str:
-    if value == float("inf"):
-        return "+Inf"
-    return str(int(value)) if value == int(value) else repr(value)
-
 
 # An info metric carries its facts in labels, by which PromQL joins it with others.
 INFO = Family("nodeagent_info", "The daemon is up; its version. Always 1.", ("version",))
@@ -140,16 +69,6 @@ MAINTENANCE = Family(
 )
 MAINTENANCE_START = Family("nodeagent_maintenance_start_timestamp_seconds", "Time of the request for the maintenance.")
 DRAIN_PODS = Family("nodeagent_drain_pods", "Pods that a drain waits for. Absent without a drain.")
-FENCE = Family(
-    "nodeagent_fence_active", "1 while the fence limits a staging, 0 if it cannot. Absent outside of a staging."
-)
-FENCE_LIMIT = Family(
-    "nodeagent_fence_write_limit_bytes_per_second", "Cap on the writes of a staging. Absent without a cap."
-)
-FENCE_P99 = Family(
-    "nodeagent_fence_victim_fsync_p99_seconds",
-    "p99 of etcd's recent fsyncs during a fenced staging. Absent if unknown.",
-)
 UPDATES = Family("nodeagent_updates_total", "Ended updates, by outcome.", ("outcome",), kind=MetricKind.COUNTER)
 # A histogram, because the quantiles of a fleet follow from the buckets of its hosts, and not from their quantiles.
 DURATION = Family(
@@ -189,32 +108,27 @@ PHASE_SECONDS = Family(
 )
 FETCHED = Family("nodeagent_staging_fetched_bytes_total", "Fetched bytes of OS images.", kind=MetricKind.COUNTER)
 
-THROTTLED = Family(
-    "nodeagent_fence_throttled_seconds_total", "Time in which a staging had a cap.", kind=MetricKind.COUNTER
-)
-SLOW_FSYNCS = Family(
-    "nodeagent_fence_victim_slow_fsyncs_total",
-    "Fsyncs of etcd over 100 ms during a fenced staging.",
-    kind=MetricKind.COUNTER,
-)
-
 # Metrics that continue after a restart of the daemon.
 HISTORY = (UPDATES, DURATION, ENDED, REBOOTS, AVOIDED, FALLBACKS, SOFT_REBOOTS)
-# In the order of the page.
-FAMILIES = (
+_BEFORE_PARTS: Final = (
     *(INFO, PHASE, PHASE_START, REASON, CONFIG, IN_SYNC, DRIFTED, DRIFT_START, WAITING, WAITING_START, DEPLOYMENT),
     *(BOOTLOADER, BOOTLOADER_REFUSES),
     *(LEASE, LEASE_START, MAINTENANCE, MAINTENANCE_START, DRAIN_PODS),
-    *(FENCE, FENCE_LIMIT, FENCE_P99),
-    *HISTORY,
-    *(REFUSED, WAITS, PHASE_SECONDS, FETCHED, THROTTLED, SLOW_FSYNCS),
 )
+
+
+def families() -> Sequence[Family]:
+    """Return the families in the order of the page."""
+    gauges = (family for view in part_views() for family in view.families)
+    counters = (family for view in part_views() for family in view.counter_families)
+    return *_BEFORE_PARTS, *gauges, *HISTORY, REFUSED, WAITS, PHASE_SECONDS, FETCHED, *counters
 
 
 def samples(status: Status, counters: Counters, version: str) -> Iterator[Sample]:
     yield from _standing(status, version)
     yield from _others(status)
-    yield from _fence(status)
+    for view in part_views():
+        yield from view.samples(status)
     yield from _history(counters)
     for reason, count in sorted(counters.refused.items()):
         yield REFUSED.at(count, reason)
@@ -223,8 +137,8 @@ def samples(status: Status, counters: Counters, version: str) -> Iterator[Sample
     for phase in Phase:
         yield PHASE_SECONDS.at(counters.phases.get(phase, 0.0), phase)
     yield FETCHED.at(counters.fetched)
-    yield THROTTLED.at(counters.throttled)
-    yield SLOW_FSYNCS.at(counters.slow_fsyncs)
+    for view in part_views():
+        yield from view.counter_samples(counters)
 
 
 def _standing(status: Status, version: str) -> Iterator[Sample]:
@@ -272,16 +186,6 @@ def _others(status: Status) -> Iterator[Sample]:
             yield MAINTENANCE_START.at(since)
     if status.remaining is not None:
         yield DRAIN_PODS.at(len(status.remaining))
-
-
-def _fence(status: Status) -> Iterator[Sample]:
-    if status.fence is None:
-        return
-    yield FENCE.at(status.fence.active)
-    if status.fence.write_bps is not None:
-        yield FENCE_LIMIT.at(status.fence.write_bps)
-    if status.fence.p99 is not None:
-        yield FENCE_P99.at(status.fence.p99)
 
 
 def _history(counters: Counters) -> Iterator[Sample]:

@@ -18,7 +18,8 @@ from nodeagent.core.coordination.maintenance import Maintenance, MaintenanceRequ
 from nodeagent.errors import AgentError, InvalidInput, Refused, ServiceUnavailable, Terminal, Unreachable
 from nodeagent.host.store.rows import maintenance_from_row, to_json
 from nodeagent.reasons import Reason
-from nodeagent.report.status import Status, status_to_dict
+from nodeagent.report.status import Status
+from nodeagent.report.status_json import status_to_dict
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.events import Event, MaintenanceChanged, UpdateContext, Warned
 from nodeagent.update.ports.system import Inhibitor

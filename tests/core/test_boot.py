@@ -7,7 +7,8 @@ import pytest
 
 from nodeagent.core.boot import identity, kernel_boot, soft_reboots
 from nodeagent.core.coordination.maintenance import Maintenance, MaintenanceState
-from nodeagent.report.status import Status, status_to_dict
+from nodeagent.report.status import Status
+from nodeagent.report.status_json import status_to_dict
 
 pytestmark = pytest.mark.finding(
     "soft-reboots",

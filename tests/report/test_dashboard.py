@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.report.metrics import FAMILIES
+from nodeagent.report.metrics import families
 from nodeagent.update.states import Phase
 
 DASHBOARD: dict[str, Any] = json.loads(
@@ -23,7 +23,7 @@ DASHBOARD: dict[str, Any] = json.loads(
 PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
 TYPES = {"stat", "timeseries", "state-timeline", "heatmap", "table"}
 UNITS = {"short", "s", "Bps", "bytes"}
-KNOWN = {family.name: family for family in FAMILIES}
+KNOWN = {family.name: family for family in families()}
 SCRAPED = {"job", "instance", "le"}
 ALERTS = (Path(__file__).parents[2] / "docs/examples/alerts.yaml").read_text(encoding="utf-8")
 # Metrics that neither the dashboard nor an alert shows, and why.

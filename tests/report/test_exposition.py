@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
-from nodeagent.report.metrics import Family, MetricKind, render
+from nodeagent.report.exposition import Family, MetricKind, render
 
 GAUGE = Family("a_gauge", "What it \\ says,\nin two lines.", ("one", "two"))
 

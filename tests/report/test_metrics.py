@@ -20,7 +20,8 @@ from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.drift import DriftedEntry
 from nodeagent.report.counters import BOUNDS, Counters
 from nodeagent.report.event_counts import observe
-from nodeagent.report.metrics import FAMILIES, MetricKind, render, samples
+from nodeagent.report.exposition import MetricKind, render
+from nodeagent.report.metrics import families, samples
 from nodeagent.report.status import Status
 from nodeagent.update.history.outcome import IN_HISTORY
 from nodeagent.update.ports.coordination import Holder
@@ -48,13 +49,13 @@ STEP = StepProgress("Importing layers", 3, 51, 5)
 def page(status: Status, counters: Counters | None = None) -> dict[tuple[str, ...], float]:
     """Return the samples by name and label values."""
     text = render(samples(status, counters or Counters(), "1.2.3"))
-    families = list(parsed(text))
-    kinds = {family.name: family.kind for family in FAMILIES}
-    for family in families:
+    on_page = list(parsed(text))
+    kinds = {family.name: family.kind for family in families()}
+    for family in on_page:
         name = family.name + "_total" * (family.type == "counter")  # the parser takes that away
         assert kinds[name] == MetricKind(family.type)
-    assert len({family.name for family in families}) == len(families), "a family in two pieces"
-    found = [((each.name, *each.labels.values()), each.value) for family in families for each in family.samples]
+    assert len({family.name for family in on_page}) == len(on_page), "a family in two pieces"
+    found = [((each.name, *each.labels.values()), each.value) for family in on_page for each in family.samples]
     assert len(dict(found)) == len(found)
     return dict(found)
 
@@ -224,6 +225,10 @@ def test_bytes_of_images_and_refusals() -> None:
     assert found["nodeagent_refused_total", "ConfigInvalid"] == 1
 
 
+def status_of(view: FenceView | None) -> Status:
+    return Status() if view is None else Status().with_part(view)
+
+
 def test_the_fence() -> None:
     first = FenceView(True, write_bps=16_000_000, p99=0.0031, exceedances=2, throttled=10.0, seconds=30.0)
     views = [
@@ -235,22 +240,22 @@ def test_the_fence() -> None:
     ]
     counters = Counters()
     for view in views:
-        observe(counters, FenceChanged(UpdateContext(Phase.STAGING), view), Status(fence=view), 0.0)
-    found = page(Status(fence=first), counters)
+        observe(counters, FenceChanged(UpdateContext(Phase.STAGING), view), status_of(view), 0.0)
+    found = page(status_of(first), counters)
     assert found["nodeagent_fence_active",] == 1
     assert found["nodeagent_fence_write_limit_bytes_per_second",] == 16e6
     assert found["nodeagent_fence_victim_fsync_p99_seconds",] == 0.0031
     assert found["nodeagent_fence_throttled_seconds_total",] == 13.5
     assert found["nodeagent_fence_victim_slow_fsyncs_total",] == 4
-    without = page(Status(fence=FenceView(False, reason="NoIoController")))
+    without = page(status_of(FenceView(False, reason="NoIoController")))
     assert without["nodeagent_fence_active",] == 0
     assert ("nodeagent_fence_write_limit_bytes_per_second",) not in without
     assert ("nodeagent_fence_active",) not in page(Status())
 
 
 def test_names_follow_the_conventions() -> None:
-    assert len({family.name for family in FAMILIES}) == len(FAMILIES)
-    for family in FAMILIES:
+    assert len({family.name for family in families()}) == len(families())
+    for family in families():
         assert re.fullmatch(r"nodeagent_[a-z0-9_]+", family.name)
         assert family.name.endswith("_total") == (family.kind is MetricKind.COUNTER)
         assert family.help.endswith(".")
@@ -259,7 +264,7 @@ def test_names_follow_the_conventions() -> None:
 def test_the_alerts_of_the_docs_name_metrics_that_exist() -> None:
     rules = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
     assert rules
-    known = {family.name: family for family in FAMILIES}
+    known = {family.name: family for family in families()}
     for rule in rules:
         assert set(rule) == {"alert", "expr", "for", "labels", "annotations"}
         used = re.findall(r"(nodeagent_\w+?)(?:_bucket|_sum|_count)?(?:\{([^}]*)\})?(?=[^\w{]|$)", rule["expr"])

@@ -11,8 +11,10 @@ from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.os_changes import OsChanges, PackageChange, PackageChangeKind
 from nodeagent.errors import Cause
 from nodeagent.reasons import Reason
-from nodeagent.report.status import Status, line, status_to_dict
+from nodeagent.report.status import Status
 from nodeagent.report.status_fold import fold
+from nodeagent.report.status_json import status_to_dict
+from nodeagent.report.status_line import line
 from nodeagent.update.history.lasting import Partial
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.events import (

@@ -22,8 +22,9 @@ from nodeagent.fence.sensors.sensors import Protected
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.dbus.client import Bus
 from nodeagent.reasons import Reason
-from nodeagent.report.status import Status, status_to_dict
+from nodeagent.report.status import Status
 from nodeagent.report.status_fold import fold
+from nodeagent.report.status_json import status_to_dict
 from nodeagent.settings.schema import FenceSettings
 from nodeagent.update.ports.events import FenceChanged, StagingAdvanced, UpdateContext
 from nodeagent.update.ports.system import FencedUnit

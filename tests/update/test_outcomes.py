@@ -15,8 +15,9 @@ from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import UnitEntry
 from nodeagent.errors import InvalidInput, Retryable, Terminal
 from nodeagent.reasons import Reason
-from nodeagent.report.status import Status, status_to_dict
+from nodeagent.report.status import Status
 from nodeagent.report.status_fold import fold
+from nodeagent.report.status_json import status_to_dict
 from nodeagent.update import machine
 from nodeagent.update.history.outcome import IN_HISTORY
 from nodeagent.update.machine import WORK

@@ -18,7 +18,8 @@ from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.deployment import staged, target_between
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
-from nodeagent.report.status import Status, line
+from nodeagent.report.status import Status
+from nodeagent.report.status_line import line
 from nodeagent.update.ports.events import Warned
 from nodeagent.update.stages.os_deployments import HostDeployments
 from nodeagent.update.states import Phase

@@ -30,7 +30,8 @@ from nodeagent.host.dbus.polkit import authorize, caller_name, is_root, uid_of
 from nodeagent.host.dbus.signals import BUS_NAME, Match
 from nodeagent.reasons import Reason
 from nodeagent.report.properties import PROPERTIES, properties_of
-from nodeagent.report.status import Status, status_to_dict
+from nodeagent.report.status import Status
+from nodeagent.report.status_json import status_to_dict
 from nodeagent.tasks import running
 from nodeagent.update.history.entry import entry_to_dict
 from nodeagent.update.ports.events import Event, UpdateFinished

@@ -8,7 +8,8 @@ from typing import Any
 
 from nodeagent import log
 from nodeagent.agent.report.report import Sink
-from nodeagent.report.status import Status, line
+from nodeagent.report.status import Status
+from nodeagent.report.status_line import line
 from nodeagent.report.views.registry import view_of
 from nodeagent.update.ports.events import Event, PhaseEntered, StepProgress, UpdateContext, UpdateEvent
 

@@ -17,7 +17,8 @@ from nodeagent.host.fs.text_file import TextFile
 from nodeagent.host.store.database import HISTORY_LIMIT
 from nodeagent.report.counters import Counters
 from nodeagent.report.event_counts import observe
-from nodeagent.report.metrics import render, samples
+from nodeagent.report.exposition import render
+from nodeagent.report.metrics import samples
 from nodeagent.report.status import Status
 from nodeagent.update.ports.events import Event, StagingAdvanced
 from nodeagent.update.ports.host import Clock

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from nodeagent.core.fence_view import FenceView
 from nodeagent.core.syslog import DEBUG, INFO
 from nodeagent.report.counters import Counters
 from nodeagent.report.event_view import EventView
+from nodeagent.report.parts.fence import FenceCounts
 from nodeagent.report.status import Status
 from nodeagent.update.ports.events import FenceChanged
 
@@ -19,8 +19,12 @@ def _level(event: FenceChanged) -> int | None:
     return DEBUG if event.routine else INFO
 
 
+def _changed(status: Status, event: FenceChanged) -> Status:
+    return status.without_part(FenceView) if event.view is None else status.with_part(event.view)
+
+
 def _count(event: FenceChanged, _status: Status, counters: Counters) -> None:
-    counters.fenced(event.view)
+    counters.part(FenceCounts).add(event.view)
 
 
 VIEWS = (
@@ -30,7 +34,7 @@ VIEWS = (
         priority=INFO,
         level=_level,
         sentence=lambda event, _: f"fence: {event.message}",
-        fold=lambda status, event: replace(status, fence=event.view),
+        fold=_changed,
         count=_count,
     ),
 )

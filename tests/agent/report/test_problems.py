@@ -6,7 +6,9 @@ from __future__ import annotations
 from nodeagent.agent.report.report import Report
 from nodeagent.errors import InvalidInput, Problem
 from nodeagent.reasons import Reason
-from nodeagent.report.status import Status, line, status_to_dict
+from nodeagent.report.status import Status
+from nodeagent.report.status_json import status_to_dict
+from nodeagent.report.status_line import line
 from nodeagent.update.ports.events import Event
 
 

@@ -15,8 +15,11 @@ from nodeagent.agent.report.report import Report
 from nodeagent.core.coordination.drain import PodWait, Remaining
 from nodeagent.errors import Refused
 from nodeagent.report.counters import Counters
-from nodeagent.report.metrics import render, samples
-from nodeagent.report.status import Status, line, status_to_dict
+from nodeagent.report.exposition import render
+from nodeagent.report.metrics import samples
+from nodeagent.report.status import Status
+from nodeagent.report.status_json import status_to_dict
+from nodeagent.report.status_line import line
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.events import DrainAdvanced, Event, HostDegraded, LeaseChanged, UpdateContext, UpdateWaiting
 from nodeagent.update.states import Phase

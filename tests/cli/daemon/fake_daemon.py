@@ -13,7 +13,8 @@ from dbus_next import Message, MessageType, Variant
 
 from nodeagent.errors import AgentError
 from nodeagent.host.dbus.errors import to_bus
-from nodeagent.report.status import Status, status_to_dict
+from nodeagent.report.status import Status
+from nodeagent.report.status_json import status_to_dict
 from nodeagent.update.history.entry import entry_to_dict
 from nodeagent.update.ports.store import HistoryEntry
 from tests.support.fake_peer import FakePeer

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of the status that belong to features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from nodeagent.core.fence_view import FenceView
+from nodeagent.report.counters import Counters
+from nodeagent.report.exposition import Family, MetricKind, render
+from nodeagent.report.metrics import families, samples
+from nodeagent.report.part_view import PartView
+from nodeagent.report.parts import registry
+from nodeagent.report.status import Status
+from nodeagent.report.status_json import status_to_dict
+from nodeagent.report.status_line import line
+
+
+@dataclass(frozen=True)
+class Sprinkler:
+    litres: int
+
+
+@dataclass
+class Showers:
+    count: int = 0
+
+
+LITRES = Family("nodeagent_sprinkler_litres", "Litres.")
+SHOWERS = Family("nodeagent_showers_total", "Showers.", kind=MetricKind.COUNTER)
+
+
+def litres(status: Status) -> list[Any]:
+    sprinkler = status.part(Sprinkler)
+    return [LITRES.at(sprinkler.litres if sprinkler else 0)]
+
+
+VIEW = PartView(
+    part=Sprinkler,
+    key="sprinkler",
+    to_json=lambda sprinkler, status: {"litres": sprinkler.litres, "phase": str(status.phase)},
+    phrase=lambda sprinkler, _status: f"{sprinkler.litres} litres" if sprinkler.litres else "",
+    families=(LITRES,),
+    samples=litres,
+    counter_families=(SHOWERS,),
+    counter_samples=lambda counters: [SHOWERS.at(counters.part(Showers).count)],
+)
+
+
+@pytest.fixture
+def sprinkler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_views", dict(registry._views))
+    registry.register([VIEW])
+
+
+def test_a_part_is_found_by_its_class() -> None:
+    status = Status().with_part(Sprinkler(3)).with_part(FenceView(True))
+    assert (status.part(Sprinkler), status.part(FenceView)) == (Sprinkler(3), FenceView(True))
+    assert status.with_part(Sprinkler(4)).part(Sprinkler) == Sprinkler(4)
+    without = status.without_part(Sprinkler)
+    assert (without.part(Sprinkler), without.part(FenceView)) == (None, FenceView(True))
+    assert without == Status().with_part(FenceView(True))
+    assert Status().without_part(Sprinkler) == Status()
+
+
+@pytest.mark.usefixtures("sprinkler")
+def test_a_part_has_its_key_in_the_status() -> None:
+    assert status_to_dict(Status(), daemon="")["sprinkler"] is None
+    there = status_to_dict(Status().with_part(Sprinkler(3)), daemon="")
+    assert there["sprinkler"] == {"litres": 3, "phase": "Idle"}
+    keys = list(there)
+    assert keys.index("drain") + 1 == keys.index("fence") == keys.index("sprinkler") - 1
+
+
+@pytest.mark.usefixtures("sprinkler")
+def test_a_part_has_its_phrase_in_the_line() -> None:
+    assert line(Status().with_part(Sprinkler(3))) == "Idle: 3 litres"
+    assert line(Status().with_part(Sprinkler(0))) == line(Status()) == "Idle"
+
+
+@pytest.mark.usefixtures("sprinkler")
+def test_a_part_has_its_metrics() -> None:
+    counters = Counters()
+    counters.part(Showers).count += 2
+    page = render(samples(Status().with_part(Sprinkler(3)), counters, "1"))
+    assert "nodeagent_sprinkler_litres 3\n" in page
+    assert page.endswith("nodeagent_showers_total 2\n")
+    assert {LITRES, SHOWERS} < set(families())
+    assert "nodeagent_sprinkler_litres 0\n" in render(samples(Status(), Counters(), "1"))
+
+
+@pytest.mark.usefixtures("sprinkler")
+def test_a_key_has_no_second_part() -> None:
+    registry.register([VIEW])
+    with pytest.raises(ValueError, match="two parts of the status are named fence"):
+        registry.register([PartView(part=Sprinkler, key="fence", to_json=lambda _part, _status: None)])
+
+
+def test_no_part_has_the_key_of_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {view.key for view in registry.part_views()}
+    monkeypatch.setattr(registry, "_views", {})
+    assert not keys & status_to_dict(Status(), daemon="").keys()
