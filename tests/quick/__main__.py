@@ -13,7 +13,7 @@ from tests.quick.choice import changed_files, choose
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
-MOST = 40
+MOST = 20
 """Test files, which are all imported before the first test begins."""
 CHECKS = (("ruff", "format", "--check", "-q", "."), ("ruff", "check", "-q", "."), ("mypy",))
 
@@ -21,7 +21,7 @@ CHECKS = (("ruff", "format", "--check", "-q", "."), ("ruff", "check", "-q", ".")
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.quick", description=__doc__)
     parser.add_argument("--since", default="main", help="branch to compare with (default: main)")
-    parser.add_argument("--seconds", default="15", help="begin no test after this time (default: 15)")
+    parser.add_argument("--seconds", default="15", help="begin no test later than this after the first (default: 15)")
     options = parser.parse_args()
     begun = time.monotonic()
     changed = changed_files(ROOT, options.since)
