@@ -35,7 +35,7 @@ PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 # Hosts that boot from ostree take minutes, most of them to make their trees: not in `make test`.
 OSTREE := integration/trees integration/standins/rpmostreed integration/hosts/ostree
 # Ring 3 pauses servers and reads clocks: not beside booting hosts. It mostly waits; each worker has its own servers.
-# Not in `make test`, `make long` and CI: the first build takes a quarter of an hour.
+# Not in `make test` and `make long`: the first build takes a quarter of an hour. CI runs it where it has the time.
 INTERPRETER_TESTS := integration/package/test_source_interpreter.py
 # On demand: without KVM for that architecture everything takes minutes.
 AARCH64 := integration/hosts/aarch64

@@ -22,8 +22,11 @@ from bundle.origins import source
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="packaging/build_interpreter.py", description=__doc__)
     parser.add_argument("--twice", action="store_true", help="build it again, and compare")
+    parser.add_argument("--cached", action="store_true", help="build nothing; exit status 1 if it is not in the cache")
     options = parser.parse_args(arguments)
     try:
+        if options.cached:
+            return 0 if source.built(lock.load(package.LOCK)) else 1
         build(twice=options.twice)
     except BuildError as error:
         print(f"interpreter: {error}", file=sys.stderr)

@@ -289,3 +289,10 @@ PAGES = [PACKAGING.parent / "README.md", *(PACKAGING.parent / "docs").rglob("*.m
 def test_no_page_for_users_offers_the_interpreter_of_tests() -> None:
     found = [path for path in PAGES if re.search("INTERPRETER=testing|--interpreter testing", path.read_text())]
     assert {path.parent.name for path in found} <= {"development", "research"}
+
+
+def test_whether_the_interpreter_is_in_the_cache(bundle: Any, lock: Any) -> None:
+    build = importlib.import_module("build_interpreter")
+    assert build.main(["--cached"]) == 1
+    (bundle.cache.root() / f"{bundle.source.KIND}-{bundle.source.key(lock)}").mkdir(parents=True)
+    assert build.main(["--cached"]) == 0

@@ -20,7 +20,8 @@ from bundle.origins.base import HOME, Files, Part, Wanted
 
 RECIPE = Path(__file__).parents[2] / "interpreter" / "build.sh"
 TIMEOUT = 3600.0  # seconds for all of it, on two cores that do other work
-KEPT = 2  # interpreters in the cache
+KIND = "built"  # of directories in the cache
+KEPT = 2  # interpreters
 KEPT_SOURCES = 14  # two versions of each
 # Libraries first: Python is linked with them.
 ORDER = ("zlib", "expat", "libffi", "mpdecimal", "sqlite", "openssl", "python")
@@ -45,9 +46,14 @@ def parts(lock: InterpreterLock) -> list[Part]:
 
 def build(lock: InterpreterLock) -> Path:
     """Return the cached directory with the interpreter and its licences. It must not be changed. Raises BuildError."""
-    found = cache.directory("built", key(lock), lambda to: make(lock, to, len(os.sched_getaffinity(0))))
-    cache.bound("built", KEPT)
+    found = cache.directory(KIND, key(lock), lambda to: make(lock, to, len(os.sched_getaffinity(0))))
+    cache.bound(KIND, KEPT)
     return found
+
+
+def built(lock: InterpreterLock) -> bool:
+    """Return whether the interpreter is in the cache."""
+    return (cache.root() / f"{KIND}-{key(lock)}").is_dir()
 
 
 def key(lock: InterpreterLock) -> str:
