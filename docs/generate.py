@@ -28,6 +28,7 @@ from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.core.plan.unit_types import TYPES
 from nodeagent.domains import DOMAINS, sysctl, with_rules
 from nodeagent.door import Door
+from nodeagent.features import commands as feature_commands
 from nodeagent.features import doors
 from nodeagent.host.dbus.codec import complete_types
 from nodeagent.kinds import AnyReason
@@ -269,8 +270,17 @@ def example_policy() -> str:
 
 
 def commands() -> str:
-    """A table of the arguments of each command, of those that have subcommands for each of these."""
-    return "\n\n".join(command(name, parser) for name, parser in leaves("nodeagent", build_parser()))
+    """A table of the arguments of each command, of those that have subcommands for each of these. Commands of a feature
+    are below its heading."""
+    parsers = list(leaves("nodeagent", build_parser()))
+    parts: list[str] = []
+    for feature, door in doors().items():
+        own = {listed.name for listed in feature_commands(feature)}
+        if own:
+            sections = [command(name, parser) for name, parser in parsers if name.split()[1] in own]
+            parts += [f"## {door.title}", about_feature(door), *sections]
+            parsers = [(name, parser) for name, parser in parsers if name.split()[1] not in own]
+    return "\n\n".join([*(command(name, parser) for name, parser in parsers), *parts])
 
 
 def leaves(name: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:

@@ -7,8 +7,12 @@ from typing import NamedTuple
 
 
 class Command(NamedTuple):
-    """``help`` is a phrase without a capital and without a period. ``module`` has ``add_arguments`` and ``run``."""
+    """``help`` is a phrase without a capital and without a period. ``module`` has ``add_arguments`` and ``run``.
+
+    ``after`` is the command of the base that it follows in lists; "": it is the last one.
+    """
 
     name: str
     help: str
     module: str
+    after: str = ""

@@ -8,9 +8,9 @@ import re
 import pytest
 
 from integration.browser.browser import Page
-from nodeagent.report.course.page import page
-from nodeagent.report.course.timeline import MeasuredReboot
-from tests.report.course.samples import an_os, hashes, hostile, restarts
+from nodeagent.features.page.view.page import page
+from nodeagent.features.page.view.timeline import MeasuredReboot
+from tests.features.page.samples import an_os, hashes, hostile, restarts
 
 # They need a browser that is fetched once, and `make test` has six minutes.
 pytestmark = pytest.mark.long

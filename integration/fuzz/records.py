@@ -12,8 +12,8 @@ import msgspec
 from integration.fuzz.target import Target, choices, document
 from nodeagent.core.coordination.lease import LeaseToken
 from nodeagent.core.etcd.membership import note_from_text, operation_from_text
+from nodeagent.features.page.view.page import page
 from nodeagent.host.store import rows
-from nodeagent.report.course.page import page
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.store import ApplyRequest, HistoryEntry
 

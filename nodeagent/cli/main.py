@@ -32,7 +32,6 @@ _BASE: Final = (
     ("status", "show the state of this host, what it waits for, and what to do"),
     ("history", "list past updates, show one with its phases, or compare two"),
     ("logs", "show the journal of an update"),
-    ("report", "write the course of an update as one HTML page"),
     ("verify", "compare this host with its current config"),
     ("maintenance", "block disruptions of this host, for maintenance"),
     ("lease", "show the holder of the lease of this host"),
@@ -48,9 +47,19 @@ _BASE: Final = (
     ("version", "show client and daemon versions"),
 )
 
-COMMANDS: Final = (
-    *(Command(name, words, f"nodeagent.cli.{name.replace('-', '_')}") for name, words in _BASE),
-    *features.commands(),
+
+def listed(base: Sequence[Command], added: Sequence[Command]) -> Sequence[Command]:
+    """Return all commands. An added one follows the command that it names."""
+    commands = list(base)
+    for command in added:
+        place = next((index for index, other in enumerate(commands, 1) if other.name == command.after), len(commands))
+        commands.insert(place, command)
+    return commands
+
+
+COMMANDS: Final = listed(
+    [Command(name, words, f"nodeagent.cli.{name.replace('-', '_')}") for name, words in _BASE],
+    [command for name in features.NAMES for command in features.commands(name)],
 )
 
 features.install()

@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from nodeagent.door import Door
 
 # Guards of an update are asked in this order.
-NAMES: Final = ("alerts",)
+NAMES: Final = ("alerts", "page")
 
 
-def commands() -> Sequence[Command]:
-    packages = [import_module(f"{__name__}.{name}") for name in NAMES]
-    return [command for package in packages for command in getattr(package, "COMMANDS", ())]
+def commands(name: str) -> Sequence[Command]:
+    """Return the commands of the feature of a folder."""
+    listed: Sequence[Command] = getattr(import_module(f"{__name__}.{name}"), "COMMANDS", ())
+    return listed
 
 
 @cache

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from nodeagent.cli import main as cli
-from nodeagent.cli.main import COMMANDS, build_parser, main
+from nodeagent.cli.main import COMMANDS, build_parser, listed, main
+from nodeagent.commands import Command
 from nodeagent.errors import AgentError, InvalidInput, Problem, Refused, Unreachable, Unreconcilable
 from nodeagent.reasons import Reason, documentation, hint
 
@@ -131,6 +132,16 @@ def test_every_command_is_complete() -> None:
     for command in COMMANDS:
         assert command.name in parser.format_help()
         assert not command.help.endswith(".")
+
+
+def test_commands_of_features_follow_the_commands_that_they_name() -> None:
+    base = [Command("logs", "show", "base"), Command("verify", "compare", "base")]
+    added = [
+        Command("report", "write", "one", after="logs"),
+        Command("extra", "do", "two"),
+        Command("x", "y", "z", "gone"),
+    ]
+    assert [command.name for command in listed(base, added)] == ["logs", "report", "verify", "extra", "x"]
 
 
 def _nodeagent(*words: str, stdout: int | None = subprocess.PIPE, code: str = "") -> subprocess.CompletedProcess[str]:

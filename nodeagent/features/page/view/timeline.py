@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from nodeagent.core.display import with_times
-from nodeagent.report.course.marks import length
+from nodeagent.features.page.view.marks import length
 from nodeagent.update.history.trail import Result, Span, Trail, gap_before, trail_from_dict
 from nodeagent.update.states import Phase
 

@@ -8,10 +8,10 @@ from html import escape
 from typing import Any, Final
 
 from nodeagent.core.display import other_boots
-from nodeagent.report.course.drawing import DESK, PHONE, Layout, draw
-from nodeagent.report.course.marks import fit, length, rect, text
-from nodeagent.report.course.style import STYLE
-from nodeagent.report.course.timeline import (
+from nodeagent.features.page.view.drawing import DESK, PHONE, Layout, draw
+from nodeagent.features.page.view.marks import fit, length, rect, text
+from nodeagent.features.page.view.style import STYLE
+from nodeagent.features.page.view.timeline import (
     Bar,
     Comparison,
     MeasuredReboot,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Final
 
-from nodeagent.report.course.marks import (
+from nodeagent.features.page.view.marks import (
     fit,
     hanging,
     length,
@@ -20,7 +20,7 @@ from nodeagent.report.course.marks import (
     ticks,
     width_of,
 )
-from nodeagent.report.course.timeline import Bar, Timeline
+from nodeagent.features.page.view.timeline import Bar, Timeline
 
 SIZE: Final = 12.0
 # Rows of steps and of waits; the tables have all of them.

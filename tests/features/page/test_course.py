@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.report.course.marks import hanging, length, stacked, ticks
-from nodeagent.report.course.page import page
-from nodeagent.report.course.timeline import MeasuredReboot, Timeline, comparison_of, measured_reboot, timeline_of
-from tests.report.course.samples import an_os, hostile, restarts, span, update
+from nodeagent.features.page.view.marks import hanging, length, stacked, ticks
+from nodeagent.features.page.view.page import page
+from nodeagent.features.page.view.timeline import MeasuredReboot, Timeline, comparison_of, measured_reboot, timeline_of
+from tests.features.page.samples import an_os, hostile, restarts, span, update
 
 
 def timeline(of: dict[str, object]) -> Timeline:

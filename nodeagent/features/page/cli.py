@@ -14,10 +14,10 @@ from nodeagent import __version__
 from nodeagent.cli._client import Client, ask
 from nodeagent.cli._io import printable
 from nodeagent.errors import InvalidInput
+from nodeagent.features.page.view.page import page
+from nodeagent.features.page.view.timeline import MeasuredReboot, measured_reboot, timeline_of
 from nodeagent.host.fs.atomic import new_file
 from nodeagent.reasons import Reason
-from nodeagent.report.course.page import page
-from nodeagent.report.course.timeline import MeasuredReboot, measured_reboot, timeline_of
 
 if TYPE_CHECKING:
     from nodeagent.cli._offline import Stored

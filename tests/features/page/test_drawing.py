@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from nodeagent.report.course.drawing import DESK, MAX_HANGING, MAX_ROWS, PHONE, Layout, draw
-from nodeagent.report.course.timeline import Bar, Downtime, PartKind, Point, Timeline, timeline_of
-from tests.report.course.samples import an_os, restarts
+from nodeagent.features.page.view.drawing import DESK, MAX_HANGING, MAX_ROWS, PHONE, Layout, draw
+from nodeagent.features.page.view.timeline import Bar, Downtime, PartKind, Point, Timeline, timeline_of
+from tests.features.page.samples import an_os, restarts
 
 
 class Drawing:

@@ -19,7 +19,7 @@ from nodeagent.update.ports.store import HistoryEntry
 from nodeagent.update.record import Record
 from tests.cli.daemon.conftest import Cli
 from tests.cli.daemon.fake_daemon import FakeDaemon
-from tests.report.course.samples import an_os, restarts
+from tests.features.page.samples import an_os, restarts
 
 
 def test_the_page_is_written(cli: Cli, daemon: FakeDaemon, tmp_path: Path) -> None:
