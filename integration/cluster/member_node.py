@@ -23,7 +23,8 @@ from integration.cluster.pod_kubelet import PodKubelet
 from integration.cluster.server import Server, ServerFailed
 from nodeagent.agent.etcd_member import MemberManager
 from nodeagent.agent.report.report import Report
-from nodeagent.core.etcd.member_facts import Identity, MemberFacts
+from nodeagent.core.etcd.data_directory import Identity
+from nodeagent.core.etcd.member_facts import MemberFacts
 from nodeagent.core.etcd.membership import NOTE_KEY, MemberNote, MemberRequest, OperationKind, Step, note_from_text
 from nodeagent.core.etcd.quorum import Refusal
 from nodeagent.errors import AgentError, Retryable

@@ -15,7 +15,8 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final, Protocol
 
 from nodeagent.agent.report.report import Report
-from nodeagent.core.etcd.member_facts import Identity, MemberFacts
+from nodeagent.core.etcd.data_directory import Identity
+from nodeagent.core.etcd.member_facts import MemberFacts
 from nodeagent.core.etcd.membership import (
     LEASE_PREFIX,
     NOTE_KEY,

@@ -16,8 +16,6 @@ from nodeagent.cli._client import NEITHER
 from nodeagent.cli._io import read
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.parse import parse
-from nodeagent.core.etcd.member_facts import Identity
-from nodeagent.core.etcd.membership import NOTE_KEY, note_from_text
 from nodeagent.errors import AgentError, InvalidInput, Refused, Terminal, Unreachable
 from nodeagent.host.store.database import HISTORY_LIMIT, Reader
 from nodeagent.host.store.opening import read_only_open
@@ -135,17 +133,15 @@ def _desired() -> ConfigSource | None:
     return ConfigSource(parse(text, settings.desired_config).name, hashlib.sha256(text).hexdigest(), text)
 
 
-def etcd_note() -> Identity | None:
-    """Return the note of the etcd member; None without a note or without a store."""
+def stored_note(key: str) -> str:
+    """Return a text that the agent keeps in its store; "" without one or without a store."""
     try:
         with _store() as store:
-            return note_from_text(store.note(NOTE_KEY)).identity
-    except (ValueError, TypeError) as error:
-        raise Terminal(f"the note of the etcd member: {error}", reason=Reason.STORE_CORRUPT) from error
+            return store.note(key)
     except Terminal as error:
-        # A host whose agent never ran has no note, and the start of etcd is decided without one.
+        # An agent that never ran has kept nothing.
         if error.reason == Reason.NO_STORE:
-            return None
+            return ""
         raise
 
 

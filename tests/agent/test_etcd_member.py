@@ -15,7 +15,8 @@ import pytest
 
 from nodeagent.agent.etcd_member import MemberManager
 from nodeagent.agent.report.report import Report
-from nodeagent.core.etcd.member_facts import DataDirectory, Identity, MemberFacts
+from nodeagent.core.etcd.data_directory import DataDirectory, Identity
+from nodeagent.core.etcd.member_facts import MemberFacts
 from nodeagent.core.etcd.membership import (
     NOTE_KEY,
     AddLearner,

@@ -6,31 +6,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from nodeagent.core.etcd.data_directory import DataDirectory, Identity
 from nodeagent.core.etcd.quorum import EtcdSurvey, Member, Refusal
+from nodeagent.core.etcd.versions import parse_version
 from nodeagent.reasons import Reason
 
+NO_DATA: Final = DataDirectory()
 UNREACHABLE: Final = Refusal(Reason.ETCD_UNREACHABLE, "no member answers")
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """The ids of a member and of its cluster, as decimal strings."""
-
-    member: str
-    cluster: str
-
-
-@dataclass(frozen=True, slots=True)
-class DataDirectory:
-    """``present``: it has a directory ``member``. ``identity`` is that of its write-ahead log, None if it has none."""
-
-    present: bool = False
-    identity: Identity | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +32,7 @@ class MemberFacts:
     peers: Sequence[str]
     survey: EtcdSurvey | None = None
     unreachable: Refusal = UNREACHABLE
-    data: DataDirectory = DataDirectory()
+    data: DataDirectory = NO_DATA
     # In the store, because a lost disk takes the data directory with it.
     note: Identity | None = None
     running: bool = False
@@ -160,35 +146,3 @@ def check_version(version: str, survey: EtcdSurvey) -> Refusal | None:
     if ours[:2] >= (3, 6) and oldest < LEARNERS_KEPT:
         return Refusal(Reason.ETCD_VERSION, f"a member has version {shown}; before 3.6 all must run 3.5.26 or later")
     return None
-
-
-_VERSION: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})\.(\d{1,4})(?:[-+.].{0,60})?")
-
-
-def parse_version(text: str) -> tuple[int, ...]:
-    """Return major, minor and patch release; () if the text is no version."""
-    match = _VERSION.fullmatch(text)
-    return tuple(map(int, match.groups())) if match else ()
-
-
-def image_version(image: str) -> str:
-    """Return the version in the tag of an image, "" if it has none: the tag may be a name, or only a digest."""
-    # A colon before the last slash is that of the port of a registry.
-    tag = image.partition("@")[0].rpartition("/")[2].partition(":")[2]
-    return ".".join(map(str, parse_version(tag)))
-
-
-def change_problem(cluster: str, new: str) -> str:
-    """Return why a member must not run ``new`` in a cluster of the version ``cluster``; "" for an unknown version."""
-    # The version of a cluster is that of its oldest member, so a way back is open until the last member is changed.
-    ours, theirs = parse_version(new), parse_version(cluster)
-    if not ours or not theirs or ours[:2] == theirs[:2]:
-        return ""
-    if ours[:2] < theirs[:2]:
-        return (
-            f"etcd {new} cannot read the data of a cluster of version {cluster}; etcdctl downgrade enable "
-            f"{ours[0]}.{ours[1]}.0 prepares a cluster of etcd 3.6 or later for it"
-        )
-    if ours[0] != theirs[0] or ours[1] > theirs[1] + 1:
-        return f"etcd {new} skips a minor release: all members must run the next one after {cluster} first"
-    return ""

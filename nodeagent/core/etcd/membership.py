@@ -26,8 +26,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from nodeagent.core.etcd.data_directory import Identity
 from nodeagent.core.etcd.member_facts import (
-    Identity,
     MemberFacts,
     data_lost,
     has_address,

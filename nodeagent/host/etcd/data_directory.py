@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from nodeagent.core.etcd.member_facts import DataDirectory, Identity
+from nodeagent.core.etcd.data_directory import DataDirectory, Identity
 from nodeagent.errors import Terminal
 from nodeagent.host.fs.atomic import sync_directory
 from nodeagent.host.fs.os_errors import translated

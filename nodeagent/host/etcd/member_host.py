@@ -14,7 +14,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
 
-from nodeagent.core.etcd.member_facts import Identity, MemberFacts, check_version, decide_start
+from nodeagent.core.etcd.data_directory import Identity
+from nodeagent.core.etcd.member_facts import MemberFacts, check_version, decide_start
 from nodeagent.core.etcd.membership import (
     AddLearner,
     ArchiveData,
@@ -41,7 +42,7 @@ from nodeagent.host.etcd.member_config import (
     write_member_file,
 )
 from nodeagent.host.etcd.options import Endpoints
-from nodeagent.host.etcd.quorum import gateways, survey_cluster
+from nodeagent.host.etcd.survey import gateways, survey_cluster
 from nodeagent.host.programs import ProgramLate, run_program
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.host import Clock, UnitState

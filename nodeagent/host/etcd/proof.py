@@ -14,8 +14,8 @@ from nodeagent.errors import Unreachable
 from nodeagent.host.etcd.client import TIMEOUT, EtcdAccess, EtcdClient, endpoints_of, open_client
 from nodeagent.host.etcd.detect import detect
 from nodeagent.host.etcd.options import Endpoints
-from nodeagent.host.etcd.quorum import survey_cluster
 from nodeagent.host.etcd.snapshot import save_snapshot
+from nodeagent.host.etcd.survey import survey_cluster
 from nodeagent.reasons import Reason
 
 T = TypeVar("T")

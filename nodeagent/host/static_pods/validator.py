@@ -11,7 +11,7 @@ from typing import Final
 
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.etcd.member_facts import change_problem, image_version
+from nodeagent.core.etcd.versions import change_problem, image_version
 from nodeagent.core.plan.sides import HostView, Sides
 from nodeagent.core.plan.static_pods import (
     OPERATOR_RESOURCES,

@@ -17,7 +17,6 @@ import msgspec
 from nodeagent.core.config.file_tree import RegularFile, SymbolicLink
 from nodeagent.core.config.text import plain_json
 from nodeagent.core.coordination.maintenance import Maintenance, checked, is_maintenance
-from nodeagent.core.etcd.membership import LEASE_PREFIX
 from nodeagent.host.store.record_codec import record_from_dict, record_to_dict, salvaged
 from nodeagent.reasons import decode_reason
 from nodeagent.update.ports.coordination import Holder
@@ -117,6 +116,6 @@ def salvage_record(text: str, lease: object) -> Record:
         data = _object(text)
     with suppress(ValueError, TypeError, KeyError):
         holder = from_json(Holder, lease) if isinstance(lease, str) else None
-    # A lease of a maintenance or of a change of etcd names no update, so its operation must not become an update's id.
-    ours = holder is not None and not is_maintenance(holder.operation) and not holder.operation.startswith(LEASE_PREFIX)
+    # Another operation than an update has a name with a dot (``Operation.id``), and must not become an update's id.
+    ours = holder is not None and not is_maintenance(holder.operation) and "." not in holder.operation
     return salvaged(data, holder.operation if holder is not None and ours else UNKNOWN_UPDATE)

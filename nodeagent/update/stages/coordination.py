@@ -33,7 +33,8 @@ POLL: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Work that disrupts this node. A restarted agent continues under the same ``id``.
+    """Work that disrupts this node. A restarted agent continues under the same ``id``, which is that of an update, or
+    "KIND.ID" for other work.
 
     ``queued``: it waits for a window, a slot and other actors. A maintenance does not: an operator started it, so that
     it begins when the lease is free and checks other actors before its own steps. ``stops_node``: it drains or stops

@@ -9,14 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.etcd.member_facts import (
-    UNREACHABLE,
-    DataDirectory,
-    Identity,
-    MemberFacts,
-    check_version,
-    decide_start,
-)
+from nodeagent.core.etcd.data_directory import DataDirectory, Identity
+from nodeagent.core.etcd.member_facts import UNREACHABLE, MemberFacts, check_version, decide_start
 from nodeagent.core.etcd.membership import (
     AddLearner,
     ArchiveData,

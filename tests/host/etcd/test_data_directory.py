@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.core.etcd.member_facts import DataDirectory, Identity
+from nodeagent.core.etcd.data_directory import DataDirectory, Identity
 from nodeagent.errors import Terminal
 from nodeagent.host.etcd.data_directory import archive, read_data_directory
 

@@ -18,7 +18,8 @@ from nodeagent.errors import Refused
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.etcd import quorum
 from nodeagent.host.etcd.client import EtcdAccess
-from nodeagent.host.etcd.quorum import QuorumCheck, gateways
+from nodeagent.host.etcd.quorum import QuorumCheck
+from nodeagent.host.etcd.survey import gateways
 from tests.host.etcd.test_quorum import put
 
 MEMBERS = ("1", "2", "3")
