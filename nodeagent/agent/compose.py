@@ -33,7 +33,6 @@ from nodeagent.errors import AgentError, Terminal
 from nodeagent.features import doors
 from nodeagent.fence.host_fence import HostFence
 from nodeagent.host import boot
-from nodeagent.host.admin_checks import HostAdminChecks
 from nodeagent.host.boot_counter import HostBootCounter
 from nodeagent.host.booted_system import HostBootedSystem
 from nodeagent.host.bootloader import BootupdBootloader
@@ -110,7 +109,6 @@ class Adapters:
         self.cluster = connect(settings, store, clock, remaining)
         self._units = units
         self._fence = fence
-        self._checks = HostAdminChecks(settings.checks.timeout)
         opened = [door.open(Base(settings, store, clock, report)) for door in doors().values() if door.open is not None]
         self.features = opened
         self._jumps = HostJumps(settings.graph)
@@ -130,7 +128,6 @@ class Adapters:
             fence=fence,
             readiness=self.cluster.readiness if self.cluster is not None else None,
             static_pods=static_pods,
-            checks=self._checks,
             jumps=self._jumps,
             system=HostBootedSystem(),
             guards=[feature.guard for feature in opened if feature.guard is not None],
@@ -175,7 +172,6 @@ class Adapters:
         if self.cluster is not None:
             self.cluster.use(settings)
         self._fence.use(settings.fence)
-        self._checks.use(settings.checks.timeout)
         for feature in self.features:
             feature.use(settings)
         self._jumps.use(settings.graph)

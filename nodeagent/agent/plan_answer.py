@@ -29,7 +29,6 @@ from nodeagent.update.history.lasting import Rejection, matching
 from nodeagent.update.next.next_update import RENDERED
 from nodeagent.update.next.unreadable import load_or_half_way
 from nodeagent.update.run import Basis, Ports, Update, UpdatePolicy
-from nodeagent.update.stages.admin_checks import stages_of
 from nodeagent.update.stages.admission import operation_now, other_boots
 from nodeagent.update.stages.fallback import kind_of_fallback, kind_of_planned
 from nodeagent.update.stages.os_deployments import HostDeployments
@@ -69,7 +68,7 @@ async def plan_answer(
     if update.plan.reboot:
         answer["reboot"] = chosen_to_dict(await _kind_of_planned(ports, policy, update, deployment))
     notes = [*record.notes, *await notes_along(ports, await units_along(ports, update))]
-    notes += [*update.jump_notes, *await _check_notes(ports, update)]
+    notes += [*update.jump_notes, *await _guard_notes(ports, update)]
     if (rejected := await _rejected(ports, update)) is not None:
         answer["rejected"] = {"since": rejected.since, "why": rejected.brief, "reason": rejected.reason or REJECTED}
         words = rejected.words(record.to_name)
@@ -112,25 +111,14 @@ async def _boots_of_other(ports: Ports, update: Update) -> str:
     return await ports.os.boots_of_other(await ports.store.load())
 
 
-async def _check_notes(ports: Ports, update: Update) -> list[str]:
-    """Return what must be true before the update begins, and the checks of the admin that it runs, by stage."""
+async def _guard_notes(ports: Ports, update: Update) -> list[str]:
+    """Return what the guards of the features add to a plan."""
     if not (update.writes or update.acts or update.target):
         return []
     notes: list[str] = []
     stops_node = (await operation_now(ports, update)).stops_node
     for guard in ports.guards:
         notes += await guard.planned(update, stops_node=stops_node)
-    if ports.checks is None:
-        return notes
-    for stage in stages_of(stops_node=stops_node, reboots=update.reboots):
-        try:
-            checks = await ports.checks.found(stage)
-        except AgentError as error:
-            notes.append(f"checks {stage}: {error.message}")
-            continue
-        names = [check.name + ("" if check.required else " (wanted)") for check in checks]
-        if names:
-            notes.append(f"checks {stage}: {', '.join(names)}")
     return notes
 
 

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from nodeagent.door import Door
 
 # Guards of an update are asked in this order.
-NAMES: Final = ("alerts", "page")
+NAMES: Final = (
+    "alerts",
+    "checks",
+    "page",
+)
 
 
 def commands(name: str) -> Sequence[Command]:

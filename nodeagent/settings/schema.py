@@ -112,13 +112,6 @@ class Verify(Struct, frozen=True, forbid_unknown_fields=True):
     timeout: Annotated[float, Meta(ge=1, le=900)] = 300
 
 
-class CheckSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """``timeout``: longest time for one check of the admin in /etc/nodeagent/checks, in seconds. After that all of its
-    processes are killed, and it has failed. 60: a check that waits for a service of its own has time to do so."""
-
-    timeout: Annotated[float, Meta(ge=1, le=600)] = 60
-
-
 class OsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """``free_space``: MiB that must be free in /sysroot before a staging. 2048: about the size of the new layers of an
     RHCOS image that shares most of its layers; libostree reserves another 3 % of the disk.
@@ -225,7 +218,6 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     reboot: RebootSettings = RebootSettings()
     bootloader: BootloaderSettings = BootloaderSettings()
     verify: Verify = Verify()
-    checks: CheckSettings = CheckSettings()
     os: OsSettings = OsSettings()
     graph: GraphSettings = GraphSettings()
     metrics: MetricsSettings = MetricsSettings()

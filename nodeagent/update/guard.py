@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nodeagent.update.run import Run, Update
+    from nodeagent.update.run import Progress, Run, Update
 
 
 class Guard:
@@ -26,4 +26,23 @@ class Guard:
         slot until it returns.
 
         Raises ``Refused`` and ``Unreachable``: the update waits.
+        """
+
+    async def permit_fallback(self, run: Run) -> None:
+        """Check what must be true before the node is drained for a fallback reboot. The host is half-way.
+
+        Raises ``Refused``: the update is reverted.
+        """
+
+    async def permit_reboot(self, run: Run) -> None:
+        """Check what must be true before a reboot, also that of a revert. It is called before users are warned, and
+        again after that.
+
+        Raises ``Refused`` and ``Unreachable``: the update waits.
+        """
+
+    async def verify(self, run: Run, progress: Progress) -> None:
+        """Check the host when the config took effect, or when a revert did. It may take minutes.
+
+        Raises ``Refused``: the config is bad.
         """

@@ -39,7 +39,7 @@ from nodeagent.reasons import Reason
 from nodeagent.update.guard import Guard
 from nodeagent.update.history import trail_fold
 from nodeagent.update.history.trail_fold import Moment
-from nodeagent.update.ports.checks import AdminChecks, JumpGate
+from nodeagent.update.ports.checks import JumpGate
 from nodeagent.update.ports.coordination import NodeDrainer, NodeReadiness
 from nodeagent.update.ports.events import Event, PhaseEntered, StepProgress, UpdateContext, UpdateEvent, Warned
 from nodeagent.update.ports.host import Clock, Files, HealthChecks, Reporter, StaticPods, UnitFiles, Units, Users
@@ -83,8 +83,6 @@ class Ports:
     readiness: NodeReadiness | None = None
     # None: manifests are files as any other.
     static_pods: StaticPods | None = None
-    # None: the admin has no checks here.
-    checks: AdminChecks | None = None
     # None: any version of the OS may follow any other.
     jumps: JumpGate | None = None
     # None: what runs since the boot is not read.
@@ -189,8 +187,8 @@ class Update:
     reboot_accepted: bool = False
     # None for an update that is resumed.
     basis: Basis | None = None
-    # Checks of the admin that ran before a disruption, and were reported.
-    checks_shown: set[str] = field(default_factory=set)
+    # What ``Run.show`` has shown.
+    shown: set[str] = field(default_factory=set)
     # The last message about each failure that stops nothing, by its subject.
     failures: dict[str, str] = field(default_factory=dict)
     # What a plan says about the versions of the OS.
@@ -320,6 +318,12 @@ class Run:
 
     def narrate(self, event: OfUpdate[P], *args: P.args, **kwargs: P.kwargs) -> None:
         self.update.narrate(self.ports, event, *args, **kwargs)
+
+    def show(self, message: str) -> None:
+        """Show what the phase does now: once for each update, because a repetition must not hide what it waits for."""
+        if message not in self.update.shown:
+            self.update.shown.add(message)
+            self.narrate(PhaseEntered, message)
 
     def report_failure(self, subject: str, message: str, reason: AnyReason) -> None:
         """Report a failure that stops nothing: once for each subject in the journal, the last one in the history."""

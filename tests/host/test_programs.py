@@ -17,21 +17,17 @@ from typing import NoReturn
 import pytest
 
 import nodeagent
-from nodeagent.core.check_stage import CheckStage
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
 from nodeagent.core.plan.domain import ReloadProof
 from nodeagent.errors import ServiceUnavailable
-from nodeagent.host.check_units import run_check_unit
 from nodeagent.host.checkers import HostValidator
 from nodeagent.host.client_certificate import CertificateDirectory
-from nodeagent.host.clock import SystemClock
 from nodeagent.host.etcd.member_host import program_version
 from nodeagent.host.health import reload_problem
 from nodeagent.host.programs import NotStarted, ProgramLate, run_program
 from nodeagent.host.rpmostree.guards import ostree_version
 from nodeagent.host.static_pods.running import Crictl
 from nodeagent.host.users import HostUsers
-from nodeagent.update.ports.checks import AdminCheck
 
 SHELL = "/bin/sh"
 # Much longer than a test may take: the runs below end without waiting for it.
@@ -113,10 +109,6 @@ async def _reload(_directory: Path) -> None:
     await reload_problem(ReloadProof("app.service", "taken", "refused"), 0.0, "true")
 
 
-async def _admin_check(_directory: Path) -> None:
-    await run_check_unit(AdminCheck(CheckStage.AFTER_APPLY, "app.service", True, "/x"), 5.0, SystemClock())
-
-
 async def _client_certificate(directory: Path) -> None:
     folder = CertificateDirectory(directory / "client", "n1", openssl="true")
 
@@ -134,7 +126,6 @@ CALLERS: Sequence[Callable[[Path], Awaitable[None]]] = (
     _version_of_ostree,
     _pods,
     _reload,
-    _admin_check,
     _client_certificate,
 )
 LACKS = {

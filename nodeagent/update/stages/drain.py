@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Final
 
-from nodeagent.core.check_stage import CheckStage
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
 from nodeagent.tasks import finished_before, running
@@ -18,7 +17,7 @@ from nodeagent.update.history.lasting import USED_UP
 from nodeagent.update.ports.coordination import NodeDrainer
 from nodeagent.update.ports.events import FallbackChosen, UpdateWaiting
 from nodeagent.update.run import Run
-from nodeagent.update.stages import admin_checks, lease
+from nodeagent.update.stages import lease
 from nodeagent.update.stages.admission import recheck_before_write
 from nodeagent.update.states import Phase, Superseded, Transition
 from nodeagent.update.wait import retry_on_outage
@@ -42,7 +41,8 @@ async def do(run: Run) -> Transition:
 async def do_for_fallback(run: Run) -> Transition:
     record = run.record
     # A refusal leads back to the previous config, as that of etcd does: the host is half-way and cannot wait.
-    await admin_checks.check_before(run, CheckStage.BEFORE_DRAIN)
+    for guard in run.ports.guards:
+        await guard.permit_fallback(run)
     left = await _drain_before_fallback(run)
     return Transition(Phase.REBOOTING, reason=record.reason, message=left or record.message)
 

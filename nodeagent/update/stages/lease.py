@@ -7,13 +7,12 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from nodeagent.core.check_stage import CheckStage
 from nodeagent.core.plan.steps import DaemonReload
 from nodeagent.errors import AgentError, Refused
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.coordination import NodeReadiness
 from nodeagent.update.run import Run
-from nodeagent.update.stages import admin_checks, bootloader
+from nodeagent.update.stages import bootloader
 from nodeagent.update.stages.admission import check_hold, check_next_boot, checked, operation_now, operation_of
 from nodeagent.update.stages.failure import safe_parts_first
 from nodeagent.update.states import Apply, Phase, Superseded, Transition
@@ -60,20 +59,17 @@ async def _acquire_all(run: Run) -> None:
         await check_next_boot(run)
     with retry_on_refusal():
         operation = await operation_now(run.ports, run.update, run.policy.windows)
-    gated = operation.stops_node and (run.ports.checks is not None or bool(run.ports.guards))
-    # A check may take minutes. While it runs, or fails, other nodes can have the slot.
-    permit = partial(_permit, run) if gated else None
+    # A guard may take minutes. While it runs, or refuses, other nodes can have the slot.
+    permit = partial(_permit, run) if operation.stops_node and run.ports.guards else None
     with retry_on_refusal():
         await run.ports.coordination.acquire(operation, permit)
     checked(run)
 
 
 async def _permit(run: Run) -> None:
-    """Ask the guards, and run the checks of the admin, before the node is disrupted. Raises ``Refused`` and
-    ``Unreachable``."""
+    """Call the guards before the node is disrupted. Raises ``Refused`` and ``Unreachable``."""
     for guard in run.ports.guards:
         await guard.permit(run)
-    await admin_checks.check_before(run, CheckStage.BEFORE_DRAIN)
 
 
 async def _blocked_reboot(run: Run) -> AgentError | None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from nodeagent.core.boot_count import TRIES, CountedBy
-from nodeagent.core.check_stage import CheckStage
 from nodeagent.core.once import Once
 from nodeagent.core.plan.deployment import OsTarget, unmet
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
@@ -21,7 +20,6 @@ from nodeagent.update.history.trail_fold import leaving
 from nodeagent.update.ports.events import PhaseEntered, UpdateWaiting, Warned
 from nodeagent.update.ports.system import ShutdownKind
 from nodeagent.update.run import Ports, Run, UpdatePolicy, moment, narrate, time_of
-from nodeagent.update.stages.admin_checks import check_before
 from nodeagent.update.stages.admission import check_next_boot, recheck_before_reboot
 from nodeagent.update.stages.after_boot import back_to_old, stage_again
 from nodeagent.update.stages.compare import VerifyFailed
@@ -196,9 +194,10 @@ async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
         nonlocal allowed
         # The check costs several requests, and permit runs twice in quick succession without a warning.
         if ports.clock.monotonic() > allowed + STILL_VALID:
-            # The checks come first: they may take minutes, and the lease must last from now.
+            # The guards come first: they may take minutes, and the lease must last from now.
             with retry_on_refusal():
-                await check_before(run, CheckStage.BEFORE_REBOOT)
+                for guard in ports.guards:
+                    await guard.permit_reboot(run)
             await check_next_boot(run)
             await recheck_before_reboot(run)
             allowed = ports.clock.monotonic()

@@ -15,7 +15,7 @@ from nodeagent.update.history.outcome import UpdateOutcome
 from nodeagent.update.ports.coordination import NodeReadiness
 from nodeagent.update.ports.events import Warned
 from nodeagent.update.run import Progress, Run, progress_of
-from nodeagent.update.stages import admin_checks, after_boot, bootloader, compare, greenboot
+from nodeagent.update.stages import after_boot, bootloader, compare, greenboot
 from nodeagent.update.stages.compare import VerifyFailed
 from nodeagent.update.stages.failure import degraded
 from nodeagent.update.states import Fallback, HowEnded, Phase, Revert, Transition
@@ -59,7 +59,8 @@ async def do(run: Run) -> Transition:
         # The history is read by people, so five entries are enough; nodeagent verify shows all.
         some = "; ".join(f"{entry}: {difference}" for entry, difference in sorted(wrong.items())[:5])
         raise compare.VerifyFailed(f"{len(wrong)} not as desired: {some}")
-    await admin_checks.verify(run, progress)
+    for guard in run.ports.guards:
+        await guard.verify(run, progress)
     if os is not None and target is not None:
         try:
             await os.end_count()
@@ -94,7 +95,8 @@ async def undo(run: Run) -> Transition:
     if leg.boots:
         await units_before.start_after_boot(run, not_expected(run))
     await _watch_units(run, progress)
-    await admin_checks.verify(run, progress)
+    for guard in run.ports.guards:
+        await guard.verify(run, progress)
     message = "; ".join((why_reverted(run, leg), *await compare_links(run)))
     return Transition(
         Phase.RELEASING, end=HowEnded(OUTCOMES.get(leg.reason, UpdateOutcome.REVERTED), leg.reason, message)

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Final
 
 from nodeagent.core.redact import redact
+from nodeagent.features.checks.decide import AdminCheck
 from nodeagent.host.programs import NotStarted, ProgramLate, run_program
-from nodeagent.update.ports.checks import AdminCheck
 from nodeagent.update.ports.host import Clock
 
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,127}\.service")

@@ -13,9 +13,10 @@ from nodeagent.agent.plan_answer import plan_answer
 from nodeagent.core.check_stage import CheckStage
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
-from nodeagent.reasons import Reason
+from nodeagent.features.checks.decide import AdminCheck
+from nodeagent.features.checks.guard import CheckGuard
+from nodeagent.features.checks.reasons import CheckReason
 from nodeagent.update.next.preflight import Preflight
-from nodeagent.update.ports.checks import AdminCheck
 from nodeagent.update.ports.events import UpdateWaiting, Warned
 from nodeagent.update.run import Ports
 from nodeagent.update.states import Phase
@@ -34,7 +35,7 @@ Script = Callable[[], str]
 
 @dataclass
 class FakeChecks:
-    """Implements ``ports.AdminChecks``. ``scripts`` by id return why a check fails; "?" marks a wanted one."""
+    """Implements ``guard.AdminChecks``. ``scripts`` by id return why a check fails; "?" marks a wanted one."""
 
     scripts: dict[str, Script] = field(default_factory=dict)
     ran: list[str] = field(default_factory=list)
@@ -42,7 +43,7 @@ class FakeChecks:
 
     async def found(self, stage: CheckStage) -> Sequence[AdminCheck]:
         if self.unsafe == stage:
-            raise Refused("the program x is writable", reason=Reason.CHECK_UNSAFE)
+            raise Refused("the program x is writable", reason=CheckReason.CHECK_UNSAFE)
         names = [name for name in self.scripts if name.startswith(f"{stage}/")]
         return [AdminCheck(stage, name.split("/")[1].strip("?"), "?" not in name, name) for name in names]
 
@@ -57,7 +58,7 @@ class CheckedHost(Host):
     checks: FakeChecks = field(default_factory=FakeChecks)
 
     def ports(self) -> Ports:
-        return replace(super().ports(), checks=self.checks)
+        return replace(super().ports(), guards=[CheckGuard(self.checks)])
 
     def fail(self, name: str, times: int = 10**9, why: str = "disk is ill") -> None:
         left = [times]

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from nodeagent.core.check_stage import CheckStage
-from nodeagent.errors import Refused
+from nodeagent.errors import Refused, ServiceUnavailable
+from nodeagent.features.checks.decide import AdminCheck
+from nodeagent.features.checks.programs import MAX_CHECKS, HostAdminChecks
+from nodeagent.features.checks.reasons import CheckReason
+from nodeagent.features.checks.units import MAX_SHOWN, run_check_unit
 from nodeagent.host import programs as host_programs
-from nodeagent.host.admin_checks import MAX_CHECKS, HostAdminChecks
-from nodeagent.host.check_units import MAX_SHOWN
 from nodeagent.host.clock import SystemClock
-from nodeagent.reasons import Reason
-from nodeagent.update.ports.checks import AdminCheck
+from tests.host.test_programs import LACKS
 
 SYSTEMD_RUN = """#!/bin/sh
 echo "run $*" >> "$(dirname "$0")/calls"
@@ -93,7 +96,7 @@ class Checks:
     async def refused(self) -> str:
         with pytest.raises(Refused) as caught:
             await self.port.found(STAGE)
-        assert caught.value.reason == Reason.CHECK_UNSAFE
+        assert caught.value.reason == CheckReason.CHECK_UNSAFE
         return caught.value.message.removeprefix(f"{self.root}/{STAGE}.d/")
 
     def calls(self) -> list[str]:
@@ -299,3 +302,15 @@ async def test_an_entry_that_names_no_service_is_refused(
 ) -> None:
     checks.add_unit(name, "", text=text).chmod(mode)
     assert await checks.refused() == f"required.d/{name} {why}"
+
+
+@pytest.mark.finding("adversary-2", "A program that cannot be started is an outage that the update waits for.")
+@pytest.mark.parametrize("lack", LACKS)
+async def test_a_host_that_starts_no_program_is_an_outage(lack: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_args: object, **_options: object) -> NoReturn:
+        raise LACKS[lack]
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with pytest.raises(ServiceUnavailable) as caught:
+        await run_check_unit(AdminCheck(CheckStage.AFTER_APPLY, "app.service", True, "/x"), 5.0, SystemClock())
+    assert caught.value.reason == "ProgramNotStarted"

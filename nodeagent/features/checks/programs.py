@@ -3,7 +3,7 @@
 
 A check needs the rights of a program of the host, which nodeagent.service drops. The unit of a check contains all of
 its processes, so that none is left after the deadline. An entry with the name of a service is that service itself
-(``check_units``).
+(``units``).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import Final
 
 from nodeagent.core.check_stage import CheckStage
 from nodeagent.errors import Problem, Refused
-from nodeagent.host.check_units import run_check, run_check_unit, shown, unsafe_unit, writable
+from nodeagent.features.checks.decide import AdminCheck
+from nodeagent.features.checks.reasons import CheckReason
+from nodeagent.features.checks.units import run_check, run_check_unit, shown, unsafe_unit, writable
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.programs import NotStarted, ProgramLate, run_program
-from nodeagent.reasons import Reason
-from nodeagent.update.ports.checks import AdminCheck
 from nodeagent.update.ports.host import Clock
 
 CHECKS: Final = Path("/etc/nodeagent/checks")
@@ -49,7 +49,7 @@ STOP_CALL: Final = 15.0
 
 @dataclass(slots=True)
 class HostAdminChecks:
-    """Implements ``ports.AdminChecks``. ``timeout`` is the longest time for one check, in seconds.
+    """Implements ``guard.AdminChecks``. ``timeout`` is the longest time for one check, in seconds.
 
     ``root`` is the directory of the stages, whose owner must be root or this user.
     """
@@ -128,7 +128,7 @@ def _find(root: Path, stage: CheckStage) -> Sequence[AdminCheck]:
     if len(checks) > MAX_CHECKS:
         problems.append(Problem(str(directory), f"has {len(checks)} checks, more than {MAX_CHECKS}"))
     if problems:
-        raise Refused(f"{problems[0].path} {problems[0].message}", reason=Reason.CHECK_UNSAFE, problems=problems)
+        raise Refused(f"{problems[0].path} {problems[0].message}", reason=CheckReason.CHECK_UNSAFE, problems=problems)
     return tuple(checks)
 
 
