@@ -13,6 +13,7 @@ from typing import Any
 
 from nodeagent.kinds import ReasonEnum
 from nodeagent.report.event_view import EventView
+from nodeagent.report.part_view import PartView
 from nodeagent.settings.part import Part
 from nodeagent.settings.schema import Settings
 from nodeagent.update.guard import Guard
@@ -59,4 +60,5 @@ class Door:
     settings: tuple[type[Part], ...] = ()
     reasons: type[ReasonEnum] | None = None
     events: tuple[EventView[Any], ...] = ()
+    status: tuple[PartView[Any], ...] = ()
     open: Callable[[Base], Feature] | None = None

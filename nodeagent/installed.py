@@ -19,6 +19,9 @@ class Declared(Protocol):
     @property
     def events(self) -> Sequence[Any]: ...
 
+    @property
+    def status(self) -> Sequence[Any]: ...
+
 
 _find: Callable[[], Sequence[Declared]] | None = None
 

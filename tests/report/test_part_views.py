@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from nodeagent import features, installed
 from nodeagent.core.fence_view import FenceView
+from nodeagent.door import Door
 from nodeagent.report.counters import Counters
 from nodeagent.report.exposition import Family, MetricKind, render
 from nodeagent.report.metrics import families, samples
 from nodeagent.report.part_view import PartView
 from nodeagent.report.parts import registry
+from nodeagent.report.parts.registry import part_views
 from nodeagent.report.status import Status
 from nodeagent.report.status_json import status_to_dict
 from nodeagent.report.status_line import line
@@ -51,9 +55,10 @@ VIEW = PartView(
 
 
 @pytest.fixture
-def sprinkler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_views", dict(registry._views))
-    registry.register([VIEW])
+def sprinkler() -> Iterator[None]:
+    installed.install(lambda: [Door(title="Sprinkler", page="sprinkler.md", status=(VIEW,))])
+    yield
+    features.install()
 
 
 def test_a_part_is_found_by_its_class() -> None:
@@ -92,14 +97,12 @@ def test_a_part_has_its_metrics() -> None:
     assert "nodeagent_sprinkler_litres 0\n" in render(samples(Status(), Counters(), "1"))
 
 
-@pytest.mark.usefixtures("sprinkler")
-def test_a_key_has_no_second_part() -> None:
-    registry.register([VIEW])
-    with pytest.raises(ValueError, match="two parts of the status are named fence"):
-        registry.register([PartView(part=Sprinkler, key="fence", to_json=lambda _part, _status: None)])
-
-
-def test_no_part_has_the_key_of_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = {view.key for view in registry.part_views()}
-    monkeypatch.setattr(registry, "_views", {})
-    assert not keys & status_to_dict(Status(), daemon="").keys()
+def test_each_part_has_a_key_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [view.key for view in part_views()]
+    monkeypatch.setattr(registry, "_BASE", ())
+    installed.install(list)
+    try:
+        base = status_to_dict(Status(), daemon="").keys()
+    finally:
+        features.install()
+    assert len({*keys, *base}) == len(keys) + len(base)

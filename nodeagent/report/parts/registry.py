@@ -1,28 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The views of all parts of the status: those of the base, and those that features register."""
+"""The views of all parts of the status: those of the base, and those of the features."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
+from nodeagent.installed import doors
 from nodeagent.report.part_view import PartView
 from nodeagent.report.parts import fence
 
-_views: Final[dict[str, PartView[Any]]] = {}
-
-
-def register(views: Iterable[PartView[Any]]) -> None:
-    """Add the views of a feature, before the first status. Those that are there already stay."""
-    for view in views:
-        if _views.setdefault(view.key, view) is not view:
-            raise ValueError(f"two parts of the status are named {view.key}")
+_BASE: Final[Sequence[PartView[Any]]] = fence.PARTS
 
 
 def part_views() -> Sequence[PartView[Any]]:
-    """Return the views in the order of the status and of the page of metrics."""
-    return tuple(_views.values())
+    """Return the views of the base, then those of the installed features.
 
-
-# The views of the base.
-register(fence.PARTS)
+    That is their order in the status and on the page of metrics.
+    """
+    return *_BASE, *(view for door in doors() for view in door.status)

@@ -13,9 +13,9 @@ from nodeagent.features.page.view.marks import fit, length, rect, text
 from nodeagent.features.page.view.style import STYLE
 from nodeagent.features.page.view.timeline import (
     Bar,
+    ComparedPart,
     Comparison,
     MeasuredReboot,
-    Part,
     PartKind,
     Timeline,
     comparison_of,
@@ -190,7 +190,7 @@ def _bars(comparison: Comparison, layout: Layout, words: str) -> str:
     return f'<svg class="{layout.name}" role="img" aria-label="{escape(words)}" {shape}>{"".join(marks)}</svg>'
 
 
-def _bar(part: Part, x: float, y: float, width: float) -> str:
+def _bar(part: ComparedPart, x: float, y: float, width: float) -> str:
     kind = "disrupt" if part.out else "quiet"
     words = fit(f"{part.name} {length(part.seconds)}", width - 8, 12) or fit(part.name, width - 8, 12)
     bar = rect(x, y, width, 24, f"bar {kind}", f"{part.name}, {length(part.seconds)}")

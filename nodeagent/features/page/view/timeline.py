@@ -237,7 +237,7 @@ class MeasuredReboot:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ComparedPart:
     """``out``: the node is out of service. ``source`` describes where the length comes from."""
 
     name: str
@@ -250,8 +250,8 @@ class Part:
 class Comparison:
     """``missing`` are the parts that were not measured."""
 
-    this: tuple[Part, ...]
-    usual: tuple[Part, ...]
+    this: tuple[ComparedPart, ...]
+    usual: tuple[ComparedPart, ...]
     missing: tuple[str, ...]
 
     @property
@@ -272,34 +272,38 @@ def comparison_of(timeline: Timeline, other: MeasuredReboot | None = None) -> Co
     # Without it, the largest part of the usual way would be missing.
     if reboot is None:
         return None
-    usual: list[Part] = []
+    usual: list[ComparedPart] = []
     missing: list[str] = []
     if spent[Phase.DRAINING]:
-        usual.append(Part("drain", spent[Phase.DRAINING], True, "measured in this update"))
+        usual.append(ComparedPart("drain", spent[Phase.DRAINING], True, "measured in this update"))
     else:
         # A guess would favour this update.
         missing.append("the drain")
     # An update of files alone pulls nothing, in the usual way either.
     if spent[Phase.STAGING]:
-        usual.append(Part("pull and stage", spent[Phase.STAGING], True, "measured in this update"))
+        usual.append(ComparedPart("pull and stage", spent[Phase.STAGING], True, "measured in this update"))
     # The actions are left out: a reboot takes their place.
     writing = spent[Phase.WRITING]
-    usual.append(Part("write", writing, True, "measured in this update"))
-    usual.append(Part("reboot", reboot, True, source))
+    usual.append(ComparedPart("write", writing, True, "measured in this update"))
+    usual.append(ComparedPart("reboot", reboot, True, source))
     return Comparison(_this(timeline), tuple(usual), tuple(missing))
 
 
-def _this(timeline: Timeline) -> tuple[Part, ...]:
+def _this(timeline: Timeline) -> tuple[ComparedPart, ...]:
     outage = timeline.outage
     if outage is None:
-        return (Part("beside all services", timeline.total, False, f"the whole update, {length(timeline.total)}"),)
+        return (
+            ComparedPart("beside all services", timeline.total, False, f"the whole update, {length(timeline.total)}"),
+        )
     parts = (
-        Part("beside all services", outage.start, False, "until the first disruption"),
-        Part("out of service" if outage.whole else "units restarted", outage.seconds, True, "measured in this update"),
-        Part("watched", timeline.total - outage.end, False, "while all services ran again"),
+        ComparedPart("beside all services", outage.start, False, "until the first disruption"),
+        ComparedPart(
+            "out of service" if outage.whole else "units restarted", outage.seconds, True, "measured in this update"
+        ),
+        ComparedPart("watched", timeline.total - outage.end, False, "while all services ran again"),
     )
     return tuple(part for part in parts if part.seconds > 0)
 
 
-def _sum(parts: tuple[Part, ...]) -> float:
+def _sum(parts: tuple[ComparedPart, ...]) -> float:
     return sum(part.seconds for part in parts if part.out)
