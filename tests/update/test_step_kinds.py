@@ -5,23 +5,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.policy import reload
-from nodeagent.core.plan.steps import ActStep, ClearState, ReloadUnit, RemovePath, RestartUnit, StopUnit, step_id
+from nodeagent.core.plan.steps import (
+    ActStep,
+    ClearState,
+    ReloadUnit,
+    RemovePath,
+    RestartUnit,
+    StopUnit,
+    WriteStep,
+    step_id,
+)
 from nodeagent.reasons import Reason
 from nodeagent.update.record import UnitsBefore
 from nodeagent.update.run import Run
+from nodeagent.update.stages import write
 from nodeagent.update.states import Apply, Leg, Phase, Revert
 from nodeagent.update.steps.act import act
 from nodeagent.update.steps.clear_state import ClearStateWork
+from nodeagent.update.steps.passwords import Passwords
+from nodeagent.update.steps.paths import Paths
 from nodeagent.update.steps.reload import ReloadWork
 from nodeagent.update.steps.restart import RestartWork
 from nodeagent.update.steps.step import ActionFailed
 from nodeagent.update.steps.stop import StopWork
+from nodeagent.update.steps.unit_links import KEY, NO_FILES
 from tests.update.test_transitions import begun, plain
 from tests.world.run import Host, config
 from tests.world.units import FakeHealth, FakeUnit
@@ -247,3 +261,15 @@ async def test_a_unit_whose_start_condition_is_not_met_has_to_prove_nothing(monk
     _, run = await running(FakeUnit(condition="ConditionPathExists=/x"), leg=Apply(), before={UNIT: "active"})
     await act(run, (step,))
     assert run.record.written.skipped == {step_id(step)}
+
+
+@pytest.mark.parametrize("kind", get_args(WriteStep))
+async def test_each_write_has_what_saves_and_restores_its_state(kind: type[WriteStep]) -> None:
+    host = await plain()
+    update = await begun(host, config("second", {"/etc/x": "1"}))
+    paths, passwords = Paths(host.ports, update, NO_FILES), Passwords(host.ports, update)
+    key = write.key_of(kind("x"))
+    # The links of units are one state, with a snapshot of its own.
+    assert key == KEY or write._work_of(key, paths, passwords) in (paths, passwords)
+    with pytest.raises(KeyError):
+        write._work_of("zone:x", paths, passwords)

@@ -108,7 +108,7 @@ async def undo(run: Run) -> None:
     # of their own.
     for snapshot in [snapshot for snapshot in reversed(snapshots) if snapshot.key != KEY]:
         try:
-            await (paths if snapshot.key.startswith("path:") else passwords).undo(snapshot)
+            await _work_of(snapshot.key, paths, passwords).undo(snapshot)
         except ServiceUnavailable:
             # The order matters, so nothing else is restored before the service answers.
             raise
@@ -128,6 +128,12 @@ def key_of(step: WriteStep) -> str:
             return KEY
         case SetPassword(user) | LockUser(user):
             return f"password:{user}"
+
+
+def _work_of(key: str, paths: Paths, passwords: Passwords) -> Paths | Passwords:
+    """Return what saves and restores the state behind a key of ``key_of``, except that of the links of units."""
+    works: Mapping[str, Paths | Passwords] = {"path": paths, "password": passwords}
+    return works[key.partition(":")[0]]
 
 
 def _merge_repaired(update: Update) -> bool:
@@ -158,7 +164,7 @@ async def _save_snapshots(ports: Ports, update: Update, tree: Mapping[str, FileT
         if key == KEY:
             continue
         update.progressed()
-        snapshot = await (paths if key.startswith("path:") else passwords).snapshot(key)
+        snapshot = await _work_of(key, paths, passwords).snapshot(key)
         if snapshot is not None:
             snapshots.append(snapshot)
     if KEY in keys:
