@@ -480,11 +480,13 @@ def dbus() -> str:
         **{name: (method.takes, method.gives, method.arguments) for name, method in interface.methods.items()},
         **{name: ("", signal.signature, signal.arguments) for name, signal in interface.signals.items()},
     }
+    added = {method.name: (method.action, method.about) for door in doors().values() for method in door.methods}
+    notes = {**DBUS, **added}
     rows = []
     for name, (takes, gives, names) in declared.items():
         taken, given = complete_types(takes), complete_types(gives)
         typed = [f"{one} `{kind}`" for kind, one in zip([*taken, *given], names, strict=True)]
-        rows.append([code(name), ", ".join(typed[: len(taken)]), ", ".join(typed[len(taken) :]), *DBUS[name]])
+        rows.append([code(name), ", ".join(typed[: len(taken)]), ", ".join(typed[len(taken) :]), *notes[name]])
     return table(["member", "takes", "gives", "polkit action", "notes"], rows)
 
 

@@ -7,8 +7,8 @@ The base knows no feature. It has places that features fill: commands, settings,
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from nodeagent.kinds import ReasonEnum
@@ -17,22 +17,50 @@ from nodeagent.report.part_view import PartView
 from nodeagent.settings.part import Part
 from nodeagent.settings.schema import Settings
 from nodeagent.update.guard import Guard
-from nodeagent.update.ports.host import Clock, Reporter
+from nodeagent.update.ports.host import Clock, Reporter, Units
 from nodeagent.update.ports.store import Store
+from nodeagent.update.stages.coordination import Coordination
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What the base gives to a feature when the daemon starts."""
+    """What the base gives to a feature when the daemon starts.
+
+    ``look_again`` lets the loop check what is desired, because a wait may be over. ``status`` returns the status as
+    JSON, for the answer to a request.
+    """
 
     settings: Settings
     store: Store
     clock: Clock
     reporter: Reporter
+    units: Units
+    coordination: Coordination
+    look_again: Callable[[], None]
+    status: Callable[[], str]
 
 
 def _keep(_settings: Settings) -> None:
     pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusMethod:
+    """A method that a feature adds to ``org.nodeagent.Agent1.Manager``. Its answer is one text.
+
+    ``action`` is that of polkit, below org.nodeagent.agent1; "" for a read, which every user may repeat without end.
+    ``arguments`` are the names of the values of ``takes``, then that of the answer. ``about`` is for the reference.
+    """
+
+    name: str
+    takes: str = ""
+    arguments: Sequence[str] = ()
+    action: str = ""
+    about: str = ""
+
+
+# A call of a method: the name of the caller ("" for a read), and the values. Returns the answer.
+Call = Callable[[str, Sequence[Any]], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +74,10 @@ class Feature:
     guard: Guard | None = None
     # What runs beside the loop, and its name. One that fails is started again.
     beside: Sequence[tuple[str, Callable[[], Awaitable[None]]]] = ()
+    # What is read from the store before the status is served. An error is a problem of the status with this topic.
+    at_start: Sequence[tuple[str, Callable[[], Awaitable[None]]]] = ()
+    # By the name of the method.
+    calls: Mapping[str, Call] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,4 +93,5 @@ class Door:
     reasons: type[ReasonEnum] | None = None
     events: tuple[EventView[Any], ...] = ()
     status: tuple[PartView[Any], ...] = ()
+    methods: tuple[BusMethod, ...] = ()
     open: Callable[[Base], Feature] | None = None

@@ -22,6 +22,9 @@ class Declared(Protocol):
     @property
     def status(self) -> Sequence[Any]: ...
 
+    @property
+    def methods(self) -> Sequence[Any]: ...
+
 
 _find: Callable[[], Sequence[Declared]] | None = None
 

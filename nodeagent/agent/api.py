@@ -23,6 +23,7 @@ from nodeagent.core.coordination.windows import Hold
 from nodeagent.core.etcd.membership import MemberRequest
 from nodeagent.core.plan.plan import check_disruption
 from nodeagent.core.plan.removal import BY_CLUSTER, check_removal
+from nodeagent.door import Call
 from nodeagent.errors import AgentError, InvalidInput, Refused
 from nodeagent.reasons import Reason
 from nodeagent.report.shown_config import config_to_dict
@@ -58,6 +59,8 @@ class Api:
     read_again: Callable[[], Awaitable[None]]
     etcd: Callable[[], Awaitable[Mapping[str, Any]]]
     etcd_member: MemberManager
+    # Of features, by the name of the method.
+    calls: Mapping[str, Call]
     history_shown: ShownHistory = field(init=False)
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ configured are not imported: neither the client of Kubernetes nor the one of a F
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from decimal import Decimal
@@ -59,6 +60,7 @@ from nodeagent.host.users import HostUsers
 from nodeagent.host.view import read_view
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
+from nodeagent.report.status_json import status_to_dict
 from nodeagent.settings.check import load_zone, window_schedule
 from nodeagent.settings.cluster import ETCD_MEMBER_FILE, ClusterSettings, DrainSettings, SlotSettings
 from nodeagent.settings.consistency import check_consistency
@@ -109,7 +111,20 @@ class Adapters:
         self.cluster = connect(settings, store, clock, remaining)
         self._units = units
         self._fence = fence
-        opened = [door.open(Base(settings, store, clock, report)) for door in doors().values() if door.open is not None]
+        coordination = coordinate(settings, store, clock, self.cluster, self.etcd, report)
+        # The daemon sets it. A plan without a daemon has no loop.
+        self.look_again: Callable[[], None] = _nothing
+        base = Base(
+            settings=settings,
+            store=store,
+            clock=clock,
+            reporter=report,
+            units=units,
+            coordination=coordination,
+            look_again=lambda: self.look_again(),
+            status=lambda: json.dumps(status_to_dict(report.status, daemon="running")),
+        )
+        opened = [door.open(base) for door in doors().values() if door.open is not None]
         self.features = opened
         self._jumps = HostJumps(settings.graph)
         self.ports = Ports(
@@ -119,7 +134,7 @@ class Adapters:
             users=HostUsers(),
             health=HostHealth(declared_health, reload_proof_of, kept_back_now, lambda: static_pods.etcd.trouble("")),
             power=power,
-            coordination=coordinate(settings, store, clock, self.cluster, self.etcd, report),
+            coordination=coordination,
             os=os,
             node=self.cluster.drainer if self.cluster is not None else None,
             clock=clock,
@@ -212,6 +227,10 @@ class Adapters:
         if fault is not None:
             message = f"the Node cannot be followed: {fault.message}"
             self.report.emit(Warned(UpdateContext(self.report.status.phase), message, fault.reason))
+
+
+def _nothing() -> None:
+    pass
 
 
 async def declared_health(unit: str) -> Sequence[Health]:

@@ -101,6 +101,7 @@ class Daemon:
             from_cluster=self.handshake is not None,
             at_rest=DriftRepair(self.ports, self.report, self.load, self.policy, lambda: self.settings.on_drift),
         )
+        adapters.look_again = self.loop.look_again
         # The process replaces it by the event of its signals. A plan without a daemon never waits for it.
         self.stop = asyncio.Event()
         self.maintenance = MaintenanceManager(
@@ -131,6 +132,7 @@ class Daemon:
             read_again=self.reload,
             etcd=adapters.etcd.status,
             etcd_member=self.etcd_member,
+            calls={name: call for feature in adapters.features for name, call in feature.calls.items()},
         )
 
     @property
@@ -298,7 +300,12 @@ async def _build(
     # The status must be true before the bus serves it: a client takes the first answer as the state of the host.
     await first_status(daemon.ports, report, clustered=adapters.cluster is not None)
     await tidying.sweep(daemon.store, daemon.ports.files, daemon.load, daemon.settings.desired_config, report)
-    for topic, load in (("maintenance", daemon.maintenance.load), ("etcd", daemon.etcd_member.load)):
+    at_start = [
+        ("maintenance", daemon.maintenance.load),
+        ("etcd", daemon.etcd_member.load),
+        *(work for feature in adapters.features for work in feature.at_start),
+    ]
+    for topic, load in at_start:
         try:
             await load()
         except AgentError as error:

@@ -82,6 +82,7 @@ def api(host: Host, phase: Phase = Phase.IDLE, *, path: str = DESIRED, loop: Loo
         etcd_member=MemberManager(
             loop.ports.coordination, loop.ports.clock, NoNotes(), report, no_etcd, on_release=loop.look_again
         ),
+        calls={},
     )
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.plan.deployment import Deployment, booted, staged
-from nodeagent.update.ports.events import Event
+from nodeagent.errors import AgentError
+from nodeagent.update.ports.events import Event, ProblemSolved, StatusProblem
 from tests.world.boot_loader import LOST, BootLoader
 from tests.world.bootupd import Bootupd
 from tests.world.deployments import Deployments, Etc, of_deployment
@@ -191,3 +192,9 @@ class FakeReporter:
 
     def bug(self, words: str, error: Exception) -> None:
         logging.getLogger(__name__).error(words, exc_info=error)
+
+    def problem(self, topic: str, error: AgentError) -> None:
+        self.emit(StatusProblem(topic, error.reason, error.message))
+
+    def solved(self, topic: str, message: str) -> None:
+        self.emit(ProblemSolved(topic, message))

@@ -20,6 +20,7 @@ from nodeagent.core.coordination.windows import Hold, parse_windows, start_of
 from nodeagent.core.etcd.membership import MemberRequest, OperationKind
 from nodeagent.core.plan.plan import DISRUPTION_WORDS
 from nodeagent.core.plan.plan_json import PLAN_SCHEMA
+from nodeagent.door import BusMethod
 from nodeagent.errors import AgentError, InvalidInput, Refused
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import error_to_dict
@@ -28,6 +29,7 @@ from nodeagent.host.dbus.header import Message
 from nodeagent.host.dbus.interface import Interface, Method, Property, Signal
 from nodeagent.host.dbus.polkit import authorize, caller_name, is_root, uid_of
 from nodeagent.host.dbus.signals import BUS_NAME, Match
+from nodeagent.installed import doors
 from nodeagent.reasons import Reason
 from nodeagent.report.properties import PROPERTIES, properties_of
 from nodeagent.report.status import Status
@@ -144,6 +146,13 @@ class _Manager:
         request = _member_request(*message.body)
         return (await self.api().change_etcd_member(await caller_name(self.bus, message), request),)
 
+    async def of_feature(self, method: BusMethod, message: Message) -> Sequence[Any]:
+        if not method.action:
+            return await self._read(message, method.name, lambda: self.api().calls[method.name]("", message.body))
+        await authorize(self.bus, message, f"{ACTIONS}.{method.action}")
+        call = self.api().calls[method.name]
+        return (await call(await caller_name(self.bus, message), message.body),)
+
     async def start_maintenance(self, message: Message) -> Sequence[Any]:
         request = _request(*message.body)
         await authorize(self.bus, message, f"{ACTIONS}.maintenance")
@@ -181,6 +190,11 @@ class _Manager:
                 "StartMaintenance": Method(self.start_maintenance, "sa{sv}", "s", ("reason", "options", "status")),
                 "StopMaintenance": Method(self.stop_maintenance),
                 "Reload": Method(self.reload),
+                **{
+                    method.name: Method(partial(self.of_feature, method), method.takes, "s", method.arguments)
+                    for door in doors()
+                    for method in door.methods
+                },
             },
             signals={"UpdateFinished": Signal("ssi", ("digest", "entry", "exit_code"))},
         )

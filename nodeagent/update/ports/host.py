@@ -15,7 +15,7 @@ from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.enablement.unit_files import EnablementFacts
 from nodeagent.core.plan.unit_abilities import UnitAbilities
 from nodeagent.core.plan.unit_relations import Relations
-from nodeagent.errors import Problem
+from nodeagent.errors import AgentError, Problem
 from nodeagent.update.ports.events import Event
 
 # Bytes of replaced files that one update keeps for a revert, in the store and for a moment in memory. The service has 1
@@ -298,6 +298,12 @@ class Reporter(Protocol):
 
     def bug(self, words: str, error: Exception) -> None:
         """Log ``words`` with the traceback of an unexpected exception."""
+
+    def problem(self, topic: str, error: AgentError) -> None:
+        """Report a problem that an admin has to solve while the agent continues. The same problem is reported once."""
+
+    def solved(self, topic: str, message: str) -> None:
+        """Report that the problem of ``topic`` is solved, if there was one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn
 
 import pytest
 
+from nodeagent import features, installed
+from nodeagent.agent.report import dbus as module
 from nodeagent.agent.report.dbus import NAME, PATH, serve, while_connected
 from nodeagent.agent.report.report import Report
 from nodeagent.core.coordination.windows import Hold
-from nodeagent.errors import AgentError, Refused
+from nodeagent.door import BusMethod, Door
+from nodeagent.errors import AgentError, Refused, Terminal
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import variant
+from nodeagent.host.dbus.header import Message
+from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from tests.support.fixtures import PrivateBus, private_bus
 from tests.support.needs import acts_as_root
@@ -161,3 +167,68 @@ async def test_a_limit_of_the_disruption_allows_no_fallback_reboot(private_bus: 
         with pytest.raises(AgentError) as caught:
             await apply(client, planned_disruption="little")
         assert caught.value.reason == "BadOption"
+
+
+class WithCalls:
+    def __init__(self) -> None:
+        self.calls = {"Water": self.water, "Level": self.level}
+
+    async def water(self, caller: str, values: Sequence[Any]) -> str:
+        return f"{caller} waters {values[0]}"
+
+    async def level(self, caller: str, values: Sequence[Any]) -> str:
+        return f"{caller}{list(values)}"
+
+
+WATER: Final = BusMethod(name="Water", takes="s", arguments=("plant", "answer"), action="water")
+LEVEL: Final = BusMethod(name="Level", arguments=("level",))
+
+
+@acts_as_root
+async def test_a_feature_adds_methods_that_change_or_read(
+    private_bus: PrivateBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    async def authorize(_bus: Bus, _message: Message, action: str) -> None:
+        asked.append(action)
+
+    monkeypatch.setattr(module, "authorize", authorize)
+    api = WithCalls()
+    try:
+        installed.install(lambda: [Door(title="Garden", page="garden.md", methods=(WATER, LEVEL))])
+        async with (
+            asyncio.timeout(PATIENCE),
+            Bus(private_bus.address) as bus,
+            Bus(private_bus.address) as client,
+            serve(bus, Report(Status()), lambda: api, nothing),  # type: ignore[arg-type, return-value]
+        ):
+            watered = await client.call(NAME, PATH, MANAGER, "Water", "s", ("a rose",))
+            level = await client.call(NAME, PATH, MANAGER, "Level")
+    finally:
+        features.install()
+    assert (*watered, *level) == ("root waters a rose", "[]")
+    assert asked == ["org.nodeagent.agent1.water"]
+
+
+@acts_as_root
+async def test_a_method_of_a_feature_fails_with_the_error_of_a_daemon_that_cannot_work(
+    private_bus: PrivateBus,
+) -> None:
+    def refuse() -> NoReturn:
+        raise Terminal("the store is damaged", reason=Reason.STORE_CORRUPT)
+
+    try:
+        installed.install(lambda: [Door(title="Garden", page="garden.md", methods=(WATER, LEVEL))])
+        async with (
+            asyncio.timeout(PATIENCE),
+            Bus(private_bus.address) as bus,
+            Bus(private_bus.address) as client,
+            serve(bus, Report(Status()), refuse, nothing),
+        ):
+            for name, signature, values in (("Water", "s", ("a rose",)), ("Level", "", ())):
+                with pytest.raises(AgentError) as caught:
+                    await client.call(NAME, PATH, MANAGER, name, signature, values)
+                assert caught.value.reason == "StoreCorrupt"
+    finally:
+        features.install()
