@@ -19,8 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.mutants.decisions import Decision, changed, decisions, switched
 from tests.mutants.nearest import nearest
@@ -32,8 +33,10 @@ SECONDS = 600
 """For the nearest tests of one decision. A decision whose lack hangs them was noticed."""
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
 
+Pair = tuple[Path, Decision]
 
-def sample(root: Path, folders: Sequence[str], seed: int, count: int) -> list[tuple[Path, Decision]]:
+
+def sample(root: Path, folders: Sequence[str], seed: int, count: int) -> list[Pair]:
     """Return ``count`` decisions of ``folders`` below nodeagent, the same for the same tree and seed."""
     modules = [path for folder in folders for path in sorted((root / "nodeagent" / folder).rglob("*.py"))]
     every = [(path, each) for path in modules for each in decisions(path.read_text(encoding="utf-8"))]
@@ -45,18 +48,22 @@ def _copy(scratch: Path, name: str) -> Path:
     return Path(shutil.copytree(ROOT, scratch / name, ignore=ignored))
 
 
-def _serve(scratch: Path, chosen: Sequence[tuple[Path, Decision]], tests: Sequence[str]) -> Iterator[dict[str, str]]:
+def _serve(scratch: Path, chosen: Mapping[int, Pair], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield a result for each of ``chosen``, as ``server.py`` writes them."""
     tree = _copy(scratch, "switched")
-    for module in {path for path, _ in chosen}:
-        numbered = {number: decision for number, (path, decision) in enumerate(chosen) if path == module}
+    for module in {path for path, _ in options.sample}:
+        numbered = {number: decision for number, (path, decision) in enumerate(options.sample) if path == module}
         text = switched(module.read_text(encoding="utf-8"), numbered)
         (tree / module.relative_to(ROOT)).write_text(text, encoding="utf-8")
-    lines = [json.dumps({"number": number, **_described(*pair)}) for number, pair in enumerate(chosen)]
-    (scratch / "sample.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    with (scratch / "sample.jsonl").open("w", encoding="utf-8") as out:
+        for number, (module, _) in chosen.items():
+            near = [str(test.relative_to(ROOT)) for test in nearest(ROOT, module)]
+            out.write(f"{json.dumps({'number': number, 'near': near, 'seconds': options.seconds})}\n")
+    if options.reached.exists():
+        shutil.copy(options.reached, scratch / "tests.jsonl")
     results = scratch / "results.jsonl"
     results.touch()
-    command = [*PYTEST, "-p", "tests.mutants.server", "--timeout", "60", *tests]
+    command = [*PYTEST, "-p", "tests.mutants.server", "--timeout", "60", *options.tests]
     environment = {**os.environ, SAMPLE: str(scratch / "sample.jsonl")}
     log = (ROOT / "build/mutants.log").open("w")
     with log, results.open(encoding="utf-8") as lines_of_results:
@@ -70,6 +77,7 @@ def _serve(scratch: Path, chosen: Sequence[tuple[Path, Decision]], tests: Sequen
                     missing -= 1
                     yield json.loads(line)
                 time.sleep(0 if ended else 1)
+            shutil.copy(scratch / "tests.jsonl", options.reached)
             if missing:
                 raise RuntimeError("the tests ended before the sample: see build/mutants.log")
         finally:
@@ -101,13 +109,13 @@ def _nearest(tree: Path, module: Path, decision: Decision) -> str:
         (tree / module).write_text(source, encoding="utf-8")
 
 
-def _results(chosen: Sequence[tuple[Path, Decision]], tests: Sequence[str]) -> Iterator[dict[str, str]]:
+def _results(chosen: Mapping[int, Pair], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
         scratch = Path(directory)
         plain = _copy(scratch, "plain")
-        for result in _serve(scratch, chosen, tests):
+        for result in _serve(scratch, chosen, options):
+            module, decision = chosen[result["number"]]
             if result["result"] == "not reached":
-                module, decision = chosen[int(result["number"])]
                 result["result"] = f"{_nearest(plain, module.relative_to(ROOT), decision)} (not reached)"
             yield result
 
@@ -117,16 +125,22 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=27)
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--tests", nargs="+", default=["tests"], help="files or folders of tests (default: all)")
+    parser.add_argument("--seconds", type=float, default=30.0, help="for the tests of one decision (default: 30)")
     parser.add_argument("--out", type=Path, default=ROOT / "build/mutants.jsonl")
     parser.add_argument("folders", nargs="*", default=list(FOLDERS), help="folders below nodeagent")
     options = parser.parse_args()
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.touch()
+    options.reached = options.out.with_suffix(".reached")
+    options.sample = sample(ROOT, options.folders, options.seed, options.count)
     done = [json.loads(line) for line in options.out.read_text(encoding="utf-8").splitlines()]
     known = {result["place"] for result in done}
-    chosen = sample(ROOT, options.folders, options.seed, options.count)
+    # As they are now: the tests of a survivor are written while the sample runs.
+    described = [_described(*pair) for pair in options.sample]
+    chosen = {n: pair for n, pair in enumerate(options.sample) if described[n]["place"] not in known}
     with options.out.open("a", encoding="utf-8") as out:
-        for result in _results([pair for pair in chosen if _described(*pair)["place"] not in known], options.tests):
+        for found in _results(chosen, options):
+            result = described[found["number"]] | found
             done.append(result)
             line = json.dumps(result)
             out.write(f"{line}\n")

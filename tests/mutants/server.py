@@ -11,8 +11,11 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import Phase, settings
@@ -21,13 +24,10 @@ from tests.mutants import switch
 
 SAMPLE = "NODEAGENT_MUTANTS"
 """The file with the sample; the results are written beside it."""
-SECONDS = 90.0
-"""For the tests of one decision, by what they took without a change. The shortest ones come first."""
-PATIENCE = 300.0
-"""A fork that takes away a decision and does not end in this time hangs."""
-
-Test = tuple[float, int]
-"""What a test takes, and its place in the collection."""
+NEAR = 4
+"""Tests of a near file for one of another file."""
+PATIENCE = 20.0
+"""And four times what the tests took: a fork that does not end in this time hangs."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Server:
-    """``sample`` has a line of JSON for each decision, with its number."""
+    """``sample`` has a line of JSON for each decision: its number, its nearest files, and the seconds for its tests."""
 
     def __init__(self, sample: Path) -> None:
         self.sample = [json.loads(line) for line in sample.read_text(encoding="utf-8").splitlines()]
@@ -57,14 +57,21 @@ class Server:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         at_import = frozenset(switch.reached)
-        _fork(lambda: self._reach(session.items), None)
+        items = {item.nodeid: item for item in session.items}
+        if not self.tests.exists():
+            _fork(lambda: self._reach(session.items), None)
         tests = [json.loads(line) for line in self.tests.read_text(encoding="utf-8").splitlines()]
         with self.results.open("a", encoding="utf-8") as out:
             for decision in self.sample:
                 number = decision["number"]
-                reaching = sorted((test["seconds"], test["item"]) for test in tests if number in test["reached"])
-                result = "not reached" if number in at_import else self._try(session.items, number, reaching)
-                out.write(f"{json.dumps({**decision, 'result': result, 'tests': len(reaching)})}\n")
+                reaching = [test for test in tests if number in test["reached"] and test["name"] in items]
+                chosen = _first(reaching, decision)
+                result = "not reached"
+                if chosen and number not in at_import:
+                    patience = PATIENCE + 4 * sum(test["seconds"] for test in chosen)
+                    result = self._try([items[test["name"]] for test in chosen], number, patience)
+                counts = {"tests": len(chosen), "of": len(reaching)}
+                out.write(f"{json.dumps({'number': number, 'result': result, **counts})}\n")
                 out.flush()
         return True
 
@@ -76,7 +83,7 @@ class Server:
                 start = time.monotonic()
                 if self._passes(item, items[index + 1] if index + 1 < len(items) else None):
                     seconds = time.monotonic() - start
-                    test = {"item": index, "name": item.nodeid, "seconds": seconds, "reached": sorted(switch.reached)}
+                    test = {"name": item.nodeid, "seconds": seconds, "reached": sorted(switch.reached)}
                     out.write(f"{json.dumps(test)}\n")
         return True
 
@@ -85,29 +92,32 @@ class Server:
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         return not self.failed
 
-    def _try(self, items: Sequence[pytest.Item], number: int, reaching: Sequence[Test]) -> str:
-        chosen = [items[index] for index in _within(reaching)]
-
+    def _try(self, chosen: Sequence[pytest.Item], number: int, patience: float) -> str:
         def all_pass() -> bool:
             switch.take_away(number)
             followings = [*chosen[1:], None]
             return all(self._passes(item, following) for item, following in zip(chosen, followings, strict=True))
 
-        if not chosen:
-            return "not reached"
-        survived = _fork(all_pass, PATIENCE)
+        survived = _fork(all_pass, patience)
         if survived is None:
             return "killed (hangs)"
         return "survived" if survived else "killed"
 
 
-def _within(reaching: Sequence[Test]) -> Iterator[int]:
-    total = 0.0
-    for seconds, index in reaching:
-        total += seconds
-        if total > SECONDS:
-            return
-        yield index
+def _first(reaching: Sequence[dict[str, Any]], decision: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the tests to run, up to the seconds of the decision: a few of each file, the fastest of it first.
+
+    Tests of one file resemble each other, and the nearest files have more turns than others.
+    """
+    turns: Counter[str] = Counter()
+    ordered: list[tuple[int, float, dict[str, Any]]] = []
+    for test in sorted(reaching, key=lambda test: test["seconds"]):
+        file = test["name"].partition("::")[0]
+        ordered.append((turns[file] // (NEAR if file in decision["near"] else 1), test["seconds"], test))
+        turns[file] += 1
+    ordered.sort(key=lambda turn: turn[:2])
+    ends = accumulate(seconds for _, seconds, _ in ordered)
+    return [test for (_, _, test), end in zip(ordered, ends, strict=True) if end <= decision["seconds"]]
 
 
 def _fork(work: Callable[[], bool], patience: float | None) -> bool | None:

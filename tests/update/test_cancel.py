@@ -16,7 +16,7 @@ from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from nodeagent.report.status_fold import fold
 from nodeagent.update.machine import WORK, Work
-from nodeagent.update.ports.events import UpdateCancelled
+from nodeagent.update.ports.events import UpdateCancelled, Warned
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.ports.system import Inhibitor
 from nodeagent.update.run import Run
@@ -334,3 +334,28 @@ async def test_an_update_whose_cancellation_was_refused_reaches_its_end() -> Non
     await task
     await host.settle()
     assert (host.phase, outcomes(host)[-1][:2]) == (Phase.IDLE, ("b", "done"))
+
+
+async def test_a_reboot_between_the_request_and_its_effect_makes_it_too_late() -> None:
+    host = await started()
+    host.world.blockers = [BACKUP]
+    host.want(REBOOTS)
+    task = await until(host, Phase.REBOOTING)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    host.world.request = ApplyRequest(host.wanted, cancel=True, name="b", requester="root")
+    host.world.power_cut()
+    loop = host.build()
+    work: Work = loop.executor.work[Apply, Phase.VERIFYING]
+
+    async def with_another_look(run: Run) -> Transition | None:
+        loop.look_again()
+        await asyncio.sleep(1)
+        return await work(run)
+
+    loop.executor.work[Apply, Phase.VERIFYING] = with_another_look
+    await loop.resume()
+    await host.turn_and_settle(loop)
+    assert (outcomes(host)[-1], host.phase) == (("b", "done", 0), Phase.IDLE)
+    refusals = [e.message for e in host.world.events if isinstance(e, Warned) and e.message.startswith("not cancelled")]
+    assert refusals == ["not cancelled: this host has rebooted into b, and the way back is another reboot"]

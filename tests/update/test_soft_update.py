@@ -14,6 +14,7 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.core.boot import RebootKind
+from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.deployment import staged
 from nodeagent.core.plan.policy import REBOOT, Entry, Policy
@@ -26,6 +27,7 @@ from nodeagent.update.ports.events import FallbackChosen, PhaseEntered, Warned
 from nodeagent.update.ports.system import ShutdownKind
 from nodeagent.update.states import Phase
 from tests.update import test_os_kills
+from tests.update.test_clear_state import STATE, by_key
 from tests.update.test_os_kills import OLD, assert_at
 from tests.update.test_soft_reboots import go_to_reboot
 from tests.world import FakeUnit, Fault, Killed, World, kill_points
@@ -96,6 +98,20 @@ async def test_the_new_deployment_is_entered_without_a_kernel() -> None:
     assert "143 s" in message
     assert "soft" in announced(host)[0]
     assert warned(host) == []
+
+
+async def test_the_state_of_a_unit_is_removed_before_it() -> None:
+    class ClearingHost(Host):
+        async def _policy(self, *_: MachineConfig) -> Policy:
+            return replace(POLICY, files={**POLICY.files, "/etc/app": Entry("/etc/app", rule=by_key)})
+
+    soft = await soft_host()
+    host = ClearingHost(soft.world, soft.limits, configs=soft.configs, texts=soft.texts, wanted=soft.wanted)
+    host.world.disk[STATE] = RegularFile(b"old")
+    await host.settle()
+    assert_new(host)
+    assert host.actions()[-2:] == ["stop app.service", "soft-reboot"]
+    assert STATE not in host.world.disk
 
 
 async def test_a_full_one_shows_what_a_soft_one_would_save() -> None:

@@ -182,6 +182,13 @@ def test_the_course_of_the_fence_keeps_the_worst_of_each_part() -> None:
     assert trail == fold(trail, events.FenceChanged(on(Phase.STAGING), None), at(1009.0))
 
 
+def test_a_fence_that_is_not_up_yet_has_no_course() -> None:
+    trail = trail_of(
+        (entered(Phase.STAGING), at(0.0)), (events.FenceChanged(on(Phase.STAGING), FenceView(False)), at(1.0))
+    )
+    assert trail.fence is None
+
+
 CONTEXTS = st.builds(on, st.sampled_from(Phase))
 TEXTS = st.text(max_size=400)
 STEPS = st.builds(StepProgress, TEXTS, st.just(1), st.just(1), st.just(0))

@@ -344,6 +344,14 @@ async def test_a_socket_whose_service_cannot_be_stopped(active: str, *, can_stop
         at_rest_with(host, "b")
 
 
+async def test_a_reload_of_a_socket_does_not_stop_its_service() -> None:
+    host = with_policy("reload", "bus.socket")
+    host.world.units["bus.socket"] = FakeUnit(triggers=("bus.service",))
+    host.world.units["bus.service"] = FakeUnit(can_stop=False, triggered_by=("bus.socket",))
+    await at(BASE, config("b", {"/etc/x": "1"}), host=host)
+    at_rest_with(host, "b")
+
+
 @pytest.mark.finding("units-09", "The unit file of the OS, which applies again when one leaves, is judged.")
 async def test_the_file_that_applies_again_is_judged() -> None:
     host = with_policy("restart", "auditd.service")
