@@ -225,7 +225,6 @@ class HostDeployments:
 
     async def report_staged(self) -> None:
         """Report the boot order, what a staged deployment changes, and the bootloader."""
-        await self.report_boot_order()
         await self.inspect()
         with contextlib.suppress(AgentError):
             await self.check_bootloader()
