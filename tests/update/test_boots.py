@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from nodeagent.update.history.trail import Trail, boots_during
+from nodeagent.update.history.trail import Boot, FenceTrail, Trail, boots_during
 from nodeagent.update.history.trail_fold import MAX_BOOTS, Moment, closed
 from nodeagent.update.ports.store import HistoryEntry
 from nodeagent.update.record import reboot_requested
@@ -96,3 +97,15 @@ async def test_more_boots_than_the_trail_keeps() -> None:
         trail = closed(trail, Moment("2026-01-01T00:00:00.000Z", f"boot-{number}", 1.0))
     assert (len(trail.boots), boots_during(trail)) == (MAX_BOOTS, 2 * MAX_BOOTS - 1)
     assert boots_during(Trail()) == 0
+
+
+async def test_the_fence_stays_with_its_boot() -> None:
+    full = Trail(boots=tuple(Boot(f"boot-{number}", 1.0, 1.0, 0.0) for number in range(MAX_BOOTS)))
+    gone = MAX_BOOTS // 2
+
+    def boot_of(fence: int) -> int | None:
+        trail = replace(full, fence=FenceTrail(fence, 1.0))
+        moved = closed(trail, Moment("2026-01-01T00:00:00.000Z", "one more", 1.0)).fence
+        return None if moved is None else moved.boot
+
+    assert [boot_of(boot) for boot in (0, gone - 1, gone, gone + 1)] == [0, gone - 1, None, gone]

@@ -17,7 +17,7 @@ from nodeagent.core.coordination.windows import Schedule, parse_windows
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.coordination import Holder
-from nodeagent.update.ports.events import FallbackChosen, UpdateWaiting
+from nodeagent.update.ports.events import FallbackChosen, PhaseEntered, UpdateWaiting
 from nodeagent.update.states import Phase
 from tests.world import FakeUnit, os_host
 from tests.world.cluster_host import (
@@ -519,6 +519,10 @@ async def test_a_fallback_reboot_drains_first() -> None:
     assert host.around.log == ["slot", "lease", "drain", "reboot", "uncordon", "release lease", "release slot"]
     assert host.world.history[-1].outcome == "done-after-fallback"
     assert host.around.killed == []
+    entered = [event for event in host.world.events if isinstance(event, PhaseEntered)]
+    messages = [event.message for event in entered if event.about.phase in (Phase.DRAINING, Phase.REBOOTING)]
+    # The drain of the update has none: the cause of the fallback is that of its drain and of its reboot.
+    assert messages[-1] == messages[-2] != ""
 
 
 @pytest.mark.parametrize("cures", [True, False], ids=["a soft one cures", "a full one cures"])

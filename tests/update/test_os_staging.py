@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import replace
 
 import pytest
 
 from nodeagent.core.config.file_tree import expand
-from nodeagent.core.plan.deployment import staged
+from nodeagent.core.config.image import parse_image
+from nodeagent.core.plan.deployment import OsTarget, staged
 from nodeagent.errors import Refused, Retryable, Terminal, Unreconcilable
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.coordination import Holder
-from nodeagent.update.ports.events import UpdateWaiting
+from nodeagent.update.ports.events import DeploymentsChanged, UpdateWaiting
 from nodeagent.update.record import half_way
 from nodeagent.update.states import Phase
 from tests.world import FakeDeployments, FakeLease, Fault, Killed
@@ -35,6 +37,22 @@ from tests.world.os_host import (
 from tests.world.run import Host, config, kinds, until
 
 pytestmark = pytest.mark.looptime
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_the_boot_order_is_reported_after_each_staging(fails: bool) -> None:
+    host = await at_old()
+    os = host.build().ports.os
+    assert os is not None
+    await os.list()
+    host.world.events.clear()
+    if fails:
+        host.world.deployments.append(replace(host.world.deployments[0], id="another.0", booted=False))
+        host.world.faults.append(Fault("stage", Refused("no", reason=Reason.TRANSACTION_BUSY)))
+    target = OsTarget(image=parse_image(f"registry.test/os@{B_DIGEST}"))
+    with contextlib.suppress(Refused):
+        await os.stage(target, credentials=None, replace="", on_progress=lambda _: None)
+    assert [type(event) for event in host.world.events] == [DeploymentsChanged]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.bootloader import BootloaderUpdate
 from nodeagent.core.plan.deployment import Deployment, staged
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal
+from nodeagent.host.store.record_codec import record_to_dict
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from nodeagent.report.status_fold import fold
@@ -24,7 +25,7 @@ from nodeagent.update.next import staged_plan
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.events import UpdateCancelled
 from nodeagent.update.record import OsProgress, half_way
-from nodeagent.update.states import Phase, Prepare
+from nodeagent.update.states import Leg, Phase, Prepare, Rest
 from tests.agent.test_api import api
 from tests.update.test_fencing import Around
 from tests.world import FakeDeployments, Fault, Killed
@@ -237,6 +238,18 @@ async def test_during_an_update_nothing_is_staged(digest: str) -> None:
     assert caught.value.reason == "UpdateUnderWay"
     turn.cancel()
     await asyncio.gather(turn, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("leg", "phase"), [(Prepare(), Phase.LEASING), (Rest(), Phase.IDLE)], ids=["under way", "interrupted"]
+)
+async def test_before_an_update_was_resumed_nothing_is_staged(leg: Leg, phase: Phase) -> None:
+    host = await at_old()
+    host.world.record = record_to_dict(replace(host.record, phase=phase, leg=leg, update_id="1"))
+    with pytest.raises(Refused, match="an update is under way") as caught:
+        await planned(host, NEW)
+    assert caught.value.reason == "UpdateUnderWay"
+    assert host.world.credentials == []
 
 
 async def test_a_half_way_host_keeps_what_its_repair_needs() -> None:

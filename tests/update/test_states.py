@@ -11,7 +11,7 @@ import pytest
 
 import nodeagent
 from nodeagent.update.course import DISRUPTIVE
-from nodeagent.update.history.lasting import Lasting
+from nodeagent.update.history.lasting import Confirmation, Lasting
 from nodeagent.update.record import IllegalTransition, OsProgress, Record, advance, after_boot, half_way
 from nodeagent.update.states import (
     INTERRUPTED,
@@ -129,6 +129,14 @@ def ended(state: State, leg: Leg, phase: Phase) -> Record:
 def test_an_update_that_is_done_leaves_what_lasts(leg: Leg) -> None:
     rest = ended((type(leg), Phase.RELEASING), leg, Phase.IDLE)
     assert rest == Record(since="t", boot_id="b", lasting=FULL["lasting"])
+
+
+def test_what_was_confirmed_for_another_config_outlives_the_update() -> None:
+    def confirmed(digest: str) -> Confirmation | None:
+        record = Record(Phase.RELEASING, Apply(), **FULL | {"lasting": Lasting(confirmed=Confirmation(digest))})
+        return advance(record, Phase.IDLE, Rest(), now="t", boot_id="b").lasting.confirmed
+
+    assert (confirmed("d"), confirmed("other")) == (None, Confirmation("other"))
 
 
 @pytest.mark.parametrize("phase", [Phase.IDLE, Phase.DEGRADED])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.core.fence_view import FenceView
-from nodeagent.update.history.trail import Result, Trail, elapsed, gap_before, trail_from_dict, trail_to_dict
+from nodeagent.update.history.trail import Boot, Result, Trail, elapsed, gap_before, trail_from_dict, trail_to_dict
 from nodeagent.update.history.trail_fold import MAX_SAMPLES, Moment, closed, fold, leaving
 from nodeagent.update.ports import events
 from nodeagent.update.ports.events import StepProgress, UpdateContext, UpdateEvent
@@ -151,6 +151,8 @@ def test_a_wall_clock_that_is_set_changes_no_length() -> None:
 def test_a_clock_that_is_behind_after_a_boot_leaves_the_gap_unknown() -> None:
     trail = trail_of((entered(Phase.LEASING), at(100.0)), (entered(Phase.VERIFYING), at(5.0, "two", wall=0.0)))
     assert (gap_before(trail, 1), elapsed(trail)) == (None, 0.0)
+    at_once = Trail(boots=(Boot("one", 1.0, 9.0, 10.0), Boot("two", 1.0, 2.0, 18.0)))
+    assert gap_before(at_once, 1) == 0.0
 
 
 def test_the_tasks_of_a_staging_follow_each_other() -> None:

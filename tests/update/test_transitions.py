@@ -24,7 +24,7 @@ from nodeagent.update.machine import Executor
 from nodeagent.update.next import preflight
 from nodeagent.update.ports.events import ConfigRefused, DesiredChanged, HostDegraded
 from nodeagent.update.ports.system import ShutdownKind
-from nodeagent.update.record import OsProgress, Record
+from nodeagent.update.record import IllegalTransition, OsProgress, Record
 from nodeagent.update.run import Run, Update
 from nodeagent.update.stages.compare import VerifyFailed
 from nodeagent.update.stages.coordination import Operation
@@ -410,6 +410,17 @@ async def test_a_bug_after_a_boot_ends_in_degraded(monkeypatch: pytest.MonkeyPat
     assert update is not None
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "IllegalTransition")
     assert (await loop._run(update)).name == "DEGRADED"
+
+
+async def test_a_bug_of_an_update_that_is_degraded_already_is_raised() -> None:
+    host, update = (await hosts())[0]
+    loop = host.build()
+    await loop.executor.enter(update, Transition(Phase.VERIFYING))
+    assert host.record.reason == "IllegalTransition"
+    entries = len(host.world.history)
+    with pytest.raises(IllegalTransition):
+        await loop.executor.enter(update, Transition(Phase.VERIFYING))
+    assert (host.phase, len(host.world.history)) == (Phase.DEGRADED, entries)
 
 
 # Writing

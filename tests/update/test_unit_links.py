@@ -12,6 +12,7 @@ from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry
 from nodeagent.core.plan.deployment import booted
 from nodeagent.core.plan.policy import DAEMON_RELOAD, Entry
+from nodeagent.update.next.unit_checks import MAX_WARNINGS
 from nodeagent.update.ports.events import Warned
 from nodeagent.update.stages.compare import mismatches
 from nodeagent.update.states import Phase
@@ -199,6 +200,17 @@ async def test_an_install_section_without_effect_is_a_warning(contents: str, war
     assert ("warning: unit:f.service" in message) is bool(warning)
     await applied(host, named("newer", on("f.service", contents), on("b.service", text()), app="2"))
     assert "warning" not in host.world.history[-1].message, "an entry that does not change is no news"
+
+
+@pytest.mark.parametrize("more", [0, 1])
+async def test_warnings_have_a_limit(more: int) -> None:
+    host = await started()
+    without = [on(f"u{number}.service", "[Service]\nExecStart=/bin/true\n") for number in range(MAX_WARNINGS + more)]
+    await applied(host, named("new", *without))
+    message = host.world.history[-1].message
+    assert message.count("has nothing in [Install]") == MAX_WARNINGS
+    assert ("more units are without effect" in message) is bool(more)
+    assert not more or "warning: 1 more units are without effect" in message
 
 
 async def test_a_unit_whose_only_link_is_an_alias_that_is_taken_does_not_differ() -> None:

@@ -181,6 +181,10 @@ async def test_a_timer_without_its_service_is_a_warning(name: str, text: str, se
     assert await notes_of(host, with_timer) == [warning]
     assert await notes_of(host, none) == []
     assert await notes_of(host, config("q", {"/etc/quiet/q": "2"}, [timer, other])) == []
+    await to(host, both)
+    changed = replace(timer, contents=f"# Changed\n{text}")
+    assert await notes_of(host, config("c", QUIET, [changed, other])) == []
+    assert await notes_of(host, config("d", QUIET, [changed])) == [warning]
 
 
 @pytest.mark.finding("units-12", "A revert starts the instances again that it stopped with their template.")

@@ -219,6 +219,20 @@ async def test_a_unit_that_a_boot_starts_is_not_started_again(why: str) -> None:
     assert "app.service ran before the reboot and is inactive" in entry.message
 
 
+@pytest.mark.parametrize(("target", "outcome"), [("active", "reverted"), ("inactive", "done")])
+async def test_a_unit_with_a_bus_name_has_to_run_if_a_target_of_the_boot_wants_it(target: str, outcome: str) -> None:
+    app = FakeUnit(file="static", bus_name="org.app", wanted_by=("app.target",))
+    host = await at({"app.service": app, "app.target": FakeUnit()})
+
+    def boot() -> None:
+        host.world.units["app.target"].active = target
+        app.active, app.invocation = "inactive" if host.world.disk["/etc/app/x"] == BROKEN else "active", 0
+
+    after_boot(host, boot)
+    entry = await to(host, REBOOTS)
+    assert entry.outcome == outcome, entry.message
+
+
 @pytest.mark.finding("mission-1", "What need not run after a reboot does not fail the update.")
 @pytest.mark.parametrize(
     "app",
