@@ -51,7 +51,10 @@ tables = importlib.import_module("tables")
 table, code = tables.table, tables.code
 EXAMPLES = ROOT / "docs/examples"
 RECOMMENDED = ROOT / "systemd/usr/lib/nodeagent/policy-recommended.yaml"
-CATALOG = ROOT / "systemd/usr/lib/systemd/catalog/nodeagent.catalog"
+CATALOGS = [
+    *ROOT.glob("systemd/usr/lib/systemd/catalog/*"),
+    *ROOT.glob("nodeagent/features/*/tree/usr/lib/systemd/catalog/*"),
+]
 
 PHASES: Mapping[Phase, str] = {
     Phase.IDLE: "No update is in progress. The desired config is watched.",
@@ -400,7 +403,9 @@ def paragraph(hint: str) -> str:
 
 
 def messages() -> str:
-    subjects = re.findall(r"^-- ([0-9a-f]{32})\nSubject: (.+)$", CATALOG.read_text(), re.MULTILINE)
+    subjects = re.findall(
+        r"^-- ([0-9a-f]{32})\nSubject: (.+)$", "\n".join(path.read_text() for path in sorted(CATALOGS)), re.MULTILINE
+    )
     priorities = message_ids()
     rows = [
         [re.sub(r"@NODEAGENT_(\w+)@", r"*\1*", subject), PRIORITIES[priorities[ident]], code(ident)]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Assemble the installed tree: interpreter, packages, nodeagent, the files of systemd/ and the Cockpit page.
+"""Assemble the installed tree: interpreter, packages, nodeagent, the files of systemd/ and of the features, the
+Cockpit page.
 
 All private files are under /usr/lib/nodeagent. Nothing is installed to /etc or /var: those belong to the host.
 """
@@ -20,6 +21,8 @@ from bundle.lock import InterpreterLock
 from bundle.origins.base import HOME
 
 MANIFEST = f"{HOME}/manifest"
+# Below the folder of a feature: what it installs beside its code, as systemd/ has it for the base.
+FEATURE_TREE = "tree"
 
 # The kernel starts the interpreter: no shell, no search path, no environment.
 # -I ignores PYTHON* variables, the user's packages and the working directory. -S skips the import of site, which would
@@ -55,13 +58,14 @@ def assemble(source: Path, version: str, parts: Parts, target: Path) -> None:
     shutil.copytree(parts.interpreter, home)
     shutil.copytree(packages, site)
     own = site / "nodeagent"
-    shutil.copytree(source / "nodeagent", own, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(source / "nodeagent", own, ignore=shutil.ignore_patterns("__pycache__", FEATURE_TREE))
     bytecode.compile_tree(parts.compiler, own, f"{dependencies.on_host(lock)}/nodeagent")
     launcher = target / "usr" / "bin" / "nodeagent"
     launcher.parent.mkdir()
     launcher.write_text(LAUNCHER.format(home=HOME, packages=dependencies.on_host(lock)))
-    if (source / "systemd" / "usr").is_dir():
-        shutil.copytree(source / "systemd" / "usr", target / "usr", dirs_exist_ok=True, symlinks=True)
+    for tree in (source / "systemd", *sorted(source.glob(f"nodeagent/features/*/{FEATURE_TREE}"))):
+        if (tree / "usr").is_dir():
+            shutil.copytree(tree / "usr", target / "usr", dirs_exist_ok=True, symlinks=True)
     completion.write(target)
     manual = target / "usr" / "share" / "man" / "man8"
     manual.mkdir(parents=True)

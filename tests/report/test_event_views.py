@@ -25,7 +25,10 @@ from nodeagent.report.views.registry import message_ids, view_of, views
 from nodeagent.update.ports.events import Event, ProblemSolved, StatusProblem, Warned
 from tests.support.event_examples import EXAMPLES
 
-CATALOG = Path(__file__).parents[2] / "systemd/usr/lib/systemd/catalog/nodeagent.catalog"
+ROOT = Path(__file__).parents[2]
+CATALOGS = [
+    path for tree in ("systemd", "nodeagent/features/*/tree") for path in ROOT.glob(f"{tree}/usr/lib/systemd/catalog/*")
+]
 PRIORITIES = (ERROR, WARNING, NOTICE, INFO, DEBUG)
 
 
@@ -53,7 +56,11 @@ def test_every_kind_of_event_has_an_id_of_its_own_in_the_catalog() -> None:
     ids = [view.id for kind, view in views().items() if kind not in (StatusProblem, ProblemSolved)]
     assert len(set(ids)) == len(ids)
     assert views()[StatusProblem].id == views()[ProblemSolved].id == views()[Warned].id
-    assert set(ids) == set(message_ids()) == set(re.findall(r"^-- ([0-9a-f]{32})$", CATALOG.read_text(), re.MULTILINE))
+    assert (
+        set(ids)
+        == set(message_ids())
+        == set(re.findall(r"^-- ([0-9a-f]{32})$", "\n".join(path.read_text() for path in CATALOGS), re.MULTILINE))
+    )
     assert all(view.priority in PRIORITIES for view in views().values())
 
 

@@ -13,20 +13,23 @@ from pathlib import Path
 import pytest
 import yaml
 
+from nodeagent import features
 from nodeagent.agent.report.under_way import PATH as UNDER_WAY
 from nodeagent.domains import own_units
 from nodeagent.report.views.registry import message_ids, views
 from nodeagent.settings.check import check_values
 from nodeagent.settings.load import merge, read
-from nodeagent.settings.schema import Settings, flatten, keys
+from nodeagent.settings.schema import Settings, flatten, keys, part_keys
 from nodeagent.update.ports.events import ConfigRefused, HostDegraded, RevertStarted, StepFailed, UpdateWaiting
 from tests.support.needs import needs
 
 ROOT = Path(__file__).parents[2]
 TREE = ROOT / "systemd/usr"
 UNIT = TREE / "lib/systemd/system/nodeagent.service"
-CATALOG = TREE / "lib/systemd/catalog/nodeagent.catalog"
+CATALOGS = [*TREE.glob("lib/systemd/catalog/*"), *ROOT.glob("nodeagent/features/*/tree/usr/lib/systemd/catalog/*")]
+CATALOG = "\n".join(path.read_text() for path in CATALOGS)
 DEFAULTS = TREE / "lib/nodeagent/config.d/10-defaults.yaml"
+EVERY_DEFAULT = [DEFAULTS, *ROOT.glob("nodeagent/features/*/tree/usr/lib/nodeagent/config.d/*.yaml")]
 BUS_POLICY = TREE / "share/dbus-1/system.d/org.nodeagent.Agent1.conf"
 # A line of the table in the documentation: the name and the exposure.
 EXPLAINED = re.compile(r"^\| `([^`]+)` \| (0\.\d) \| ", re.MULTILINE)
@@ -34,29 +37,39 @@ POLKIT = TREE / "share/polkit-1/actions/org.nodeagent.agent1.policy"
 
 
 def test_the_shipped_defaults_are_the_built_in_ones() -> None:
-    merged = merge([read(DEFAULTS)])
+    of_features = {name: [*map(part_keys, door.settings)] for name, door in features.doors().items() if door.settings}
+    for name, tables in of_features.items():
+        assert set(read(feature_defaults(name))) == {key for table in tables for key in table}
+    merged = merge([read(DEFAULTS), *map(read, map(feature_defaults, of_features))])
     assert set(merged) == set(keys())
     assert flatten(check_values(merged)) == flatten(Settings())
 
 
-def test_every_default_is_commented() -> None:
-    lines = DEFAULTS.read_text().splitlines()
+def feature_defaults(name: str) -> Path:
+    return ROOT / f"nodeagent/features/{name}/tree/usr/lib/nodeagent/config.d/10-{name.replace('_', '-')}.yaml"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [DEFAULTS, *ROOT.glob("nodeagent/features/*/tree/usr/lib/nodeagent/config.d/*.yaml")],
+    ids=lambda path: path.name,
+)
+def test_every_default_is_commented(path: Path) -> None:
+    lines = path.read_text().splitlines()
     for number, line in enumerate(lines):
         if re.match(r"\s*[a-z_]+: \S", line):
             assert lines[number - 1].lstrip().startswith("#"), line
 
 
 def test_the_catalog_explains_every_message() -> None:
-    entries = re.findall(
-        r"^-- ([0-9a-f]{32})\nSubject: (.+)\n((?:[A-Z][A-Za-z-]+: .+\n)+)\n(.+)", CATALOG.read_text(), re.M
-    )
+    entries = re.findall(r"^-- ([0-9a-f]{32})\nSubject: (.+)\n((?:[A-Z][A-Za-z-]+: .+\n)+)\n(.+)", CATALOG, re.M)
     assert sorted(ident for ident, *_ in entries) == sorted(message_ids())
     assert all("Defined-By: nodeagent" in headers for _, _, headers, _ in entries)
 
 
 def test_the_catalog_shows_what_to_do() -> None:
     """The hint comes with the entry; these kinds always have a reason."""
-    entries = dict(re.findall(r"^-- ([0-9a-f]{32})\n(.*?)(?=^-- |\Z)", CATALOG.read_text(), re.M | re.S))
+    entries = dict(re.findall(r"^-- ([0-9a-f]{32})\n(.*?)(?=^-- |\Z)", CATALOG, re.M | re.S))
     for kind in (HostDegraded, ConfigRefused, UpdateWaiting, StepFailed, RevertStarted):
         assert entries[views()[kind].id].rstrip().endswith("What now: @NODEAGENT_HINT@")
 
@@ -66,7 +79,8 @@ def test_systemd_reads_the_catalog(tmp_path: Path) -> None:
     (tmp_path / "var/lib/systemd/catalog").mkdir(parents=True)
     catalogs = tmp_path / "usr/lib/systemd/catalog"
     catalogs.mkdir(parents=True)
-    shutil.copy(CATALOG, catalogs)
+    for path in CATALOGS:
+        shutil.copy(path, catalogs)
     subprocess.run(["journalctl", f"--root={tmp_path}", "--update-catalog"], check=True, timeout=20)
     listed = subprocess.run(
         ["journalctl", f"--root={tmp_path}", "--list-catalog"], check=True, timeout=20, capture_output=True, text=True
