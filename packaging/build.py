@@ -37,10 +37,7 @@ LOCK = SOURCE / "packaging" / "interpreter.toml"
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="packaging/build.py", description=__doc__)
-    parser.add_argument("--out", type=Path, default=SOURCE / "dist", help="directory for the results (%(default)s)")
-    parser.add_argument("--machine", default=platform.machine(), help="as by uname: x86_64 or aarch64 (%(default)s)")
-    add_interpreter(parser, lock.ORIGINS)
+    parser = common_parser(__file__, __doc__)
     parser.add_argument("--force", action="store_true", help="build even if nothing changed since the last time")
     options = parser.parse_args(arguments)
     try:
@@ -51,10 +48,16 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def add_interpreter(parser: argparse.ArgumentParser, origins: Sequence[str]) -> None:
-    """Add the option that chooses one of the origins of the interpreter."""
-    text = "origin of the interpreter (%(default)s)"
-    parser.add_argument("--interpreter", choices=origins, default=lock.SOURCE, help=text)
+def common_parser(
+    script: str, description: str | None, out: Path = SOURCE / "dist", origins: Sequence[str] = lock.ORIGINS
+) -> argparse.ArgumentParser:
+    """Return a parser with the options that all scripts have."""
+    parser = argparse.ArgumentParser(prog=f"packaging/{Path(script).name}", description=description)
+    parser.add_argument("--out", type=Path, default=out, help="directory for the results (%(default)s)")
+    parser.add_argument("--machine", default=platform.machine(), help="as by uname: x86_64 or aarch64 (%(default)s)")
+    text = f"origin of the interpreter: {' or '.join(lock.RELEASED)} (%(default)s)"
+    parser.add_argument("--interpreter", choices=origins, default=lock.SOURCE, metavar="ORIGIN", help=text)
+    return parser
 
 
 def build(out: Path, machine: str = platform.machine(), origin: str = lock.SOURCE, *, force: bool = False) -> Path:

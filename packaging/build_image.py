@@ -9,9 +9,7 @@ link that starts the unit. The same commit and base give the same bytes.
 
 from __future__ import annotations
 
-import argparse
 import gzip
-import platform
 import sys
 import tarfile
 import tempfile
@@ -19,7 +17,7 @@ import time
 from pathlib import Path
 
 import build as package
-from bundle import lock, oci, tools
+from bundle import oci, tools
 from bundle.errors import BuildError
 from bundle.names import NAME, Name
 
@@ -32,12 +30,7 @@ VERSION_LABEL = "org.nodeagent.version"
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="packaging/build_image.py", description=__doc__)
-    parser.add_argument(
-        "--out", type=Path, default=package.SOURCE / "dist", help="directory for the result (%(default)s)"
-    )
-    parser.add_argument("--machine", default=platform.machine(), help="as by uname: x86_64 or aarch64 (%(default)s)")
-    package.add_interpreter(parser, lock.ORIGINS)
+    parser = package.common_parser(__file__, __doc__)
     parser.add_argument("--base", type=Path, help="OCI archive of an operating system to put the layer on (none)")
     options = parser.parse_args(arguments)
     out = options.out.resolve()

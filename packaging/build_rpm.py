@@ -8,15 +8,13 @@ the same version of rpm.
 
 from __future__ import annotations
 
-import argparse
 import os
-import platform
 import sys
 import time
 from pathlib import Path
 
 import build as package
-from bundle import lock, noarch, tools
+from bundle import noarch, tools
 from bundle.errors import BuildError
 from bundle.names import Name
 
@@ -31,12 +29,7 @@ FAST = "w3.zstdio"
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="packaging/build_rpm.py", description=__doc__)
-    parser.add_argument(
-        "--out", type=Path, default=package.SOURCE / "dist", help="directory for the result (%(default)s)"
-    )
-    parser.add_argument("--machine", default=platform.machine(), help="as by uname: x86_64 or aarch64 (%(default)s)")
-    package.add_interpreter(parser, lock.ORIGINS)
+    parser = package.common_parser(__file__, __doc__)
     parser.add_argument("--fast", action="store_true", help="compress less, for tests")
     options = parser.parse_args(arguments)
     out = options.out.resolve()

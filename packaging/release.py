@@ -3,17 +3,15 @@
 
 Everything is built twice from the commit, in different folders, with other modes and times of the sources, another
 time zone, another umask, and without the parts that an earlier build left in the cache. The release is written only if
-both builds have the same bytes.
+both builds have the same bytes, and replaces the directory --out.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import io
 import json
 import os
-import platform
 import re
 import shutil
 import sys
@@ -40,13 +38,7 @@ FETCHED = ("maven-*", "wheel-*", "standalone-*", "debian-*", "buildtree-*")
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="packaging/release.py", description=__doc__)
-    out = package.SOURCE / "dist" / "release"
-    parser.add_argument(
-        "--out", type=Path, default=out, help="directory for the results, which is replaced (%(default)s)"
-    )
-    parser.add_argument("--machine", default=platform.machine(), help="as by uname: x86_64 or aarch64 (%(default)s)")
-    package.add_interpreter(parser, lock.RELEASED)
+    parser = package.common_parser(__file__, __doc__, package.SOURCE / "dist" / "release", lock.RELEASED)
     parser.add_argument("--fast", action="store_true", help="compress the RPM less, for tests")
     options = parser.parse_args(arguments)
     try:
