@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from nodeagent.core.self_check import SelfCheck
 from nodeagent.kinds import ReasonEnum
 from nodeagent.report.event_view import EventView
 from nodeagent.report.part_view import PartView
@@ -80,6 +81,17 @@ class Feature:
     calls: Mapping[str, Call] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class InstallationCheck:
+    """A check of the installation by any user, without the daemon. It only reads. One of a server is named ``reach.*``.
+
+    ``read`` imports what it needs, and returns the result under ``name``. An ``AgentError`` is a failed check.
+    """
+
+    name: str
+    read: Callable[[Settings], Awaitable[SelfCheck]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Door:
     """``title`` is the heading in the references. ``page`` is below docs/.
@@ -94,4 +106,5 @@ class Door:
     events: tuple[EventView[Any], ...] = ()
     status: tuple[PartView[Any], ...] = ()
     methods: tuple[BusMethod, ...] = ()
+    self_checks: tuple[InstallationCheck, ...] = ()
     open: Callable[[Base], Feature] | None = None

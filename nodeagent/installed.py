@@ -25,6 +25,9 @@ class Declared(Protocol):
     @property
     def methods(self) -> Sequence[Any]: ...
 
+    @property
+    def self_checks(self) -> Sequence[Any]: ...
+
 
 _find: Callable[[], Sequence[Declared]] | None = None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar
@@ -19,6 +19,7 @@ from nodeagent.cli._offline import Stored
 from nodeagent.core.boot_count import BootCounting, CountedBy
 from nodeagent.core.coordination.kube_objects import Review
 from nodeagent.core.plan.jumps.declared import BUILT_IN, UPDATE_PATH
+from nodeagent.core.self_check import NotRead, ReachFacts, SelfCheck, failed, ok, reach_check, skipped, unread
 from nodeagent.core.selfcheck.bus import NameFacts, UnitFacts, bus_checks, unit_checks
 from nodeagent.core.selfcheck.files import (
     DIRECTORIES,
@@ -30,8 +31,7 @@ from nodeagent.core.selfcheck.files import (
     label_check,
 )
 from nodeagent.core.selfcheck.os_fields import OsFacts, os_check
-from nodeagent.core.selfcheck.reach import REACH_CHECKS, ReachFacts, denied, reach_check, registry_of
-from nodeagent.core.selfcheck.result import NotRead, SelfCheck, failed, ok, skipped
+from nodeagent.core.selfcheck.reach import denied, registry_of
 from nodeagent.core.selfcheck.versions import RunningFacts, boot_check, version_checks
 from nodeagent.errors import AgentError, InvalidInput, Unreachable, full_text
 from nodeagent.host.boot_counter import HostBootCounter
@@ -40,8 +40,10 @@ from nodeagent.host.dbus.client import Bus
 from nodeagent.host.jumps import read_update_path
 from nodeagent.host.proc import replaced_file_of
 from nodeagent.host.selfcheck import bus as bus_facts
-from nodeagent.host.selfcheck import files, servers, unit, versions
+from nodeagent.host.selfcheck import files, unit, versions
 from nodeagent.host.selfcheck.os_fields import read_os_fields
+from nodeagent.host.selfcheck.servers import reach_fleetlock, reach_graph, reach_registry
+from nodeagent.installed import doors
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
 from nodeagent.kube.decode import decoded
@@ -59,6 +61,9 @@ NO_SYSTEMD: Final = NotRead("systemd does not run here, as in the build of an im
 NOT_CONFIGURED: Final = NotRead("not configured")
 OSTREE_BOOTED: Final = "/run/ostree-booted"
 AS_ROOT: Final = "run it as root"
+# The names of the checks of servers begin with it.
+REACH: Final = "reach."
+REACH_CHECKS: Final = ("reach.api-server", "reach.lease", "reach.fleetlock", "reach.graph", "reach.registry")
 # What a lease needs (packaging/kubernetes/nodeagent.yaml).
 VERBS: Final = ("get", "create", "patch")
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -98,9 +103,10 @@ async def survey() -> Sequence[SelfCheck]:
         pid = own_unit.pid if isinstance(own_unit, UnitFacts) else 0
         domain = await _bounded(asyncio.to_thread(files.read_domain, pid))
         # The servers come last, because a name server that does not answer may take the whole deadline.
-        reached = await _reach(bus, settings, booted=booted)
+        servers, added = await asyncio.gather(_reach(bus, settings, booted=booted), _added(settings))
     return [
         checked,
+        *(check for check in added if not check.id.startswith(REACH)),
         await asyncio.to_thread(_update_path),
         *unit_checks(own_unit),
         *bus_checks(policy, name, polkit, own_unit, root=os.geteuid() == 0),
@@ -111,7 +117,19 @@ async def survey() -> Sequence[SelfCheck]:
         os_check(os_fields),
         boot_check(counting),
         *version_checks(nodeagent.__version__, installed, running),
-        *(reach_check(check, reached[check]) for check in REACH_CHECKS),
+        *servers[:-1],
+        *(check for check in added if check.id.startswith(REACH)),
+        servers[-1],
+    ]
+
+
+async def _added(settings: Settings) -> Sequence[SelfCheck]:
+    """Return the results of the checks of the features."""
+    checks = [check for door in doors() for check in door.self_checks]
+    results = await asyncio.gather(*(_bounded(check.read(settings)) for check in checks))
+    return [
+        unread(check.name, result) if isinstance(result, NotRead) else result
+        for check, result in zip(checks, results, strict=True)
     ]
 
 
@@ -186,15 +204,17 @@ def _running(name: NameFacts | NotRead) -> RunningFacts | NotRead:
     return RunningFacts(name.version, replaced_file_of(name.pid, versions.PACKAGE))
 
 
-async def _reach(bus: Bus, settings: Settings, *, booted: bool) -> Mapping[str, ReachFacts | NotRead]:
+async def _reach(bus: Bus, settings: Settings, *, booted: bool) -> Sequence[SelfCheck]:
+    """Return whether the servers of the base answer, the registry last."""
     slots = settings.slots
     cluster, fleetlock, graph, registry = await asyncio.gather(
         _cluster(settings),
-        _bounded(servers.reach_fleetlock(slots.fleetlock, slots.fleetlock_ca) if slots.fleetlock else _unset()),
-        _bounded(servers.reach_graph(settings.graph) if settings.graph.url else _unset()),
+        _bounded(reach_fleetlock(slots.fleetlock, slots.fleetlock_ca) if slots.fleetlock else _unset()),
+        _bounded(reach_graph(settings.graph) if settings.graph.url else _unset()),
         _bounded(_registry(bus, booted=booted)),
     )
-    return dict(zip(REACH_CHECKS, (*cluster, fleetlock, graph, registry), strict=True))
+    results = zip(REACH_CHECKS, (*cluster, fleetlock, graph, registry), strict=True)
+    return [reach_check(name, facts) for name, facts in results]
 
 
 async def _unset() -> ReachFacts | NotRead:
@@ -270,7 +290,7 @@ async def _registry(bus: Bus, *, booted: bool) -> ReachFacts | NotRead:
         return NotRead("the desired config names no image of a registry")
     if booted and await unit.proxies(bus):
         return NotRead(f"a proxy is configured, which OS updates use for {registry}")
-    return await servers.reach_registry(registry)
+    return await reach_registry(registry)
 
 
 def _image(document: Any) -> str:

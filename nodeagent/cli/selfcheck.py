@@ -17,7 +17,7 @@ import nodeagent
 from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import BAD, DIM, GOOD, WARN, counted, paint, table
 from nodeagent.cli._selfcheck import survey
-from nodeagent.core.selfcheck.result import SelfCheck
+from nodeagent.core.self_check import SelfCheck
 
 SCHEMA: Final = "nodeagent/selfcheck/v1"
 STYLES: Final = {"ok": GOOD, "warning": WARN, "failed": BAD, "skipped": DIM}

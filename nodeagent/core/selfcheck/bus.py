@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from nodeagent.core.enumerated import enumerated
-from nodeagent.core.selfcheck.result import NotRead, SelfCheck, failed, ok, skipped, unread
+from nodeagent.core.self_check import NotRead, SelfCheck, failed, ok, skipped, unread
 
 UNIT: Final = "nodeagent.service"
 UNIT_FILE: Final = f"/usr/lib/systemd/system/{UNIT}"

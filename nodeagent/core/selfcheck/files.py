@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from nodeagent.core.enumerated import enumerated
-from nodeagent.core.selfcheck.result import NotRead, SelfCheck, failed, ok, skipped, unread
+from nodeagent.core.self_check import NotRead, SelfCheck, failed, ok, skipped, unread
 
 FILE_CHECKS: Final = ("files.package", "files.directories", "state.directory", "state.store")
 # systemd-tmpfiles makes these; the agent watches them, and admins write to them.

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from nodeagent.core.selfcheck.result import NotRead, SelfCheck, ok, unread, warning
+from nodeagent.core.self_check import NotRead, SelfCheck, ok, unread, warning
 
 CHECK: Final = "versions.interpreter"
 # The only origin that is not for users: prebuilt parts, for which no publisher makes security fixes.

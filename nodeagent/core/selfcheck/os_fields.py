@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from nodeagent.core.config.partial_text import OS_KEYS
-from nodeagent.core.selfcheck.result import NotRead, SelfCheck, ok, skipped, unread
+from nodeagent.core.self_check import NotRead, SelfCheck, ok, skipped, unread
 
 OS_CHECK: Final = "os.fields"
 

@@ -4,31 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from nodeagent.core.config.image import ContainerImage, parse_image
-from nodeagent.core.selfcheck.result import NotRead, SelfCheck, failed, ok, unread
 from nodeagent.errors import InvalidInput
-
-REACH_CHECKS: Final = ("reach.api-server", "reach.lease", "reach.fleetlock", "reach.graph", "reach.registry")
-
-
-@dataclass(frozen=True, slots=True)
-class ReachFacts:
-    """``target`` names the server. ``error`` is "" if it answered as it has to."""
-
-    target: str
-    error: str = ""
-    remedy: str = ""
-
-
-def reach_check(name: str, facts: ReachFacts | NotRead) -> SelfCheck:
-    if isinstance(facts, NotRead):
-        return unread(name, facts)
-    if facts.error:
-        return failed(name, f"{facts.target}: {facts.error}", facts.remedy or "check address, network and firewall")
-    return ok(name, facts.target)
 
 
 def denied(verbs: Iterable[str], allowed: Mapping[str, bool]) -> str:

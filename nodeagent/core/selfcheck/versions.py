@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from nodeagent.core.boot_count import BootCounting, CountedBy, phrase
+from nodeagent.core.self_check import NotRead, SelfCheck, failed, ok, skipped, unread
 from nodeagent.core.selfcheck.bus import UNIT
 from nodeagent.core.selfcheck.interpreter import CHECK as INTERPRETER_CHECK
 from nodeagent.core.selfcheck.interpreter import interpreter_check
-from nodeagent.core.selfcheck.result import NotRead, SelfCheck, failed, ok, skipped, unread
 
 # As the RPM requires them. The package is built for this glibc, and the unit needs this systemd.
 OLDEST: Final = {"systemd": (250,), "glibc": (2, 34)}

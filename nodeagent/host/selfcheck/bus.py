@@ -10,6 +10,7 @@ from typing import Any, Final
 from xml.etree import ElementTree as ET
 from xml.etree.ElementTree import Element
 
+from nodeagent.core.self_check import NotRead
 from nodeagent.core.selfcheck.bus import (
     ACTIONS,
     BUS_NAME,
@@ -19,7 +20,6 @@ from nodeagent.core.selfcheck.bus import (
     PolkitDecision,
     PolkitFacts,
 )
-from nodeagent.core.selfcheck.result import NotRead
 from nodeagent.errors import AgentError
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import a_sv

@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from nodeagent.core.self_check import NotRead
 from nodeagent.core.selfcheck.files import FileKind, PathFacts
-from nodeagent.core.selfcheck.result import NotRead
 from nodeagent.host.fs.selinux import Labels, policy_label
 from nodeagent.host.proc import label_of
 from nodeagent.host.programs import NotStarted, ProgramLate, run_program

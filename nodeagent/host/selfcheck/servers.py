@@ -9,17 +9,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from nodeagent.core.selfcheck.reach import ReachFacts, is_redirected
-from nodeagent.core.selfcheck.result import NotRead
+from nodeagent.core.self_check import NotRead, ReachFacts
+from nodeagent.core.selfcheck.reach import is_redirected
 from nodeagent.errors import AgentError
 from nodeagent.host.fs.read_inside import read_regular
-from nodeagent.host.http import HttpFault, request, tls_context
 from nodeagent.host.jumps import fetch_graph
+from nodeagent.host.reach import TIMEOUT, reach
 from nodeagent.reasons import hint
 from nodeagent.settings.schema import GraphSettings
 
-# Seconds for one request.
-TIMEOUT: Final = 10.0
 _REGISTRIES: Final = "etc/containers/registries.conf"
 _MAX_FILE: Final = 1 << 20
 # Certificates for single registries: containers-certs.d(5).
@@ -28,7 +26,7 @@ _CERTIFICATES: Final = ("etc/containers/certs.d", "etc/docker/certs.d")
 
 async def reach_fleetlock(address: str, ca: str, *, timeout: float = TIMEOUT) -> ReachFacts:
     """Any answer will do: the protocol has no call that neither takes nor releases a slot."""
-    return await _reach(address, address, ca, timeout)
+    return await reach(address, address, ca=ca, remedy="correct slots.fleetlock_ca", timeout=timeout)
 
 
 async def reach_graph(settings: GraphSettings, *, timeout: float = TIMEOUT) -> ReachFacts:
@@ -47,19 +45,7 @@ async def reach_registry(
     # A mirror or a certificate of its own is known to containers/image only, so a plain request proves nothing.
     if await asyncio.to_thread(_is_special, registry, root):
         return NotRead(f"registries.conf or certs.d of this host has its own rules for {registry}")
-    return await _reach(registry, f"{scheme}://{registry}/v2/", "", timeout)
-
-
-async def _reach(target: str, url: str, ca: str, timeout: float) -> ReachFacts:
-    try:
-        tls = await asyncio.to_thread(tls_context, ca) if url.startswith("https:") else None
-        answer = await request("GET", url, tls=tls, timeout=timeout)
-    except HttpFault as fault:
-        return ReachFacts(target, str(fault))
-    except OSError as error:
-        return ReachFacts(target, f"the authority {ca}: {error.strerror or error}", "correct slots.fleetlock_ca")
-    # Below 500 the server works, whatever it thinks of a request without credentials.
-    return ReachFacts(target, f"status {answer.status}" if answer.status >= 500 else "")
+    return await reach(registry, f"{scheme}://{registry}/v2/", timeout=timeout)
 
 
 def _is_special(registry: str, root: Path) -> bool:

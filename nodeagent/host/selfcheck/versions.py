@@ -18,8 +18,8 @@ import yaml
 
 import nodeagent
 from nodeagent.core.config.text import plain_json
+from nodeagent.core.self_check import NotRead
 from nodeagent.core.selfcheck.interpreter import origin_of
-from nodeagent.core.selfcheck.result import NotRead
 from nodeagent.core.selfcheck.versions import VersionFacts
 
 SBOM: Final = "sbom.cdx.json"

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from nodeagent import features, installed
 from nodeagent.cli import _selfcheck
 from nodeagent.core.boot_count import BootCounting
+from nodeagent.core.self_check import NotRead, SelfCheck, failed, ok, skipped
 from nodeagent.core.selfcheck.interpreter import interpreter_check
-from nodeagent.core.selfcheck.result import NotRead, SelfCheck, failed, ok, skipped
+from nodeagent.door import Door, InstallationCheck
 from nodeagent.errors import Terminal
 from nodeagent.reasons import Reason
 from nodeagent.settings.schema import Settings
@@ -133,3 +135,19 @@ async def test_each_reader_has_a_deadline_and_its_own_failure(monkeypatch: pytes
     for found in (late, broken, unreadable):
         assert isinstance(found, NotRead)
         assert (found.fault, bool(found.remedy)) == (True, True)
+
+
+async def test_a_feature_adds_its_checks() -> None:
+    async def well(settings: Settings) -> SelfCheck:
+        return ok("reach.spare", settings.desired_config)
+
+    async def broken(settings: Settings) -> SelfCheck:
+        raise Terminal("no", reason=Reason.READ_ONLY, hint="mount it")
+
+    checks = (InstallationCheck("reach.spare", well), InstallationCheck("spare", broken))
+    try:
+        installed.install(lambda: [Door(title="Spare", page="", self_checks=checks)])
+        found = await _selfcheck._added(Settings())
+    finally:
+        features.install()
+    assert found == [ok("reach.spare", Settings().desired_config), failed("spare", "no", "mount it")]

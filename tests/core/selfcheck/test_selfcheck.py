@@ -13,6 +13,7 @@ import pytest
 
 from nodeagent.core.boot_count import BootCounting, CountedBy
 from nodeagent.core.enumerated import enumerated
+from nodeagent.core.self_check import NotRead, ReachFacts, SelfCheck, reach_check
 from nodeagent.core.selfcheck.bus import (
     ACTIONS,
     UNIT_FILE,
@@ -34,8 +35,7 @@ from nodeagent.core.selfcheck.files import (
     label_check,
 )
 from nodeagent.core.selfcheck.os_fields import OsFacts, os_check
-from nodeagent.core.selfcheck.reach import ReachFacts, denied, is_redirected, reach_check, registry_of
-from nodeagent.core.selfcheck.result import NotRead, SelfCheck
+from nodeagent.core.selfcheck.reach import denied, is_redirected, registry_of
 from nodeagent.core.selfcheck.versions import RunningFacts, VersionFacts, boot_check, version_checks
 
 SYSTEMD = Path(__file__).parents[3] / "systemd/usr"

@@ -13,11 +13,10 @@ import pytest
 from dbus_next import Message, Variant
 
 import nodeagent
+from nodeagent.core.self_check import NotRead, ReachFacts
 from nodeagent.core.selfcheck.bus import ACTIONS, BUS_NAME, UNIT_FILE, NameFacts, PolkitDecision, PolkitFacts, UnitFacts
 from nodeagent.core.selfcheck.files import FileKind, PathFacts
 from nodeagent.core.selfcheck.os_fields import OsFacts
-from nodeagent.core.selfcheck.reach import ReachFacts
-from nodeagent.core.selfcheck.result import NotRead
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.fs import selinux
 from nodeagent.host.proc import replaced_file_of

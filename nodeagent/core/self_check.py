@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result of one check of the installation, and facts that could not be read."""
+"""The result of one check of the installation, facts that could not be read, and whether a server answers."""
 
 from __future__ import annotations
 
@@ -54,3 +54,20 @@ def skipped(name: str, message: str, remedy: str = "") -> SelfCheck:
 def unread(name: str, fact: NotRead) -> SelfCheck:
     # What is not for this user, or not on this host, must not fail the check of an installation.
     return SelfCheck(name, CheckResult.FAILED if fact.fault else CheckResult.SKIPPED, fact.why, fact.remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class ReachFacts:
+    """``target`` names the server. ``error`` is "" if it answered as it has to."""
+
+    target: str
+    error: str = ""
+    remedy: str = ""
+
+
+def reach_check(name: str, facts: ReachFacts | NotRead) -> SelfCheck:
+    if isinstance(facts, NotRead):
+        return unread(name, facts)
+    if facts.error:
+        return failed(name, f"{facts.target}: {facts.error}", facts.remedy or "check address, network and firewall")
+    return ok(name, facts.target)
