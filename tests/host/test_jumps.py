@@ -16,7 +16,7 @@ from nodeagent.host.jumps import MAX_CONTENT, HostJumps
 from nodeagent.host.selfcheck.servers import reach_graph
 from nodeagent.settings.schema import GraphSettings
 from tests.core.plan.jumps.test_graph import node
-from tests.host.test_alerts import PATIENT, SHORT, FakePrometheus, http, pair, serving
+from tests.support.tls_server import PATIENT, SHORT, TlsServer, http, pair, serving
 
 __all__ = ["pair"]
 
@@ -36,7 +36,7 @@ async def checked(gate: HostJumps, jump: Jump = UP) -> str:
 
 async def asked(answer: bytes, pair: tuple[str, str], root: Path, *, timeout: float = PATIENT, **more: Any) -> str:
     stall = bool(more.pop("stall", False))
-    async with serving(FakePrometheus(answer, stall), pair) as server:
+    async with serving(TlsServer(answer, stall), pair) as server:
         url = f"https://127.0.0.1:{server.port}/v1/graph?stream=stable"
         settings = GraphSettings(**{"url": url, "ca": pair[0], **more})
         found = await checked(HostJumps(settings, root, str(root / "none"), timeout))
@@ -101,7 +101,7 @@ async def test_an_unknown_authority_is_not_trusted(pair: tuple[str, str], tmp_pa
 
 
 async def test_the_selfcheck_reads_the_graph(pair: tuple[str, str]) -> None:
-    async with serving(FakePrometheus(http(200, GRAPH)), pair) as server:
+    async with serving(TlsServer(http(200, GRAPH)), pair) as server:
         settings = GraphSettings(f"https://127.0.0.1:{server.port}/graph", pair[0])
         found = await reach_graph(settings)
         assert (found.target, found.error) == (f"{settings.url}: 3 releases", "")

@@ -3,14 +3,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
-import ssl
-import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -23,66 +16,11 @@ from nodeagent.features.alerts.reasons import AlertReason
 from nodeagent.features.alerts.settings import AlertSettings
 from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.schema import Settings
+from tests.support.tls_server import PATIENT, SHORT, TlsServer, http, pair, serving
+
+__all__ = ["pair"]
 
 SECRET = "eyJhbGciOiJSUzI1NiJ9.Zm9vYmFyYmF6.c2lnbmF0dXJl"
-# Seconds for a request that must fail by its timeout; a server that answers is given far more.
-SHORT, PATIENT = 0.5, 30.0
-
-
-@dataclass
-class FakePrometheus:
-    """``answer`` is the whole HTTP answer; ``stall`` keeps the connection open after it."""
-
-    answer: bytes = b""
-    stall: bool = False
-    requests: list[str] = field(default_factory=list)
-    tasks: list[asyncio.Task[None]] = field(default_factory=list)
-    port: int = 0
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task
-        self.tasks.append(task)
-        with suppress(OSError, asyncio.IncompleteReadError):
-            self.requests.append((await reader.readuntil(b"\r\n\r\n")).decode())
-            writer.write(self.answer)
-            await writer.drain()
-            if self.stall:
-                await reader.read()
-                # The client has gone without an end of its TLS session, which a close would wait for.
-                writer.transport.abort()
-        writer.close()
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """A certificate for 127.0.0.1, which is its own authority, and its key."""
-    directory = tmp_path_factory.mktemp("tls")
-    certificate, key = str(directory / "cert.pem"), str(directory / "key.pem")
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-    command += ["-days", "2", "-subj", "/CN=prometheus", "-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run([*command, "-out", certificate, "-keyout", key], check=True, capture_output=True, timeout=60)
-    return certificate, key
-
-
-@asynccontextmanager
-async def serving(made: FakePrometheus, pair: tuple[str, str]) -> AsyncIterator[FakePrometheus]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*pair)
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0, ssl=context)
-    made.port = server.sockets[0].getsockname()[1]
-    try:
-        yield made
-    finally:
-        server.close()
-        await server.wait_closed()
-        await asyncio.gather(*made.tasks)
-        await asyncio.sleep(0)
-
-
-def http(status: int, body: bytes | dict[str, Any], head: str = "") -> bytes:
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return f"HTTP/1.1 {status} X\r\nContent-Length: {len(data)}\r\n{head}\r\n".encode() + data
 
 
 def vector(*metrics: dict[str, str], **more: Any) -> bytes:
@@ -96,9 +34,9 @@ def alert(name: str, **labels: str) -> dict[str, str]:
 
 async def asked(
     answer: bytes, pair: tuple[str, str], *, timeout: float = PATIENT, stall: bool = False, **settings: Any
-) -> tuple[str, FakePrometheus]:
+) -> tuple[str, TlsServer]:
     """Return the result of a check: "", a warning, or the reason and the message of an error."""
-    async with serving(FakePrometheus(answer, stall), pair) as server:
+    async with serving(TlsServer(answer, stall), pair) as server:
         given = {"url": f"https://127.0.0.1:{server.port}/prom", "ca": pair[0], **settings}
         gate = PrometheusAlerts(AlertSettings(**given), timeout)
         try:
