@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import typing
 from dataclasses import replace
 from typing import Any
 
@@ -105,6 +106,13 @@ def test_round_trip_through_json(record: Record) -> None:
 
 def test_an_unknown_key_of_a_newer_agent_is_dropped() -> None:
     assert record_from_dict({**record_to_dict(Record()), "later": 1}) == Record()
+
+
+def test_a_read_of_the_record_evaluates_no_annotations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They took nine tenths of the time of a read."""
+    data = record_to_dict(Record())
+    monkeypatch.setattr(typing, "_eval_type", pytest.fail)
+    assert record_from_dict(data) == Record()
 
 
 @given(records())

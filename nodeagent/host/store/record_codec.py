@@ -22,6 +22,9 @@ from nodeagent.update.states import Abort, Apply, Fallback, Leg, Phase, Prepare,
 
 RECORD_VERSION: Final = 1
 
+# Evaluated once: each read of the record would otherwise spend most of its time on the annotations.
+_TYPES: Final[Mapping[type, Mapping[str, Any]]] = {kind: get_type_hints(kind) for kind in (Record, OsProgress, Lasting)}
+
 _LEGS: Final[Mapping[str, type[Leg]]] = {
     kind.__name__: kind for kind in (Rest, Prepare, Abort, Apply, Fallback, Revert)
 }
@@ -67,7 +70,7 @@ def record_from_dict(data: Mapping[str, Any]) -> Record:
         raise NewerRecord(f"it is in the phase {phase!r}, which this nodeagent does not know")
     fields = {
         name: msgspec.convert(data[name], kind, dec_hook=decode_reason)
-        for name, kind in get_type_hints(Record).items()
+        for name, kind in _TYPES[Record].items()
         if name in data and name not in ("leg", "trail")
     }
     return Record(**fields, leg=_leg(data.get("leg")), trail=trail_from_dict(data.get("trail")))
