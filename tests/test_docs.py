@@ -104,14 +104,15 @@ def listed(nav: object) -> Iterator[str]:
 
 def test_each_page_is_in_the_site() -> None:
     nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
-    assert sorted(listed(nav)) == [str(page.relative_to(DOCS)) for page in PAGES[len(TOP) :]]
+    pages = [str(page.relative_to(DOCS)) for page in PAGES[len(TOP) :]]
+    assert sorted(listed(nav)) == pages, "each page has a line in nav of mkdocs.yml"
 
 
 @pytest.mark.parametrize("section", ["usage", "reference", "explanation", "development", "research"])
 def test_the_index_of_each_section_lists_its_pages(section: str) -> None:
     index = (DOCS / section / "index.md").read_text()
     for page in (DOCS / section).glob("*.md"):
-        assert page.name == "index.md" or f"({page.name})" in index
+        assert page.name == "index.md" or f"({page.name})" in index, f"link {page.name} in {section}/index.md"
 
 
 @pytest.mark.parametrize("section", ["usage", "reference", "explanation"])
@@ -122,14 +123,17 @@ def test_pages_for_admins_name_no_source_files(section: str) -> None:
 
 @pytest.mark.parametrize("page", sorted((DOCS / "usage").glob("*.md")), ids=lambda page: page.name)
 def test_a_how_to_page_fits_on_a_screen(page: Path) -> None:
-    assert len(page.read_text().splitlines()) <= 70
+    assert len(page.read_text().splitlines()) <= 70, (
+        "a how-to page is one task: move explanations to docs/explanation, tables to docs/reference, a second task to "
+        "a page of its own"
+    )
 
 
 @pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: str(page.relative_to(ROOT)))
 def test_prose_is_wrapped(page: Path) -> None:
     text = re.sub(r"<!-- begin .*?<!-- end", "", page.read_text(), flags=re.DOTALL)
     long = [line for line in text.splitlines() if len(line) > 100 and not line.startswith(("|", " ", "!["))]
-    assert not long
+    assert not long, "wrap prose at 100 columns"
 
 
 # The pages about research also name settings of the past.

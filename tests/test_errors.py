@@ -104,12 +104,10 @@ def test_each_class_is_caught_somewhere() -> None:
         assert module.__file__ is not None
         caught |= set(_caught(ast.parse(Path(module.__file__).read_text())))
     # These are caught by their bases, and differ in what they have beside a reason.
-    assert {kind.__name__ for kind in _classes(AgentError)} - caught <= {
-        "Gone",
-        "QuorumRefused",
-        "Rejected",
-        "StoppedByUser",
-    }
+    uncaught = {kind.__name__ for kind in _classes(AgentError)} - caught
+    assert uncaught <= {"Gone", "QuorumRefused", "Rejected", "StoppedByUser"}, (
+        "no code catches this class: raise error_of(reason, message) instead"
+    )
 
 
 # They read the output of other programs.
@@ -125,4 +123,4 @@ def test_no_cause_is_taken_apart() -> None:
     """A reason and its message are a ``Cause``, and a text of both is for readers only."""
     splits = re.compile(r"""(?:partition|split)\(["']: ["']""")
     found = {str(path.relative_to(ROOT.parent)) for path in ROOT.rglob("*.py") if splits.search(path.read_text())}
-    assert found <= FOREIGN
+    assert found <= FOREIGN, "pass a Cause on instead of a text; output of other programs is a line of FOREIGN"

@@ -68,10 +68,15 @@ def _inside_functions() -> set[tuple[str, str]]:
 
 
 def test_modules_import_at_their_top() -> None:
-    assert _inside_functions() == set(LATER)
-    assert len(LATER) <= MOST
+    assert _inside_functions() == set(LATER), (
+        "import at the top of the module. An import that hosts without it must not pay for, or must not fail at, is a "
+        "line of LATER with that reason"
+    )
+    assert len(LATER) <= MOST, "an import inside a function hides what a module needs: find one that can go to the top"
 
 
 def test_what_the_daemon_does_not_import_at_its_start() -> None:
     done = subprocess.run([sys.executable, "-c", DAEMON], check=True, timeout=60, capture_output=True, text=True)
-    assert done.stdout == "[]\n"
+    assert done.stdout == "[]\n", (
+        "each of these costs every host time and memory at the start: import it where it is used"
+    )

@@ -22,7 +22,7 @@ def test_reasons_are_camel_case_and_hints_are_one_line() -> None:
         assert text == text.strip()
         assert "\n" not in text
         assert not text.endswith(".")
-        assert len(text) <= 110
+        assert len(text) <= 110, f"the hint of {reason} must fit into one line of nodeagent status: name one next step"
 
 
 def test_the_text_of_each_hint(golden: Golden) -> None:
@@ -42,7 +42,8 @@ def test_each_reason_is_used() -> None:
     used = {word for path in files for word in re.findall(r"\b(\w*Reason\.[A-Z_]+)\b", path.read_text())}
     declared = {f"{words.__name__}.{name}" for words in ReasonEnum.__subclasses__() for name in words.__members__}
     made_of_systemds_words = {name for name in declared if name.startswith("Reason.JOB_")}
-    assert declared - used - made_of_systemds_words == set()
+    unused = declared - used - made_of_systemds_words
+    assert unused == set(), "no code has these reasons: use them, or remove them"
 
 
 def test_reasons_in_the_docs_exist() -> None:

@@ -39,9 +39,10 @@ POLKIT = TREE / "share/polkit-1/actions/org.nodeagent.agent1.policy"
 def test_the_shipped_defaults_are_the_built_in_ones() -> None:
     of_features = {name: [*map(part_keys, door.settings)] for name, door in features.doors().items() if door.settings}
     for name, tables in of_features.items():
-        assert set(read(feature_defaults(name))) == {key for table in tables for key in table}
+        declared = {key for table in tables for key in table}
+        assert set(read(feature_defaults(name))) == declared, f"each setting of {name} is in its file of defaults"
     merged = merge([read(DEFAULTS), *map(read, map(feature_defaults, of_features))])
-    assert set(merged) == set(keys())
+    assert set(merged) == set(keys()), f"each setting is in {DEFAULTS.name} with its default and its risk, and no other"
     assert flatten(check_values(merged)) == flatten(Settings())
 
 
@@ -63,7 +64,8 @@ def test_every_default_is_commented(path: Path) -> None:
 
 def test_the_catalog_explains_every_message() -> None:
     entries = re.findall(r"^-- ([0-9a-f]{32})\nSubject: (.+)\n((?:[A-Z][A-Za-z-]+: .+\n)+)\n(.+)", CATALOG, re.M)
-    assert sorted(ident for ident, *_ in entries) == sorted(message_ids())
+    ids = sorted(ident for ident, *_ in entries)
+    assert ids == sorted(message_ids()), "each MESSAGE_ID has an entry in the catalog, and no other"
     assert all("Defined-By: nodeagent" in headers for _, _, headers, _ in entries)
 
 
