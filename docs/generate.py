@@ -278,11 +278,11 @@ def commands() -> str:
     parsers = list(leaves("nodeagent", build_parser()))
     parts: list[str] = []
     for feature, door in doors().items():
-        own = {listed.name for listed in feature_commands(feature)}
+        begins = tuple(f"nodeagent {listed.words} " for listed in feature_commands(feature))
+        own = {name: parser for name, parser in parsers if f"{name} ".startswith(begins)}
         if own:
-            sections = [command(name, parser) for name, parser in parsers if name.split()[1] in own]
-            parts += [f"## {door.title}", about_feature(door), *sections]
-            parsers = [(name, parser) for name, parser in parsers if name.split()[1] not in own]
+            parts += [f"## {door.title}", about_feature(door), *(command(name, own[name]) for name in own)]
+            parsers = [(name, parser) for name, parser in parsers if name not in own]
     return "\n\n".join([*(command(name, parser) for name, parser in parsers), *parts])
 
 

@@ -47,14 +47,14 @@ TESTS = {
     ],
     "The kubeconfigs with the keys that they name": [
         f"{HELPERS}::test_the_units_that_hand_over_and_install_reach_no_service",
-        "tests/cli/test_bootstrap_units.py::test_the_request_sees_neither_settings_nor_kubeconfigs",
+        "tests/features/certificates/test_units.py::test_the_request_sees_neither_settings_nor_kubeconfigs",
     ],
     "nodeagent-bootstrap-install.service, which follows": [
         f"{HELPERS}::test_the_units_that_hand_over_and_install_reach_no_service",
         f"{HELPERS}::test_the_unit_that_requests_a_certificate_gets_to_the_api_server",
     ],
     "What the unit with the network left": [
-        "tests/host/test_client_certificate.py::test_what_is_no_certificate_of_this_node_is_not_installed",
+        "tests/features/certificates/test_directory.py::test_what_is_no_certificate_of_this_node_is_not_installed",
         f"{HELPERS}::test_the_unit_that_requests_a_certificate_gets_to_the_api_server",
     ],
     "No helper unit has a capability": ["tests/systemd/test_tree.py::test_no_helper_unit_is_root_with_a_network"],
@@ -78,7 +78,9 @@ TESTS = {
         f"{RIGHTS}::test_an_agent_changes_the_machine_of_its_own_node_only",
         f"{RIGHTS}::test_an_agent_evicts_pods_of_its_own_node_only",
     ],
-    "Each node has a key of its own": ["tests/host/test_client_certificate.py::test_each_request_has_a_key_of_its_own"],
+    "Each node has a key of its own": [
+        "tests/features/certificates/test_directory.py::test_each_request_has_a_key_of_its_own"
+    ],
     "Or its kubeconfig is encrypted": ["integration/hosts/node/test_encrypted_kubeconfig.py"],
 }
 

@@ -27,15 +27,15 @@ from integration.cluster.cluster import ADMINS, Cluster
 from integration.cluster.server import Server
 from integration.cluster.test_rights import path_of
 from integration.hosts.container.conftest import required
-from nodeagent.cli._bootstrap import bootstrap
 from nodeagent.cli.main import main
-from nodeagent.core.coordination.certificate_approval import Applicant
-from nodeagent.core.coordination.client_certificate import request_name, request_object, user_of
 from nodeagent.core.coordination.kube_objects import CertificateRequest
 from nodeagent.errors import AgentError
+from nodeagent.features.certificates import requests
+from nodeagent.features.certificates.cli._steps import bootstrap
+from nodeagent.features.certificates.decide.approval import Applicant
+from nodeagent.features.certificates.decide.client_certificate import request_name, request_object, user_of
+from nodeagent.features.certificates.requests import approve
 from nodeagent.host.clock import SystemClock
-from nodeagent.kube import certificate
-from nodeagent.kube.certificate import approve
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
 from nodeagent.kube.decode import decoded
@@ -54,7 +54,7 @@ IN_AN_HOUR: Final = 3600
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(certificate, "POLL", 0.1)
+    monkeypatch.setattr(requests, "POLL", 0.1)
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +182,7 @@ class Joining:
         # The command with other directories of settings, and polls that do not wait for an operator.
         code = (
             "import sys; from nodeagent.settings.load import load; load.__defaults__ = ((sys.argv.pop(1),),); "
-            "from nodeagent.kube import certificate; certificate.POLL = 0.1; "
+            "from nodeagent.features.certificates import requests; requests.POLL = 0.1; "
             "from nodeagent.cli.main import main; sys.exit(main(sys.argv[1:]))"
         )
         return subprocess.Popen([sys.executable, "-c", code, str(self.directory / "config.d"), *words], text=True)

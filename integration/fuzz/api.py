@@ -8,8 +8,6 @@ from contextlib import suppress
 from typing import Any, Final
 
 from integration.fuzz.target import Target, choices, document
-from nodeagent.core.coordination.certificate_approval import applicant_of, is_pending
-from nodeagent.core.coordination.client_certificate import check_identity, issued
 from nodeagent.core.coordination.drain import (
     DrainPolicy,
     PodWait,
@@ -46,6 +44,8 @@ from nodeagent.core.coordination.lease import Claim, judge, read_lease, renewal,
 from nodeagent.core.coordination.readiness import unready
 from nodeagent.core.coordination.slots import SlotKind, SlotPool, free_indices, pool_pause, read_slots, released
 from nodeagent.errors import AgentError
+from nodeagent.features.certificates.decide.approval import applicant_of, is_pending
+from nodeagent.features.certificates.decide.client_certificate import check_identity, issued
 from nodeagent.kube.decode import decoded, status_of
 from nodeagent.kube.errors import ServerFault, from_answer
 from nodeagent.report.handshake import drain_request, read_request, source_of

@@ -40,7 +40,6 @@ _BASE: Final = (
     ("config", "print the current or the desired MachineConfig"),
     ("settings", "show and check the settings of nodeagent"),
     ("selfcheck", "check the installation of nodeagent on this host"),
-    ("bootstrap", "get a certificate of its own for the agent of this node, or renew it"),
     ("daemon", "run the daemon; for nodeagent.service"),
     ("fetch-extensions", "unpack an extensions image; for nodeagent-extensions.service"),
     ("boot-complete", "wait until the update of this boot is verified; for nodeagent-boot-complete.service"),
@@ -57,9 +56,10 @@ def listed(base: Sequence[Command], added: Sequence[Command]) -> Sequence[Comman
     return commands
 
 
+_OF_FEATURES: Final = [command for name in features.NAMES for command in features.commands(name)]
 COMMANDS: Final = listed(
     [Command(name, words, f"nodeagent.cli.{name.replace('-', '_')}") for name, words in _BASE],
-    [command for name in features.NAMES for command in features.commands(name)],
+    [command for command in _OF_FEATURES if not command.under],
 )
 
 features.install()
@@ -125,7 +125,18 @@ def build_parser(commands: Collection[str] = NAMES) -> argparse.ArgumentParser:
             module = import_module(command.module)
             module.add_arguments(sub)
             sub.set_defaults(run=module.run)
+            _add_subcommands(sub, [added for added in _OF_FEATURES if added.under == command.name])
     return parser
+
+
+def _add_subcommands(parser: argparse.ArgumentParser, added: Sequence[Command]) -> None:
+    # argparse has no public access to the arguments.
+    parsers = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    for command in added:
+        module = import_module(command.module)
+        sub = parsers[0].add_parser(command.name, help=command.help)
+        module.add_arguments(sub)
+        sub.set_defaults(run=module.run)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

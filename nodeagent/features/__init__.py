@@ -23,6 +23,7 @@ NAMES: Final = (
     "alerts",
     "checks",
     "page",
+    "certificates",
 )
 
 

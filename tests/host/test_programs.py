@@ -21,7 +21,6 @@ from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
 from nodeagent.core.plan.domain import ReloadProof
 from nodeagent.errors import ServiceUnavailable
 from nodeagent.host.checkers import HostValidator
-from nodeagent.host.client_certificate import CertificateDirectory
 from nodeagent.host.etcd.member_host import program_version
 from nodeagent.host.health import reload_problem
 from nodeagent.host.programs import NotStarted, ProgramLate, run_program
@@ -109,16 +108,6 @@ async def _reload(_directory: Path) -> None:
     await reload_problem(ReloadProof("app.service", "taken", "refused"), 0.0, "true")
 
 
-async def _client_certificate(directory: Path) -> None:
-    folder = CertificateDirectory(directory / "client", "n1", openssl="true")
-
-    def request() -> None:
-        with folder.locked():
-            folder.request()
-
-    await asyncio.to_thread(request)
-
-
 CALLERS: Sequence[Callable[[Path], Awaitable[None]]] = (
     _set_password,
     _check_sudoers,
@@ -126,7 +115,6 @@ CALLERS: Sequence[Callable[[Path], Awaitable[None]]] = (
     _version_of_ostree,
     _pods,
     _reload,
-    _client_certificate,
 )
 LACKS = {
     "processes": BlockingIOError(errno.EAGAIN, "x"),
@@ -182,8 +170,9 @@ async def test_a_program_that_is_missing_is_no_outage(tmp_path: Path) -> None:
 
 def test_no_other_module_starts_programs() -> None:
     """The first is the module of the daemon. The others are commands of their own, outside of an update."""
-    allowed = {"host/programs.py", "host/client_certificate.py", "host/rpmostree/extensions_image.py", "cli/status.py"}
+    base = {"host/programs.py", "host/rpmostree/extensions_image.py", "cli/status.py"}
+    of_features = {"features/certificates/directory.py"}
     package = Path(nodeagent.__file__).parent
     starts = re.compile(r"create_subprocess|import subprocess|os\.(?:fork|posix_spawn|system)\b")
     found = {str(path.relative_to(package)) for path in package.rglob("*.py") if starts.search(path.read_text("utf-8"))}
-    assert found == allowed
+    assert found - of_features == base

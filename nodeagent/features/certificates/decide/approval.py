@@ -17,10 +17,10 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from nodeagent.core.coordination.client_certificate import GROUP, SIGNER, USAGES, request_name, user_of
 from nodeagent.core.coordination.kube_objects import CertificateRequest, RequestSpec
 from nodeagent.errors import Refused
-from nodeagent.reasons import Reason
+from nodeagent.features.certificates.decide.client_certificate import GROUP, SIGNER, USAGES, request_name, user_of
+from nodeagent.features.certificates.reasons import CertificateReason
 
 # Bytes of the request in PEM. One for the longest subject has less than a thousand.
 MAX_REQUEST: Final = 4096
@@ -170,7 +170,7 @@ def applicant_of(request: CertificateRequest) -> Applicant:
             raise ValueError("it sets the life of the certificate")
         return Applicant(node, _renews(node, spec))
     except ValueError as error:
-        raise Refused(f"the request {name} cannot be approved: {error}", reason=Reason.CERTIFICATE_UNSOUND) from None
+        raise Refused(f"the request {name} cannot be approved: {error}", reason=CertificateReason.UNSOUND) from None
 
 
 def _renews(node: str, spec: RequestSpec) -> bool:

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from nodeagent.core.coordination.client_certificate import (
+from nodeagent.errors import AgentError
+from nodeagent.features.certificates.decide.client_certificate import (
     Validity,
     check_identity,
     issued,
     request_name,
     request_object,
 )
-from nodeagent.errors import AgentError
 
 PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 RFC_1123 = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")

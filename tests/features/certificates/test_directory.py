@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from nodeagent.errors import AgentError
-from nodeagent.host.client_certificate import CertificateDirectory
+from nodeagent.errors import AgentError, ServiceUnavailable
+from nodeagent.features.certificates.directory import CertificateDirectory
+from tests.host.test_programs import LACKS
 from tests.support.needs import needs
 from tests.support.signer import Signer, request_for
 
@@ -201,3 +204,16 @@ def test_an_openssl_that_fails(tmp_path: Path, script: str, reason: str) -> None
         folder.request()
     assert reason_of(caught) == reason
     assert os.listdir(folder.path) == []
+
+
+@pytest.mark.finding("adversary-2", "A program that cannot be started is an outage that the update waits for.")
+@pytest.mark.parametrize("lack", LACKS)
+def test_a_host_that_starts_no_program_is_an_outage(lack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_args: object, **_options: object) -> NoReturn:
+        raise LACKS[lack]
+
+    folder = CertificateDirectory(tmp_path / "client", "n1", openssl="true")
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with folder.locked(), pytest.raises(ServiceUnavailable) as caught:
+        folder.request()
+    assert caught.value.reason == "ProgramNotStarted"

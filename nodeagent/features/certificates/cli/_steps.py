@@ -3,7 +3,7 @@
 
 ``prepare`` reads settings, kubeconfigs and keys, ``request`` reads answers of the API server, and ``install`` writes
 the kubeconfig. An operator runs them in one process; the units run each of them with its own rights
-(``_bootstrap_units``).
+(``_units``).
 
 The certificate in use stays until the API server has accepted the new one. The daemon reads the new one without a
 restart, because the file that its kubeconfig names has changed.
@@ -22,17 +22,17 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from nodeagent.cli._io import printable
-from nodeagent.core.coordination.client_certificate import user_of
 from nodeagent.errors import InvalidInput, Refused
-from nodeagent.host.client_certificate import CertificateDirectory
+from nodeagent.features.certificates.decide.client_certificate import user_of
+from nodeagent.features.certificates.directory import CertificateDirectory
+from nodeagent.features.certificates.kubeconfig import client_certificate_of, cluster_of, kubeconfig, self_contained
+from nodeagent.features.certificates.requests import obtain, verify
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.fs.atomic import new_file
 from nodeagent.host.fs.os_errors import translated
-from nodeagent.kube.certificate import obtain, verify
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
 from nodeagent.kube.errors import Unauthorized
-from nodeagent.kube.kubeconfig import client_certificate_of, cluster_of, kubeconfig, self_contained
 from nodeagent.reasons import Reason
 from nodeagent.settings.schema import Settings
 

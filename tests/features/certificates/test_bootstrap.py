@@ -18,11 +18,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from nodeagent.cli import _bootstrap
-from nodeagent.cli._bootstrap import bootstrap
 from nodeagent.errors import AgentError
-from nodeagent.host.client_certificate import CertificateDirectory
-from nodeagent.kube import certificate, client
+from nodeagent.features.certificates import requests
+from nodeagent.features.certificates.cli import _steps
+from nodeagent.features.certificates.cli._steps import bootstrap
+from nodeagent.features.certificates.directory import CertificateDirectory
+from nodeagent.kube import client
 from nodeagent.settings.schema import Settings
 from tests.kube.server import Answer, Request, serving
 from tests.support.needs import needs
@@ -110,9 +111,9 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
-    monkeypatch.setattr(certificate, "POLL", 0.01)
+    monkeypatch.setattr(requests, "POLL", 0.01)
     monkeypatch.setattr(client, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(_bootstrap, "VERIFY", 0.0)
+    monkeypatch.setattr(_steps, "VERIFY", 0.0)
     (tmp_path / "state").mkdir()
     made = Host(tmp_path, Api(Signer(tmp_path)), Settings())
     cluster = msgspec.structs.replace(made.settings.cluster, kubeconfig=str(made.kubeconfig))
@@ -143,12 +144,12 @@ async def test_joined_and_renewed(host: Host) -> None:
 
 STEPS: list[tuple[Any, str]] = [
     (CertificateDirectory, "request"),
-    (certificate, "_read_or_create"),
+    (requests, "_read_or_create"),
     (CertificateDirectory, "store"),
-    (_bootstrap, "verify"),
+    (_steps, "verify"),
     (CertificateDirectory, "adopt"),
     (CertificateDirectory, "forget_request"),
-    (_bootstrap, "install"),
+    (_steps, "install"),
 ]
 
 
@@ -267,19 +268,19 @@ async def test_refused_before_anything_is_made(host: Host, about: str, reason: s
 @pytest.mark.finding("adversary-6", "The step that reads answers of the API server writes only its own directory.")
 async def test_the_kubeconfig_is_written_by_a_step_of_its_own(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(_bootstrap, "install", lambda *_: None)
+        patch.setattr(_steps, "install", lambda *_: None)
         await host.run()
     assert host.pem.exists()
     assert not host.kubeconfig.exists()
     # No server answers now.
-    await asyncio.to_thread(_bootstrap.install, host.settings, host.source)
+    await asyncio.to_thread(_steps.install, host.settings, host.source)
     written = host.kubeconfig.read_text()
     assert str(host.pem) in written
     host.kubeconfig.write_text(written + "\n# of an admin\n")
-    await asyncio.to_thread(_bootstrap.install, host.settings, host.source)
+    await asyncio.to_thread(_steps.install, host.settings, host.source)
     assert host.kubeconfig.read_text().endswith("# of an admin\n")
 
 
 async def test_the_install_step_waits_for_a_certificate(host: Host) -> None:
-    await asyncio.to_thread(_bootstrap.install, host.settings, host.source)
+    await asyncio.to_thread(_steps.install, host.settings, host.source)
     assert not host.kubeconfig.exists()

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from nodeagent.core.coordination.certificate_approval import Applicant, applicant_of, is_pending, requested_node
-from nodeagent.core.coordination.client_certificate import request_name, request_object
 from nodeagent.errors import Refused
+from nodeagent.features.certificates.decide.approval import Applicant, applicant_of, is_pending, requested_node
+from nodeagent.features.certificates.decide.client_certificate import request_name, request_object
 
 NODE = "worker-1.example.com"
 P256 = ("EC", "-pkeyopt", "ec_paramgen_curve:P-256")

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from nodeagent.errors import InvalidInput
+from nodeagent.features.certificates.kubeconfig import client_certificate_of, cluster_of, kubeconfig, self_contained
 from nodeagent.kube.credentials import _run_to_end
-from nodeagent.kube.kubeconfig import client_certificate_of, cluster_of, kubeconfig, self_contained
 
 BOOTSTRAP = """
 current-context: c

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from nodeagent.core.coordination.kube_objects import CertificateRequest, Review
 from nodeagent.errors import Refused, Terminal
-from nodeagent.reasons import Reason
+from nodeagent.features.certificates.reasons import CertificateReason
 
 GROUP: Final = "nodeagent"
 # The only signer of Kubernetes for clients that are no kubelets. No controller approves its requests.
@@ -80,8 +80,8 @@ def issued(name: str, answer: CertificateRequest) -> bytes | None:
         about = f"the request {name} {'was denied' if condition['type'] == 'Denied' else 'could not be signed'}"
         message = f"{about}: {cause}" if cause else about
         if condition["type"] == "Denied":
-            raise Refused(message, reason=Reason.CERTIFICATE_DENIED)
-        raise Terminal(message, reason=Reason.CERTIFICATE_FAILED)
+            raise Refused(message, reason=CertificateReason.DENIED)
+        raise Terminal(message, reason=CertificateReason.FAILED)
     text = status.get("certificate")
     if not text:
         return None
@@ -94,7 +94,7 @@ def issued(name: str, answer: CertificateRequest) -> bytes | None:
     certificates = _CERTIFICATE.findall(decoded)
     chain = "".join(text if text.endswith("\n") else text + "\n" for text in certificates)
     if not chain or len(chain) > MAX_CERTIFICATE:
-        raise Terminal(f"the request {name} has no certificate in PEM", reason=Reason.CERTIFICATE_FAILED)
+        raise Terminal(f"the request {name} has no certificate in PEM", reason=CertificateReason.FAILED)
     return chain.encode()
 
 
@@ -108,5 +108,5 @@ def check_identity(node: str, review: Review) -> None:
     if user != user_of(node) or GROUP not in groups:
         raise Terminal(
             f"the certificate is that of {user!r}, not of {user_of(node)} in the group {GROUP}",
-            reason=Reason.CERTIFICATE_FAILED,
+            reason=CertificateReason.FAILED,
         )

@@ -17,10 +17,10 @@ import os
 from pathlib import Path
 from typing import Final
 
-from nodeagent.cli._bootstrap import Kubeconfig, Task, install, prepare, renewed, request
 from nodeagent.core.config.text import plain_json
 from nodeagent.errors import AgentError, InvalidInput
-from nodeagent.host.client_certificate import CertificateDirectory
+from nodeagent.features.certificates.cli._steps import Kubeconfig, Task, install, prepare, renewed, request
+from nodeagent.features.certificates.directory import CertificateDirectory
 from nodeagent.host.fs.atomic import new_file
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.reasons import Reason

@@ -6,8 +6,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from nodeagent.cli import _bootstrap_units as units
-from nodeagent.cli._bootstrap import bootstrap
+from nodeagent.features.certificates.cli import _units as units
+from nodeagent.features.certificates.cli._steps import bootstrap
 from nodeagent.settings.load import load
 
 SOURCE = "/etc/nodeagent/bootstrap-kubeconfig"

@@ -20,8 +20,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from nodeagent.core.coordination.client_certificate import GROUP, Validity, subject_of, user_of
 from nodeagent.errors import Retryable, Terminal
+from nodeagent.features.certificates.decide.client_certificate import GROUP, Validity, subject_of, user_of
+from nodeagent.features.certificates.reasons import CertificateReason
 from nodeagent.host.fs.atomic import new_file
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.programs import starting
@@ -98,7 +99,7 @@ class CertificateDirectory:
             about = ("-key", "/dev/stdin", "-config", f"/dev/fd/{configuration}", "-subj", subject)
             request = self._run("req", "-new", *about, stdin=key, inherit=(configuration,))
         if _REQUEST not in request:
-            raise Terminal("openssl printed no certificate request", reason=Reason.CERTIFICATE_FAILED)
+            raise Terminal("openssl printed no certificate request", reason=CertificateReason.FAILED)
         self._write("request.pem", key + request)
         return request[request.index(_REQUEST) :]
 
@@ -110,7 +111,8 @@ class CertificateDirectory:
         life = self._life(certificate) if _matches(self.candidate) else None
         if life is None:
             raise Terminal(
-                "the cluster issued a certificate for another key or another node", reason=Reason.CERTIFICATE_FAILED
+                "the cluster issued a certificate for another key or another node",
+                reason=CertificateReason.FAILED,
             )
         return life
 
@@ -130,7 +132,7 @@ class CertificateDirectory:
         life = self._life(content) if _matches(self.candidate) else None
         if life is None:
             self.forget_request()
-            raise Terminal("what was obtained is no key and certificate of this node", reason=Reason.CERTIFICATE_FAILED)
+            raise Terminal("what was obtained is no key and certificate of this node", reason=CertificateReason.FAILED)
         in_use = self.validity()
         if in_use is None or in_use.end <= life.end:
             self.adopt()
@@ -184,7 +186,7 @@ class CertificateDirectory:
         try:
             printed = self._run(what, "-noout", "-subject", option, "-nameopt", "RFC2253", stdin=content)
         except Terminal as error:
-            if error.reason != Reason.CERTIFICATE_FAILED:
+            if error.reason != CertificateReason.FAILED:
                 raise
             return {}
         lines = printed.decode(errors="replace").splitlines()
@@ -212,7 +214,7 @@ class CertificateDirectory:
         if done.returncode != 0:
             # openssl quotes no key in its messages.
             words = " ".join(done.stderr.decode(errors="replace").split())[-500:]
-            raise Terminal(f"openssl {arguments[0]} failed: {words}", reason=Reason.CERTIFICATE_FAILED)
+            raise Terminal(f"openssl {arguments[0]} failed: {words}", reason=CertificateReason.FAILED)
         return done.stdout
 
 

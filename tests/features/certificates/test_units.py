@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.cli import _bootstrap
-from nodeagent.cli import _bootstrap_units as units
 from nodeagent.cli.main import main
 from nodeagent.errors import AgentError
-from nodeagent.host.client_certificate import CertificateDirectory
-from tests.cli.test_bootstrap import Host, Killed, host, killed
+from nodeagent.features.certificates.cli import _steps
+from nodeagent.features.certificates.cli import _units as units
+from nodeagent.features.certificates.directory import CertificateDirectory
+from tests.features.certificates.test_bootstrap import Host, Killed, host, killed
 from tests.kube.server import serving
 from tests.support.needs import needs
 
@@ -108,7 +108,7 @@ async def test_renewed_with_the_certificate_in_use(steps: Units, host: Host, mon
     assert os.listdir(steps.obtained.parent) == []
     host.source.unlink()
     with monkeypatch.context() as patch:
-        patch.setattr(_bootstrap, "_now", lambda: renewal_of(host))
+        patch.setattr(_steps, "_now", lambda: renewal_of(host))
         await steps.run()
     assert host.pem.read_bytes() != first
     assert len(host.api.requests) == 2

@@ -7,20 +7,20 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from nodeagent.core.coordination.certificate_approval import Applicant, is_pending
-from nodeagent.core.coordination.client_certificate import (
+from nodeagent.core.coordination.kube_objects import CertificateRequest, Review
+from nodeagent.errors import Refused, Terminal
+from nodeagent.features.certificates.decide.approval import Applicant, is_pending
+from nodeagent.features.certificates.decide.client_certificate import (
     SIGNER,
     check_identity,
     issued,
     request_name,
     request_object,
 )
-from nodeagent.core.coordination.kube_objects import CertificateRequest, Review
-from nodeagent.errors import Refused, Terminal
+from nodeagent.features.certificates.reasons import CertificateReason
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.decode import decoded
 from nodeagent.kube.errors import AlreadyExists, NoAnswer, NotFound, ServerFault, Throttled, Unauthorized
-from nodeagent.reasons import Reason
 
 REQUESTS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -55,7 +55,8 @@ async def obtain(
                 return certificate
             if late:
                 raise Refused(
-                    f"the request {name} was not approved within {wait:g} s", reason=Reason.CERTIFICATE_PENDING
+                    f"the request {name} was not approved within {wait:g} s",
+                    reason=CertificateReason.PENDING,
                 )
             if not reported:
                 reported = True
@@ -80,7 +81,8 @@ async def verify(client: KubeClient, node: str, *, wait: float) -> None:
             await asyncio.sleep(min(POLL, max(0.0, end - loop.time())))
         except Unauthorized as fault:
             raise Terminal(
-                f"the API server does not accept the new certificate: {fault.message}", reason=Reason.CERTIFICATE_FAILED
+                f"the API server does not accept the new certificate: {fault.message}",
+                reason=CertificateReason.FAILED,
             ) from None
         else:
             return check_identity(node, review)

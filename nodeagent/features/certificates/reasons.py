@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reasons of the feature."""
+
+from __future__ import annotations
+
+from nodeagent.kinds import Kind, ReasonEnum
+
+
+class CertificateReason(ReasonEnum):
+    # fmt: off
+    PENDING = "CertificatePending", Kind.REFUSED, "nodeagent fleet approve NAME, with the name that the host printed"
+    DENIED = "CertificateDenied", Kind.REFUSED, "kubectl delete csr NAME, then nodeagent bootstrap makes the request again"
+    UNSOUND = "CertificateUnsound", Kind.REFUSED, "kubectl certificate deny NAME, and find out who has the bootstrap token or the certificate that it came with"
+    FAILED = "CertificateFailed", Kind.FAULT, "kubectl describe csr NAME, and check the signer of the cluster; the old certificate stays in use"
+    # fmt: on
