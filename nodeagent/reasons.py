@@ -77,14 +77,6 @@ class Reason(ReasonEnum):
     NO_SUCH_UPDATE = "NoSuchUpdate", Kind.INPUT, "nodeagent history shows the ids of the updates; the beginning of one is enough"
     NO_PREVIOUS = "NoPrevious", Kind.REFUSED, "apply the config you want: nodeagent apply FILE"
     CHECKER_LATE = "CheckerLate", Kind.REFUSED, "find out why the program waits with the named file (an Include of a pipe, a busy host); the agent retries"
-    BARRIER_SKIPPED = "BarrierSkipped", Kind.REFUSED, "apply a config with the image of the named version, and this one after that"
-    DEAD_END = "DeadEnd", Kind.REFUSED, "reinstall the host with a newer image, or choose another one; the message has the publisher's reason"
-    NO_UPDATE_PATH = "NoUpdatePath", Kind.REFUSED, "choose an image that the update graph leads to, or correct graph.url (stream, channel, architecture)"
-    VERSION_UNKNOWN = "VersionUnknown", Kind.REFUSED, "name the version below images in /etc/nodeagent/update-path.yaml, or label the image with it"
-    REQUIREMENT_UNMET = "RequirementUnmet", Kind.REFUSED, "change the host or the config as the message says, or waive it (skip in update-path.yaml)"
-    UPDATE_PATH_INVALID = "UpdatePathInvalid", Kind.REFUSED, "correct /etc/nodeagent/update-path.yaml; nodeagent selfcheck shows what is wrong with it"
-    GRAPH_UNREACHABLE = "GraphUnreachable", Kind.UNREACHABLE, "check graph.url from this host with curl; with graph.on_unreachable: go no update waits for it"
-    GRAPH_REJECTED = "GraphRejected", Kind.REFUSED, "correct graph.url or graph.ca: the answer must be an update graph of the Cincinnati protocol"
 
     # The operating system
     NO_DEPLOYMENTS = "NoDeployments", Kind.UNRECONCILABLE, "remove the change of the operating system: this host is not image-based"

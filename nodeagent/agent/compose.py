@@ -47,7 +47,6 @@ from nodeagent.host.etcd.quorum import QuorumCheck
 from nodeagent.host.fleetlock import FleetLock
 from nodeagent.host.fs.files import HostFiles
 from nodeagent.host.health import HostHealth
-from nodeagent.host.jumps import HostJumps
 from nodeagent.host.lease import LocalLease, StoredToken
 from nodeagent.host.logind import Logind
 from nodeagent.host.rpmostree import adapter
@@ -126,7 +125,6 @@ class Adapters:
         )
         opened = [door.open(base) for door in doors().values() if door.open is not None]
         self.features = opened
-        self._jumps = HostJumps(settings.graph)
         self.ports = Ports(
             store=store,
             files=HostFiles(),
@@ -143,7 +141,6 @@ class Adapters:
             fence=fence,
             readiness=self.cluster.readiness if self.cluster is not None else None,
             static_pods=static_pods,
-            jumps=self._jumps,
             system=HostBootedSystem(),
             guards=[feature.guard for feature in opened if feature.guard is not None],
         )
@@ -189,7 +186,6 @@ class Adapters:
         self._fence.use(settings.fence)
         for feature in self.features:
             feature.use(settings)
-        self._jumps.use(settings.graph)
         self.settings, self.windows, self.zone = settings, windows, zone
 
     async def open_etcd_member(self) -> MemberHost | None:

@@ -68,7 +68,7 @@ async def plan_answer(
     if update.plan.reboot:
         answer["reboot"] = chosen_to_dict(await _kind_of_planned(ports, policy, update, deployment))
     notes = [*record.notes, *await notes_along(ports, await units_along(ports, update))]
-    notes += [*update.jump_notes, *await _guard_notes(ports, update)]
+    notes += [*update.target_notes, *await _guard_notes(ports, update)]
     if (rejected := await _rejected(ports, update)) is not None:
         answer["rejected"] = {"since": rejected.since, "why": rejected.brief, "reason": rejected.reason or REJECTED}
         words = rejected.words(record.to_name)

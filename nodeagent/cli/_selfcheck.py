@@ -18,8 +18,7 @@ from nodeagent.cli._client import Client
 from nodeagent.cli._offline import Stored
 from nodeagent.core.boot_count import BootCounting, CountedBy
 from nodeagent.core.coordination.kube_objects import Review
-from nodeagent.core.plan.jumps.declared import BUILT_IN, UPDATE_PATH
-from nodeagent.core.self_check import NotRead, ReachFacts, SelfCheck, failed, ok, reach_check, skipped, unread
+from nodeagent.core.self_check import NotRead, ReachFacts, SelfCheck, failed, ok, reach_check, unread
 from nodeagent.core.selfcheck.bus import NameFacts, UnitFacts, bus_checks, unit_checks
 from nodeagent.core.selfcheck.files import (
     DIRECTORIES,
@@ -37,12 +36,11 @@ from nodeagent.errors import AgentError, InvalidInput, Unreachable, full_text
 from nodeagent.host.boot_counter import HostBootCounter
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.dbus.client import Bus
-from nodeagent.host.jumps import read_update_path
 from nodeagent.host.proc import replaced_file_of
 from nodeagent.host.selfcheck import bus as bus_facts
 from nodeagent.host.selfcheck import files, unit, versions
 from nodeagent.host.selfcheck.os_fields import read_os_fields
-from nodeagent.host.selfcheck.servers import reach_fleetlock, reach_graph, reach_registry
+from nodeagent.host.selfcheck.servers import reach_fleetlock, reach_registry
 from nodeagent.installed import doors
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
@@ -63,7 +61,7 @@ OSTREE_BOOTED: Final = "/run/ostree-booted"
 AS_ROOT: Final = "run it as root"
 # The names of the checks of servers begin with it.
 REACH: Final = "reach."
-REACH_CHECKS: Final = ("reach.api-server", "reach.lease", "reach.fleetlock", "reach.graph", "reach.registry")
+REACH_CHECKS: Final = ("reach.api-server", "reach.lease", "reach.fleetlock", "reach.registry")
 # What a lease needs (packaging/kubernetes/nodeagent.yaml).
 VERBS: Final = ("get", "create", "patch")
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -107,7 +105,6 @@ async def survey() -> Sequence[SelfCheck]:
     return [
         checked,
         *(check for check in added if not check.id.startswith(REACH)),
-        await asyncio.to_thread(_update_path),
         *unit_checks(own_unit),
         *bus_checks(policy, name, polkit, own_unit, root=os.geteuid() == 0),
         *file_checks(paths, booted=booted, running=isinstance(own_unit, UnitFacts) and own_unit.running),
@@ -160,19 +157,6 @@ def _settings() -> tuple[Settings, SelfCheck]:
     return loaded.settings, ok("settings", f"valid, from {len(loaded.files)} files")
 
 
-def _update_path() -> SelfCheck:
-    """Return whether the rules of the admin for versions of the OS can be read."""
-    name = "update-path"
-    if os.geteuid() != 0 and Path(UPDATE_PATH).exists() and not os.access(UPDATE_PATH, os.R_OK):
-        return skipped(name, f"{UPDATE_PATH} is for root", AS_ROOT)
-    try:
-        rules = read_update_path()
-    except AgentError as error:
-        return failed(name, error.message, hint(error.reason))
-    count = len(rules.barriers) + len(rules.minimum) + len(rules.requirements)
-    return ok(name, f"{count} rules in {UPDATE_PATH}, {len(BUILT_IN) - len(rules.skip)} built in")
-
-
 def _files(state_dir: str) -> FileFacts:
     store = f"{state_dir}/state.db"
     return FileFacts(
@@ -207,13 +191,12 @@ def _running(name: NameFacts | NotRead) -> RunningFacts | NotRead:
 async def _reach(bus: Bus, settings: Settings, *, booted: bool) -> Sequence[SelfCheck]:
     """Return whether the servers of the base answer, the registry last."""
     slots = settings.slots
-    cluster, fleetlock, graph, registry = await asyncio.gather(
+    cluster, fleetlock, registry = await asyncio.gather(
         _cluster(settings),
         _bounded(reach_fleetlock(slots.fleetlock, slots.fleetlock_ca) if slots.fleetlock else _unset()),
-        _bounded(reach_graph(settings.graph) if settings.graph.url else _unset()),
         _bounded(_registry(bus, booted=booted)),
     )
-    results = zip(REACH_CHECKS, (*cluster, fleetlock, graph, registry), strict=True)
+    results = zip(REACH_CHECKS, (*cluster, fleetlock, registry), strict=True)
     return [reach_check(name, facts) for name, facts in results]
 
 

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 # Guards of an update are asked in this order.
 NAMES: Final = (
     "alerts",
+    "certificates",
     "checks",
     "page",
-    "certificates",
+    "update_graph",
 )
 
 

@@ -123,9 +123,6 @@ def _of_reboots(settings: Settings) -> Iterator[Contradiction]:
 
 
 def _of_servers(settings: Settings) -> Iterator[Contradiction]:
-    graph = settings.graph
-    if graph.ca and not graph.url:
-        yield ("graph.ca", "graph.url"), "graph.ca needs graph.url: without it no server is called"
     if settings.slots.fleetlock_ca and settings.slots.fleetlock.startswith("http:"):
         keys = ("slots.fleetlock_ca", "slots.fleetlock")
         yield keys, "slots.fleetlock_ca needs a slots.fleetlock with https: http has no certificate"

@@ -125,34 +125,6 @@ class OsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     count_boots: Literal["auto", "never"] = "auto"
 
 
-# With a query, because servers of update graphs need the stream and the architecture.
-# Only https: the answer decides which versions may be skipped.
-GraphUrl = Annotated[
-    str,
-    Meta(
-        pattern=r"^(https://[^\s@#\x00-\x1f]+)?$",
-        max_length=2048,
-        description='an address as in https://host/v1/graph?stream=stable, or ""',
-    ),
-]
-
-
-class GraphSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The update graph of a Cincinnati server, which knows versions that no update may skip.
-
-    ``url``: whole address of the graph, with its query; "" for none.
-
-    ``ca``: PEM file with the certificate authority of the server; "" for the authorities of the host.
-
-    ``on_unreachable``: what to do if the server does not answer. hold: the update of the OS waits, because a skipped
-    version may leave a host that does not boot. go: it begins with a warning.
-    """
-
-    url: GraphUrl = ""
-    ca: OptionalPath = ""
-    on_unreachable: Literal["hold", "go"] = "hold"
-
-
 class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """``file``: file for the metrics, for the textfile collector of node_exporter, which is given the directory; "" for
     no metrics. The default is in memory: each event costs one write to it."""
@@ -219,7 +191,6 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     bootloader: BootloaderSettings = BootloaderSettings()
     verify: Verify = Verify()
     os: OsSettings = OsSettings()
-    graph: GraphSettings = GraphSettings()
     metrics: MetricsSettings = MetricsSettings()
     log: Log = Log()
     cluster: ClusterSettings = ClusterSettings()

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from nodeagent.core.plan.deployment import OsTarget
     from nodeagent.update.run import Progress, Run, Update
+    from nodeagent.update.stages.os_deployments import HostDeployments
 
 
 class Guard:
@@ -19,6 +21,21 @@ class Guard:
     async def planned(self, update: Update, *, stops_node: bool) -> Sequence[str]:  # noqa: ARG002 - for features
         """Return notes for a plan: what the update will wait for, and what will run. ``stops_node``: it drains or stops
         the node."""
+        return ()
+
+    async def check_target(
+        self,
+        update: Update,  # noqa: ARG002 - for features
+        os: HostDeployments,  # noqa: ARG002
+        target: OsTarget,  # noqa: ARG002
+        *,
+        staged: bool,  # noqa: ARG002
+    ) -> Sequence[str]:
+        """Check whether the OS may become ``target``, and return notes for a plan. It is called before the staging, and
+        again after it (``staged``), when more is known about the new OS.
+
+        Raises ``Refused`` and ``Unreachable``: the config is not applied now.
+        """
         return ()
 
     async def permit(self, run: Run) -> None:

@@ -39,7 +39,6 @@ from nodeagent.reasons import Reason
 from nodeagent.update.guard import Guard
 from nodeagent.update.history import trail_fold
 from nodeagent.update.history.trail_fold import Moment
-from nodeagent.update.ports.checks import JumpGate
 from nodeagent.update.ports.coordination import NodeDrainer, NodeReadiness
 from nodeagent.update.ports.events import Event, PhaseEntered, StepProgress, UpdateContext, UpdateEvent, Warned
 from nodeagent.update.ports.host import Clock, Files, HealthChecks, Reporter, StaticPods, UnitFiles, Units, Users
@@ -83,8 +82,6 @@ class Ports:
     readiness: NodeReadiness | None = None
     # None: manifests are files as any other.
     static_pods: StaticPods | None = None
-    # None: any version of the OS may follow any other.
-    jumps: JumpGate | None = None
     # None: what runs since the boot is not read.
     system: BootedSystem | None = None
     # Those of the features.
@@ -191,8 +188,8 @@ class Update:
     shown: set[str] = field(default_factory=set)
     # The last message about each failure that stops nothing, by its subject.
     failures: dict[str, str] = field(default_factory=dict)
-    # What a plan says about the versions of the OS.
-    jump_notes: tuple[str, ...] = ()
+    # Notes of the guards about the new OS, for a plan.
+    target_notes: tuple[str, ...] = ()
     # Entries whose units systemd cannot enable, or that exist nowhere.
     unit_warnings: tuple[Problem, ...] = ()
     # How much of the current config it removes.

@@ -39,7 +39,6 @@ BAD = {
     "bios": ("bootloader: {bios: true}\n", "bootloader.bios needs"),
     "token": ("alerts: {url: 'http://a', token_file: /t}\n", "with https"),
     "alerts.ca": ("alerts: {ca: /c}\n", "alerts.ca needs"),
-    "graph.ca": ("graph: {ca: /c}\n", "graph.ca needs"),
     "same path": ("metrics: {file: /etc/nodeagent/policy.yaml}\n", "same path"),
     "windows": ("windows: {open: ['night = 01:00 5', 'night = 02:00 5']}\n", "windows.open"),
     "zone": ("windows: {zone: Nowhere/City}\n", "Nowhere/City"),
@@ -54,7 +53,7 @@ GOOD = {
     "soft": "reboot: {soft: auto}\n",
     "no reboots": "reboot: {allow: false}\n",
     "bios": "bootloader: {update: after-boot, bios: true}\n",
-    "servers": "alerts: {url: 'https://a', ca: /c, token_file: /t}\ngraph: {url: 'https://g', ca: /c}\n",
+    "servers": "alerts: {url: 'https://a', ca: /c, token_file: /t}\n",
     "no metrics": "metrics: {file: ''}\npolicy: ''\n",
 }
 

@@ -8,8 +8,8 @@ from integration.hosts.ostree import updates
 from integration.hosts.ostree.conftest import Publish
 from integration.hosts.ostree.ostree_host import OstreeHost
 from integration.trees.tree import BAD, A, B
+from nodeagent.features.update_graph.reasons import JumpReason
 from nodeagent.kinds import AnyReason
-from nodeagent.reasons import Reason
 
 RULES = "/etc/nodeagent/update-path.yaml"
 
@@ -27,11 +27,11 @@ def test_a_version_that_must_not_be_skipped(node_at_a: OstreeHost, publish: Publ
     first = f"{A.version} -> {BAD.version} skips a version that must not be skipped: go to {B.version} first (keys)"
     named = barrier + f"images: {{'{publish(BAD).digest}': {BAD.version}}}\n"
     node.write(RULES, named)
-    assert first in refused(node, updates.config("c", publish(BAD)), Reason.BARRIER_SKIPPED)
+    assert first in refused(node, updates.config("c", publish(BAD)), JumpReason.BARRIER_SKIPPED)
     assert updates.shown(agent.status(node)) == [f"{A.version} booted"]
     node.write(RULES, barrier)
     agent.apply(node, updates.config("c2", publish(BAD)))
-    updates.wait_degraded(node, Reason.BARRIER_SKIPPED)
+    updates.wait_degraded(node, JumpReason.BARRIER_SKIPPED)
     assert updates.shown(agent.status(node)) == [f"{BAD.version} staged locked", f"{A.version} booted"]
     assert node.reboots == 0
     agent.apply(node, updates.config("b", publish(B)))

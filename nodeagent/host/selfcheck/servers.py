@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a FleetLock server, a server of update graphs and a registry answer. Requests only read, and take no slot."""
+"""Whether a FleetLock server and a registry answer. Requests only read, and take no slot."""
 
 from __future__ import annotations
 
@@ -11,12 +11,8 @@ from typing import Any, Final
 
 from nodeagent.core.self_check import NotRead, ReachFacts
 from nodeagent.core.selfcheck.reach import is_redirected
-from nodeagent.errors import AgentError
 from nodeagent.host.fs.read_inside import read_regular
-from nodeagent.host.jumps import fetch_graph
 from nodeagent.host.reach import TIMEOUT, reach
-from nodeagent.reasons import hint
-from nodeagent.settings.schema import GraphSettings
 
 _REGISTRIES: Final = "etc/containers/registries.conf"
 _MAX_FILE: Final = 1 << 20
@@ -27,15 +23,6 @@ _CERTIFICATES: Final = ("etc/containers/certs.d", "etc/docker/certs.d")
 async def reach_fleetlock(address: str, ca: str, *, timeout: float = TIMEOUT) -> ReachFacts:
     """Any answer will do: the protocol has no call that neither takes nor releases a slot."""
     return await reach(address, address, ca=ca, remedy="correct slots.fleetlock_ca", timeout=timeout)
-
-
-async def reach_graph(settings: GraphSettings, *, timeout: float = TIMEOUT) -> ReachFacts:
-    """The answer must be an update graph."""
-    try:
-        graph = await fetch_graph(settings, timeout)
-    except AgentError as error:
-        return ReachFacts(settings.url, error.message.removeprefix(f"{settings.url}: "), hint(error.reason))
-    return ReachFacts(f"{settings.url}: {len(graph.releases)} releases")
 
 
 async def reach_registry(

@@ -53,7 +53,6 @@ from nodeagent.errors import AgentError, InvalidInput, Problem, Refused, Unrecon
 from nodeagent.reasons import Reason
 from nodeagent.update.history.lasting import Confirmation
 from nodeagent.update.next.install_notes import notes_on_install
-from nodeagent.update.next.jump_check import check_jump
 from nodeagent.update.next.os_fields import NO_OS, first_basis
 from nodeagent.update.next.safeguards import check_login
 from nodeagent.update.next.unit_checks import Files, UnitChecks
@@ -61,6 +60,7 @@ from nodeagent.update.ports.host import MAX_KEPT, Validator
 from nodeagent.update.record import OsProgress, Record
 from nodeagent.update.run import Basis, Ports, Update, UpdatePolicy
 from nodeagent.update.stages import compare
+from nodeagent.update.stages.admission import check_target
 from nodeagent.update.stages.compare import in_force, mismatches, os_mismatches, with_os
 from nodeagent.update.steps.originals import changed_families, has_other_file, managed_keys, original_of, own_arguments
 from nodeagent.update.steps.units_before import notes_on_masks
@@ -185,7 +185,7 @@ class Preflight:
         update = await asyncio.to_thread(planned)
         if confirmed is None or not confirmed.lockout:
             await check_login(self.ports, old, desired.config, update.writes)
-        await check_jump(self.ports, update)
+        await check_target(self.ports, update, staged=False)
         await self._check_units(update, old, judged)
         await self._check_paths(update)
         update.add_notes(*await notes_on_masks(self.ports, update), *await notes_on_install(self.ports, update))

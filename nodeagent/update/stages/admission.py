@@ -108,6 +108,16 @@ def other_boots(deployment: str) -> str:
     return f"a reboot would boot {deployment}, which another program has prepared"
 
 
+async def check_target(ports: Ports, update: Update, *, staged: bool) -> None:
+    """Let the guards check the new OS, and keep their notes for a plan. Raises as ``Guard.check_target``."""
+    if ports.os is None or (target := update.target) is None:
+        return
+    notes: list[str] = []
+    for guard in ports.guards:
+        notes += await guard.check_target(update, ports.os, target, staged=staged)
+    update.target_notes = tuple(notes)
+
+
 async def recheck_before_write(run: Run) -> None:
     """Check everything again before the first byte is written, because the drain took time.
 

@@ -18,12 +18,17 @@ from nodeagent.domains.tables import credentials_of
 from nodeagent.errors import AgentError, Unreconcilable
 from nodeagent.reasons import Reason
 from nodeagent.tasks import finished_before, running
-from nodeagent.update.next.jump_check import check_jump
 from nodeagent.update.ports.events import FenceChanged, StagingAdvanced, StepProgress, Warned
 from nodeagent.update.ports.system import FencedUnit
 from nodeagent.update.run import Run
 from nodeagent.update.stages import bootloader
-from nodeagent.update.stages.admission import acquire_staging_slot, check_free, check_still_held, release_staging_slot
+from nodeagent.update.stages.admission import (
+    acquire_staging_slot,
+    check_free,
+    check_still_held,
+    check_target,
+    release_staging_slot,
+)
 from nodeagent.update.stages.after_boot import before_staging_again
 from nodeagent.update.stages.fallback import begin_planned
 from nodeagent.update.stages.os_deployments import HostDeployments, discard_own
@@ -100,7 +105,7 @@ async def stage_unless_newer(run: Run, os: HostDeployments, target: OsTarget) ->
         await _note(run, os, work.result())
     # Only now the version of the image is known for certain. Without an answer, the staged deployment waits.
     with retry_on_outage():
-        await check_jump(run.ports, run.update, staged=True)
+        await check_target(run.ports, run.update, staged=True)
     return True
 
 

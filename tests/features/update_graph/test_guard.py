@@ -10,11 +10,12 @@ import pytest
 
 from nodeagent.agent.plan_answer import plan_answer
 from nodeagent.core.plan.deployment import staged
-from nodeagent.core.plan.jumps.declared import Barrier, Requirement, UpdatePath
-from nodeagent.core.plan.jumps.judge import HostFacts, applicable, check_path, check_requirements, resolved
-from nodeagent.core.plan.jumps.release import Jump, JumpAnswer
 from nodeagent.errors import Refused, Unreachable
-from nodeagent.reasons import Reason
+from nodeagent.features.update_graph.decide.declared import Barrier, Requirement, UpdatePath
+from nodeagent.features.update_graph.decide.judge import HostFacts, applicable, check_path, check_requirements, resolved
+from nodeagent.features.update_graph.decide.release import Jump, JumpAnswer
+from nodeagent.features.update_graph.guard import JumpGuard
+from nodeagent.features.update_graph.reasons import JumpReason
 from nodeagent.update.next.preflight import Preflight
 from nodeagent.update.ports.events import UpdateWaiting
 from nodeagent.update.run import Ports
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.looptime
 
 @dataclass
 class FakeJumps:
-    """Implements ``ports.JumpGate`` with the judgement of the real one, and no host."""
+    """Implements ``guard.JumpGate`` with the judgement of the real one, and no host."""
 
     declared: UpdatePath = field(default_factory=UpdatePath)
     down: bool = False
@@ -37,7 +38,7 @@ class FakeJumps:
     async def check(self, jump: Jump) -> JumpAnswer:
         self.asked.append(jump)
         if self.down:
-            raise Unreachable("no graph", reason=Reason.GRAPH_UNREACHABLE)
+            raise Unreachable("no graph", reason=JumpReason.GRAPH_UNREACHABLE)
         jump = resolved(jump, self.declared, None)
         notes = check_path(jump, self.declared, None)
         needed = applicable(jump, self.declared, "test")
@@ -50,7 +51,7 @@ class JumpingHost(Host):
     jumps: FakeJumps = field(default_factory=FakeJumps)
 
     def ports(self) -> Ports:
-        return replace(super().ports(), jumps=self.jumps)
+        return replace(super().ports(), guards=[JumpGuard(self.jumps)])
 
 
 BARRIER = UpdatePath(barriers=(Barrier("2", "keys"),))
@@ -70,7 +71,7 @@ async def test_a_known_image_that_skips_a_barrier_is_not_even_pulled() -> None:
     host = await host_at_1(KNOWN)
     host.want(NEW)
     await host.settle()
-    assert (host.phase, host.record.reason) == (Phase.DEGRADED, Reason.BARRIER_SKIPPED)
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, JumpReason.BARRIER_SKIPPED)
     assert "1 -> 3 skips a version that must not be skipped: go to 2 first (keys)" in host.record.message
     assert (host.world.credentials, host.actions(), booted_digest(host.world)) == ([], [], A_DIGEST)
 
@@ -79,7 +80,7 @@ async def test_an_unknown_image_is_refused_when_it_is_staged_and_pulled_once() -
     host = await host_at_1(BARRIER)
     host.want(NEW)
     await host.settle()
-    assert host.record.reason == Reason.BARRIER_SKIPPED
+    assert host.record.reason == JumpReason.BARRIER_SKIPPED
     left = staged(host.world.deployments)
     assert left is not None
     assert (left.locked, len(host.world.credentials), host.world.holder) == (True, 1, None)
@@ -87,7 +88,7 @@ async def test_an_unknown_image_is_refused_when_it_is_staged_and_pulled_once() -
     for loop in (host.build(), host.build()):
         await loop.turn()
         await loop.turn()
-    assert (len(host.world.credentials), host.record.reason, host.actions()) == (1, Reason.BARRIER_SKIPPED, [])
+    assert (len(host.world.credentials), host.record.reason, host.actions()) == (1, JumpReason.BARRIER_SKIPPED, [])
     host.world.versions[C_DIGEST] = "2"
     host.want(on("c", "at the barrier"))
     await host.settle()
@@ -113,7 +114,7 @@ async def test_an_image_without_a_version_is_refused_where_there_are_rules() -> 
     host = await host_at_1(BARRIER, "")
     host.want(NEW)
     await host.settle()
-    assert (host.phase, host.record.reason) == (Phase.DEGRADED, Reason.VERSION_UNKNOWN)
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, JumpReason.VERSION_UNKNOWN)
     host = await host_at_1(UpdatePath(), "")
     host.want(NEW)
     await host.settle()
@@ -133,7 +134,7 @@ async def test_without_a_graph_nothing_is_staged_and_the_update_begins_when_it_a
     host.jumps.down = True
     host.want(NEW)
     await host.settle()
-    assert (host.phase, host.record.reason) == (Phase.DEGRADED, Reason.GRAPH_UNREACHABLE)
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, JumpReason.GRAPH_UNREACHABLE)
     assert host.world.credentials == []
     host.jumps.down = False
     await host.settle()
@@ -149,7 +150,7 @@ async def test_a_graph_that_is_lost_during_the_staging_is_waited_for() -> None:
     await asyncio.sleep(60)
     host.jumps.down = True
     await asyncio.sleep(3600)
-    assert (host.phase, kinds(host, UpdateWaiting)) == (Phase.STAGING, [Reason.GRAPH_UNREACHABLE])
+    assert (host.phase, kinds(host, UpdateWaiting)) == (Phase.STAGING, [JumpReason.GRAPH_UNREACHABLE])
     host.jumps.down = False
     await task
     assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
@@ -171,7 +172,7 @@ async def test_requirements_look_at_the_host_as_the_config_makes_it() -> None:
     host = await host_at_1(UpdatePath(requirements=(NO_ARGUMENT, NEEDS_FILE), images={B_DIGEST: "3"}))
     host.want(on("b", "both", kernel_arguments=("old=1",)))
     await host.settle()
-    assert (host.phase, host.record.reason) == (Phase.DEGRADED, Reason.REQUIREMENT_UNMET)
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, JumpReason.REQUIREMENT_UNMET)
     for words in ("old-argument: the host has old=1; remove it", "new-file: the host lacks /etc/app/z; write it"):
         assert words in host.record.message
     host.want(on("b", "good", {**FILES, "/etc/app/z": "1"}))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.plan.jumps.declared import BUILT_IN, UpdatePath, parse_update_path
 from nodeagent.errors import Refused
+from nodeagent.features.update_graph.decide.declared import BUILT_IN, UpdatePath, parse_update_path
 
 GOOD = b"""
 barriers:

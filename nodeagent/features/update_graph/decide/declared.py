@@ -10,9 +10,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 from nodeagent.core.config.text import document
-from nodeagent.core.plan.jumps.release import VERSION, version_key
 from nodeagent.errors import InvalidInput, Refused
-from nodeagent.reasons import Reason
+from nodeagent.features.update_graph.decide.release import VERSION, version_key
+from nodeagent.features.update_graph.reasons import JumpReason
 
 UPDATE_PATH: Final = "/etc/nodeagent/update-path.yaml"
 
@@ -141,7 +141,7 @@ def parse_update_path(text: bytes) -> UpdatePath:
     try:
         update_path = msgspec.convert(document.load(text, UPDATE_PATH), UpdatePath)
     except InvalidInput as error:
-        raise Refused(error.message, reason=Reason.UPDATE_PATH_INVALID, problems=error.problems) from error
+        raise Refused(error.message, reason=JumpReason.UPDATE_PATH_INVALID, problems=error.problems) from error
     except msgspec.ValidationError as error:
         raise _invalid(str(error)) from error
     for minimum in update_path.minimum:
@@ -162,4 +162,4 @@ def parse_update_path(text: bytes) -> UpdatePath:
 
 
 def _invalid(problem: str) -> Refused:
-    return Refused(f"{UPDATE_PATH}: {problem}", reason=Reason.UPDATE_PATH_INVALID)
+    return Refused(f"{UPDATE_PATH}: {problem}", reason=JumpReason.UPDATE_PATH_INVALID)

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from nodeagent.core.plan.jumps.declared import Barrier, Minimum, Requirement, UpdatePath
-from nodeagent.core.plan.jumps.graph import UpdateGraph, first_hop
-from nodeagent.core.plan.jumps.release import Jump, Release, goes_up, version_key
 from nodeagent.errors import Problem, Refused
-from nodeagent.reasons import Reason
+from nodeagent.features.update_graph.decide.declared import Barrier, Minimum, Requirement, UpdatePath
+from nodeagent.features.update_graph.decide.graph import UpdateGraph, first_hop
+from nodeagent.features.update_graph.decide.release import Jump, Release, goes_up, version_key
+from nodeagent.features.update_graph.reasons import JumpReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def check_path(jump: Jump, declared: UpdatePath, graph: UpdateGraph | None) -> t
     for release, what in ((jump.booted, "booted"), (jump.target, "new")):
         if not release.version:
             message = f"the {what} image has no version, so its update path cannot be checked: {release.name}"
-            raise Refused(message, reason=Reason.VERSION_UNKNOWN)
+            raise Refused(message, reason=JumpReason.VERSION_UNKNOWN)
     if stop := next_stop(jump.booted.version, jump.target.version, barriers, declared.minimum):
         raise _skipped(jump, stop)
     if graph is not None and by_edges:
@@ -99,7 +99,7 @@ def _skipped(jump: Jump, stop: Stop) -> Refused:
     first = f"from {stop.version} on, below {stop.below}," if stop.below else stop.version
     cause = f" ({stop.reason})" if stop.reason else ""
     message = f"{step} skips a version that must not be skipped: go to {first} first{cause}"
-    return Refused(message, reason=Reason.BARRIER_SKIPPED)
+    return Refused(message, reason=JumpReason.BARRIER_SKIPPED)
 
 
 def _check_dead_ends(jump: Jump, graph: UpdateGraph) -> None:
@@ -107,14 +107,14 @@ def _check_dead_ends(jump: Jump, graph: UpdateGraph) -> None:
         index = graph.find(release)
         if index is not None and (explanation := graph.releases[index].dead_end):
             message = f"{words} {graph.releases[index].version}, a dead end of the update graph: {explanation}"
-            raise Refused(message, reason=Reason.DEAD_END)
+            raise Refused(message, reason=JumpReason.DEAD_END)
 
 
 def _check_edges(jump: Jump, graph: UpdateGraph) -> None:
     ends = []
     for release in (jump.booted, jump.target):
         if (index := graph.find(release)) is None:
-            raise Refused(f"the update graph has no release {release.name}", reason=Reason.NO_UPDATE_PATH)
+            raise Refused(f"the update graph has no release {release.name}", reason=JumpReason.NO_UPDATE_PATH)
         ends.append(index)
     start, end = ends
     # The same release from another place: no edge leads to itself.
@@ -123,7 +123,7 @@ def _check_edges(jump: Jump, graph: UpdateGraph) -> None:
     hop = first_hop(graph, start, end)
     if hop is None:
         message = f"the update graph has no way from {jump.booted.version} to {jump.target.version}"
-        raise Refused(message, reason=Reason.NO_UPDATE_PATH)
+        raise Refused(message, reason=JumpReason.NO_UPDATE_PATH)
     if hop != end:
         raise _skipped(jump, Stop(graph.releases[hop].version, "", "the update graph has no shorter way"))
 
@@ -154,7 +154,7 @@ def check_requirements(jump: Jump, needed: Sequence[Requirement], facts: HostFac
     if problems:
         count = f"{len(problems)} requirements" if len(problems) > 1 else "a requirement"
         message = f"this host does not meet {count} of {jump.target.version}"
-        raise Refused(message, reason=Reason.REQUIREMENT_UNMET, problems=problems)
+        raise Refused(message, reason=JumpReason.REQUIREMENT_UNMET, problems=problems)
     names = ", ".join(requirement.name for requirement in needed)
     return (f"requirements of {jump.target.version}: {names}",) if needed else ()
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodeagent.core.plan.jumps.declared import Barrier, Minimum, Requirement, UpdatePath
-from nodeagent.core.plan.jumps.graph import UpdateGraph, parse_graph
-from nodeagent.core.plan.jumps.judge import (
+from nodeagent.errors import Refused
+from nodeagent.features.update_graph.decide.declared import Barrier, Minimum, Requirement, UpdatePath
+from nodeagent.features.update_graph.decide.graph import UpdateGraph, parse_graph
+from nodeagent.features.update_graph.decide.judge import (
     HostFacts,
     applicable,
     check_path,
@@ -20,9 +21,8 @@ from nodeagent.core.plan.jumps.judge import (
     next_stop,
     resolved,
 )
-from nodeagent.core.plan.jumps.release import Jump, Release, version_key
-from nodeagent.errors import Refused
-from tests.core.plan.jumps.test_graph import node
+from nodeagent.features.update_graph.decide.release import Jump, Release, version_key
+from tests.features.update_graph.test_graph import node
 
 OLD, NEW = "a" * 64, "b" * 64
 

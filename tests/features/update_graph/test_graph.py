@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodeagent.core.plan.jumps.graph import MAX_RELEASES, UpdateGraph, first_hop, parse_graph, rejection_of
-from nodeagent.core.plan.jumps.release import Release
+from nodeagent.features.update_graph.decide.graph import MAX_RELEASES, UpdateGraph, first_hop, parse_graph, rejection_of
+from nodeagent.features.update_graph.decide.release import Release
 
 FCOS = "org.fedoraproject.coreos.updates."
 DIGEST = "sha256:" + "d" * 64

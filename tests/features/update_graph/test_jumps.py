@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from nodeagent.core.plan.jumps.release import Jump, Release
-from nodeagent.errors import AgentError, full_text
-from nodeagent.host import jumps
-from nodeagent.host.jumps import MAX_CONTENT, HostJumps
-from nodeagent.host.selfcheck.servers import reach_graph
-from nodeagent.settings.schema import GraphSettings
-from tests.core.plan.jumps.test_graph import node
+from nodeagent.errors import AgentError, InvalidInput, full_text
+from nodeagent.features.update_graph import jumps
+from nodeagent.features.update_graph.decide.release import Jump, Release
+from nodeagent.features.update_graph.jumps import MAX_CONTENT, HostJumps
+from nodeagent.features.update_graph.selfcheck import reach_graph
+from nodeagent.features.update_graph.settings import GraphSettings
+from nodeagent.settings.consistency import check_consistency
+from nodeagent.settings.schema import Settings
+from tests.features.update_graph.test_graph import node
 from tests.support.tls_server import PATIENT, SHORT, TlsServer, http, pair, serving
 
 __all__ = ["pair"]
@@ -198,3 +200,9 @@ async def test_another_processor_has_no_such_flags(tmp_path: Path) -> None:
     gate = el9(tmp_path)
     write(tmp_path, "/proc/cpuinfo", "processor : 0\nFeatures : fp asimd\n")
     assert "requirements of 10.1" in await checked(gate, TO_10)
+
+
+def test_an_authority_needs_a_server() -> None:
+    with pytest.raises(InvalidInput, match=r"graph\.ca needs"):
+        check_consistency(Settings(parts=(GraphSettings(ca="/c"),)))
+    check_consistency(Settings(parts=(GraphSettings(url="https://g", ca="/c"),)))

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nodeagent.core.plan.jumps.declared import Barrier
-from nodeagent.core.plan.jumps.release import VERSION, Release, version_key
+from nodeagent.features.update_graph.decide.declared import Barrier
+from nodeagent.features.update_graph.decide.release import VERSION, Release, version_key
 
 # A stream of Fedora CoreOS has about two hundred releases, a channel of OpenShift a thousand edges.
 MAX_RELEASES: Final = 5000

@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.plan.jumps.release import VERSION, version_key
+from nodeagent.features.update_graph.decide.release import VERSION, version_key
 
 # Each is older than the next one.
 ORDERED = (

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from nodeagent.core.display import text
-from nodeagent.core.plan.jumps.declared import UPDATE_PATH, Requirement, UpdatePath, parse_update_path
-from nodeagent.core.plan.jumps.graph import UpdateGraph, parse_graph, rejection_of
-from nodeagent.core.plan.jumps.judge import (
+from nodeagent.errors import AgentError, Refused, Unreachable, full_text
+from nodeagent.features.update_graph.decide.declared import UPDATE_PATH, Requirement, UpdatePath, parse_update_path
+from nodeagent.features.update_graph.decide.graph import UpdateGraph, parse_graph, rejection_of
+from nodeagent.features.update_graph.decide.judge import (
     HostFacts,
     applicable,
     check_path,
@@ -25,13 +26,12 @@ from nodeagent.core.plan.jumps.judge import (
     matches,
     resolved,
 )
-from nodeagent.core.plan.jumps.release import Jump, JumpAnswer
-from nodeagent.errors import AgentError, Refused, Unreachable, full_text
+from nodeagent.features.update_graph.decide.release import Jump, JumpAnswer
+from nodeagent.features.update_graph.reasons import JumpReason
+from nodeagent.features.update_graph.settings import GraphSettings
 from nodeagent.host.config_file import read_now
 from nodeagent.host.fs.read_inside import read_regular
 from nodeagent.host.http import fetch_json
-from nodeagent.reasons import Reason
-from nodeagent.settings.schema import GraphSettings
 
 # Seconds for the whole request. A graph has some hundred kilobytes.
 TIMEOUT: Final = 30.0
@@ -44,7 +44,7 @@ MAX_ENTRIES: Final = 10_000
 
 @dataclass(slots=True)
 class HostJumps:
-    """Implements ``ports.JumpGate``. ``root`` and ``path`` are for tests."""
+    """Implements ``guard.JumpGate``. ``root`` and ``path`` are for tests."""
 
     settings: GraphSettings
     root: Path = Path("/")
@@ -85,17 +85,17 @@ def read_update_path(path: str = UPDATE_PATH) -> UpdatePath:
         return parse_update_path(content) if content is not None else UpdatePath()
     except AgentError as error:
         # An admin corrects the file without a change of the config, so the update is tried again.
-        raise Refused(full_text(error, 3), reason=Reason.UPDATE_PATH_INVALID) from error
+        raise Refused(full_text(error, 3), reason=JumpReason.UPDATE_PATH_INVALID) from error
 
 
 async def fetch_graph(settings: GraphSettings, timeout: float = TIMEOUT) -> UpdateGraph:
     """Raises ``Unreachable`` (``GraphUnreachable``) and ``Refused`` (``GraphRejected``)."""
 
     def unreachable(cause: str) -> Unreachable:
-        return Unreachable(text(f"{settings.url}: {cause}"), reason=Reason.GRAPH_UNREACHABLE)
+        return Unreachable(text(f"{settings.url}: {cause}"), reason=JumpReason.GRAPH_UNREACHABLE)
 
     def rejected(cause: str) -> Refused:
-        return Refused(text(f"{settings.url}: {cause}"), reason=Reason.GRAPH_REJECTED)
+        return Refused(text(f"{settings.url}: {cause}"), reason=JumpReason.GRAPH_REJECTED)
 
     body = await fetch_json(
         settings.url,
@@ -165,7 +165,7 @@ def _content(root: Path, path: str) -> bytes:
 
 
 def _unread(path: str, cause: str) -> Refused:
-    return Refused(f"{path} cannot be read for a requirement: {cause}", reason=Reason.REQUIREMENT_UNMET)
+    return Refused(f"{path} cannot be read for a requirement: {cause}", reason=JumpReason.REQUIREMENT_UNMET)
 
 
 def _cpu_flags(root: Path) -> frozenset[str] | None:
