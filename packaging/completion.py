@@ -12,8 +12,7 @@ from pathlib import Path
 
 import shtab
 
-from nodeagent.cli.main import build_parser
-
+SOURCE = Path(__file__).resolve().parent.parent
 PLACES = {
     "bash": "usr/share/bash-completion/completions/nodeagent",
     "zsh": "usr/share/zsh/site-functions/_nodeagent",
@@ -60,6 +59,10 @@ def completion_of(kind: str) -> dict[str, str]:
 
 
 def completed_parser() -> argparse.ArgumentParser:
+    # The environment has the package of its own checkout, which may be another one.
+    sys.path.insert(0, str(SOURCE))
+    from nodeagent.cli.main import build_parser
+
     parser = build_parser()
     stack = [parser]
     while stack:

@@ -298,7 +298,7 @@ def test_the_commands_of_the_page(built: dict[str, Path], host: Host) -> None:
     run(RELOAD)
     run(start)
     agent.wait_daemon(host)
-    assert checks(host) == before
+    assert checks(host) == {**before, "versions.interpreter": "ok"}, "that of the host"
     assert agent.status(host)["current"] == "worker-1"
     assert "/usr/bin/python3" in host.run(["nodeagent", "version", "--verbose"]).stdout
     pid = host.unit("nodeagent.service", "MainPID")
