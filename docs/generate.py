@@ -457,11 +457,6 @@ DBUS: Mapping[str, tuple[str, str]] = {
         'Returns [one update](history.md) with its plan and its course, also the one under way. `""` is the newest.',
     ),
     "EtcdStatus": ("", "Returns the JSON of `nodeagent etcd status --json`."),
-    "ChangeEtcdMember": (
-        "etcd-member",
-        "Begins `join`, `leave` or `replace`; `etcd_member` in the status has its progress. "
-        "Option of `replace`: `member` `s`.",
-    ),
     "StartMaintenance": (
         "maintenance, and power-off for `power_off`",
         "Options: `requester` `s`, `seconds` `t` (0: until stopped), `drain` `b`, `power_off` `b`, `wait` `b`; "

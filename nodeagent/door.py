@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nodeagent.core.self_check import SelfCheck
 from nodeagent.kinds import ReasonEnum
@@ -21,6 +21,9 @@ from nodeagent.update.guard import Guard
 from nodeagent.update.ports.host import Clock, Reporter, Units
 from nodeagent.update.ports.store import Store
 from nodeagent.update.stages.coordination import Coordination
+
+if TYPE_CHECKING:
+    from nodeagent.host.static_pods.replacement import KubeletStaticPods
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class Base:
     clock: Clock
     reporter: Reporter
     units: Units
+    static_pods: KubeletStaticPods
     coordination: Coordination
     look_again: Callable[[], None]
     status: Callable[[], str]

@@ -24,7 +24,6 @@ LATER: Final = {
     ("agent/compose.py", "nodeagent.kube.handshake"): CLIENT,
     ("cli/_client.py", "nodeagent.cli._offline"): "the store and the settings, for a command without a daemon",
     ("cli/_offline.py", "nodeagent.agent.offline"): "the daemon's planner, for a plan without a daemon",
-    ("cli/etcd.py", "nodeagent.cli._etcd_start"): "a member of etcd, for its start only",
     ("fence/blockdev/find.py", "pyudev"): EXECUTABLE,
     ("fence/host_fence.py", "nodeagent.fence.actuators.actuators"): FENCE,
     ("fence/host_fence.py", "nodeagent.fence.fence"): FENCE,

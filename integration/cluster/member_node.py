@@ -21,17 +21,25 @@ import yaml
 from integration.cluster.etcd import EtcdCluster, EtcdMember
 from integration.cluster.pod_kubelet import PodKubelet
 from integration.cluster.server import Server, ServerFailed
-from nodeagent.agent.etcd_member import MemberManager
 from nodeagent.agent.report.report import Report
 from nodeagent.core.etcd.data_directory import Identity
-from nodeagent.core.etcd.member_facts import MemberFacts
-from nodeagent.core.etcd.membership import NOTE_KEY, MemberNote, MemberRequest, OperationKind, Step, note_from_text
 from nodeagent.core.etcd.quorum import Refusal
 from nodeagent.errors import AgentError, Retryable
+from nodeagent.features.etcd_members.config import read_member_config
+from nodeagent.features.etcd_members.decide.member_facts import MemberFacts
+from nodeagent.features.etcd_members.decide.membership import (
+    NOTE_KEY,
+    MemberNote,
+    MemberRequest,
+    OperationKind,
+    Step,
+    note_from_text,
+)
+from nodeagent.features.etcd_members.events import MemberProgress
+from nodeagent.features.etcd_members.host import MemberHost, UnitStarter, prepare
+from nodeagent.features.etcd_members.manager import MemberManager
+from nodeagent.features.etcd_members.pod import MemberPod
 from nodeagent.host.clock import SystemClock
-from nodeagent.host.etcd.member_config import read_member_config
-from nodeagent.host.etcd.member_host import MemberHost, UnitStarter, prepare
-from nodeagent.host.etcd.member_pod import MemberPod
 from nodeagent.host.etcd.proof import MemberProof
 from nodeagent.host.fs.files import HostFiles
 from nodeagent.host.lease import LocalLease
@@ -41,7 +49,7 @@ from nodeagent.host.store.store import SqliteStore
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from nodeagent.report.views.registry import view_of
-from nodeagent.update.ports.events import Event, MemberProgress
+from nodeagent.update.ports.events import Event
 from nodeagent.update.ports.host import UnitState
 from nodeagent.update.stages.coordination import Coordination
 
@@ -259,7 +267,7 @@ class MemberNode:
         ended: asyncio.Future[MemberProgress] = asyncio.get_running_loop().create_future()
 
         def sink(event: Event, status: Status) -> None:
-            progress = status.etcd_member
+            progress = status.part(MemberProgress)
             self.journal.append(view_of(event).sentence(event, status))
             if progress is not None and progress.ended and not ended.done():
                 ended.set_result(progress)
@@ -280,7 +288,7 @@ class MemberNode:
                 give_up=give_up,
             )
             await manager.load()
-            if request is not None and report.status.etcd_member is None:
+            if request is not None and report.status.part(MemberProgress) is None:
                 await manager.start("tester", request)
             task = asyncio.create_task(manager.run())
             try:

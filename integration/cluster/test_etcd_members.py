@@ -48,8 +48,8 @@ from integration.cluster.member_node import MemberNode
 from integration.cluster.pki import Authority
 from integration.cluster.programs import Binaries
 from integration.cluster.server import free_port
-from nodeagent.core.etcd.membership import OperationKind
 from nodeagent.errors import AgentError
+from nodeagent.features.etcd_members.decide.membership import OperationKind
 
 MakeCluster = Callable[..., EtcdCluster]
 MakeNode = Callable[..., MemberNode]

@@ -11,7 +11,7 @@ import msgspec
 
 from integration.fuzz.target import Target, choices, document
 from nodeagent.core.coordination.lease import LeaseToken
-from nodeagent.core.etcd.membership import note_from_text, operation_from_text
+from nodeagent.features.etcd_members.decide.membership import note_from_text, operation_from_text
 from nodeagent.features.page.view.page import page
 from nodeagent.host.store import rows
 from nodeagent.update.ports.coordination import Holder

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
-from nodeagent.agent.etcd_member import MemberManager
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.plan_answer import plan_answer
@@ -20,7 +19,6 @@ from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.maintenance import MaintenanceRequest
 from nodeagent.core.coordination.windows import Hold
-from nodeagent.core.etcd.membership import MemberRequest
 from nodeagent.core.plan.plan import check_disruption
 from nodeagent.core.plan.removal import BY_CLUSTER, check_removal
 from nodeagent.door import Call
@@ -58,7 +56,6 @@ class Api:
     desired: Callable[[], Awaitable[Desired | None]]
     read_again: Callable[[], Awaitable[None]]
     etcd: Callable[[], Awaitable[Mapping[str, Any]]]
-    etcd_member: MemberManager
     # Of features, by the name of the method.
     calls: Mapping[str, Call]
     history_shown: ShownHistory = field(init=False)
@@ -290,11 +287,6 @@ class Api:
     async def etcd_status(self) -> str:
         """Survey etcd now, with the permissions of the daemon."""
         return json.dumps(await self.etcd())
-
-    async def change_etcd_member(self, caller: str, request: MemberRequest) -> str:
-        """Begin a change of the membership. Returns the status."""
-        await self.etcd_member.start(caller, request)
-        return self.status()
 
     async def start_maintenance(self, caller: str, request: MaintenanceRequest) -> str:
         """Begin a maintenance, and return the status. Nothing disrupts this node before it is stopped or over."""

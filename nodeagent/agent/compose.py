@@ -39,9 +39,6 @@ from nodeagent.host.booted_system import HostBootedSystem
 from nodeagent.host.bootloader import BootupdBootloader
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.dbus.client import Bus
-from nodeagent.host.etcd.member_config import read_member_config
-from nodeagent.host.etcd.member_host import MemberHost
-from nodeagent.host.etcd.member_pod import MemberPod
 from nodeagent.host.etcd.proof import MemberProof
 from nodeagent.host.etcd.quorum import QuorumCheck
 from nodeagent.host.fleetlock import FleetLock
@@ -61,7 +58,7 @@ from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from nodeagent.report.status_json import status_to_dict
 from nodeagent.settings.check import load_zone, window_schedule
-from nodeagent.settings.cluster import ETCD_MEMBER_FILE, ClusterSettings, DrainSettings, SlotSettings
+from nodeagent.settings.cluster import ClusterSettings, DrainSettings, SlotSettings
 from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.schema import Settings
 from nodeagent.update.ports.coordination import EtcdQuorum
@@ -119,6 +116,7 @@ class Adapters:
             clock=clock,
             reporter=report,
             units=units,
+            static_pods=static_pods,
             coordination=coordination,
             look_again=lambda: self.look_again(),
             status=lambda: json.dumps(status_to_dict(report.status, daemon="running")),
@@ -187,18 +185,6 @@ class Adapters:
         for feature in self.features:
             feature.use(settings)
         self.settings, self.windows, self.zone = settings, windows, zone
-
-    async def open_etcd_member(self) -> MemberHost | None:
-        """Read the settings of the etcd member; None without them. Raises ``InvalidInput``."""
-        if not await asyncio.to_thread(Path(ETCD_MEMBER_FILE).exists):
-            return None
-        # Read at each call, so that other settings of the member need no restart of the daemon.
-        config = await read_member_config()
-        if config is None:
-            return None
-        if not config.settings.static_pod:
-            return MemberHost(config, self._units, self.ports.clock)
-        return MemberHost(config, MemberPod(config, self.static_pods), self.ports.clock)
 
     def handshake(
         self, changed: Callable[[bool], None], requested: Callable[[ConfigSource], Awaitable[None]]

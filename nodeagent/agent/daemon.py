@@ -16,7 +16,6 @@ from nodeagent.agent.api import Api
 from nodeagent.agent.compose import Adapters, open_adapters
 from nodeagent.agent.drift import DriftMonitor
 from nodeagent.agent.drift_repair import DriftRepair
-from nodeagent.agent.etcd_member import MemberManager
 from nodeagent.agent.holding import Held
 from nodeagent.agent.last_good_settings import FoundSettings, keep, read_settings
 from nodeagent.agent.loop import Loop
@@ -111,14 +110,6 @@ class Daemon:
             limits=lambda: self.loop.policy,
             on_release=self.loop.look_again,
         )
-        self.etcd_member = MemberManager(
-            self.ports.coordination,
-            self.ports.clock,
-            self.store,
-            self.report,
-            adapters.open_etcd_member,
-            on_release=self.loop.look_again,
-        )
         self.api = Api(
             self.ports,
             self.loop,
@@ -131,7 +122,6 @@ class Daemon:
             desired=self._desired,
             read_again=self.reload,
             etcd=adapters.etcd.status,
-            etcd_member=self.etcd_member,
             calls={name: call for feature in adapters.features for name, call in feature.calls.items()},
         )
 
@@ -302,7 +292,6 @@ async def _build(
     await tidying.sweep(daemon.store, daemon.ports.files, daemon.load, daemon.settings.desired_config, report)
     at_start = [
         ("maintenance", daemon.maintenance.load),
-        ("etcd", daemon.etcd_member.load),
         *(work for feature in adapters.features for work in feature.at_start),
     ]
     for topic, load in at_start:
@@ -342,7 +331,6 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
         beside: list[tuple[str, Callable[[], Awaitable[None]]]] = [
             # They continue from the store, also after a restart: a bug in one of them would end each new process.
             ("the maintenance", daemon.maintenance.run),
-            ("the etcd member", daemon.etcd_member.run),
             ("metrics", daemon.metrics.run),
             ("the message of the day", motd.run),
             ("the file for a boot without an agent", under_way.run),

@@ -101,7 +101,7 @@ class Client:
         ``stage`` stages its OS as well, until this client disconnects.
         """
         flags = {"diff": diff, "stage": stage, "allow_lockout": allow_lockout}
-        options = _options({name: True for name, wanted in flags.items() if wanted})
+        options = typed_options({name: True for name, wanted in flags.items() if wanted})
         return _object(await self._call("Plan", "sa{sv}", (text, options), STAGING if stage else THOROUGH))
 
     async def apply(self, text: str, wanted: Mapping[str, str | int | bool] | None = None) -> str:
@@ -109,7 +109,7 @@ class Client:
 
         ``wanted`` are the options of docs/reference/dbus.md; empty ones are left out.
         """
-        options = _options({name: value for name, value in (wanted or {}).items() if value})
+        options = typed_options({name: value for name, value in (wanted or {}).items() if value})
         return str(await self._change("Apply", "sa{sv}", (text, options)))
 
     async def rollback(self) -> str:
@@ -129,7 +129,7 @@ class Client:
 
     async def config(self, which: str, name: str, *, secrets: bool) -> dict[str, Any]:
         """Return a config as ``nodeagent/machineconfig/v1``; ``which`` is current, desired or named."""
-        options = _options({"name": name, "secrets": secrets})
+        options = typed_options({"name": name, "secrets": secrets})
         return _object(await self._call("Config", "sa{sv}", (which, options), THOROUGH))
 
     async def history(self, limit: int) -> list[dict[str, Any]]:
@@ -142,7 +142,7 @@ class Client:
 
     async def start_maintenance(self, reason: str, options: dict[str, str | int | bool]) -> dict[str, Any]:
         """``options`` as in docs/reference/dbus.md. Returns the status."""
-        return _object(await self._change("StartMaintenance", "sa{sv}", (reason, _options(options))))
+        return _object(await self._change("StartMaintenance", "sa{sv}", (reason, typed_options(options))))
 
     async def stop_maintenance(self) -> None:
         await self._change("StopMaintenance")
@@ -150,10 +150,13 @@ class Client:
     async def etcd_status(self) -> dict[str, Any]:
         return _object(await self._call("EtcdStatus", timeout=ETCD))
 
-    async def change_etcd_member(self, operation: str, member: str = "") -> dict[str, Any]:
-        """Begin a join, leave or replacement. Returns the status."""
-        options = _options({"member": member} if member else {})
-        return _object(await self._change("ChangeEtcdMember", "sa{sv}", (operation, options)))
+    async def change(self, method: str, signature: str = "", *values: Any) -> dict[str, Any]:
+        """Call a method of a feature that requests a change of the host."""
+        return _object(await self._change(method, signature, values))
+
+    async def read(self, method: str, *, timeout: float = QUICK) -> dict[str, Any]:
+        """Call a method of a feature that reads."""
+        return _object(await self._call(method, timeout=timeout))
 
     async def status(self) -> dict[str, Any]:
         return _object(await self._get("Status"))
@@ -281,7 +284,7 @@ def _translated(*, changes: bool = False) -> Iterator[None]:
         raise Unreachable(message, reason=error.reason, hint=way_out) from error
 
 
-def _options(values: Mapping[str, str | int | bool]) -> dict[str, Any]:
+def typed_options(values: Mapping[str, str | int | bool]) -> dict[str, Any]:
     """Return the options of a method with their types."""
     # Looked up by the exact type, because a bool is an int too.
     kinds = {str: "s", bool: "b", int: "t"}

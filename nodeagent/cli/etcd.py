@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nodeagent etcd`: check whether a disruption of this host is safe for etcd, save a snapshot, change the members.
+"""`nodeagent etcd`: check whether a disruption of this host is safe for etcd, save a snapshot.
 
 The answer of `status` comes from the daemon, because the daemon disrupts the host: it may read less than a root shell
 can. Without a daemon, or with addresses or certificates of the caller, the command surveys etcd itself. It is also
-meant for the moment before a manual reboot. `prepare` permits the start of etcd.
+meant for the moment before a manual reboot.
 """
 
 from __future__ import annotations
@@ -11,25 +11,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from contextlib import aclosing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from nodeagent.cli._client import ABSENCE, Client, ask
+from nodeagent.cli._client import Client, ask
 from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import BAD, GOOD, paint, table
-from nodeagent.errors import AgentError, error_of
+from nodeagent.errors import AgentError
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.etcd.client import EtcdAccess
 from nodeagent.host.etcd.quorum import QuorumCheck, answer
 from nodeagent.host.etcd.snapshot import snapshot_of
-from nodeagent.reasons import hint, reason_of
 
 SCHEMA: Final = "nodeagent/etcd/v1"
 SNAPSHOT_SCHEMA: Final = "nodeagent/etcd-snapshot/v1"
-MEMBER_SCHEMA: Final = "nodeagent/etcd-member/v1"
-DONE: Final = "done"
 REFUSED: Final = 4
 
 
@@ -43,14 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     snapshot.add_argument("file", metavar="FILE", help="path of the snapshot; it is replaced at the end")
     snapshot.add_argument("--json", action="store_true", help=f"one JSON object ({SNAPSHOT_SCHEMA})")
     _add_access(snapshot)
-    join = commands.add_parser("join", help="make this host a member: learner first, promoted when it is in sync")
-    leave = commands.add_parser("leave", help="remove the member of this host; its data are kept")
-    replace = commands.add_parser("replace", help="remove a lost member, then join this host in its place")
-    replace.add_argument("--member", default="", metavar="NAME", help="name or id (default: that of this host)")
-    for command in (join, leave, replace):
-        command.add_argument("--no-wait", action="store_true", help="return when the operation has begun")
-        command.add_argument("--json", action="store_true", help=f"one JSON object ({MEMBER_SCHEMA})")
-    commands.add_parser("prepare", help="permit the start of etcd and write its config; for etcd.service")
 
 
 def _add_access(parser: argparse.ArgumentParser) -> None:
@@ -62,18 +50,8 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Return 0 if a disruption is safe for etcd, also on a host without a member; 4 if not. 0 for other commands."""
-    match args.etcd_command:
-        case "snapshot":
-            return _snapshot(args)
-        case "prepare":
-            from nodeagent.cli._etcd_start import permit_start
-
-            return permit_start()
-        case "join" | "leave" | "replace":
-            return _change_member(args)
-        case _:
-            return _show_status(args)
+    """Return 0 if a disruption is safe for etcd, also on a host without a member; 4 if not. 0 for a snapshot."""
+    return _snapshot(args) if args.etcd_command == "snapshot" else _show_status(args)
 
 
 def _show_status(args: argparse.Namespace) -> int:
@@ -131,41 +109,3 @@ def _row(member: dict[str, Any]) -> list[str]:
     role = "learner" if member["learner"] else "leader" if member["leader"] else "voter"
     title = (member["name"] or member["id"]) + (" (this host)" if member["this"] else "")
     return [printable(title), role, printable(member["trouble"] or "healthy")]
-
-
-def _change_member(args: argparse.Namespace) -> int:
-    """Begin an operation and wait for its end. Raise an error with its reason if it failed."""
-    operation = ask(lambda client: _change(client, args))
-    if args.json:
-        emit({"schema": MEMBER_SCHEMA, **operation})
-    if operation["reason"]:
-        reason = reason_of(operation["reason"])
-        raise error_of(reason, str(operation["ended"]).removeprefix(f"{reason}: "), hint=hint(reason))
-    if not args.json:
-        print(f"{operation['operation']}: {printable(operation['message'])}")
-    return 0
-
-
-async def _change(client: Client, args: argparse.Namespace) -> dict[str, Any]:
-    # Only replace has the option.
-    status = await client.change_etcd_member(args.etcd_command, getattr(args, "member", ""))
-    operation: dict[str, Any] | None = status.get("etcd_member")
-    if operation is None or args.no_wait:
-        return operation or {"operation": args.etcd_command, "message": "requested", "ended": "", "reason": ""}
-    shown = ""
-    async with aclosing(client.follow(ABSENCE)) as statuses:
-        async for changed in statuses:
-            if changed is None:
-                # The daemon restarts, and then continues the operation.
-                continue
-            latest = changed.get("etcd_member")
-            if latest is None or latest["id"] != operation["id"]:
-                # The daemon was restarted, and the operation ended before it answered.
-                return {**operation, "message": "the operation has ended; nodeagent etcd status shows the members"}
-            operation = latest
-            if operation["ended"]:
-                break
-            if operation["message"] != shown and not args.json:
-                shown = operation["message"]
-                print(printable(shown), flush=True)
-    return operation

@@ -23,6 +23,7 @@ NAMES: Final = (
     "alerts",
     "certificates",
     "checks",
+    "etcd_members",
     "page",
     "update_graph",
 )

@@ -17,7 +17,7 @@ from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.reasons import Reason
 from nodeagent.update.history.lasting import Partial
 from nodeagent.update.ports.coordination import Holder
-from nodeagent.update.ports.events import MemberProgress, StatusProblem, StepProgress
+from nodeagent.update.ports.events import StatusProblem, StepProgress
 from nodeagent.update.record import FailedUnit, Record
 from nodeagent.update.states import Phase
 
@@ -64,7 +64,6 @@ class Status:
     drift: Drift = ()
     # The safe parts of the desired config that are applied, and what waits.
     partial: Partial | None = None
-    etcd_member: MemberProgress | None = None
     problems: Sequence[StatusProblem] = ()
     # The unit that ``reason`` is about.
     failed_unit: FailedUnit | None = None

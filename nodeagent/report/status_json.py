@@ -134,7 +134,6 @@ def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
         "maintenance": _maintenance(status),
         "drift": msgspec.to_builtins(list(status.drift)),
         "partial": _partial(status.partial),
-        "etcd_member": msgspec.to_builtins(status.etcd_member),
         "failed_unit": msgspec.to_builtins(status.failed_unit),
         "problems": msgspec.to_builtins(list(status.problems)),
         "daemon": daemon,

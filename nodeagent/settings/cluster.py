@@ -11,15 +11,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 
-from nodeagent.core.config.text import document
 from nodeagent.core.coordination.drain_order import SELECTOR
-from nodeagent.errors import InvalidInput
-from nodeagent.reasons import Reason
-
-ETCD_MEMBER_FILE = "/etc/nodeagent/etcd-member.yaml"
 
 # NUL ends a path for the kernel, and a line break could forge a line of the journal.
 PATH = r"^(/[^\x00-\x1f]*)?$"
@@ -207,44 +201,3 @@ class EtcdSettings(Struct, frozen=True, forbid_unknown_fields=True):
     the API server of that cluster is down during the reboot, so an operator must allow it."""
 
     single_member: bool = False
-
-
-class EtcdMemberSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """``config``: etcd's config file, without the keys ``initial-cluster`` and ``initial-cluster-state``.
-
-    ``endpoints``: client URLs of other members. One that answers is enough; more of them make a join possible while one
-    is down.
-
-    ``unit``: the service that runs etcd. It must not start etcd without ``nodeagent etcd prepare``.
-
-    ``static_pod``: path of the manifest of a static pod that runs etcd, instead of ``unit``. nodeagent copies it into
-    the directory of the kubelet when the member may start.
-
-    ``program``: path of etcd, to check its version before it joins; "" for no check.
-
-    ``unattended``: whether the daemon joins the cluster, and replaces a member whose disk was lost, without a command.
-    """
-
-    config: Annotated[str, Meta(pattern=r"^/[^\x00-\x1f]+$", max_length=4096)]
-    # Far above the seven members that etcd advises at most.
-    endpoints: Annotated[tuple[Url, ...], Meta(min_length=1, max_length=32)]
-    unit: Unit = "etcd.service"
-    static_pod: OptionalPath = ""
-    program: OptionalPath = ""
-    unattended: bool = False
-
-
-def parse_etcd_member(text: bytes) -> EtcdMemberSettings:
-    """Return the settings of the member of etcd. Raises ``InvalidInput`` (``EtcdConfigInvalid``)."""
-    try:
-        member_settings = msgspec.convert(document.load(text, ETCD_MEMBER_FILE), EtcdMemberSettings)
-    # The reason names the file: that of a document that is not valid would say nothing about etcd.
-    except InvalidInput as error:
-        error.reason = Reason.ETCD_CONFIG_INVALID
-        raise
-    except msgspec.ValidationError as error:
-        raise InvalidInput(f"{ETCD_MEMBER_FILE}: {error}", reason=Reason.ETCD_CONFIG_INVALID) from error
-    # The pattern of an address allows the empty text, which means "none" in other settings.
-    if not all(member_settings.endpoints):
-        raise InvalidInput(f"{ETCD_MEMBER_FILE}: an endpoint is empty", reason=Reason.ETCD_CONFIG_INVALID)
-    return member_settings

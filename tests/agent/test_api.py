@@ -10,14 +10,12 @@ from typing import Any
 import pytest
 
 from nodeagent.agent.api import Api
-from nodeagent.agent.etcd_member import MemberManager
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.report.report import Report
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import UnitEntry, meaning
 from nodeagent.core.coordination.maintenance import Maintenance
-from nodeagent.core.etcd.membership import MemberRequest, OperationKind
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.errors import AgentError, InvalidInput, Refused, ServiceUnavailable, Unreconcilable
 from nodeagent.reasons import Reason
@@ -57,9 +55,6 @@ def api(host: Host, phase: Phase = Phase.IDLE, *, path: str = DESIRED, loop: Loo
     async def no_member() -> dict[str, bool]:
         return {"member": False}
 
-    async def no_etcd() -> None:
-        return None
-
     async def parse(text: bytes) -> Desired:
         return await host._load(text.decode())
 
@@ -79,9 +74,6 @@ def api(host: Host, phase: Phase = Phase.IDLE, *, path: str = DESIRED, loop: Loo
         desired=host._desired,
         read_again=nothing,
         etcd=no_member,
-        etcd_member=MemberManager(
-            loop.ports.coordination, loop.ports.clock, NoNotes(), report, no_etcd, on_release=loop.look_again
-        ),
         calls={},
     )
 
@@ -210,12 +202,6 @@ async def test_a_config_without_an_os_is_verified_without_asking_for_one() -> No
     asked = api(host)
     host.world.faults.append(Fault("list deployments", lost_answer(), times=100))
     assert json.loads(await asked.verify())["ok"]
-
-
-async def test_a_host_without_settings_of_a_member_changes_no_membership() -> None:
-    with pytest.raises(InvalidInput) as raised:
-        await api(await at_old()).change_etcd_member("root", MemberRequest(OperationKind.JOIN))
-    assert raised.value.reason == "EtcdNotConfigured"
 
 
 async def test_the_status_of_etcd_is_the_guards() -> None:

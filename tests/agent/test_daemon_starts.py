@@ -18,7 +18,6 @@ import pytest
 
 from nodeagent.agent import compose, daemon, supervise, tidying
 from nodeagent.agent.api import Api
-from nodeagent.agent.etcd_member import MemberManager
 from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.report.dbus import MANAGER, NAME, PATH
 from nodeagent.cli._client import Client
@@ -27,6 +26,7 @@ from nodeagent.core.config import paths
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.errors import AgentError
+from nodeagent.features.etcd_members.manager import MemberManager
 from nodeagent.fence.host_fence import HostFence
 from nodeagent.host import boot
 from nodeagent.host.dbus.client import Bus

@@ -20,8 +20,8 @@ import nodeagent
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
 from nodeagent.core.plan.domain import ReloadProof
 from nodeagent.errors import ServiceUnavailable
+from nodeagent.features.etcd_members.host import program_version
 from nodeagent.host.checkers import HostValidator
-from nodeagent.host.etcd.member_host import program_version
 from nodeagent.host.health import reload_problem
 from nodeagent.host.programs import NotStarted, ProgramLate, run_program
 from nodeagent.host.rpmostree.guards import ostree_version

@@ -12,6 +12,7 @@ from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.os_changes import OsChanges, PackageChange, PackageChangeKind
 from nodeagent.core.plan.secure_boot import KernelTrust
 from nodeagent.errors import Cause
+from nodeagent.features.etcd_members.events import EtcdMemberChanged, MemberProgress
 from nodeagent.reasons import Reason
 from nodeagent.update.history.lasting import Partial
 from nodeagent.update.ports import events
@@ -91,8 +92,8 @@ EXAMPLES: tuple[Event, ...] = (
     events.LeaseChanged(None),
     events.MaintenanceChanged(None, message="the message"),
     events.DriftChanged("worker-1", (), "the message"),
-    events.EtcdMemberChanged(None, "the message"),
-    events.EtcdMemberChanged(events.MemberProgress("1", "join", "jane", "now", "the message"), "the message"),
+    EtcdMemberChanged(None, "the message"),
+    EtcdMemberChanged(MemberProgress("1", "join", "jane", "now", "the message"), "the message"),
     events.StatusProblem("settings", "TheReason", "the message"),
     events.ProblemSolved("settings", "the message"),
     events.UpdateFinished(HistoryEntry(**entry("u1", "worker-2")), 0),

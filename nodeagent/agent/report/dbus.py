@@ -17,7 +17,6 @@ from nodeagent.agent.report.report import Report
 from nodeagent.agent.report.turns import Turns
 from nodeagent.core.coordination.maintenance import MaintenanceRequest
 from nodeagent.core.coordination.windows import Hold, parse_windows, start_of
-from nodeagent.core.etcd.membership import MemberRequest, OperationKind
 from nodeagent.core.plan.plan import DISRUPTION_WORDS
 from nodeagent.core.plan.plan_json import PLAN_SCHEMA
 from nodeagent.door import BusMethod
@@ -141,11 +140,6 @@ class _Manager:
         async with self.turns.shared(kind, await uid_of(self.bus, message)) as turn:
             return (turn.answered(await read()),)
 
-    async def change_etcd_member(self, message: Message) -> Sequence[Any]:
-        await authorize(self.bus, message, f"{ACTIONS}.etcd-member")
-        request = _member_request(*message.body)
-        return (await self.api().change_etcd_member(await caller_name(self.bus, message), request),)
-
     async def of_feature(self, method: BusMethod, message: Message) -> Sequence[Any]:
         if not method.action:
             return await self._read(message, method.name, lambda: self.api().calls[method.name]("", message.body))
@@ -186,7 +180,6 @@ class _Manager:
                 "History": Method(self.history, "u", "s", ("limit", "updates")),
                 "Update": Method(self.update, "s", "s", ("id", "update")),
                 "EtcdStatus": Method(self.etcd_status, "", "s", ("status",)),
-                "ChangeEtcdMember": Method(self.change_etcd_member, "sa{sv}", "s", ("operation", "options", "status")),
                 "StartMaintenance": Method(self.start_maintenance, "sa{sv}", "s", ("reason", "options", "status")),
                 "StopMaintenance": Method(self.stop_maintenance),
                 "Reload": Method(self.reload),
@@ -292,16 +285,6 @@ def _request(reason: str, options: Mapping[str, Any]) -> MaintenanceRequest:
         if type(value) is not _OPTIONS.get(name):
             raise InvalidInput(f"the option {name} is unknown, or of the wrong type", reason=Reason.BAD_OPTION)
     return MaintenanceRequest(reason, **options)
-
-
-def _member_request(operation: str, options: Mapping[str, Any]) -> MemberRequest:
-    if operation not in list(OperationKind):
-        raise InvalidInput("the operation must be join, leave or replace", reason=Reason.BAD_OPTION)
-    kind = OperationKind(operation)
-    for name, value in options.items():
-        if name != "member" or not isinstance(value, str) or kind is not OperationKind.REPLACE:
-            raise InvalidInput(f"the option {name} is unknown, or of the wrong type", reason=Reason.BAD_OPTION)
-    return MemberRequest(kind, options.get("member", ""))
 
 
 def _properties(report: Report) -> dict[str, Property]:

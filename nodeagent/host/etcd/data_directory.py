@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data directory of a member of etcd: read the identity of its data, and archive the data.
+"""The data directory of a member of etcd: read the identity of its data.
 
 Each segment of the write-ahead log begins with a record of the checksum and one of the metadata, with the ids of the
 member and of its cluster (etcd's ``wal.Create``; the format is that of 3.0 to 3.6). A frame is the length of its record
@@ -15,17 +15,12 @@ from pathlib import Path
 from typing import Final
 
 from nodeagent.core.etcd.data_directory import DataDirectory, Identity
-from nodeagent.errors import Terminal
-from nodeagent.host.fs.atomic import sync_directory
 from nodeagent.host.fs.os_errors import translated
-from nodeagent.reasons import Reason
 
 MEMBER: Final = "member"
 METADATA: Final = 1
 # The two records at the start have less than a hundred bytes.
 MAX_RECORD: Final = 4096
-
-MAX_ARCHIVES: Final = 100
 
 
 def read_data_directory(path: Path) -> DataDirectory:
@@ -37,26 +32,6 @@ def read_data_directory(path: Path) -> DataDirectory:
         except FileNotFoundError:
             return DataDirectory()
         return DataDirectory(present=entries, identity=_identity(member / "wal") if entries else None)
-
-
-def archive(path: Path, now: str) -> str:
-    """Rename the data. Return the new path, "" without data. ``now`` is RFC 3339. Blocks."""
-    member = path / MEMBER
-    with translated("rename", str(member)):
-        if member.is_symlink():
-            raise Terminal(f"{member} is a link", reason=Reason.LINK_REFUSED)
-        if not member.exists():
-            return ""
-        stamp = now.partition(".")[0].rstrip("Z").replace(":", "").replace("-", "")
-        for number in range(MAX_ARCHIVES):
-            target = path / f"{MEMBER}-archive-{stamp}{f'-{number}' if number else ''}"
-            if target.exists():
-                continue
-            # Another process may have made the target since the check. rename(2) replaces an empty directory only.
-            member.rename(target)
-            sync_directory(path)
-            return str(target)
-    raise Terminal(f"{path} has {MAX_ARCHIVES} archives of this second", reason=Reason.HOST_FAULT)
 
 
 def _identity(wal: Path) -> Identity | None:

@@ -16,7 +16,6 @@ from nodeagent.report.views import (
     drain,
     drift,
     ends,
-    etcd_member,
     fence,
     maintenance,
     safe_parts,
@@ -28,7 +27,6 @@ _BASE: Final[Mapping[type[Event], EventView[Any]]] = {
     view.event: view
     for module in (
         *(daemon, course, ends, steps, safe_parts, deployments, bootloader, fence, drain, maintenance, drift),
-        etcd_member,
     )
     for view in module.VIEWS
 }

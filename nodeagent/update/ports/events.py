@@ -254,28 +254,6 @@ class DriftChanged(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class MemberProgress:
-    """A join, leave or replacement of the etcd member. ``ended`` is "" while it runs, "done", or the text of the cause,
-    whose reason is ``reason``."""
-
-    id: str
-    operation: str
-    requester: str
-    since: str
-    message: str
-    ended: str = ""
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class EtcdMemberChanged(Event):
-    """``progress`` is None if there is nothing but a reason to wait, which is the message."""
-
-    progress: MemberProgress | None
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
 class LeaseChanged(Event):
     """``holder`` None: the lease is free. ``renewed``: only its expiry changed."""
 

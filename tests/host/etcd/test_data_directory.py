@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose data are in a data directory, and how they are put aside."""
+"""Whose data are in a data directory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from nodeagent.core.etcd.data_directory import DataDirectory, Identity
 from nodeagent.errors import Terminal
-from nodeagent.host.etcd.data_directory import archive, read_data_directory
+from nodeagent.host.etcd.data_directory import read_data_directory
 
 IDS = (13668033151171901709, 15118495548433857066)
 
@@ -68,24 +68,3 @@ def test_a_data_directory_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(Terminal) as raised:
         read_data_directory(tmp_path)
     assert raised.value.reason == "NotADirectory"
-
-
-def test_data_are_put_aside_under_a_name_of_their_own(tmp_path: Path) -> None:
-    now = "2026-03-01T10:20:30.123Z"
-    assert archive(tmp_path, now) == ""
-    paths = []
-    for content in (b"1", b"2"):
-        write(tmp_path, content)
-        paths.append(archive(tmp_path, now))
-    assert paths == [f"{tmp_path}/member-archive-20260301T102030", f"{tmp_path}/member-archive-20260301T102030-1"]
-    kept = [next((Path(path) / "wal").iterdir()).read_bytes() for path in paths]
-    assert kept == [b"1", b"2"]
-    assert read_data_directory(tmp_path) == DataDirectory()
-
-
-def test_a_link_is_not_renamed(tmp_path: Path) -> None:
-    (tmp_path / "disk").mkdir()
-    (tmp_path / "member").symlink_to("disk")
-    with pytest.raises(Terminal) as raised:
-        archive(tmp_path, "2026-03-01T10:20:30.123Z")
-    assert raised.value.reason == "LinkRefused"

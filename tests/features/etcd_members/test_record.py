@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.etcd.membership import (
+from nodeagent.errors import Cause
+from nodeagent.features.etcd_members.decide.membership import (
     MemberNote,
     MemberOperation,
     OperationKind,
@@ -17,7 +18,6 @@ from nodeagent.core.etcd.membership import (
     operation_from_text,
     to_text,
 )
-from nodeagent.errors import Cause
 from nodeagent.reasons import Reason
 
 IDS = st.one_of(st.just(""), st.integers(1, 2**64 - 1).map(str))

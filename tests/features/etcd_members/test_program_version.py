@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from nodeagent.errors import InvalidInput
-from nodeagent.host.etcd import member_host as module
-from nodeagent.host.etcd.member_host import program_version
+from nodeagent.features.etcd_members import host as module
+from nodeagent.features.etcd_members.host import program_version
 
 
 def program(tmp_path: Path, text: str) -> str:

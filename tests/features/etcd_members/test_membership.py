@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.core.etcd.data_directory import DataDirectory, Identity
-from nodeagent.core.etcd.member_facts import UNREACHABLE, MemberFacts, check_version, decide_start
-from nodeagent.core.etcd.membership import (
+from nodeagent.core.etcd.quorum import Alarm, EtcdSurvey, Member, MemberState, Refusal, judge
+from nodeagent.errors import Cause
+from nodeagent.features.etcd_members.decide.member_facts import UNREACHABLE, MemberFacts, check_version, decide_start
+from nodeagent.features.etcd_members.decide.membership import (
     AddLearner,
     ArchiveData,
     Finished,
@@ -28,9 +30,7 @@ from nodeagent.core.etcd.membership import (
     next_step,
     unattended_kind,
 )
-from nodeagent.core.etcd.quorum import Alarm, EtcdSurvey, Member, MemberState, Refusal, judge
-from nodeagent.errors import Cause
-from nodeagent.reasons import Reason
+from nodeagent.features.etcd_members.reasons import MemberReason
 
 OK = MemberState(leader="1", applied=100, index=100, cluster="9", version="3.6.8")
 DOWN = MemberState(fault="does not answer")
@@ -248,7 +248,9 @@ def test_two_of_five_that_are_dead_are_removed_one_by_one() -> None:
 
 
 def test_a_join_that_was_given_up_removes_its_learner() -> None:
-    given_up = operation(OperationKind.JOIN, HERE, added=HERE, failed=Cause(Reason.ETCD_STARTING, "it never started"))
+    given_up = operation(
+        OperationKind.JOIN, HERE, added=HERE, failed=Cause(MemberReason.ETCD_STARTING, "it never started")
+    )
     assert next_step(given_up, facts(UNSTARTED, running=True)) == RemoveMember(HERE)
     assert next_step(given_up, facts(WITHOUT, UNREADABLE, running=True)) == StopMember()
     assert next_step(given_up, facts(WITHOUT, UNREADABLE)) == ArchiveData()

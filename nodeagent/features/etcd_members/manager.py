@@ -14,10 +14,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final, Protocol
 
-from nodeagent.agent.report.report import Report
 from nodeagent.core.etcd.data_directory import Identity
-from nodeagent.core.etcd.member_facts import MemberFacts
-from nodeagent.core.etcd.membership import (
+from nodeagent.core.etcd.quorum import Refusal
+from nodeagent.errors import AgentError, Cause, InvalidInput, Refused, Terminal, error_of
+from nodeagent.features.etcd_members.decide.member_facts import MemberFacts
+from nodeagent.features.etcd_members.decide.membership import (
     LEASE_PREFIX,
     NOTE_KEY,
     OPERATION_KEY,
@@ -38,12 +39,11 @@ from nodeagent.core.etcd.membership import (
     to_text,
     unattended_kind,
 )
-from nodeagent.core.etcd.quorum import Refusal
-from nodeagent.errors import AgentError, Cause, InvalidInput, Refused, Terminal, error_of
+from nodeagent.features.etcd_members.events import EtcdMemberChanged, MemberProgress
+from nodeagent.features.etcd_members.reasons import MemberReason
 from nodeagent.reasons import Reason
 from nodeagent.tasks import pause
-from nodeagent.update.ports.events import EtcdMemberChanged, MemberProgress
-from nodeagent.update.ports.host import Clock
+from nodeagent.update.ports.host import Clock, Reporter
 from nodeagent.update.ports.store import Notes
 from nodeagent.update.stages.coordination import Coordination, Operation
 
@@ -84,7 +84,7 @@ class MemberManager:
     coordination: Coordination
     clock: Clock
     store: Notes
-    report: Report
+    report: Reporter
     open_member: Callable[[], Awaitable[MemberPort | None]]
     _: KW_ONLY
     on_release: Callable[[], None]
@@ -119,7 +119,7 @@ class MemberManager:
         async with self._busy:
             if self._current is not None:
                 what = f"{self._current.kind} of the etcd member is in progress, for {self._current.requester}"
-                raise Refused(what, reason=Reason.ETCD_CHANGING)
+                raise Refused(what, reason=MemberReason.ETCD_CHANGING)
             operation = await self._possible(member, caller, request)
             # The operation is stored before its lease is acquired: a kill in between leaves an operation that the next
             # start continues, and never a lease that no program releases.
@@ -138,7 +138,8 @@ class MemberManager:
     async def _opened(self) -> MemberPort:
         member = await self.open_member()
         if member is None:
-            raise InvalidInput("this host has no settings for a member of etcd", reason=Reason.ETCD_NOT_CONFIGURED)
+            message = "this host has no settings for a member of etcd"
+            raise InvalidInput(message, reason=MemberReason.ETCD_NOT_CONFIGURED)
         return member
 
     async def _possible(self, member: MemberPort, caller: str, request: MemberRequest) -> MemberOperation:

@@ -15,8 +15,20 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from nodeagent.core.etcd.data_directory import Identity
-from nodeagent.core.etcd.member_facts import MemberFacts, check_version, decide_start
-from nodeagent.core.etcd.membership import (
+from nodeagent.core.etcd.quorum import EtcdSurvey, Refusal, troubles
+from nodeagent.errors import InvalidInput, Refused
+from nodeagent.features.etcd_members.archive import archive
+from nodeagent.features.etcd_members.certificates import certificate_problem
+from nodeagent.features.etcd_members.config import (
+    MEMBER_FILE,
+    MemberConfig,
+    forget_other_members,
+    read_member_config,
+    remove_member_file,
+    write_member_file,
+)
+from nodeagent.features.etcd_members.decide.member_facts import MemberFacts, check_version, decide_start
+from nodeagent.features.etcd_members.decide.membership import (
     AddLearner,
     ArchiveData,
     ClusterStep,
@@ -29,21 +41,15 @@ from nodeagent.core.etcd.membership import (
     StopMember,
     UpdateAddress,
 )
-from nodeagent.core.etcd.quorum import EtcdSurvey, Refusal, troubles
-from nodeagent.errors import InvalidInput, Refused
+from nodeagent.features.etcd_members.pod import MemberPod
+from nodeagent.features.etcd_members.reasons import MemberReason
+from nodeagent.features.etcd_members.settings import MEMBER_SETTINGS
 from nodeagent.host.etcd.client import EtcdAccess, EtcdClient, EtcdFault, endpoints_of, open_client
-from nodeagent.host.etcd.data_directory import archive, read_data_directory
-from nodeagent.host.etcd.member_certificates import certificate_problem
-from nodeagent.host.etcd.member_config import (
-    MEMBER_FILE,
-    MemberConfig,
-    forget_other_members,
-    remove_member_file,
-    write_member_file,
-)
+from nodeagent.host.etcd.data_directory import read_data_directory
 from nodeagent.host.etcd.options import Endpoints
 from nodeagent.host.etcd.survey import gateways, survey_cluster
 from nodeagent.host.programs import ProgramLate, run_program
+from nodeagent.host.static_pods.replacement import KubeletStaticPods
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.host import Clock, UnitState
 
@@ -59,7 +65,7 @@ RUNNING: Final = ("active", "activating", "reloading", "deactivating")
 
 
 class UnitStarter(Protocol):
-    """The part of systemd that starts and stops the unit of etcd; ``member_pod`` has that of the kubelet."""
+    """The part of systemd that starts and stops the unit of etcd; ``pod`` has that of the kubelet."""
 
     async def state(self, unit: str) -> UnitState: ...
 
@@ -101,7 +107,7 @@ class MemberHost:
         others = [peer for m in self._survey.members if not wrong[m.id] for peer in m.peers]
         now = datetime.fromisoformat(self._clock.now()).timestamp()
         if problem := await certificate_problem(self._config, others, now):
-            return Refusal(Reason.ETCD_CERTIFICATES, problem)
+            return Refusal(MemberReason.ETCD_CERTIFICATES, problem)
         program = self._config.settings.program
         return check_version(await program_version(program), self._survey) if program else None
 
@@ -151,6 +157,20 @@ class MemberHost:
         raise fault
 
 
+async def open_member(units: UnitStarter, static_pods: KubeletStaticPods, clock: Clock) -> MemberHost | None:
+    """Read the settings of the member; None without them. Raises ``InvalidInput``.
+
+    They are read for each operation, so that other settings need no restart of the daemon.
+    """
+    if not await asyncio.to_thread(Path(MEMBER_SETTINGS).exists):
+        return None
+    config = await read_member_config()
+    if config is None:
+        return None
+    starter = MemberPod(config, static_pods) if config.settings.static_pod else units
+    return MemberHost(config, starter, clock)
+
+
 async def prepare(config: MemberConfig, note: Identity | None, *, member_file: Path = MEMBER_FILE) -> None:
     """Write the config with which etcd may start. Raises ``Refused``, and then there is none."""
     start = decide_start(await read_facts(config, note, running=False))
@@ -168,7 +188,7 @@ async def read_facts(config: MemberConfig, note: Identity | None, *, running: bo
         facts = replace(facts, survey=await survey_cluster(client, where, ""))
     except EtcdFault as fault:
         facts = replace(facts, unreachable=Refusal(fault.reason, fault.message))
-    # After the list of members, see ``core.etcd.member_facts``.
+    # After the list of members, see ``decide.member_facts``.
     return replace(facts, data=await asyncio.to_thread(read_data_directory, config.data))
 
 
@@ -197,10 +217,10 @@ async def program_version(program: str) -> str:
     try:
         _, lines = await run_program(program, ["--version"], Path("/"), VERSION_TIMEOUT)
     except OSError as error:
-        raise InvalidInput(f"{program}: {error.strerror}", reason=Reason.ETCD_CONFIG_INVALID) from error
+        raise InvalidInput(f"{program}: {error.strerror}", reason=MemberReason.ETCD_CONFIG_INVALID) from error
     except ProgramLate:
         lines = ()
     version = next(filter(None, map(VERSION.fullmatch, lines)), None)
     if version is None:
-        raise InvalidInput(f"{program} --version names no version of etcd", reason=Reason.ETCD_CONFIG_INVALID)
+        raise InvalidInput(f"{program} --version names no version of etcd", reason=MemberReason.ETCD_CONFIG_INVALID)
     return version[1]

@@ -27,7 +27,9 @@ from typing import TypeAlias
 import msgspec
 
 from nodeagent.core.etcd.data_directory import Identity
-from nodeagent.core.etcd.member_facts import (
+from nodeagent.core.etcd.quorum import MAX_LAG, EtcdSurvey, Member, Refusal, judge, troubles
+from nodeagent.errors import Cause
+from nodeagent.features.etcd_members.decide.member_facts import (
     MemberFacts,
     data_lost,
     has_address,
@@ -36,8 +38,7 @@ from nodeagent.core.etcd.member_facts import (
     moved,
     same_name,
 )
-from nodeagent.core.etcd.quorum import MAX_LAG, EtcdSurvey, Member, Refusal, judge, troubles
-from nodeagent.errors import Cause
+from nodeagent.features.etcd_members.reasons import MemberReason
 from nodeagent.reasons import Reason, decode_reason
 
 
@@ -184,9 +185,9 @@ def unattended_kind(facts: MemberFacts, *, left: bool) -> OperationKind | Refusa
     if member is None:
         removed = data.identity or note
         if removed is not None and removed.cluster == facts.cluster:
-            return Refusal(Reason.ETCD_REMOVED, f"member {int(removed.member):x} was removed from its cluster")
+            return Refusal(MemberReason.ETCD_REMOVED, f"member {int(removed.member):x} was removed from its cluster")
         if data.present:
-            return Refusal(Reason.ETCD_DATA_FOREIGN, "the data are those of a member of another cluster")
+            return Refusal(MemberReason.ETCD_DATA_FOREIGN, "the data are those of a member of another cluster")
         return OperationKind.JOIN
     if has_data_of(facts, member):
         # A member with its data that does not run is joined, too: the operation starts it.
@@ -221,7 +222,7 @@ def _remove(target: Member, facts: MemberFacts, survey: EtcdSurvey) -> Step | Re
         # A learner has no vote, so no quorum changes.
         return RemoveMember(target.id)
     if (here is None or here.id != target.id) and not troubles(survey)[target.id]:
-        return Refusal(Reason.ETCD_MEMBER_ALIVE, f"{target.title} is healthy, and is not the member of this host")
+        return Refusal(MemberReason.ETCD_MEMBER_ALIVE, f"{target.title} is healthy, and is not the member of this host")
     # Its own alarm, or that it never started, is no reason to keep a member: a corrupt one is replaced.
     alarms = tuple(alarm for alarm in survey.alarms if alarm.member != target.id)
     titled = replace(target, name=target.title)
@@ -259,7 +260,7 @@ def _join(operation: MemberOperation, facts: MemberFacts, survey: EtcdSurvey) ->
         # etcd reads its id from existing data and ignores ``initial-cluster``, so it would start as the earlier
         # member.
         if facts.running and facts.data.identity is None:
-            return Refusal(Reason.ETCD_STARTING, f"{member.title} is starting")
+            return Refusal(MemberReason.ETCD_STARTING, f"{member.title} is starting")
         return StopMember() if facts.running else ArchiveData()
     if member.name:
         ours = (operation.added, facts.note.member if facts.note is not None else "")
@@ -297,9 +298,9 @@ def _stop(facts: MemberFacts) -> Step | Refusal:
     """Stop a removed member. One of another cluster keeps running: the settings may name the wrong cluster."""
     identity = facts.data.identity
     if identity is None and facts.data.present and not facts.permitted:
-        return Refusal(Reason.ETCD_STARTING, "etcd runs, and its write-ahead log has no identity yet")
+        return Refusal(MemberReason.ETCD_STARTING, "etcd runs, and its write-ahead log has no identity yet")
     if identity is not None and identity.cluster != facts.cluster:
-        return Refusal(Reason.ETCD_DATA_FOREIGN, "etcd runs on this host as a member of another cluster")
+        return Refusal(MemberReason.ETCD_DATA_FOREIGN, "etcd runs on this host as a member of another cluster")
     return StopMember()
 
 
@@ -317,7 +318,7 @@ def _continue(member: Member, identity: Identity, facts: MemberFacts, survey: Et
         return _running(member, facts)
     if not member.learner:
         wrong = troubles(survey)[member.id]
-        return Refusal(Reason.ETCD_STARTING, f"{member.title}: {wrong}") if wrong else Finished(identity)
+        return Refusal(MemberReason.ETCD_STARTING, f"{member.title}: {wrong}") if wrong else Finished(identity)
     lag = max(other.index for other in survey.states.values()) - state.applied
     if lag > MAX_LAG:
         return Refusal(Reason.ETCD_LEARNER_BEHIND, f"{member.title} is {lag} entries behind")
@@ -325,7 +326,7 @@ def _continue(member: Member, identity: Identity, facts: MemberFacts, survey: Et
 
 
 def _running(member: Member, facts: MemberFacts) -> Refusal:
-    return Refusal(Reason.ETCD_STARTING, f"{member.title} ({facts.name}) runs and does not answer yet")
+    return Refusal(MemberReason.ETCD_STARTING, f"{member.title} ({facts.name}) runs and does not answer yet")
 
 
 NOTE_KEY = "etcd-member"

@@ -12,9 +12,14 @@ import yaml
 
 from nodeagent.core.validate.static_pod import StaticPod, load
 from nodeagent.errors import InvalidInput
+from nodeagent.features.etcd_members.config import (
+    MemberConfig,
+    forget_other_members,
+    read_member_config,
+    write_member_file,
+)
+from nodeagent.features.etcd_members.pod import MemberPod, manifest_problem
 from nodeagent.host.clock import SystemClock
-from nodeagent.host.etcd.member_config import MemberConfig, forget_other_members, read_member_config, write_member_file
-from nodeagent.host.etcd.member_pod import MemberPod, manifest_problem
 from nodeagent.host.etcd.proof import MemberProof
 from nodeagent.host.fs.files import HostFiles
 from nodeagent.host.static_pods.replacement import KubeletStaticPods

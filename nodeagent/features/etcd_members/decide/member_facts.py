@@ -13,6 +13,7 @@ from typing import Final
 from nodeagent.core.etcd.data_directory import DataDirectory, Identity
 from nodeagent.core.etcd.quorum import EtcdSurvey, Member, Refusal
 from nodeagent.core.etcd.versions import parse_version
+from nodeagent.features.etcd_members.reasons import MemberReason
 from nodeagent.reasons import Reason
 
 NO_DATA: Final = DataDirectory()
@@ -68,14 +69,16 @@ def has_address(facts: MemberFacts, member: Member) -> bool:
 
 def moved(member: Member) -> Refusal:
     text = f"the cluster knows {member.title} by {', '.join(member.peers)}, and its config has another address"
-    return Refusal(Reason.ETCD_ADDRESS_DIFFERS, text)
+    return Refusal(MemberReason.ETCD_ADDRESS_DIFFERS, text)
 
 
 def same_name(facts: MemberFacts, survey: EtcdSurvey, here: str = "") -> Refusal | None:
     """Return why no member of this name may be added. ``here`` is the id of the member of this host."""
     # etcd takes the addresses of both for those of one member, and does not start (etcd#5244).
     others = [member for member in survey.members if member.name == facts.name and member.id != here]
-    return Refusal(Reason.ETCD_CONFIG_INVALID, f"{others[0].title} has the same name as this host") if others else None
+    if not others:
+        return None
+    return Refusal(MemberReason.ETCD_CONFIG_INVALID, f"{others[0].title} has the same name as this host")
 
 
 def data_lost(member: Member) -> Refusal:
@@ -99,7 +102,7 @@ def decide_start(facts: MemberFacts) -> str | Refusal:
         if not data.present:
             return facts.unreachable
         if data.identity is None or (note is not None and note != data.identity):
-            return Refusal(Reason.ETCD_DATA_FOREIGN, "the data are not those of the member that this host had")
+            return Refusal(MemberReason.ETCD_DATA_FOREIGN, "the data are not those of the member that this host had")
         return ""
     member = member_here(facts)
     if member is not None and has_data_of(facts, member):
@@ -107,12 +110,12 @@ def decide_start(facts: MemberFacts) -> str | Refusal:
     if member is None and not data.present:
         return Refusal(Reason.ETCD_NOT_MEMBER, f"no member of the cluster has the address {', '.join(facts.peers)}")
     if member is None and data.identity is not None and data.identity.cluster == facts.cluster:
-        return Refusal(Reason.ETCD_REMOVED, f"member {int(data.identity.member):x} was removed from its cluster")
+        return Refusal(MemberReason.ETCD_REMOVED, f"member {int(data.identity.member):x} was removed from its cluster")
     # etcd would take it back under its old id, although it has forgotten its votes and what it had acknowledged.
     if member is not None and member.name and not member.learner:
         return data_lost(member)
     if data.present:
-        return Refusal(Reason.ETCD_DATA_FOREIGN, "the data are those of another member, or of another cluster")
+        return Refusal(MemberReason.ETCD_DATA_FOREIGN, "the data are those of another member, or of another cluster")
     assert member is not None
     if member.name:
         return data_lost(member)

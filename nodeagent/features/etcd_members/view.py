@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The view of the event of the etcd member."""
+"""The view of the event of the feature, and of its part of the status."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+import msgspec
 
 from nodeagent.core.syslog import NOTICE
+from nodeagent.features.etcd_members.events import EtcdMemberChanged, MemberProgress
 from nodeagent.report.event_view import EventView, Field
+from nodeagent.report.part_view import PartView
 from nodeagent.report.status import Status
-from nodeagent.update.ports.events import EtcdMemberChanged
 
 
 def _words(event: EtcdMemberChanged, _status: Status) -> str:
@@ -21,6 +23,10 @@ def _fields(event: EtcdMemberChanged, _status: Status) -> Mapping[str, Field]:
     return {"requester": progress.requester, "ended": progress.ended} if progress else {}
 
 
+def _changed(status: Status, event: EtcdMemberChanged) -> Status:
+    return status.without_part(MemberProgress) if event.progress is None else status.with_part(event.progress)
+
+
 VIEWS = (
     EventView(
         event=EtcdMemberChanged,
@@ -28,6 +34,8 @@ VIEWS = (
         priority=NOTICE,
         sentence=_words,
         fields=_fields,
-        fold=lambda status, event: replace(status, etcd_member=event.progress),
+        fold=_changed,
     ),
 )
+
+STATUS = (PartView(part=MemberProgress, key="etcd_member", to_json=lambda progress, _: msgspec.to_builtins(progress)),)

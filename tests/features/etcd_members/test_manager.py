@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from nodeagent.agent.etcd_member import MemberManager
 from nodeagent.agent.report.report import Report
 from nodeagent.core.etcd.data_directory import DataDirectory, Identity
-from nodeagent.core.etcd.member_facts import MemberFacts
-from nodeagent.core.etcd.membership import (
+from nodeagent.core.etcd.quorum import EtcdSurvey, Member, MemberState, Refusal
+from nodeagent.errors import AgentError, Refused, Retryable, Terminal
+from nodeagent.features.etcd_members.decide.member_facts import MemberFacts
+from nodeagent.features.etcd_members.decide.membership import (
     NOTE_KEY,
     AddLearner,
     ArchiveData,
@@ -31,12 +32,12 @@ from nodeagent.core.etcd.membership import (
     StopMember,
     note_from_text,
 )
-from nodeagent.core.etcd.quorum import EtcdSurvey, Member, MemberState, Refusal
-from nodeagent.errors import AgentError, Refused, Retryable, Terminal
+from nodeagent.features.etcd_members.events import MemberProgress
+from nodeagent.features.etcd_members.manager import MemberManager
+from nodeagent.features.etcd_members.reasons import MemberReason
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from nodeagent.update.ports.coordination import Holder
-from nodeagent.update.ports.events import MemberProgress
 from nodeagent.update.stages.coordination import Coordination
 from tests.world import FakeClock, FakeLease, World
 
@@ -149,7 +150,7 @@ class Host:
 
     async def ended(self) -> MemberProgress:
         async with asyncio.timeout(3600):
-            while (progress := self.report.status.etcd_member) is None or not progress.ended:
+            while (progress := self.report.status.part(MemberProgress)) is None or not progress.ended:
                 await asyncio.sleep(1)
         return progress
 
@@ -203,8 +204,8 @@ async def test_a_refusal_before_the_first_step_leaves_nothing() -> None:
     with pytest.raises(Refused) as raised:
         await host.change(OperationKind.LEAVE)
     assert raised.value.reason == "EtcdQuorumAtRisk"
-    host.etcd.refused = Refusal(Reason.ETCD_CERTIFICATES, "it has ended")
-    joining = Host(Etcd(refused=Refusal(Reason.ETCD_CERTIFICATES, "it has ended")))
+    host.etcd.refused = Refusal(MemberReason.ETCD_CERTIFICATES, "it has ended")
+    joining = Host(Etcd(refused=Refusal(MemberReason.ETCD_CERTIFICATES, "it has ended")))
     with pytest.raises(Refused) as raised:
         await joining.change(OperationKind.JOIN)
     assert raised.value.reason == "EtcdCertificates"

@@ -15,8 +15,8 @@ from typing import Final
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.plan.static_pods import is_etcd_container
 from nodeagent.core.validate.static_pod import StaticPod, check, load
+from nodeagent.features.etcd_members.config import MEMBER_FILE, MemberConfig, invalid
 from nodeagent.host import config_file
-from nodeagent.host.etcd.member_config import MEMBER_FILE, MemberConfig, invalid
 from nodeagent.host.static_pods.replacement import KubeletStaticPods
 from nodeagent.host.view import host_directory
 from nodeagent.update.ports.host import UnitState
@@ -26,7 +26,7 @@ OPERATION: Final = "member"
 
 
 class MemberPod:
-    """Implements ``member_host.UnitStarter``; the name of the unit is ignored. Paths below ``root`` are the host's."""
+    """Implements ``host.UnitStarter``; the name of the unit is ignored. Paths below ``root`` are the host's."""
 
     def __init__(
         self, config: MemberConfig, pods: KubeletStaticPods, *, member_file: Path = MEMBER_FILE, root: Path = Path("/")

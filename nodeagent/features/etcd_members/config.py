@@ -17,12 +17,12 @@ from typing import Any, Final
 
 from nodeagent.core.config.text import document
 from nodeagent.errors import InvalidInput
+from nodeagent.features.etcd_members.reasons import MemberReason
+from nodeagent.features.etcd_members.settings import MEMBER_SETTINGS, MemberSettings, parse_member_settings
 from nodeagent.host import config_file
 from nodeagent.host.etcd.options import Options, from_config
 from nodeagent.host.fs.atomic import new_file
 from nodeagent.host.fs.os_errors import translated
-from nodeagent.reasons import Reason
-from nodeagent.settings.cluster import ETCD_MEMBER_FILE, EtcdMemberSettings, parse_etcd_member
 
 MEMBER_FILE: Final = Path("/run/nodeagent/etcd/member.json")
 # nodeagent knows the present members; a list in a file of the admin would be that of the installation.
@@ -46,7 +46,7 @@ class TlsFiles:
 class MemberConfig:
     """``document`` is etcd's config file; the rest is taken from it."""
 
-    settings: EtcdMemberSettings
+    settings: MemberSettings
     document: Mapping[str, Any]
     name: str
     data: Path
@@ -59,23 +59,23 @@ class MemberConfig:
         return Options(from_config(self.document))
 
 
-async def read_member_config(path: str = ETCD_MEMBER_FILE) -> MemberConfig | None:
+async def read_member_config(path: str = MEMBER_SETTINGS) -> MemberConfig | None:
     """Return None if this host has no settings of a member. Raises ``InvalidInput`` (``EtcdConfigInvalid``, ...)."""
     text = await config_file.read(path)
     if text is None:
         return None
-    settings = await asyncio.to_thread(parse_etcd_member, text)
+    settings = await asyncio.to_thread(parse_member_settings, text)
     config = await config_file.read(settings.config)
     if config is None:
         raise invalid(settings.config, "there is no such file")
     return await asyncio.to_thread(_parse, settings, config)
 
 
-def _parse(settings: EtcdMemberSettings, text: bytes) -> MemberConfig:
+def _parse(settings: MemberSettings, text: bytes) -> MemberConfig:
     try:
         options = document.load(text, settings.config)
     except InvalidInput as error:
-        error.reason = Reason.ETCD_CONFIG_INVALID
+        error.reason = MemberReason.ETCD_CONFIG_INVALID
         raise
     if not isinstance(options, dict):
         raise invalid(settings.config, "it is no mapping")
@@ -97,7 +97,7 @@ def _parse(settings: EtcdMemberSettings, text: bytes) -> MemberConfig:
     )
 
 
-def _text(settings: EtcdMemberSettings, document: Mapping[str, Any], key: str) -> str:
+def _text(settings: MemberSettings, document: Mapping[str, Any], key: str) -> str:
     value = document.get(key)
     if not isinstance(value, str) or not value:
         raise invalid(settings.config, f"{key} is missing")
@@ -153,4 +153,4 @@ def remove_member_file(path: Path = MEMBER_FILE) -> None:
 
 def invalid(path: str, cause: str) -> InvalidInput:
     """Return the error for a file that has the member's configuration."""
-    return InvalidInput(f"{path}: {cause}", reason=Reason.ETCD_CONFIG_INVALID)
+    return InvalidInput(f"{path}: {cause}", reason=MemberReason.ETCD_CONFIG_INVALID)

@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
 
+from nodeagent.features.etcd_members.config import MemberConfig, TlsFiles
 from nodeagent.host.etcd.client import TIMEOUT
-from nodeagent.host.etcd.member_config import MemberConfig, TlsFiles
 from nodeagent.host.http import HttpFault, no_password, request, tls_context
 
 # Seconds. A certificate that ends earlier does not last for the join and its first renewal.
