@@ -125,7 +125,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=27)
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--tests", nargs="+", default=["tests"], help="files or folders of tests (default: all)")
-    parser.add_argument("--seconds", type=float, default=30.0, help="for the tests of one decision (default: 30)")
+    parser.add_argument("--seconds", type=float, default=120.0, help="for the tests of one decision (default: 120)")
     parser.add_argument("--out", type=Path, default=ROOT / "build/mutants.jsonl")
     parser.add_argument("folders", nargs="*", default=list(FOLDERS), help="folders below nodeagent")
     options = parser.parse_args()

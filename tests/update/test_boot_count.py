@@ -6,6 +6,7 @@ The kill tests of updates and of the way back run with a boot loader that counts
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -20,7 +21,7 @@ from nodeagent.update.ports.events import PhaseEntered, Warned
 from nodeagent.update.states import Phase
 from tests.world import FakeUnit, Fault, Killed, kill_points, os_host
 from tests.world.os_host import A_DIGEST, B_DIGEST, FIRST, NEW, OLD, bad_on, booted_digest, managed, on
-from tests.world.run import Host, kinds
+from tests.world.run import Host, kinds, until
 
 pytestmark = pytest.mark.looptime
 
@@ -235,6 +236,20 @@ async def test_a_deployment_that_was_not_finalized_is_not_counted() -> None:
     host.want(NEW)
     await host.settle()
     assert_back(host)
+
+
+async def test_a_deployment_that_is_lost_is_not_counted_while_it_is_staged_again() -> None:
+    host = await at_old()
+    host.world.faults.append(Fault("finalize"))
+    host.world.stage_seconds = 60
+    host.want(NEW)
+    assert not await host._live()
+    life = asyncio.create_task(host._live())
+    await until(host, Phase.STAGING)
+    assert_uncounted(host)
+    assert not await life
+    await host.settle()
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
 
 
 async def test_a_count_that_an_update_left_ends_at_rest() -> None:

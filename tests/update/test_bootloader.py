@@ -18,7 +18,7 @@ from nodeagent.core.plan.deployment import staged
 from nodeagent.errors import ServiceUnavailable
 from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
-from nodeagent.update.ports.events import Warned
+from nodeagent.update.ports.events import PhaseEntered, Warned
 from nodeagent.update.stages.bootloader import MAX_TRIES
 from nodeagent.update.states import Phase
 from tests.world import Fault, Killed
@@ -105,6 +105,8 @@ async def test_it_is_updated_under_the_lease_before_the_reboot(needs: int) -> No
     assert outcome(host) == ("done", "")
     assert host.world.bootloader_updates == [(2, "nodeagent", False)]
     assert host.world.history[-1].message == "the bootloader was updated from shim-1 to shim-2"
+    entered = [event.message for event in host.world.events if isinstance(event, PhaseEntered)]
+    assert entered.count("updating the bootloader from shim-1 to shim-2") == 1
     assert booted_digest(host.world) == B_DIGEST
 
 

@@ -10,7 +10,9 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.update.guard import Guard
 from nodeagent.update.ports.events import RevertStarted, Warned
+from nodeagent.update.run import Ports, Progress, Run
 from nodeagent.update.states import Phase
 from tests.world.cluster_host import REBOOT, RESTART, ClusterHost, all_given_back, at_old
 from tests.world.run import config, kinds, until
@@ -42,6 +44,33 @@ async def test_lease_and_slot_are_kept_until_the_node_is_ready(new: MachineConfi
     await settled
     assert host.phase is Phase.IDLE
     all_given_back(host)
+
+
+class SlowGuard(Guard):
+    async def verify(self, run: Run, progress: Progress) -> None:
+        await asyncio.sleep(1000)
+
+
+async def test_each_wait_of_the_verification_has_its_own_time() -> None:
+    """The units, the node and a guard take 1000 s each, and 1800 s without progress are too many."""
+
+    class GuardedHost(ClusterHost):
+        def ports(self) -> Ports:
+            return replace(super().ports(), guards=(SlowGuard(),))
+
+    old = await at_old()
+    host = GuardedHost(old.world, old.limits, old.on_drift, old.configs, old.texts, old.wanted, around=old.around)
+    host.limits = replace(host.limits, settle=1000, verify_timeout=1500)
+    host.around.unready = WHY
+    host.want(RESTART)
+    began = asyncio.get_running_loop().time()
+    settled = asyncio.create_task(host.settle())
+    await until(host, Phase.VERIFYING)
+    await asyncio.sleep(2000)
+    host.around.unready = ""
+    await settled
+    assert (host.phase, host.world.history[-1].outcome) == (Phase.IDLE, "done")
+    assert asyncio.get_running_loop().time() - began >= 3000
 
 
 async def test_a_node_that_stays_unready_reverts_the_update_with_all_it_holds() -> None:

@@ -20,7 +20,7 @@ from nodeagent.errors import Terminal
 from nodeagent.host.store.record_codec import record_to_dict
 from nodeagent.update.history.lasting import Rejection
 from nodeagent.update.ports.coordination import Holder
-from nodeagent.update.ports.events import SafePartsApplied, UpdateDone
+from nodeagent.update.ports.events import SafePartsApplied, UpdateDone, UpdateStarted
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.ports.system import Inhibitor
 from nodeagent.update.run import Run
@@ -132,6 +132,11 @@ async def test_a_closed_window_holds_only_what_disrupts() -> None:
     }
     assert set(applied.partial.applied) == {"file:/etc/web/x", "file:/etc/quiet/gone", "sshkey:core"}
     assert not [event for event in host.world.events if isinstance(event, UpdateDone)]
+    started = [event.actions for event in host.world.events if isinstance(event, UpdateStarted)]
+    assert [text.startswith("only what needs no disruption: ") for text in started] == [False] * (len(started) - 2) + [
+        True,
+        False,
+    ]
     assert [entry.outcome for entry in host.world.history[1:]] == ["partial"]
 
 

@@ -155,6 +155,8 @@ async def test_an_obstacle_makes_it_a_full_one(reason: AnyReason, late: bool) ->
     assert reboots(host) == ["reboot"]
     messages = [event.message for event in host.world.events if isinstance(event, Warned) and event.reason == reason]
     assert messages == ["the fallback is a full reboot, not a soft one: not here"]
+    # The entry of a fallback has its cause; a note is for a planned reboot.
+    assert "a full reboot" not in host.world.history[-1].message
     assert newest(host) == ("done-after-fallback", 1, 0)
 
 

@@ -363,6 +363,13 @@ async def test_it_has_a_deadline() -> None:
     assert host.record.os == OsProgress()
 
 
+async def test_a_call_that_is_late_is_not_a_late_staging() -> None:
+    host = await at_old()
+    host.world.faults.append(Fault("stage", TimeoutError("of a call")))
+    with pytest.raises(TimeoutError, match="of a call"):
+        await planned(host, NEW)
+
+
 async def test_a_turn_that_does_not_end_is_an_update(monkeypatch: pytest.MonkeyPatch) -> None:
     host = await at_old()
     loop = host.build()
