@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UnitEntry
@@ -159,10 +159,7 @@ def step_id(step: Step) -> str:
 
 
 # Stored records have the names of these classes: renaming one needs a migration of the store.
-_WRITE_STEPS: Mapping[str, type[WriteStep]] = {
-    kind.__name__: kind
-    for kind in (WritePath, RemovePath, DisableUnit, EnableUnit, PresetUnit, RestoreUnit, SetPassword, LockUser)
-}
+_WRITE_STEPS: Mapping[str, type[WriteStep]] = {kind.__name__: kind for kind in get_args(WriteStep)}
 
 
 def step_to_pair(step: WriteStep) -> tuple[str, str]:
