@@ -23,7 +23,7 @@ from nodeagent.core.plan.policy import (
     reload,
     restart,
 )
-from nodeagent.core.plan.policy_parse import parse_policy
+from nodeagent.core.plan.policy_parse import MAX_ENTRIES, parse_policy
 from nodeagent.domains import default_policy
 from nodeagent.errors import InvalidInput
 from nodeagent.reasons import Reason
@@ -108,6 +108,11 @@ def test_nothing_said_is_as_built_in(data: object) -> None:
     policy = parse(data)
     assert (policy.files, policy.units, policy.sshkey) == ({}, {}, None)
     assert merge(default_policy(), policy) == default_policy()
+
+
+def test_as_many_entries_as_are_allowed() -> None:
+    paths = [f"/etc/{number}" for number in range(MAX_ENTRIES)]
+    assert list(parse({"files": [{"path": path, "actions": [{"type": "None"}]} for path in paths]}).files) == paths
 
 
 def test_an_empty_list_of_a_file_is_its_own_entry() -> None:
