@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.self_check import SelfCheck
 from nodeagent.kinds import ReasonEnum
 from nodeagent.report.event_view import EventView
@@ -49,6 +50,10 @@ def _keep(_settings: Settings) -> None:
     pass
 
 
+async def _no_config() -> ConfigSource | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BusMethod:
     """A method that a feature adds to ``org.nodeagent.Agent1.Manager``. Its answer is one text.
@@ -81,6 +86,9 @@ class Feature:
     beside: Sequence[tuple[str, Callable[[], Awaitable[None]]]] = ()
     # What is read from the store before the status is served. An error is a problem of the status with this topic.
     at_start: Sequence[tuple[str, Callable[[], Awaitable[None]]]] = ()
+    # Returns what another program applied to this host before. Called while there is no current config, until one
+    # feature has it.
+    earlier_config: Callable[[], Awaitable[ConfigSource | None]] = _no_config
     # By the name of the method.
     calls: Mapping[str, Call] = field(default_factory=dict)
 

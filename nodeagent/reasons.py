@@ -37,7 +37,6 @@ class Reason(ReasonEnum):
     UNSAFE_CONFIG = "UnsafeConfig", Kind.INPUT, "make the desired config a regular file that only root can write"
     CONFIG_UNREADABLE = "ConfigUnreadable", Kind.FAULT, "check the desired config with ls -l and its disk with dmesg"
     TOO_LARGE = "TooLarge", Kind.INPUT, "split the desired config, or check that it is the right file"
-    ADOPTION_FAILED = "AdoptionFailed", Kind.INPUT, "move the named file away or correct it, then restart nodeagent"
     NO_CURRENT_CONFIG = "NoCurrentConfig", Kind.REFUSED, "apply a config first: nodeagent apply FILE"
     UNKNOWN_CONFIG = "UnknownConfig", Kind.INPUT, "use the name of a config in nodeagent history; the current, the previous and the last two are kept"
     BAD_PATH = "BadPath", Kind.INPUT, "use absolute paths without . and .. in the config"

@@ -17,7 +17,7 @@ from integration.cluster.test_handshake import Driven, at, client, controller, h
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.parse import parse
-from nodeagent.host import mcd_import
+from nodeagent.features.mcd_import import files as left_files
 from nodeagent.kube.client import KubeClient
 from nodeagent.update.next.preflight import Desired
 
@@ -33,7 +33,7 @@ class HandedOver(Driven):
 
     async def _adopted(self) -> Desired | None:
         # As the daemon: only a store without a current config.
-        found = await asyncio.to_thread(mcd_import.current_config, str(self.root))
+        found = await asyncio.to_thread(left_files.current_config, str(self.root))
         return None if found is None else Desired(found, parse(found.text))
 
 
@@ -41,7 +41,7 @@ class HandedOver(Driven):
 def handed_over(client: KubeClient, node: str, tmp_path: Path) -> HandedOver:
     made = HandedOver(client, node)
     made.root = tmp_path
-    (tmp_path / mcd_import.CURRENT_CONFIG[1:]).parent.mkdir(parents=True)
+    (tmp_path / left_files.CURRENT_CONFIG[1:]).parent.mkdir(parents=True)
     return made
 
 
@@ -63,7 +63,7 @@ async def left(
         lastAppliedDrain=uncordon,
     )
     config = cluster.admin.get(f"{CONFIGS}/{first}")
-    (handed_over.root / mcd_import.CURRENT_CONFIG[1:]).write_text(json.dumps(config))
+    (handed_over.root / left_files.CURRENT_CONFIG[1:]).write_text(json.dumps(config))
     handed_over.world.disk["/etc/app"] = RegularFile(b"1")
     yield first, second
 
@@ -93,9 +93,9 @@ async def test_over_and_back(
     assert isinstance(source, ConfigSource)
     document = json.loads(source.text)
     assert (document["kind"], document["metadata"]["name"]) == ("MachineConfig", second)
-    back = tmp_path / mcd_import.CURRENT_CONFIG[1:]
+    back = tmp_path / left_files.CURRENT_CONFIG[1:]
     back.write_text(json.dumps(document))
-    adopted = mcd_import.current_config(str(tmp_path))
+    adopted = left_files.current_config(str(tmp_path))
     assert adopted is not None
     assert adopted.name == second
 

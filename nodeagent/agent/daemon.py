@@ -36,7 +36,7 @@ from nodeagent.core.config.parse import parse, parse_stored
 from nodeagent.core.plan.policy import drop_in_directory, is_drop_in
 from nodeagent.core.plan.steps import ActStep, ReloadUnit, describe
 from nodeagent.errors import AgentError, InvalidInput, full_text
-from nodeagent.host import config_file, mcd_import
+from nodeagent.host import config_file
 from nodeagent.host.checkers import HostValidator
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.culprits import HostCulprits
@@ -226,13 +226,11 @@ class Daemon:
             return stored
 
     async def _adopted(self) -> Desired | None:
-        """Import the config of a machine-config-daemon, with the originals that it kept."""
-        source = await asyncio.to_thread(mcd_import.current_config)
-        if source is None:
-            return None
-        # The originals come first: once the config is adopted, a kill must not lose them.
-        await self.store.keep_originals(await asyncio.to_thread(mcd_import.originals))
-        return await self._stored(source)
+        """Return the config that another program applied before the first start of this agent."""
+        for feature in self.adapters.features:
+            if (source := await feature.earlier_config()) is not None:
+                return await self._stored(source)
+        return None
 
 
 async def run(

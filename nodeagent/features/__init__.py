@@ -24,6 +24,7 @@ NAMES: Final = (
     "certificates",
     "checks",
     "etcd_members",
+    "mcd_import",
     "page",
     "update_graph",
 )

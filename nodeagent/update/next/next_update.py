@@ -31,7 +31,7 @@ RENDERED: Final = "rendered-"
 
 @dataclass(eq=False)
 class NextUpdate:
-    """``load`` returns a stored config, ``adopted`` the one that a machine-config-daemon applied. ``wanted`` is the
+    """``load`` returns a stored config, ``adopted`` the one that another program applied before. ``wanted`` is the
     desired config of the last call of ``begin``."""
 
     ports: Ports

@@ -12,8 +12,8 @@ import pytest
 
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.errors import InvalidInput, Terminal
-from nodeagent.host import mcd_import
-from nodeagent.host.mcd_import import current_config, originals
+from nodeagent.features.mcd_import import files
+from nodeagent.features.mcd_import.files import current_config, originals
 from nodeagent.update.ports.store import Snapshot
 from tests.support.disk import tree
 
@@ -76,7 +76,7 @@ def test_a_link_is_not_followed(home: Path, tmp_path: Path) -> None:
 
 def test_its_size_is_bounded(home: Path, tmp_path: Path) -> None:
     (home / "currentconfig").write_bytes(b"")
-    os.truncate(home / "currentconfig", mcd_import.CONFIG_LIMIT + 1)
+    os.truncate(home / "currentconfig", files.CONFIG_LIMIT + 1)
     with pytest.raises(Terminal) as caught:
         current_config(str(tmp_path))
     assert caught.value.reason == "FileTooLarge"

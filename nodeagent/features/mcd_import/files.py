@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Import the state of a machine-config-daemon that ran on this host before: its current config and its backups.
+"""Read the state of a machine-config-daemon that ran on this host before: its current config and its backups.
 
 The files are only read. That daemon may return, and its files are the only other copy.
 """
@@ -14,9 +14,9 @@ from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.text import plain_json
 from nodeagent.errors import InvalidInput
+from nodeagent.features.mcd_import.reasons import ImportReason
 from nodeagent.host.fs.files import DiskFiles
 from nodeagent.host.fs.os_errors import translated
-from nodeagent.reasons import Reason
 from nodeagent.update.ports.store import Snapshot
 
 _HOME = "/etc/machine-config-daemon"
@@ -87,4 +87,4 @@ def _fail(error: OSError) -> None:
 
 
 def _refusal(what: str) -> InvalidInput:
-    return InvalidInput(f"{CURRENT_CONFIG} cannot be adopted: {what}", reason=Reason.ADOPTION_FAILED, hint=_HINT)
+    return InvalidInput(f"{CURRENT_CONFIG} cannot be adopted: {what}", reason=ImportReason.ADOPTION_FAILED, hint=_HINT)

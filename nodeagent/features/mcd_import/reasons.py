@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reasons of the feature."""
+
+from __future__ import annotations
+
+from nodeagent.kinds import Kind, ReasonEnum
+
+
+class ImportReason(ReasonEnum):
+    # fmt: off
+    ADOPTION_FAILED = "AdoptionFailed", Kind.INPUT, "move the named file away or correct it, then restart nodeagent"
+    # fmt: on
