@@ -24,7 +24,7 @@ from nodeagent.kube.cluster import Cluster as Side
 from nodeagent.settings.cluster import ClusterSettings, SlotSettings
 from nodeagent.settings.schema import Settings
 from nodeagent.update.next.preflight import Preflight
-from nodeagent.update.ports.coordination import EtcdQuorum, Holder
+from nodeagent.update.ports.coordination import Holder, StopGuard
 from nodeagent.update.ports.events import FallbackChosen, UpdateWaiting
 from nodeagent.update.run import Ports, UpdatePolicy
 from nodeagent.update.stages.coordination import Coordination
@@ -68,7 +68,7 @@ class SimNode(Host):
         *,
         pool: str = "",
         slots: int = 1,
-        guard: EtcdQuorum | None = None,
+        guard: StopGuard | None = None,
         limits: UpdatePolicy = QUICK,
         world: World | None = None,
         on_remaining: Callable[[Sequence[Remaining]], None] = lambda _: None,
@@ -145,7 +145,7 @@ class SimNode(Host):
             slot=side.slot,
             staging_slot=side.staging_slot,
             gates=side.gates,
-            quorum=self.guard,
+            guards=[self.guard] if self.guard is not None else (),
             node=side.node,
             report=report,
         )

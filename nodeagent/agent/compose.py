@@ -61,7 +61,6 @@ from nodeagent.settings.check import load_zone, window_schedule
 from nodeagent.settings.cluster import ClusterSettings, DrainSettings, SlotSettings
 from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.schema import Settings
-from nodeagent.update.ports.coordination import EtcdQuorum
 from nodeagent.update.ports.events import UpdateContext, Warned
 from nodeagent.update.ports.host import Clock
 from nodeagent.update.run import Ports, UpdatePolicy
@@ -107,7 +106,7 @@ class Adapters:
         self.cluster = connect(settings, store, clock, remaining)
         self._units = units
         self._fence = fence
-        coordination = coordinate(settings, store, clock, self.cluster, self.etcd, report)
+        coordination = coordinate(settings, store, clock, self.cluster, report)
         # The daemon sets it. A plan without a daemon has no loop.
         self.look_again: Callable[[], None] = _nothing
         base = Base(
@@ -123,6 +122,9 @@ class Adapters:
         )
         opened = [door.open(base) for door in doors().values() if door.open is not None]
         self.features = opened
+        guards = [feature.guard for feature in opened if feature.guard is not None]
+        # Features get the coordination when they are opened.
+        coordination.guards = [self.etcd, *guards]
         self.ports = Ports(
             store=store,
             files=HostFiles(),
@@ -140,7 +142,7 @@ class Adapters:
             readiness=self.cluster.readiness if self.cluster is not None else None,
             static_pods=static_pods,
             system=HostBootedSystem(),
-            guards=[feature.guard for feature in opened if feature.guard is not None],
+            guards=guards,
         )
 
     @property
@@ -311,7 +313,6 @@ def coordinate(
     store: SqliteStore,
     clock: Clock,
     cluster: Cluster | None,
-    quorum: EtcdQuorum,
     report: Report,
 ) -> Coordination:
     if cluster is not None:
@@ -321,7 +322,6 @@ def coordinate(
             slot=cluster.slot,
             staging_slot=cluster.staging_slot,
             gates=cluster.gates,
-            quorum=quorum,
             node=cluster.drainer,
             report=report.lease,
         )
@@ -330,7 +330,7 @@ def coordinate(
     slot, slots = None, settings.slots
     if slots.fleetlock:
         slot = FleetLock(slots.fleetlock, _instance(), slots.fleetlock_group, ca=slots.fleetlock_ca)
-    return Coordination(LocalLease(store, clock), clock, slot=slot, quorum=quorum, report=report.lease)
+    return Coordination(LocalLease(store, clock), clock, slot=slot, report=report.lease)
 
 
 def _instance() -> str:

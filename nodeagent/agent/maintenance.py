@@ -257,7 +257,7 @@ class MaintenanceManager:
 
         async def permit() -> None:
             await coordination.check_others(stops_node=True)
-            await coordination.move_etcd_leader()
+            await coordination.before_stop()
             await coordination.extend_lease(current.operation, seconds_until(current.until, ports.clock.now()))
             await self._change("powering off", off_boot=ports.power.boot_id())
 

@@ -38,6 +38,19 @@ class Guard:
         """
         return ()
 
+    async def permit_stop(self) -> None:
+        """Check whether the node may be drained or stopped now, whether by an update or by a maintenance. It is called
+        several times until the node stops, and must take no longer than a few seconds.
+
+        Raises ``Refused``: the update or the maintenance waits.
+        """
+
+    async def before_stop(self) -> None:
+        """Check once more, and hand over what others need of the node, right before it stops.
+
+        A member of etcd that stops alone counts as well. Raises ``Refused``: the stop waits.
+        """
+
     async def permit(self, run: Run) -> None:
         """Check what must be true before the node is drained or stopped. It may take minutes. Other nodes can have the
         slot until it returns.

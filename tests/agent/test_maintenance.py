@@ -123,7 +123,7 @@ class Gate:
         if self.refusal is not None:
             raise self.refusal
 
-    move_leader = check
+    permit_stop = before_stop = check
 
     async def hold_machine(self) -> None:
         if self.leaving:
@@ -172,7 +172,7 @@ class Scene:
             self.lease,
             clock,
             gates=self.gates,
-            quorum=self.guard,
+            guards=[self.guard],
             node=self.node if cluster else None,
             report=self.report.lease,
         )

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -19,7 +19,6 @@ from nodeagent.agent.report.report import Report
 from nodeagent.core.coordination.lease import Claim, LeaseToken
 from nodeagent.errors import InvalidInput, Refused, Terminal
 from nodeagent.host.clock import SystemClock
-from nodeagent.host.etcd.quorum import QuorumCheck
 from nodeagent.host.fleetlock import FleetLock
 from nodeagent.host.lease import TOKEN_NOTE, StoredToken
 from nodeagent.host.store.store import SqliteStore
@@ -54,8 +53,7 @@ def machine_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def connected(tmp_path: Path, settings: Settings) -> tuple[Cluster | None, Coordination]:
     store, clock = SqliteStore(tmp_path / "s/state.db"), SystemClock()
     cluster = compose.connect(settings, store, clock, lambda _: None)
-    quorum = QuorumCheck(clock, single=False)
-    return cluster, compose.coordinate(settings, store, clock, cluster, quorum, Report(Status()))
+    return cluster, compose.coordinate(settings, store, clock, cluster, Report(Status()))
 
 
 def test_a_host_alone_has_a_local_lease(tmp_path: Path) -> None:
@@ -262,3 +260,28 @@ async def test_an_actor_that_comes_in_between_leaves_nothing_held(monkeypatch: p
         await coordination.acquire(Operation("u1", "nodeagent", "update"))
     assert host.around.log == ["slot", "lease", "release lease", "release slot"]
     assert host.world.holder is None
+
+
+async def test_each_guard_must_permit_a_stop() -> None:
+    calls: list[str] = []
+
+    @dataclass
+    class Watched:
+        name: str
+        refuses: bool = False
+
+        async def permit_stop(self) -> None:
+            calls.append(self.name)
+            if self.refuses:
+                raise Refused(self.name, reason=Reason.ETCD_QUORUM_AT_RISK)
+
+        async def before_stop(self) -> None:
+            await self.permit_stop()
+
+    world = World()
+    guards = [Watched("a"), Watched("b", refuses=True), Watched("c")]
+    coordination = Coordination(FakeLease(world), FakeClock(world), guards=guards)
+    for stop in (coordination.permit_stop, coordination.before_stop):
+        with pytest.raises(Refused, match="b"):
+            await stop()
+    assert calls == ["a", "b", "a", "b"]

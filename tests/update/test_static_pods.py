@@ -125,10 +125,10 @@ class Quorum:
     moves: int = 0
     checks: int = 0
 
-    async def check(self) -> None:
+    async def permit_stop(self) -> None:
         self.checks += 1
 
-    async def move_leader(self) -> None:
+    async def before_stop(self) -> None:
         self.moves += 1
         if self.refused:
             self.refused -= 1
@@ -141,7 +141,7 @@ class PodHost(Host):
     quorum: Quorum = field(default_factory=Quorum)
 
     def ports(self) -> Ports:
-        coordination = Coordination(FakeLease(self.world), FakeClock(self.world), quorum=self.quorum)
+        coordination = Coordination(FakeLease(self.world), FakeClock(self.world), guards=[self.quorum])
         pods = FakeStaticPods(self.world, self.kubelet)
         return replace(super().ports(), coordination=coordination, static_pods=pods)
 

@@ -85,7 +85,7 @@ class ClusterHost(Host):
                 slot=FakeSlots(world, around, "slot"),
                 staging_slot=FakeSlots(world, around, "staging_slot"),
                 gates=FakeGates(world, around),
-                quorum=FakeQuorum(world, around),
+                guards=[FakeQuorum(world, around)],
                 node=node,
             ),
             node=node,
@@ -205,13 +205,13 @@ class FakeQuorum:
     def __init__(self, world: World, around: Around) -> None:
         self.world, self.around = world, around
 
-    async def check(self) -> None:
+    async def permit_stop(self) -> None:
         if self.around.guard is not None:
             raise self.around.guard
 
-    async def move_leader(self) -> None:
+    async def before_stop(self) -> None:
         self.world.tick()
-        await self.check()
+        await self.permit_stop()
 
 
 class FakeNode:

@@ -47,7 +47,7 @@ class QuorumRefused(Refused):
 
 
 class QuorumCheck:
-    """Implements ``ports.EtcdQuorum``. ``single`` as in ``core.etcd.quorum.judge``; ``timeout`` of one request, in
+    """Implements ``ports.StopGuard``. ``single`` as in ``core.etcd.quorum.judge``; ``timeout`` of one request, in
     seconds."""
 
     def __init__(
@@ -101,6 +101,12 @@ class QuorumCheck:
             messages = "; ".join(refusal.message for refusal in report.verdict.refusals)
             raise QuorumRefused(f"etcd: {messages}", reason=report.verdict.refusals[0].reason)
         return report
+
+    async def permit_stop(self) -> None:
+        await self.check()
+
+    async def before_stop(self) -> None:
+        await self.move_leader()
 
     async def move_leader(self) -> QuorumReport:
         """Check, and move the leadership to another member. Raises ``Refused``, also if it did not move in time

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports to the actors that coordinate disruptions: lease, node, slots, other actors, etcd."""
+"""Ports to the actors that coordinate disruptions: lease, node, slots, other actors."""
 
 from __future__ import annotations
 
@@ -125,15 +125,16 @@ class Gates(Protocol):
     async def free_machine(self) -> None: ...
 
 
-class EtcdQuorum(Protocol):
-    """The quorum of the etcd cluster that has a member on this host."""
+class StopGuard(Protocol):
+    """What must be true before this node stops. ``update.guard.Guard`` has it for features."""
 
-    async def check(self) -> object:
-        """Raise ``Refused`` if the cluster would lose its quorum without this host. A host without a member passes."""
+    async def permit_stop(self) -> None:
+        """Raise ``Refused`` if the node must not be drained or stopped now, whether by an update or by a maintenance.
+
+        It is called several times until the node stops, and must take no longer than a few seconds.
+        """
         ...
 
-    # A leader that just stops costs the clients of etcd an election, about a second; a leadership that was moved costs
-    # nothing that they notice.
-    async def move_leader(self) -> object:
-        """Check, and move the leadership to another member."""
+    async def before_stop(self) -> None:
+        """Check once more, and hand over what others need of the node, right before it stops. Raises ``Refused``."""
         ...

@@ -156,13 +156,13 @@ async def operation_now(ports: Ports, update: Update, windows: Schedule | None =
 
 
 async def check_before_etcd_stops(run: Run) -> None:
-    """Check etcd's quorum, and move the leadership, before a member stops. Raises ``NotNow``.
+    """Call the guards before a member of etcd stops. Raises ``NotNow``.
 
     A revert goes on anyway: the member that it stops is the one that does not work.
     """
     if not run.record.reverting:
         with retry_on_refusal():
-            await run.ports.coordination.move_etcd_leader()
+            await run.ports.coordination.before_stop()
 
 
 async def recheck_before_reboot(run: Run) -> None:
@@ -180,9 +180,9 @@ async def recheck_before_reboot(run: Run) -> None:
             await lease
     await _tolerate_outage(run, coordination.check_slot(operation))
     await _tolerate_outage(run, coordination.cover_reboot(operation, run.policy.boot_cover))
-    # The leadership moves last. Until then the reboot may still wait, and the leader is better left where it was.
+    # What the guards hand over moves last. Until then the reboot may still wait, and it is better left where it was.
     with retry_on_refusal():
-        await coordination.move_etcd_leader()
+        await coordination.before_stop()
 
 
 async def _tolerate_outage(run: Run, check: Awaitable[object]) -> None:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The right to disrupt this node, shared with other hosts and other programs.
 
-``Coordination`` asks in this order: maintenance window, slot of the pool, node lease, other actors on the node, etcd's
-quorum. It releases in reverse. Updates and maintenances use the same object, so that there is one owner of the lease.
+``Coordination`` asks in this order: maintenance window, slot of the pool, node lease, other actors on the node, the
+guards. It releases in reverse. Updates and maintenances use the same object, so that there is one owner of the lease.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
@@ -18,7 +18,7 @@ from nodeagent.core.backoff import jittered
 from nodeagent.core.coordination.windows import Schedule
 from nodeagent.errors import AgentError, Refused
 from nodeagent.reasons import Reason
-from nodeagent.update.ports.coordination import EtcdQuorum, Gates, Holder, Lease, NodeDrainer, Slots
+from nodeagent.update.ports.coordination import Gates, Holder, Lease, NodeDrainer, Slots, StopGuard
 from nodeagent.update.ports.host import Clock
 
 # Reasons with which the right to disrupt the node was taken away. The operation ends: that was intended.
@@ -38,7 +38,7 @@ class Operation:
 
     ``queued``: it waits for a window, a slot and other actors. A maintenance does not: an operator started it, so that
     it begins when the lease is free and checks other actors before its own steps. ``stops_node``: it drains or stops
-    the node, so etcd's quorum must allow it. ``keeps``: after a refusal it keeps what it holds, because the node is
+    the node, so the guards must permit it. ``keeps``: after a refusal it keeps what it holds, because the node is
     half-way between two configs.
     """
 
@@ -53,7 +53,7 @@ class Operation:
 
 @dataclass(eq=False)
 class Coordination:
-    """Slots, gates and quorum are None where nothing is configured.
+    """Slots and gates are None where nothing is configured.
 
     ``report`` receives the holder of the lease after each call that may have changed it.
     """
@@ -64,7 +64,7 @@ class Coordination:
     slot: Slots | None = None
     staging_slot: Slots | None = None
     gates: Gates | None = None
-    quorum: EtcdQuorum | None = None
+    guards: Sequence[StopGuard] = ()
     node: NodeDrainer | None = None
     report: Callable[[Holder | None], None] = lambda _: None
     _reserved_for: str = field(default="", init=False)
@@ -138,11 +138,11 @@ class Coordination:
             await self.slot.release(operation.id)
 
     async def check_others(self, *, stops_node: bool) -> None:
-        """Raise ``Refused`` while another actor works on the node, or etcd would lose its quorum without it."""
+        """Raise ``Refused`` while another actor works on the node, or a guard needs it."""
         if self.gates is not None:
             await self.gates.check()
         if stops_node:
-            await self.check_quorum()
+            await self.permit_stop()
 
     # The lease.
 
@@ -171,7 +171,7 @@ class Coordination:
             return False
         return holder is not None and holder.operation != operation
 
-    # Slots and etcd.
+    # Slots.
 
     async def acquire_staging_slot(self, operation: Operation) -> None:
         if self.staging_slot is not None:
@@ -187,14 +187,16 @@ class Coordination:
         if self.slot is not None:
             await self.slot.check(operation)
 
-    async def check_quorum(self) -> None:
-        if self.quorum is not None:
-            await self.quorum.check()
+    # The guards.
 
-    async def move_etcd_leader(self) -> None:
-        """Check the quorum, and make another member the leader if the member on this host is."""
-        if self.quorum is not None:
-            await self.quorum.move_leader()
+    async def permit_stop(self) -> None:
+        for guard in self.guards:
+            await guard.permit_stop()
+
+    async def before_stop(self) -> None:
+        """Check once more that the node may stop, and hand over what others need of it."""
+        for guard in self.guards:
+            await guard.before_stop()
 
     # Reporting.
 

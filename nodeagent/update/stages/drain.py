@@ -57,7 +57,7 @@ async def _drain_before_writing(run: Run) -> str:
         if not (run.update.reboots or run.record.lasting.budget.left):
             raise Refused(f"{late}; {USED_UP}", reason=Reason.DRAIN_TIMED_OUT)
         try:
-            await run.ports.coordination.check_quorum()
+            await run.ports.coordination.permit_stop()
         except Refused as error:
             # The drain goes on while etcd does not allow the reboot, and its pods may still leave.
             run.narrate(UpdateWaiting, error.message, reason=error.reason)
@@ -71,7 +71,7 @@ async def _drain_before_fallback(run: Run) -> str:
     if run.ports.node is None:
         return ""
     # A reboot that it does not allow is not worth a drain.
-    await run.ports.coordination.check_quorum()
+    await run.ports.coordination.permit_stop()
     return await _drain(run, run.ports.node)
 
 
