@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -11,20 +10,35 @@ from marked import ROOT, marked
 
 WITHOUT_TEST = ROOT / "tests/findings_without_test.txt"
 
-REVIEWS: Mapping[str, str] = {
-    r"R\d+[a-z]?(-.*)?": "Review of reliability and security",
-    r"[A-J]\d*b?(-(?!s\d).*)?|16": "Review by new users, and against peers",
-    r"O\d+|O-s\d+": "A real rpm-ostreed",
-    r"soft-reboots|rivals|kubectl|medik8s|sysext|peers": "Other programs and their behaviour",
-    r"units-.*": "Second testing: systemd units of public bug reports",
-    r"configs-.*": "Second testing: published configs",
-    r"user-.*": "Second testing: a new user",
-    r"adversary-.*": "Second testing: under attack",
-    r"ostree-.*": "Second testing: rpm-ostree and bootc",
-    r"fleet-.*": "Second testing: clusters and scale",
-    r"mission-.*": "Second testing: packages, tests and claims",
+AREAS: Mapping[str, str] = {
+    "configs": "Configs",
+    "policy": "Policy",
+    "domains": "Domains",
+    "plans": "Plans",
+    "commands": "Commands",
+    "users": "Operators at their first trial",
+    "updates": "Updates",
+    "decisions": "Decisions of an update",
+    "safe parts": "Safe parts",
+    "files": "Files",
+    "units": "Units",
+    "OS": "The OS",
+    "rpm-ostreed": "A real rpm-ostreed",
+    "stand-in": "The stand-in for rpm-ostreed",
+    "daemon": "The daemon",
+    "services": "Services of the host that are away",
+    "store": "The store",
+    "history": "The history",
+    "secrets": "Secrets",
+    "attack": "Under attack",
+    "leases": "Leases",
+    "cluster": "Clusters and fleets",
+    "peers": "Programs of others",
+    "etcd": "etcd",
+    "fence": "The fence",
+    "docs": "Documentation",
 }
-"""A pattern for the names of each review, in the order of the page. The first that matches counts."""
+"""The areas, which are the first word of a name, and their headings in the order of the page."""
 
 
 class Finding(NamedTuple):
@@ -44,42 +58,39 @@ def findings() -> list[Finding]:
 def without_test() -> dict[str, str]:
     """The findings that have no test, with the reason."""
     lines = WITHOUT_TEST.read_text(encoding="utf-8").splitlines()
-    pairs = (line.partition(": ") for line in lines if line and not line.startswith("#"))
-    return {name: reason for name, _, reason in pairs}
+    entries = (line.split(": ", 2) for line in lines if line and not line.startswith("#"))
+    return {f"{area}: {topic}": reason for area, topic, reason in entries}
 
 
 def names_of(finding: str) -> list[str]:
-    """The single names of a marker, which may have several: ``R3, R10``."""
-    return [re.sub(r" .*", "", name) for name in finding.split(", ")]
+    """The single names of a marker, which may have several: ``store: damaged rows, daemon: leftovers``."""
+    return finding.split(", ")
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
-
-
-def review_of(name: str) -> str:
-    """The review that a finding is from. Raises ``ValueError`` for an unknown name."""
-    for pattern, review in REVIEWS.items():
-        if re.fullmatch(pattern, names_of(name)[0]):
-            return review
-    raise ValueError(f"no review has a finding of the name {name!r}")
+def area_of(name: str) -> str:
+    """The heading for a finding. Raises ``ValueError`` for an unknown area."""
+    area = name.partition(": ")[0]
+    if area not in AREAS:
+        raise ValueError(f"{name!r} has no area of docs/findings.py: write AREA: TOPIC, in words")
+    return AREAS[area]
 
 
 def page() -> str:
-    """The tables of docs/development/regressions.md."""
-    sections: dict[str, list[Finding]] = {review: [] for review in REVIEWS.values()}
-    for finding in findings():
-        sections[review_of(finding.name)].append(finding)
+    """The tables of docs/development/regressions.md. A finding of several names has a row for each."""
+    rows = {(name, each.rule): each.tests for each in findings() for name in names_of(each.name)}
     text: list[str] = []
-    for review, rows in sections.items():
-        if not rows:
+    for heading in AREAS.values():
+        of_area = {key: tests for key, tests in rows.items() if area_of(key[0]) == heading}
+        if not of_area:
             continue
-        text += [f"## {review}", "", "| finding | rule | test |", "|---|---|---|"]
-        for row in sorted(rows, key=lambda row: _natural(row.name)):
-            tests = ", ".join(f"`{test}`" for test in row.tests)
-            text.append(f"| {row.name} | {row.rule} | {tests} |")
+        text += [f"## {heading}", "", "| finding | rule | test |", "|---|---|---|"]
+        for (name, rule), tests in sorted(of_area.items(), key=lambda row: row[0][0]):
+            text.append(f"| {_topic(name)} | {rule} | {', '.join(f'`{test}`' for test in tests)} |")
         text.append("")
     text += ["## Without a test", "", "| finding | reason |", "|---|---|"]
-    reasons = without_test()
-    text += [f"| {name} | {reasons[name]} |" for name in sorted(reasons, key=_natural)]
+    text += [f"| {name} | {reason} |" for name, reason in sorted(without_test().items())]
     return "\n".join(text)
+
+
+def _topic(name: str) -> str:
+    return name.partition(": ")[2]

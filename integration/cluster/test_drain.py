@@ -155,7 +155,7 @@ def ending(task: asyncio.Task[None]) -> Any:
     return asyncio.wait_for(task, 180)
 
 
-@pytest.mark.finding("kubectl", "A pod whose DaemonSet does not exist any more is evicted.")
+@pytest.mark.finding("peers: kubectl drain", "A pod whose DaemonSet does not exist any more is evicted.")
 async def test_what_goes_and_what_stays(scene: Scene) -> None:
     scene.pod("web")
     scene.pod("finished", kind="", phase="Succeeded")

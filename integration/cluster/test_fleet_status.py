@@ -121,7 +121,7 @@ def test_complete_only_when_every_node_of_every_pool_is_there(fleet: Fleet, clus
     assert fleet.status()[0] == 4, "rendered again, and no node has the new config yet"
 
 
-@pytest.mark.finding("B4", "A node in image mode is updated when it has the image of its pool.")
+@pytest.mark.finding("peers: image mode", "A node in image mode is updated when it has the image of its pool.")
 def test_a_pool_in_image_mode(fleet: Fleet, cluster: Cluster) -> None:
     pool = fleet.pool("image")
     there = Controller(cluster, fleet.node(pool, "i"))

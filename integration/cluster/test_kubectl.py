@@ -157,7 +157,7 @@ def ordinary(scene: Scene) -> None:
 
 
 @pytest.mark.finding(
-    "kubectl",
+    "peers: kubectl drain",
     "A drain evicts and leaves the same pods as the real `kubectl drain` with the same options.",
 )
 async def test_the_same_pods_go_and_stay(pair: Pair) -> None:
@@ -186,7 +186,7 @@ def budgets(scene: Scene) -> None:
 
 
 @pytest.mark.finding(
-    "kubectl",
+    "peers: kubectl drain",
     "A drain evicts and leaves the same pods as the real `kubectl drain` with the same options.",
 )
 async def test_budgets_keep_the_same_pods(pair: Pair) -> None:
@@ -196,7 +196,7 @@ async def test_budgets_keep_the_same_pods(pair: Pair) -> None:
 
 
 @pytest.mark.finding(
-    "kubectl",
+    "peers: kubectl drain",
     "A drain evicts and leaves the same pods as the real `kubectl drain` with the same options.",
 )
 @pytest.mark.parametrize(("options", "kept"), [((EMPTY_DIR,), "bare"), ((FORCE,), "scratch"), ((), "orphan")])

@@ -132,7 +132,7 @@ async def test_an_expired_lease_is_taken_after_a_whole_duration_without_a_change
 
 
 @pytest.mark.finding(
-    "medik8s",
+    "peers: leases of medik8s",
     "A holder that gives back a lease which it no longer has does not cancel an update that has written nothing.",
 )
 async def test_a_former_holder_that_gives_back_our_lease(cluster: Cluster, node: str, agent: Agent) -> None:
@@ -173,9 +173,11 @@ async def test_a_holder_whose_clock_is_fast_is_a_holder(cluster: Cluster, node: 
         await asyncio.sleep(0.5)
 
 
-@pytest.mark.finding("B3", "A lease is held by the clock of a peer that is up to a minute slow.")
 @pytest.mark.finding(
-    "medik8s",
+    "peers: clocks of other holders", "A lease is held by the clock of a peer that is up to a minute slow."
+)
+@pytest.mark.finding(
+    "peers: leases of medik8s",
     "The real lease library of medik8s never gets a node that the agent has, by any clock, and only one wins a race.",
 )
 @pytest.mark.parametrize("slow", [0.2, 2.0, 30.0])
@@ -220,7 +222,7 @@ async def test_two_agents_race_and_one_wins(cluster: Cluster, node: str, make_ag
 
 
 @pytest.mark.finding(
-    "medik8s",
+    "peers: leases of medik8s",
     "The real lease library of medik8s never gets a node that the agent has, by any clock, and only one wins a race.",
 )
 async def test_a_race_with_the_library_of_medik8s_has_one_winner(cluster: Cluster, node: str, agent: Agent) -> None:

@@ -43,7 +43,7 @@ def there(cluster: Cluster, node: str) -> dict[str, str]:
 
 
 @pytest.mark.finding(
-    "B7",
+    "peers: MachineConfigNode",
     "The status of the MachineConfigNode of the node is written, in the order of the machine-config-daemon.",
 )
 async def test_an_update_passes_the_schema_in_each_phase(cluster: Cluster, node: str) -> None:
@@ -90,7 +90,9 @@ async def test_a_cluster_without_the_kind_gets_one_request(
         assert client.requests == asked
 
 
-@pytest.mark.finding("fleet-F3", "A MachineConfigNode that appears later gets the state of the update.")
+@pytest.mark.finding(
+    "cluster: states that could not be written", "A MachineConfigNode that appears later gets the state of the update."
+)
 async def test_an_object_that_the_controller_makes_later(cluster: Cluster, node: str) -> None:
     async with client_of(cluster) as client:
         writer = ControlledNodeConditions(client, node, SystemClock())

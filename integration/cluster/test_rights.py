@@ -213,7 +213,7 @@ def evict(pod: Any, **changes: Any) -> dict[str, Any]:
     return {**eviction(pod), **changes}
 
 
-@pytest.mark.finding("R16-rbac", "An agent evicts pods of its own node only, each by its uid.")
+@pytest.mark.finding("cluster: rights of an agent", "An agent evicts pods of its own node only, each by its uid.")
 @pytest.mark.parametrize("connect", [by_token, by_certificate])
 async def test_an_agent_evicts_pods_of_its_own_node_only(
     installed: Cluster, node: str, make_node: Any, connect: Any
@@ -268,7 +268,7 @@ async def evictions_in_force(cluster: Cluster, space: str, node: str) -> None:
 async def yes() -> None: ...
 
 
-@pytest.mark.finding("R16-rbac", "An agent evicts pods of its own node only, each by its uid.")
+@pytest.mark.finding("cluster: rights of an agent", "An agent evicts pods of its own node only, each by its uid.")
 async def test_a_drain_by_an_agent_meets_no_refusal_of_the_policy(
     installed: Cluster, node: str, make_node: Any
 ) -> None:
@@ -298,7 +298,7 @@ def terminated(cluster: Cluster, space: str) -> None:
 
 
 @pytest.mark.finding(
-    "R16-rbac",
+    "cluster: rights of an agent",
     "An agent changes its own hook on the Machine of its own Node, and nothing else of any Machine.",
 )
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ async def test_an_agent_changes_nothing_of_its_machine_but_its_hook(
 
 
 @pytest.mark.finding(
-    "R16-rbac",
+    "cluster: rights of an agent",
     "An agent changes its own hook on the Machine of its own Node, and nothing else of any Machine.",
 )
 async def test_an_agent_changes_the_machine_of_its_own_node_only(installed: Cluster, node: str, make_node: Any) -> None:

@@ -40,7 +40,9 @@ async def refused(request: Awaitable[Any], words: str) -> None:
         await request
 
 
-@pytest.mark.finding("adversary-7", "An agent changes no owner, finalizer and machine of its Node.")
+@pytest.mark.finding(
+    "attack: stolen credentials of a node", "An agent changes no owner, finalizer and machine of its Node."
+)
 @CREDENTIALS
 @pytest.mark.parametrize("part", ["", "/status"])
 async def test_the_node_itself(installed: Cluster, node: str, connect: Any, part: str) -> None:
@@ -65,7 +67,7 @@ async def test_the_node_itself(installed: Cluster, node: str, connect: Any, part
     installed.admin.patch(f"/api/v1/nodes/{node}", {"metadata": {"ownerReferences": None, "finalizers": None}})
 
 
-@pytest.mark.finding("adversary-7", "No agent ends the pause of a pool.")
+@pytest.mark.finding("attack: stolen credentials of a node", "No agent ends the pause of a pool.")
 @CREDENTIALS
 async def test_a_paused_slot(installed: Cluster, node: str, make_node: Any, connect: Any) -> None:
     await in_force(installed)
@@ -104,7 +106,9 @@ async def test_a_paused_slot(installed: Cluster, node: str, make_node: Any, conn
     assert after >= note
 
 
-@pytest.mark.finding("adversary-7", "No agent hides a slot from those who count the slots of a pool.")
+@pytest.mark.finding(
+    "attack: stolen credentials of a node", "No agent hides a slot from those who count the slots of a pool."
+)
 @CREDENTIALS
 async def test_hidden_slots(installed: Cluster, node: str, make_node: Any, connect: Any) -> None:
     await in_force(installed)
@@ -142,7 +146,9 @@ async def test_hidden_slots(installed: Cluster, node: str, make_node: Any, conne
     assert installed.admin.find(f"{SLOTS}/{name}") is None
 
 
-@pytest.mark.finding("adversary-7", "An agent holds one slot of a pool, and leaves the others to other nodes.")
+@pytest.mark.finding(
+    "attack: stolen credentials of a node", "An agent holds one slot of a pool, and leaves the others to other nodes."
+)
 @CREDENTIALS
 async def test_all_slots_of_a_pool(installed: Cluster, node: str, make_node: Any, connect: Any) -> None:
     await in_force(installed)

@@ -184,7 +184,7 @@ async def test_nothing_is_staged_while_it_lasts(make_story: Any) -> None:
 
 
 @pytest.mark.finding(
-    "medik8s",
+    "peers: leases of medik8s",
     "The real lease library of medik8s never gets a node that the agent has, by any clock, and only one wins a race.",
 )
 @pytest.mark.parametrize("seconds", [7200, 0])

@@ -69,7 +69,9 @@ def test_systemd_merges_the_image_and_it_runs(package: Package, tmp_path: Path) 
     assert version in done.stdout
 
 
-@pytest.mark.finding("sysext", "A system extension's agent runs after a reboot if it is enabled, and only then.")
+@pytest.mark.finding(
+    "OS: system extensions", "A system extension's agent runs after a reboot if it is enabled, and only then."
+)
 def test_an_enabled_agent_runs_after_a_reboot_and_a_disabled_one_does_not(package: Package) -> None:
     """The content of the image as a directory, which systemd-sysext merges in a container without loop devices."""
     try:

@@ -176,7 +176,9 @@ async def test_verify_reports_drift_of_the_os_too() -> None:
     assert [one["entry"] for one in drift] == ["osImageURL:osImageURL"]
 
 
-@pytest.mark.finding("ostree-N1", "A field of the OS that was not compared is never reported as matching.")
+@pytest.mark.finding(
+    "OS: fields without a back end", "A field of the OS that was not compared is never reported as matching."
+)
 async def test_verify_names_what_it_could_not_compare(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(_self: FakeDeployments) -> list[object]:
         raise Unreconcilable("bootc only", reason=Reason.BOOTC_HOST)
@@ -190,7 +192,9 @@ async def test_verify_names_what_it_could_not_compare(monkeypatch: pytest.Monkey
     )
 
 
-@pytest.mark.finding("ostree-N1", "A field of the OS that was not compared is never reported as matching.")
+@pytest.mark.finding(
+    "OS: fields without a back end", "A field of the OS that was not compared is never reported as matching."
+)
 async def test_verify_names_an_image_without_a_digest() -> None:
     host = await at_old(config("tagged", {"/etc/quiet/q": "1"}, os_image_url="quay.example/os:latest"))
     found = json.loads(await api(host).verify())
@@ -323,7 +327,9 @@ async def test_lines_of_a_file_that_not_all_may_read_are_not_counted_for_all() -
         assert next(c for c in answer["changes"] if c["key"] == "/etc/secret")["details"][0] == content
 
 
-@pytest.mark.finding("A3", "`plan FILE` shows what a config does to this host, with the checks of `apply`.")
+@pytest.mark.finding(
+    "plans: for this host", "`plan FILE` shows what a config does to this host, with the checks of `apply`."
+)
 async def test_plan_is_refused_as_apply_is() -> None:
     host = await at_old()
     digest = host.add(config("tagged", os_image_url="quay.example/os:latest"))
@@ -345,7 +351,9 @@ async def test_plan_needs_a_host_at_rest() -> None:
         assert caught.value.reason == "UpdateUnderWay"
 
 
-@pytest.mark.finding("user-U2", "A strict apply rejects a unit that exists nowhere, and changes nothing.")
+@pytest.mark.finding(
+    "users: units that exist nowhere", "A strict apply rejects a unit that exists nowhere, and changes nothing."
+)
 async def test_a_strict_apply_rejects_units_from_nowhere() -> None:
     host = await at_old()
     digest = host.add(on("a", "typo", units=[UnitEntry("ap.service", enabled=True)]))

@@ -64,7 +64,10 @@ async def phase(client: Client) -> str:
         return ""
 
 
-@pytest.mark.finding("R5", "Invalid settings at a start are a problem in the status; the last valid settings are used.")
+@pytest.mark.finding(
+    "daemon: a start with damaged files",
+    "Invalid settings at a start are a problem in the status; the last valid settings are used.",
+)
 @acts_as_root
 async def test_invalid_settings_are_replaced_by_the_last_valid_ones(host: WholeDaemon) -> None:
     host.settings.write_text(host.settings.read_text() + "on_failure: degraded\n")
@@ -83,7 +86,10 @@ async def test_invalid_settings_are_replaced_by_the_last_valid_ones(host: WholeD
         assert (await client.status())["problems"] == []
 
 
-@pytest.mark.finding("R5", "Where no valid settings were ever known, the daemon is up, Degraded, and changes nothing.")
+@pytest.mark.finding(
+    "daemon: a start with damaged files",
+    "Where no valid settings were ever known, the daemon is up, Degraded, and changes nothing.",
+)
 @acts_as_root
 async def test_without_valid_settings_it_does_nothing_until_there_are_some(host: WholeDaemon) -> None:
     good = host.settings.read_text()
@@ -151,7 +157,7 @@ async def is_useful(host: WholeDaemon, *, works: bool = True) -> dict[str, Any]:
 
 
 @pytest.mark.finding(
-    "R5, R9",
+    "daemon: a start with damaged files, store: damaged content",
     "Damaged settings, policy, desired config or store: the daemon is ready, with a useful status.",
 )
 @pytest.mark.parametrize("way", damage.FILES)
@@ -167,11 +173,11 @@ async def test_damaged_settings(host: WholeDaemon, way: str) -> None:
 
 
 @pytest.mark.finding(
-    "R5, R9",
+    "daemon: a start with damaged files, store: damaged content",
     "Damaged settings, policy, desired config or store: the daemon is ready, with a useful status.",
 )
 @pytest.mark.finding(
-    "R5, R9",
+    "daemon: a start with damaged files, store: damaged content",
     "Damaged settings, policy, desired config or store: the daemon is ready, with a useful status.",
 )
 @acts_as_root
@@ -191,7 +197,7 @@ async def test_damaged_policy_and_desired_config(host: WholeDaemon, name: str) -
 
 
 @pytest.mark.finding(
-    "R6, R12",
+    "daemon: leftovers, daemon: no bug ends it",
     "A damaged restore log of the fence does not keep the agent from starting, and names of processes and mount "
     "points of any bytes do not switch the fence off.",
 )
@@ -211,7 +217,7 @@ async def test_a_damaged_restore_log_of_the_fence(host: WholeDaemon, monkeypatch
 
 
 @pytest.mark.finding(
-    "R5, R12",
+    "daemon: a start with damaged files, daemon: no bug ends it",
     "A bug in the start, in a maintenance or in a change of the etcd member is reported and tried again; it does not "
     "end each new process.",
 )
@@ -234,7 +240,7 @@ async def test_a_bug_in_the_start_is_shown(host: WholeDaemon, monkeypatch: pytes
 
 
 @pytest.mark.finding(
-    "R5, R12",
+    "daemon: a start with damaged files, daemon: no bug ends it",
     "A bug in the start, in a maintenance or in a change of the etcd member is reported and tried again; it does not "
     "end each new process.",
 )
@@ -258,7 +264,7 @@ async def test_a_bug_in_what_continues_from_the_store_does_not_end_the_daemon(
 
 
 @pytest.mark.finding(
-    "R16-rows",
+    "store: damaged rows",
     "Rows that are damaged in any way, also nested too deep, leave the daemon up with a status.",
 )
 @acts_as_root
@@ -281,7 +287,7 @@ async def test_damaged_rows(host: WholeDaemon) -> None:
 
 
 @pytest.mark.finding(
-    "R5, R9",
+    "daemon: a start with damaged files, store: damaged content",
     "Damaged settings, policy, desired config or store: the daemon is ready, with a useful status.",
 )
 @pytest.mark.parametrize(
@@ -289,7 +295,7 @@ async def test_damaged_rows(host: WholeDaemon) -> None:
     [pytest.param(way, marks=needs_root if way == "of another user" else ()) for way in damage.STORE_FILES],
 )
 @pytest.mark.finding(
-    "R5, R9",
+    "daemon: a start with damaged files, store: damaged content",
     "Damaged settings, policy, desired config or store: the daemon is ready, with a useful status.",
 )
 async def test_damaged_store(host: WholeDaemon, way: str) -> None:
@@ -328,7 +334,7 @@ async def on(host: WholeDaemon, current: ConfigSource) -> None:
 
 
 @pytest.mark.finding(
-    "R9",
+    "store: damaged content",
     "A current config that a newer version rejects is read leniently, or counts as unknown; a new one is applied.",
 )
 @acts_as_root
@@ -376,7 +382,7 @@ async def test_a_current_config_that_this_version_rejects(
 
 
 @pytest.mark.finding(
-    "R16-record",
+    "store: records of newer versions",
     "A record of a newer version is kept, with what its update holds, until an operator applies a config.",
 )
 @acts_as_root
@@ -413,7 +419,7 @@ async def test_a_record_of_a_newer_version_is_held_until_an_operator_decides(hos
         assert await store.note("record-set-aside") == newer
 
 
-@pytest.mark.finding("R16-rows", "A damaged row of the lease means that the lease is held.")
+@pytest.mark.finding("store: damaged rows", "A damaged row of the lease means that the lease is held.")
 @acts_as_root
 async def test_a_damaged_lease_is_held_until_an_operator_ends_it(host: WholeDaemon) -> None:
     await on(host, source("old"))
@@ -427,7 +433,9 @@ async def test_a_damaged_lease_is_held_until_an_operator_ends_it(host: WholeDaem
         assert (await client.status())["lease"] is None
 
 
-@pytest.mark.finding("mission-5", "A reload reads the policy again: its problem comes and goes with the file.")
+@pytest.mark.finding(
+    "policy: read again by a reload", "A reload reads the policy again: its problem comes and goes with the file."
+)
 @acts_as_root
 async def test_a_reload_reads_the_policy_again(host: WholeDaemon) -> None:
     await lived_in(host)

@@ -295,9 +295,10 @@ def another_program_updates_the_os(host: Host) -> None:
 
 
 @pytest.mark.finding(
-    "ostree-N2", "After a boot the booted OS is compared with the current config, and a difference is drift."
+    "OS: what a boot brings",
+    "After a boot the booted OS is compared with the current config, and a difference is drift.",
 )
-@pytest.mark.finding("ostree-N3", "Drift that the boot of another OS caused names that OS.")
+@pytest.mark.finding("OS: drift of another OS", "Drift that the boot of another OS caused names that OS.")
 async def test_another_os_that_was_booted_is_drift_and_the_cause_of_what_it_brought() -> None:
     chrony = "/etc/chrony"
     host, notes = await at_old(on("a", "old", {chrony: "a", OTHER: "1"})), dict[str, str]()
@@ -336,7 +337,10 @@ async def test_an_os_that_cannot_be_read_is_compared_again_soon() -> None:
         assert scene.entries() == ["osImageURL:osImageURL"]
 
 
-@pytest.mark.finding("user-U2", "An entry for a unit that exists nowhere is a problem in the status, until it exists.")
+@pytest.mark.finding(
+    "users: units that exist nowhere",
+    "An entry for a unit that exists nowhere is a problem in the status, until it exists.",
+)
 async def test_a_unit_from_nowhere_is_in_the_status() -> None:
     new = config("a", {PATH: "1"}, [UnitEntry("wep.service", enabled=True)])
     async with watched(new) as scene:

@@ -205,7 +205,9 @@ async def test_the_static_pod_of_an_operator_is_left() -> None:
     assert it.report.status.problems == ()
 
 
-@pytest.mark.finding("units-16", "A missing link of an enabled unit is drift, and is put back as other drift.")
+@pytest.mark.finding(
+    "units: drift of links", "A missing link of an enabled unit is drift, and is put back as other drift."
+)
 async def test_a_missing_link_is_put_back_and_others_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = Entry("web.service", (DAEMON_RELOAD,))
     policy = replace(POLICY, units={**POLICY.units, "web.service": entry})

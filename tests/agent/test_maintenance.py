@@ -286,7 +286,7 @@ async def test_an_invalid_request_is_refused(scene: Scene, asked: MaintenanceReq
         assert (caught.value.reason, scene.note) == (reason, None)
 
 
-@pytest.mark.finding("R13", "A maintenance that the store does not take leaves nothing in memory.")
+@pytest.mark.finding("store: writes that fail", "A maintenance that the store does not take leaves nothing in memory.")
 async def test_a_full_store_leaves_no_maintenance(scene: Scene) -> None:
     async with scene.life() as keeper:
         scene.full = Terminal("no space left", reason=Reason.NO_SPACE)
@@ -524,7 +524,7 @@ async def test_a_host_that_boots_after_the_end(scene: Scene) -> None:
         assert (scene.shown(), scene.holder) == (None, "")
 
 
-@pytest.mark.finding("R11", "The same for a power-off of a maintenance.")
+@pytest.mark.finding("leases: lost while users are warned", "The same for a power-off of a maintenance.")
 @pytest.mark.parametrize("warn", [3600.0, 4.0])
 async def test_a_lease_that_is_lost_while_users_are_warned_stops_the_power_off(warn: float) -> None:
     scene = Scene(limits=replace(LIMITS, warn_users=warn))
@@ -680,7 +680,7 @@ async def test_a_power_off_waits_for_logind(scene: Scene, monkeypatch: pytest.Mo
 
 
 @pytest.mark.finding(
-    "R3",
+    "services: away for a while",
     "A host whose logind is away is not a host that cannot reboot; after half an hour it reboots without logind.",
 )
 async def test_a_power_off_without_logind(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

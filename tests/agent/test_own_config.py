@@ -43,7 +43,7 @@ class TestSettings:
         return list(await checker.check(having(old), having(new)))
 
     @pytest.mark.finding(
-        "R5",
+        "daemon: a start with damaged files",
         "Settings that a config brings are merged with those of the host and checked before the first write.",
     )
     @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ class TestPolicy:
         return str(found.entry.actions[0].type) if found else ""
 
     @pytest.mark.finding(
-        "R8",
+        "policy: invalid files",
         "A policy is validated before it is written, and the plan uses the one that the config brings.",
     )
     async def test_the_policy_that_the_config_brings_counts(self) -> None:
@@ -123,7 +123,9 @@ class TestPolicy:
         assert await self.verb({}, {}) == "Reboot"
         assert await self.verb({}, brought) == "None"
 
-    @pytest.mark.finding("R8", "An invalid policy of the host is put right by a config and by a rollback.")
+    @pytest.mark.finding(
+        "policy: invalid files", "An invalid policy of the host is put right by a config and by a rollback."
+    )
     async def test_an_invalid_one_is_put_right_by_a_config(self) -> None:
         bad, good = {str(self.path): "files: 5"}, {str(self.path): "files: [{path: /etc/x, actions: [{type: None}]}]"}
         self.write("files: 5")
@@ -276,7 +278,9 @@ class OwnPolicy(Host):
         return replace(POLICY, files={"/etc/self": Entry("/etc/self", actions)})
 
 
-@pytest.mark.finding("R4", "An action on our own unit comes once, after the update is closed.")
+@pytest.mark.finding(
+    "daemon: actions on its own unit", "An action on our own unit comes once, after the update is closed."
+)
 @pytest.mark.looptime
 async def test_an_action_on_our_own_unit_comes_once_after_the_update() -> None:
     host = OwnPolicy(World(units={"app.service": FakeUnit(), "nodeagent.service": FakeUnit()}))

@@ -32,7 +32,7 @@ def logged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.finding(
-    "R12",
+    "daemon: no bug ends it",
     "A task that only reports starts again after any error, and a sink that raises harms nothing else.",
 )
 @pytest.mark.looptime
@@ -88,7 +88,7 @@ async def test_cancelling_ends_it() -> None:
 
 
 @pytest.mark.finding(
-    "R12",
+    "daemon: no bug ends it",
     "A task that only reports starts again after any error, and a sink that raises harms nothing else.",
 )
 def test_a_sink_that_fails_keeps_neither_the_update_nor_other_sinks(logged: list[str]) -> None:

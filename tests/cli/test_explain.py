@@ -142,7 +142,7 @@ def test_not_a_target(target: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.startswith("nodeagent: Usage: ")
 
 
-@pytest.mark.finding("A7", "`explain` of what no update can change says so.")
+@pytest.mark.finding("commands: usage errors and hints", "`explain` of what no update can change says so.")
 @pytest.mark.parametrize(
     ("target", "why"),
     [("fips", "FIPS mode is set when the host is installed"), ("/usr/lib/foo", "read-only"), ("/proc/sys/x", "kernel")],

@@ -204,7 +204,10 @@ def test_nothing_heavy_is_imported(words: list[str], heavy: Sequence[str], confi
     "no hint",
     "`hint: use 90s, 30min, 2h or 3d, or omit it to keep maintenance until it is stopped`",
 )
-@pytest.mark.finding("A7", "Usage errors name the command, close names, and what there is instead of foreign options.")
+@pytest.mark.finding(
+    "commands: usage errors and hints",
+    "Usage errors name the command, close names, and what there is instead of foreign options.",
+)
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -245,7 +248,7 @@ def test_usage_errors_have_a_hint(words: list[str], said: list[str], capsys: pyt
     assert "_count" not in printed
 
 
-@pytest.mark.finding("A7", "`--version` and `help` work.")
+@pytest.mark.finding("commands: usage errors and hints", "`--version` and `help` work.")
 @pytest.mark.mistake("`--version`, `help`", "an error", "the version, the help")
 def test_arguments_of_other_programs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0

@@ -311,9 +311,12 @@ def given(tmp_path: Path, wrong: Spec | str | bytes) -> list[str]:
     return ["plan", "--from", str(good), "--to", str(bad)]
 
 
-@pytest.mark.finding("E", "Mistakes of people who write configs: exit status, reason, place and words of each.")
 @pytest.mark.finding(
-    "E-mode",
+    "configs: mistakes of authors",
+    "Mistakes of people who write configs: exit status, reason, place and words of each.",
+)
+@pytest.mark.finding(
+    "configs: modes and places",
     "A problem of an entry names its path, not only its index; a mode in quotes is called that.",
 )
 @pytest.mark.parametrize(("case", "wrong", "reason", "words"), MISTAKES)
@@ -369,7 +372,9 @@ def test_a_likely_mistake_is_a_warning(
     assert said == f"warning: {warning['path']} {warning['message']}"
 
 
-@pytest.mark.finding("A7", "Many equal problems are grouped; no problem is reported twice in one line.")
+@pytest.mark.finding(
+    "commands: usage errors and hints", "Many equal problems are grouped; no problem is reported twice in one line."
+)
 @pytest.mark.mistake("one wrong replacement in 117 entries", "117 equal lines", "three of them, and `114 more`")
 def test_many_alike_are_grouped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One replacement in an editor that went wrong."""

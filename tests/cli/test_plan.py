@@ -193,7 +193,7 @@ def test_content_that_would_not_work(configs: Path, capsys: pytest.CaptureFixtur
     assert {problem["path"] for problem in json.loads(error)["errors"]} == set(files)
 
 
-@pytest.mark.finding("configs-09", "An error has the names of the command line and of the config, whole.")
+@pytest.mark.finding("secrets: names in errors", "An error has the names of the command line and of the config, whole.")
 def test_an_error_names_files_whole(configs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     directory = configs / "Deployments/Cluster-EU-West/machineconfigs-of-the-Second-Site"
     directory.mkdir(parents=True)

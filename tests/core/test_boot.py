@@ -11,7 +11,7 @@ from nodeagent.report.status import Status
 from nodeagent.report.status_json import status_to_dict
 
 pytestmark = pytest.mark.finding(
-    "soft-reboots",
+    "OS: soft reboots",
     "The identity of a boot has the count of soft reboots, from every systemd, also where PID 1 is busy.",
 )
 

@@ -183,7 +183,7 @@ LONG = "ACME_Corporation_Internal_Issuing_CA_2024_G2"
 CHECKOUT = "Deployments/Cluster-EU-West/machineconfigs/99-worker-chrony"
 
 
-@pytest.mark.finding("configs-09", "Paths and names of units are never redacted, however long they are.")
+@pytest.mark.finding("secrets: names in errors", "Paths and names of units are never redacted, however long they are.")
 @pytest.mark.parametrize(
     "text",
     [
@@ -203,7 +203,7 @@ def test_names_of_a_host_stay(text: str) -> None:
     assert redact(text) == text
 
 
-@pytest.mark.finding("configs-09", "Names that the caller knows stay, and values around them are hidden.")
+@pytest.mark.finding("secrets: names in errors", "Names that the caller knows stay, and values around them are hidden.")
 def test_names_that_the_caller_knows_stay() -> None:
     secret = base64.b64encode(bytes(range(60))).decode()
     text = f"{CHECKOUT}.yaml is invalid: {LONG}: line 3: {secret}"
@@ -212,7 +212,7 @@ def test_names_that_the_caller_knows_stay() -> None:
     assert redact(f"{LONG}{secret}", ["yaml"]) == HIDDEN
 
 
-@pytest.mark.finding("configs-09", "A value beside a name is hidden.")
+@pytest.mark.finding("secrets: names in errors", "A value beside a name is hidden.")
 @pytest.mark.parametrize(
     "text",
     [

@@ -28,7 +28,8 @@ def test_each_fact_has_its_source_and_its_day(program: str) -> None:
 
 
 @pytest.mark.finding(
-    "configs-27", "Packages of extensions are those of the machine-config-operator, old sets included."
+    "configs: as the machine-config-operator",
+    "Packages of extensions are those of the machine-config-operator, old sets included.",
 )
 def test_packages_of_extensions() -> None:
     assert EXTENSIONS.keys() == MCO["extensions"].keys()
@@ -52,7 +53,9 @@ BY_CONTENT = {
 }
 
 
-@pytest.mark.finding("configs-27", "The built-in policy has each path of the machine-config-operator.")
+@pytest.mark.finding(
+    "configs: as the machine-config-operator", "The built-in policy has each path of the machine-config-operator."
+)
 def test_paths_of_the_built_in_policy() -> None:
     policy = default_policy()
     for kind, found in (("files", policy.files), ("units", policy.units)):
@@ -63,18 +66,19 @@ def test_paths_of_the_built_in_policy() -> None:
     assert _actions(policy.sshkey) == MCO["sshkey"]
 
 
-@pytest.mark.finding("mission-3", "Each stable version of Ignition 3 is read.")
+@pytest.mark.finding("configs: versions of Ignition", "Each stable version of Ignition 3 is read.")
 def test_versions_of_ignition() -> None:
     assert list(VERSIONS) == FACTS["ignition"]["versions"]
 
 
-@pytest.mark.finding("configs-24", "Keys of CRI-O that appeared in 2026 have their actions.")
+@pytest.mark.finding("domains: newer keys of CRI-O", "Keys of CRI-O that appeared in 2026 have their actions.")
 def test_keys_of_crio() -> None:
     assert set(FACTS["cri-o"]["restarted"]) <= set(RESTARTED)
 
 
 @pytest.mark.finding(
-    "fleet-F10", "What the kubelet takes for the same value changes nothing, and is waited for nowhere."
+    "domains: equal values for the kubelet",
+    "What the kubelet takes for the same value changes nothing, and is waited for nowhere.",
 )
 def test_defaults_of_the_kubelet() -> None:
     assert dict(ZERO) == FACTS["kubelet"]["zero_is_default"]

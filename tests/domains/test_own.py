@@ -25,7 +25,7 @@ def refusals(*entries: FileEntry | UnitEntry) -> list[str]:
 
 
 @pytest.mark.finding(
-    "R5",
+    "daemon: a start with damaged files",
     "A config that masks, empties or breaks our unit, the bus or the first targets of a boot is refused: by a unit, a"
     " drop-in (of a type of units, too), a policy of the bus, or actions that polkit cannot read. Rules of polkit are"
     " programs and are not checked: root needs none of them.",
@@ -102,7 +102,7 @@ OTHER = "[Unit]\n{}\n[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-u
 
 
 @pytest.mark.finding(
-    "adversary-5",
+    "attack: configs against the agent",
     "A config that masks, overrides or conflicts with the agent, or with the unit that reports a boot without it, is"
     " refused at each place of systemd's search path.",
 )
@@ -144,7 +144,7 @@ def test_what_takes_the_agent_away_by_any_path_is_refused(path: str, content: st
         assert refusals(UnitEntry(name, contents=content, enabled=True))
 
 
-@pytest.mark.finding("adversary-5", "Kernel arguments that boot without the agent are refused.")
+@pytest.mark.finding("attack: configs against the agent", "Kernel arguments that boot without the agent are refused.")
 @pytest.mark.parametrize(
     ("token", "refused"),
     [

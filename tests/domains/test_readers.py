@@ -43,7 +43,8 @@ IGNORED = {
 
 
 @pytest.mark.finding(
-    "configs-11", "A file that its program ignores because of mode or owner is refused before the lease."
+    "files: ignored for mode or owner",
+    "A file that its program ignores because of mode or owner is refused before the lease.",
 )
 @pytest.mark.parametrize("case", IGNORED)
 def test_a_file_that_its_program_ignores(case: str) -> None:
@@ -77,19 +78,21 @@ def test_a_file_that_its_program_reads(file: FileEntry) -> None:
     assert not messages(with_files(file))
 
 
-@pytest.mark.finding("configs-11", "A changed mode is judged, too.")
+@pytest.mark.finding("files: ignored for mode or owner", "A changed mode is judged, too.")
 def test_a_mode_that_changes() -> None:
     assert messages(with_files(FileEntry(PROFILE, KEYFILE, 0o644)), with_files(FileEntry(PROFILE, KEYFILE, 0o600)))
 
 
-@pytest.mark.finding("configs-11", "A profile that is no keyfile is refused before the lease.")
+@pytest.mark.finding("files: ignored for mode or owner", "A profile that is no keyfile is refused before the lease.")
 @pytest.mark.parametrize("content", [b"connection]\nid=bond0\n", b"", b"# nothing\n", b"\0"])
 def test_a_profile_that_is_no_keyfile(content: bytes) -> None:
     (message,) = messages(with_files(FileEntry(PROFILE, content, 0o600)))
     assert "no keyfile" in message
 
 
-@pytest.mark.finding("configs-11", "A script that the dispatcher of NetworkManager does not run is a warning.")
+@pytest.mark.finding(
+    "files: ignored for mode or owner", "A script that the dispatcher of NetworkManager does not run is a warning."
+)
 @pytest.mark.parametrize(
     ("file", "words"),
     [
@@ -156,7 +159,10 @@ STARTED = {
 }
 
 
-@pytest.mark.finding("configs-10", "A script that a unit of the same config cannot start is refused before the lease.")
+@pytest.mark.finding(
+    "units: scripts that cannot start",
+    "A script that a unit of the same config cannot start is refused before the lease.",
+)
 @pytest.mark.parametrize("case", STARTED)
 def test_a_program_that_cannot_be_started(case: str) -> None:
     files, units, words = STARTED[case]
@@ -190,7 +196,7 @@ def test_programs_that_can_be_started(files: tuple[FileEntry, ...], units: dict[
     assert not messages(with_files(*files, units=units))
 
 
-@pytest.mark.finding("configs-10", "A unit or a mode that changes is judged, too.")
+@pytest.mark.finding("units: scripts that cannot start", "A unit or a mode that changes is judged, too.")
 def test_what_changes_is_judged() -> None:
     units = service(f"ExecStart={SCRIPT}")
     new = with_files(script(), units=units)
@@ -201,7 +207,10 @@ def test_what_changes_is_judged() -> None:
 # --- names
 
 
-@pytest.mark.finding("user-4", "A name with a placeholder, a blank at its end or typographic quotes is a warning.")
+@pytest.mark.finding(
+    "users: names and paths by mistake",
+    "A name with a placeholder, a blank at its end or typographic quotes is a warning.",
+)
 @pytest.mark.parametrize(
     ("path", "words"),
     [
@@ -223,13 +232,15 @@ def test_an_odd_path(path: str, words: str) -> None:
     assert [words in message for message in found] == ([True] if words else [])
 
 
-@pytest.mark.finding("user-4", "A name of a config with a placeholder is a warning.")
+@pytest.mark.finding("users: names and paths by mistake", "A name of a config with a placeholder is a warning.")
 @pytest.mark.parametrize("name", ["${POOL}-chrony", "“worker”"])
 def test_an_odd_name_of_a_config(name: str) -> None:
     assert [problem.path for problem in warnings(EMPTY, MachineConfig(name))] == ["metadata.name"]
 
 
-LEFT_OUT = pytest.mark.finding("configs-more", "A file that its program leaves out for its name is a warning.")
+LEFT_OUT = pytest.mark.finding(
+    "configs: refused before the question", "A file that its program leaves out for its name is a warning."
+)
 
 
 @LEFT_OUT

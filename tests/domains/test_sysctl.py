@@ -179,7 +179,9 @@ def test_the_rule_needs_an_action_of_its_unit() -> None:
     assert entry.actions == (Action(ActionType.RESTART, UNIT),)
 
 
-MISSING = pytest.mark.finding("configs-more", "A setting that the kernel of the host does not have is a warning.")
+MISSING = pytest.mark.finding(
+    "configs: refused before the question", "A setting that the kernel of the host does not have is a warning."
+)
 
 
 def missing(root: Path, *lines: str, modules: bool = False) -> list[str]:

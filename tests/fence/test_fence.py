@@ -317,7 +317,7 @@ def test_the_ground_is_of_the_first_path_that_is_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.finding(
-    "R6, R12",
+    "daemon: leftovers, daemon: no bug ends it",
     "A damaged restore log of the fence does not keep the agent from starting, and names of processes and mount "
     "points of any bytes do not switch the fence off.",
 )

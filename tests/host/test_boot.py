@@ -20,7 +20,7 @@ from tests.support.fixtures import PrivateBus
 pytestmark = [
     pytest.mark.usefixtures("no_leaked_fds"),
     pytest.mark.finding(
-        "soft-reboots",
+        "OS: soft reboots",
         "The identity of a boot has the count of soft reboots, from every systemd, also where PID 1 is busy.",
     ),
 ]

@@ -16,7 +16,7 @@ def write(root: Path, *names: str) -> None:
         (root / name).touch()
 
 
-@pytest.mark.finding("mission-4", "A misspelt name in a drop-in tree is a problem in the status.")
+@pytest.mark.finding("policy: misspelt names", "A misspelt name in a drop-in tree is a problem in the status.")
 @pytest.mark.parametrize(
     ("name", "words"),
     [

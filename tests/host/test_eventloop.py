@@ -34,7 +34,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 @pytest.mark.finding(
-    "R16-dns",
+    "daemon: name servers that do not answer",
     "A name server that does not answer neither holds up the end of the daemon nor fills the journal.",
 )
 def test_the_end_does_not_wait_for_a_look_up(silent: list[str]) -> None:
@@ -78,7 +78,7 @@ def test_answers_and_failures_arrive() -> None:
 
 
 @pytest.mark.finding(
-    "R16-dns",
+    "daemon: name servers that do not answer",
     "A name server that does not answer neither holds up the end of the daemon nor fills the journal.",
 )
 def test_a_look_up_that_was_given_up_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +92,10 @@ def test_a_look_up_that_was_given_up_is_no_error(capsys: pytest.CaptureFixture[s
     loop.close()
 
 
-@pytest.mark.finding("adversary-2", "A blocking call waits for a thread that exists if the host allows no further one.")
+@pytest.mark.finding(
+    "attack: programs that check a config",
+    "A blocking call waits for a thread that exists if the host allows no further one.",
+)
 def test_a_host_without_free_threads_delays_blocking_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

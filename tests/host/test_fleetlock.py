@@ -113,7 +113,7 @@ async def test_one_slot_for_two_hosts(server: FleetServer) -> None:
 
 
 @pytest.mark.finding(
-    "B1",
+    "peers: steady state of FleetLock",
     "A FleetLock server that answers `steady-state` with 423 because another host has the slot has done what was "
     "requested.",
 )
@@ -126,7 +126,7 @@ async def test_giving_back_while_another_host_has_the_slot(server: FleetServer) 
 
 
 @pytest.mark.finding(
-    "B1",
+    "peers: steady state of FleetLock",
     "A FleetLock server that answers `steady-state` with 423 because another host has the slot has done what was "
     "requested.",
 )
@@ -141,7 +141,10 @@ async def test_giving_back_is_done_only_where_the_server_says_so(server: FleetSe
     assert server.held == {"default": set()}
 
 
-@pytest.mark.finding("B6", "`internal_error` is a fault of the FleetLock server, not a slot that is held.")
+@pytest.mark.finding(
+    "peers: faults of a FleetLock server",
+    "`internal_error` is a fault of the FleetLock server, not a slot that is held.",
+)
 @pytest.mark.parametrize("call", ["lock", "unlock"])
 async def test_an_internal_error_is_a_fault_of_the_server_and_no_refusal(server: FleetServer, call: str) -> None:
     server.answers = [answer(500, {"kind": "internal_error", "value": "error getting reboot lease"})] * ATTEMPTS

@@ -76,7 +76,7 @@ async def test_an_answer_in_chunks() -> None:
     assert (answer.status, answer.json()) == (200, {"a": 1})
 
 
-@pytest.mark.finding("R12", "A FleetLock or etcd answer nested 200,000 deep is no object.")
+@pytest.mark.finding("daemon: no bug ends it", "A FleetLock or etcd answer nested 200,000 deep is no object.")
 @pytest.mark.parametrize("body", [b"<html>", b"[1]", b"", b"\xff", b"[" * 200_000])
 async def test_a_body_that_is_no_object_is_empty(body: bytes) -> None:
     async with answering(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)) as url:

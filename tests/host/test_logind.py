@@ -159,7 +159,7 @@ async def test_soft_reboot(bus: Bus, private_bus: PrivateBus, version: int, forc
 
 
 @pytest.mark.finding(
-    "soft-reboots",
+    "OS: soft reboots",
     "A fallback is soft only where services are all that matters, and where it starts the same system; an old logind "
     "never reboots fully instead.",
 )
@@ -325,7 +325,7 @@ async def test_stopped_while_users_have_their_time(logind: Logind, manager: Fake
 
 
 @pytest.mark.finding(
-    "R11",
+    "leases: lost while users are warned",
     "The lease is checked again right before logind is called, after the warning; slot and etcd as well.",
 )
 async def test_the_last_word_comes_after_the_time_of_the_users(logind: Logind, manager: FakeLogind) -> None:
@@ -342,7 +342,7 @@ async def test_the_last_word_comes_after_the_time_of_the_users(logind: Logind, m
 
 
 @pytest.mark.finding(
-    "R11",
+    "leases: lost while users are warned",
     "A lease that is lost while users are warned of a reboot stops it, and the warning is cancelled.",
 )
 @pytest.mark.parametrize("users", [{}, {"3": "user"}])
@@ -441,7 +441,9 @@ async def test_polkit_that_would_ask_root_for_a_password(
         assert systemd.calls == [("StartUnit", ["reboot.target", "replace-irreversibly"])]
 
 
-@pytest.mark.finding("R3", "A bus that cannot be reached does not mean that nothing inhibits a reboot.")
+@pytest.mark.finding(
+    "services: away for a while", "A bus that cannot be reached does not mean that nothing inhibits a reboot."
+)
 async def test_a_bus_that_is_away_does_not_mean_that_nothing_inhibits(tmp_path: Path) -> None:
     async with Bus(f"unix:path={tmp_path}/none", connect_for=0.1) as bus:
         with pytest.raises(ServiceUnavailable) as caught:
@@ -490,7 +492,7 @@ async def test_direct_leaves_logind_out(logind: Logind, manager: FakeLogind, pri
     assert confirmed == [True]
 
 
-@pytest.mark.finding("R3", "A logind that lost its connection to the bus is restarted.")
+@pytest.mark.finding("services: away for a while", "A logind that lost its connection to the bus is restarted.")
 @pytest.mark.parametrize(("active", "restarted"), [("active", True), ("activating", False)])
 async def test_a_logind_that_lost_the_bus_is_restarted(
     logind: Logind, manager: FakeLogind, private_bus: PrivateBus, active: str, restarted: bool

@@ -126,7 +126,9 @@ LACKS = {
 }
 
 
-@pytest.mark.finding("adversary-2", "A program that cannot be started is an outage that the update waits for.")
+@pytest.mark.finding(
+    "attack: programs that check a config", "A program that cannot be started is an outage that the update waits for."
+)
 @pytest.mark.parametrize("lack", LACKS)
 @pytest.mark.parametrize("caller", CALLERS, ids=[caller.__name__.removeprefix("_") for caller in CALLERS])
 async def test_a_host_that_starts_no_program_is_an_outage(
@@ -145,7 +147,9 @@ async def test_a_host_that_starts_no_program_is_an_outage(
     assert "hash" not in caught.value.message
 
 
-@pytest.mark.finding("adversary-2", "A program that cannot be started is an outage that the update waits for.")
+@pytest.mark.finding(
+    "attack: programs that check a config", "A program that cannot be started is an outage that the update waits for."
+)
 async def test_no_free_descriptor_is_an_outage(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))), hard))

@@ -19,7 +19,7 @@ from tests.support.fixtures import PrivateBus
 pytestmark = [
     pytest.mark.usefixtures("no_leaked_fds"),
     pytest.mark.finding(
-        "soft-reboots",
+        "OS: soft reboots",
         "A fallback is soft only where services are all that matters, and where it starts the same system; an"
         " old logind never reboots fully instead.",
     ),

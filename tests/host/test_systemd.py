@@ -87,7 +87,9 @@ def unmet(*conditions: tuple[str, bool, bool, str, int], tested: int = 1) -> dic
     }
 
 
-@pytest.mark.finding("A1", "The condition is named, although systemd unloads a unit that nothing refers to.")
+@pytest.mark.finding(
+    "units: start conditions", "The condition is named, although systemd unloads a unit that nothing refers to."
+)
 @pytest.mark.parametrize(
     ("properties", "said"),
     [
@@ -118,7 +120,9 @@ async def test_a_start_condition_that_is_not_met_is_named(
     assert (await systemd.state("a.service")).condition == said
 
 
-@pytest.mark.finding("configs-10", "The end of a unit that failed is its exit status or its signal.")
+@pytest.mark.finding(
+    "units: scripts that cannot start", "The end of a unit that failed is its exit status or its signal."
+)
 @pytest.mark.parametrize(
     ("result", "code", "status", "ended", "sub", "expected"),
     [
@@ -368,7 +372,9 @@ async def test_daemon_reload_of_a_manager_that_hangs(systemd: Systemd, manager: 
     assert (caught.value.reason, caught.value.service) == ("BusTimeout", "systemd")
 
 
-@pytest.mark.finding("R3, R10", "A restart whose result was lost is not done twice.")
+@pytest.mark.finding(
+    "services: away for a while, services: results that were lost", "A restart whose result was lost is not done twice."
+)
 @pytest.mark.parametrize(
     ("since", "active", "kind", "again"),
     [
@@ -551,14 +557,18 @@ async def test_state_of_templates_and_instances(systemd: Systemd, manager: FakeS
     assert ("LoadUnit", ["b@x-y.service"]) in manager.calls
 
 
-@pytest.mark.finding("units-09", "What systemd can do with a unit, and its own name, are properties of it.")
+@pytest.mark.finding(
+    "units: what systemd can do with a unit", "What systemd can do with a unit, and its own name, are properties of it."
+)
 async def test_the_abilities_of_a_unit(systemd: Systemd, manager: FakeSystemd) -> None:
     manager.units["nick.service"] = {"Id": Variant("s", "a.service"), "CanReload": Variant("b", False)}
     assert await systemd.abilities("nick.service") == UnitAbilities("a.service", can_reload=False)
     assert await systemd.abilities("b.service") == UnitAbilities("b.service")
 
 
-@pytest.mark.finding("units-14", "A template that names no instance is known before it is enabled.")
+@pytest.mark.finding(
+    "units: enabled without a unit", "A template that names no instance is known before it is enabled."
+)
 @pytest.mark.parametrize(
     ("text", "can"),
     [

@@ -321,7 +321,7 @@ def test_presets_are_read_in_their_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.finding(
-    "R16-links",
+    "files: synced links",
     "Links of enabled, disabled and masked units are synced before the step counts as done.",
 )
 def test_links_are_durable_when_the_call_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,7 +345,9 @@ async def test_a_deployment_that_is_gone_ships_nothing_that_is_known(tmp_path: P
         await HostUnitFiles(str(tmp_path)).shipped(deployment, ["new.service"])
 
 
-@pytest.mark.finding("units-23", "The unit files of a staged deployment are read in its own tree.")
+@pytest.mark.finding(
+    "units: unit files of a staged OS", "The unit files of a staged deployment are read in its own tree."
+)
 async def test_the_unit_files_of_another_deployment(tmp_path: Path) -> None:
     top = "ostree/deploy/os/deploy/abc.0"
     host = tree(

@@ -45,7 +45,10 @@ def derived(seeds: list[bytes]) -> Iterator[bytes]:
         yield bytes(data)
 
 
-@pytest.mark.finding("adversary-1", "Whatever comes from outside is read, or is an error that the adapter documents.")
+@pytest.mark.finding(
+    "attack: answers of an API server",
+    "Whatever comes from outside is read, or is an error that the adapter documents.",
+)
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 def test_the_seeds_of_each_target(target: Target) -> None:
     seeds = [*target.seeds, *FOUND.get(target.name, [])]

@@ -137,14 +137,19 @@ DENIED = Answer(
 BY_POLICY = Answer(403, {"message": "leases is forbidden: ValidatingAdmissionPolicy 'nodeagent' denied request"})
 
 
-@pytest.mark.finding("fleet-F8", "A refusal of an authorizer that has not read its roles yet is asked again.")
+@pytest.mark.finding(
+    "cluster: an authorizer that is not ready",
+    "A refusal of an authorizer that has not read its roles yet is asked again.",
+)
 @pytest.mark.parametrize("method", ["get", "patch"])
 async def test_an_api_server_that_starts_refuses_for_a_moment(connect: Connect, method: str) -> None:
     async with serving(DENIED, DENIED, Answer(body={"a": 1})) as server, connect(server) as kube:
         assert await (kube.get("/x") if method == "get" else kube.patch("/x", {})) == {"a": 1}
 
 
-@pytest.mark.finding("fleet-F8", "A refusal that stays is an answer, and is not waited for again.")
+@pytest.mark.finding(
+    "cluster: an authorizer that is not ready", "A refusal that stays is an answer, and is not waited for again."
+)
 async def test_a_refusal_that_stays_is_an_answer(connect: Connect) -> None:
     async with serving(DENIED) as server, connect(server) as kube:
         for expected in (client.FORBIDDEN_ATTEMPTS, 1, 1):
@@ -210,7 +215,7 @@ async def test_an_answer_that_is_no_object_is_no_success(connect: Connect) -> No
                 await kube.patch("/x", {})
 
 
-@pytest.mark.finding("R12", "An answer of the API server has a limit in bytes, objects and shape.")
+@pytest.mark.finding("daemon: no bug ends it", "An answer of the API server has a limit in bytes, objects and shape.")
 @pytest.mark.parametrize(
     "text",
     [
@@ -227,7 +232,7 @@ async def test_an_odd_answer_is_a_fault_of_the_server(connect: Connect, text: st
             await kube.objects("/x", KubeObject)
 
 
-@pytest.mark.finding("R12", "An answer of the API server has a limit in bytes, objects and shape.")
+@pytest.mark.finding("daemon: no bug ends it", "An answer of the API server has a limit in bytes, objects and shape.")
 async def test_an_answer_is_read_up_to_a_limit(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "MAX_ANSWER", 1000)
     async with serving(Answer(200, {"data": "x" * 900})) as server, connect(server) as kube:
@@ -237,7 +242,7 @@ async def test_an_answer_is_read_up_to_a_limit(connect: Connect, monkeypatch: py
             await kube.patch("/x", {})
 
 
-@pytest.mark.finding("R12", "An answer of the API server has a limit in bytes, objects and shape.")
+@pytest.mark.finding("daemon: no bug ends it", "An answer of the API server has a limit in bytes, objects and shape.")
 async def test_a_list_without_end_is_given_up(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "MAX_ITEMS", 10)
     pages = [Answer(body={"metadata": {"continue": str(number)}, "items": [thing("a")] * 3}) for number in range(9)]
@@ -250,7 +255,9 @@ async def test_a_list_without_end_is_given_up(connect: Connect, monkeypatch: pyt
             await kube.objects("/x", KubeObject)
 
 
-@pytest.mark.finding("adversary-8", "A list whose parts do not advance is given up at once, as a fault of the server.")
+@pytest.mark.finding(
+    "attack: lists without an end", "A list whose parts do not advance is given up at once, as a fault of the server."
+)
 @pytest.mark.parametrize(
     "page",
     [
@@ -347,7 +354,9 @@ async def test_an_invalid_kubeconfig_is_named_and_not_quoted(tmp_path: Path, tex
     assert SECRET not in caught.value.message
 
 
-@pytest.mark.finding("A7", "A kubeconfig that is not there is a plain sentence, and exit status 2.")
+@pytest.mark.finding(
+    "commands: usage errors and hints", "A kubeconfig that is not there is a plain sentence, and exit status 2."
+)
 async def test_no_kubeconfig(tmp_path: Path) -> None:
     async with KubeClient(ClusterAccess(str(tmp_path / "none")), Clock()) as kube:
         with pytest.raises(Terminal, match=r"^[^ ]+: No such file or directory$"):

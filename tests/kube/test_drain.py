@@ -60,7 +60,10 @@ async def drain(directory: Path, api: Api, check_lease: Any, deadline: float = 2
     return caught.value.reason
 
 
-@pytest.mark.finding("R11", "A lease that is lost in the middle of a round of evictions ends it after twenty at most.")
+@pytest.mark.finding(
+    "leases: lost while users are warned",
+    "A lease that is lost in the middle of a round of evictions ends it after twenty at most.",
+)
 async def test_a_lease_that_is_lost_in_a_round_ends_it_after_a_few_evictions(tmp_path: Path) -> None:
     checks = 0
 
@@ -75,7 +78,7 @@ async def test_a_lease_that_is_lost_in_a_round_ends_it_after_a_few_evictions(tmp
     assert len(api.evicted) == 2 * TOGETHER
 
 
-@pytest.mark.finding("kubectl", "Each DaemonSet is asked for once in a drain.")
+@pytest.mark.finding("peers: kubectl drain", "Each DaemonSet is asked for once in a drain.")
 async def test_a_daemon_set_is_read_once(tmp_path: Path) -> None:
     async def check_lease(_: str) -> None: ...
 

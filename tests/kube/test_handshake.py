@@ -299,7 +299,9 @@ async def test_an_operator_requests_a_config_again(tmp_path: Path) -> None:
     assert side.changes == [False, True]
 
 
-@pytest.mark.finding("R16-rollback", "A request on the Node is recorded before its annotation is removed.")
+@pytest.mark.finding(
+    "updates: requests are recorded first", "A request on the Node is recorded before its annotation is removed."
+)
 async def test_a_request_is_recorded_before_its_annotation_is_removed(tmp_path: Path) -> None:
     """A kill in between must not lose it."""
     api = Api({DESIRED: A})
@@ -472,7 +474,7 @@ def a_pod(name: str, kind: str = "ReplicaSet", **meta: Any) -> dict[str, Any]:
 
 
 @pytest.mark.finding(
-    "B10",
+    "peers: pods that are left",
     "While a controller drains, the pods that are left are in the status, and those that block it in `reason`.",
 )
 async def test_the_pods_that_a_controller_still_has_to_evict_are_named(
@@ -499,7 +501,9 @@ async def test_the_pods_that_a_controller_still_has_to_evict_are_named(
     assert api.asked.count(f"GET {PODS}") < 60, "it is not listed at each look"
 
 
-@pytest.mark.finding("B9", "A node that ends cordoned says that a controller needs it uncordoned.")
+@pytest.mark.finding(
+    "peers: nodes that end cordoned", "A node that ends cordoned says that a controller needs it uncordoned."
+)
 @pytest.mark.parametrize(
     ("cordoned", "drain", "away", "said"),
     [

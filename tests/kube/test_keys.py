@@ -28,7 +28,7 @@ def with_keys(directory: Path, name: str = "a") -> Path:
     return kubeconfig(directory, "https://127.0.0.1:1", **user)
 
 
-@pytest.mark.finding("adversary-9", "No private key of a kubeconfig stays on the disk.")
+@pytest.mark.finding("attack: private keys on the disk", "No private key of a kubeconfig stays on the disk.")
 async def test_no_key_stays(tmp_path: Path) -> None:
     private = tmp_path / "run"
     left = private / KEYS / "tmpold"

@@ -270,7 +270,9 @@ async def test_a_long_suspend_is_noticed(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.finding("mission-K3", "The background renewal does not shorten the lease that covers a boot.")
+@pytest.mark.finding(
+    "decisions: renewal of a lease", "The background renewal does not shorten the lease that covers a boot."
+)
 async def test_the_renewal_in_the_background_keeps_the_cover_of_a_boot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,7 +293,7 @@ async def test_the_renewal_in_the_background_keeps_the_cover_of_a_boot(
         assert s.leases.lease["spec"]["leaseDurationSeconds"] >= 3600
 
 
-@pytest.mark.finding("mission-K5", "A lease counts from before the request, not from the answer.")
+@pytest.mark.finding("decisions: begin of a lease", "A lease counts from before the request, not from the answer.")
 async def test_a_slow_answer_shortens_what_is_left(tmp_path: Path) -> None:
     async with scene(tmp_path) as s:
         await s.lease.acquire("nodeagent", "op", "why")

@@ -44,7 +44,9 @@ def state(phase: Phase) -> NodeState:
     return NodeState(progress=UpdateProgress(phase, current, "b"))
 
 
-@pytest.mark.finding("fleet-F3", "A MachineConfigNode that appears later gets the state of the update.")
+@pytest.mark.finding(
+    "cluster: states that could not be written", "A MachineConfigNode that appears later gets the state of the update."
+)
 async def test_an_object_that_appears_later_is_written(tmp_path: Path) -> None:
     api = Api(NO_OBJECT)
     async with serving(None) as server:

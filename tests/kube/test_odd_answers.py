@@ -164,7 +164,9 @@ async def test_an_object_of_the_api_is_read(tmp_path: Path) -> None:
     assert not faults
 
 
-@pytest.mark.finding("adversary-1", "An object of another form is a fault of the server for every reader.")
+@pytest.mark.finding(
+    "attack: answers of an API server", "An object of another form is a fault of the server for every reader."
+)
 @pytest.mark.parametrize(("path", "value"), ODD)
 async def test_an_odd_object_is_a_fault_of_the_server(tmp_path: Path, path: str, value: Any) -> None:
     reasons = await read_all(tmp_path, odd(path, value))
@@ -197,7 +199,9 @@ class Once(Api):
 GATEWAY: Final = {"message": "API rate limit exceeded", "details": "retry in 5 s"}
 
 
-@pytest.mark.finding("adversary-1", "A drain waits for an odd answer as for an outage, and goes on afterwards.")
+@pytest.mark.finding(
+    "attack: answers of an API server", "A drain waits for an odd answer as for an outage, and goes on afterwards."
+)
 @pytest.mark.parametrize(
     "api",
     [

@@ -105,7 +105,9 @@ def test_an_event_has_its_id_priority_and_fields(journald: Journald) -> None:
     }
 
 
-@pytest.mark.finding("configs-09", "The journal has the names of configs, paths and units, however long they are.")
+@pytest.mark.finding(
+    "secrets: names in errors", "The journal has the names of configs, paths and units, however long they are."
+)
 def test_names_are_in_the_journal(journald: Journald) -> None:
     config, unit = (
         "Rendered-Worker-Of-The-Second-Site-In-Frankfurt",

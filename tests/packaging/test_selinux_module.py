@@ -88,7 +88,7 @@ def helper_rules(module: str) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.finding("adversary-6", "Each helper unit has an SELinux domain of its own.")
+@pytest.mark.finding("attack: the unit without rights", "Each helper unit has an SELinux domain of its own.")
 @pytest.mark.parametrize("name", ["nodeagent-extensions", "nodeagent-bootstrap"])
 def test_the_helper_units_have_domains_of_their_own(module: str, name: str) -> None:
     unit = UNIT.with_name(f"{name}.service").read_text()
@@ -100,7 +100,8 @@ def test_the_helper_units_have_domains_of_their_own(module: str, name: str) -> N
 
 
 @pytest.mark.finding(
-    "adversary-6", "The domains of the helper units have no capability, no bus and no file of security."
+    "attack: the unit without rights",
+    "The domains of the helper units have no capability, no bus and no file of security.",
 )
 @pytest.mark.parametrize(
     "word",

@@ -78,7 +78,7 @@ def test_the_topology_is_a_sign_of_a_controller(topology: str, single: bool) -> 
 
 
 @pytest.mark.finding(
-    "B10",
+    "peers: pods that are left",
     "While a controller drains, the pods that are left are in the status, and those that block it in `reason`.",
 )
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ DONE = UpdateProgress(Phase.IDLE, "b", "b")
 
 
 @pytest.mark.finding(
-    "B7",
+    "peers: MachineConfigNode",
     "The status of the MachineConfigNode of the node is written, in the order of the machine-config-daemon.",
 )
 def test_an_update_with_drain_and_reboot() -> None:

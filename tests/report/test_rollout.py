@@ -78,7 +78,7 @@ def test_how_far_a_node_is(found: dict[str, Any], target: str, progress: NodePro
 X, Y = "registry/os@sha256:x", "registry/os@sha256:y"
 
 
-@pytest.mark.finding("B4", "A node in image mode is updated when it has the image of its pool.")
+@pytest.mark.finding("peers: image mode", "A node in image mode is updated when it has the image of its pool.")
 @pytest.mark.parametrize(
     ("desired", "current", "images", "progress"),
     [
@@ -106,13 +106,15 @@ def test_the_image_counts_as_well(
     assert fleet.complete is (progress is NodeProgress.UPDATED)
 
 
-@pytest.mark.finding("B4", "A node in image mode is updated when it has the image of its pool.")
+@pytest.mark.finding("peers: image mode", "A node in image mode is updated when it has the image of its pool.")
 def test_a_pool_whose_image_is_still_built_is_not_complete() -> None:
     fleet = rollout_of(ClusterObjects([], [pool("worker")], images={"worker": ""}))
     assert fleet.pools[0].troubles == ["its image has not been built yet"]
 
 
-@pytest.mark.finding("B8", "A node to which its controller gives no config is named by `fleet status`.")
+@pytest.mark.finding(
+    "peers: nodes without a config", "A node to which its controller gives no config is named by `fleet status`."
+)
 def test_a_node_to_which_no_controller_gives_a_config_is_named() -> None:
     fresh, behind = node("fresh", "", "", ""), node("behind", A, A)
     fleet = rollout_of(ClusterObjects([fresh, behind], [pool("worker", B)]))
@@ -122,7 +124,9 @@ def test_a_node_to_which_no_controller_gives_a_config_is_named() -> None:
     assert rollout_of(ClusterObjects([fresh])).unmanaged == ["fresh"], "without pools no controller gives it one"
 
 
-@pytest.mark.finding("B9", "A node that ends cordoned says that a controller needs it uncordoned.")
+@pytest.mark.finding(
+    "peers: nodes that end cordoned", "A node that ends cordoned says that a controller needs it uncordoned."
+)
 def test_a_node_that_ended_half_way_and_cordoned_is_named() -> None:
     """A machine-config-controller never gives a cordoned node another config."""
     failed = node("n", A, B, "Degraded", notes={MCO + "desiredDrain": f"drain-{B}"}, unschedulable=True)
@@ -161,7 +165,7 @@ def test_a_condition_that_is_false_is_no_trouble() -> None:
     assert rollout_of(ClusterObjects([node("n")], [fine])).complete
 
 
-@pytest.mark.finding("B11", "A node of `arbiter` and of another custom pool is in no pool.")
+@pytest.mark.finding("peers: custom pools", "A node of `arbiter` and of another custom pool is in no pool.")
 @pytest.mark.parametrize(
     ("roles", "name"),
     [
@@ -252,7 +256,7 @@ NOW = 1767225600.0  # 2026-01-01T00:00:00Z
 
 
 @pytest.mark.finding(
-    "B2",
+    "peers: holders that took a lease over",
     "`fleet status` shows a holder that took the lease over and kept the annotations of the previous one.",
 )
 @pytest.mark.parametrize(

@@ -63,7 +63,9 @@ def loaded(directory: Path, text: str) -> Loaded:
     return load([directory])
 
 
-@pytest.mark.finding("adversary-4", "Settings that contradict each other are refused, with file and line of each.")
+@pytest.mark.finding(
+    "attack: outages without end", "Settings that contradict each other are refused, with file and line of each."
+)
 @pytest.mark.parametrize("name", BAD)
 def test_settings_that_contradict_each_other(tmp_path: Path, name: str) -> None:
     text, words = BAD[name]
@@ -81,7 +83,9 @@ def test_settings_that_do_not(tmp_path: Path, name: str) -> None:
     check_consistency(found.settings, found.origins)
 
 
-@pytest.mark.finding("adversary-4", "Settings that contradict each other are refused, with file and line of each.")
+@pytest.mark.finding(
+    "attack: outages without end", "Settings that contradict each other are refused, with file and line of each."
+)
 def test_each_place_is_named_and_all_problems_at_once(tmp_path: Path) -> None:
     found = loaded(tmp_path, "actions: {settle: 30}\nverify:\n  timeout: 20\nbootloader: {bios: true}\n")
     with pytest.raises(InvalidInput) as raised:

@@ -140,7 +140,7 @@ TABLE = [
 
 
 @pytest.mark.finding(
-    "R5, R12",
+    "daemon: a start with damaged files, daemon: no bug ends it",
     "Settings, and YAML and TOML of other programs, are invalid where a value does not fit its tag, is half a "
     "surrogate pair or has too many digits; no other error leaves their readers.",
 )

@@ -90,7 +90,10 @@ def test_systemd_reads_the_catalog(tmp_path: Path) -> None:
     assert len(listed.stdout.splitlines()) == len(message_ids())
 
 
-@pytest.mark.finding("adversary-5", "The unit that reports a boot without an agent needs no enablement and no agent.")
+@pytest.mark.finding(
+    "attack: configs against the agent",
+    "The unit that reports a boot without an agent needs no enablement and no agent.",
+)
 def test_the_unit_that_reports_a_boot_without_an_agent_is_always_on() -> None:
     link = UNIT.with_name("timers.target.wants") / "nodeagent-absent.timer"
     assert link.is_symlink()
@@ -137,7 +140,9 @@ def test_the_unit_stays_hardened(name: str, tenths: int) -> None:
     assert done.returncode == 0, done.stdout.splitlines()[-1:]
 
 
-@pytest.mark.finding("adversary-6", "Each helper unit with a network has a user of its own, and root has no network.")
+@pytest.mark.finding(
+    "attack: the unit without rights", "Each helper unit with a network has a user of its own, and root has no network."
+)
 def test_no_helper_unit_is_root_with_a_network() -> None:
     units = {path.name: path.read_text() for path in UNIT.parent.glob("nodeagent-*.service")}
     programs = {name: text for name, text in units.items() if "ExecStart=/usr/bin/nodeagent " in text}

@@ -63,7 +63,10 @@ async def killed_at(host: FileHost, fuse: int, ask: Callable[[Api], Awaitable[ob
     return False
 
 
-@pytest.mark.finding("R16-rollback", "What an operator requests is in the store before the desired config is written.")
+@pytest.mark.finding(
+    "updates: requests are recorded first",
+    "What an operator requests is in the store before the desired config is written.",
+)
 async def test_a_rollback_that_is_killed_is_done_whole_or_not_at_all() -> None:
     ends = set[bool]()
     for fuse in range(1, 200):

@@ -21,7 +21,8 @@ from tests.world.run import Host, until
 pytestmark = [
     pytest.mark.looptime,
     pytest.mark.finding(
-        "adversary-10-boots", "The history counts the reboots that the agent requested, and all boots apart from them."
+        "history: boots of others",
+        "The history counts the reboots that the agent requested, and all boots apart from them.",
     ),
 ]
 

@@ -94,7 +94,7 @@ async def test_a_staging_is_cancelled_and_its_deployment_discarded() -> None:
 
 
 @pytest.mark.finding(
-    "A5",
+    "users: first trial of configs",
     "`cancel` ends an update: at once before the first write, and later without a reboot where what was done can be "
     "taken back.",
 )
@@ -178,7 +178,7 @@ STATES = [state for state in WORK if issubclass(state[0], Prepare | Apply) and s
 
 
 @pytest.mark.finding(
-    "A5",
+    "users: first trial of configs",
     "`cancel` ends an update: at once before the first write, and later without a reboot where what was done can be "
     "taken back.",
 )

@@ -213,7 +213,7 @@ async def test_a_lease_that_is_deleted_in_the_drain_cancels_the_update() -> None
 
 
 @pytest.mark.finding(
-    "medik8s",
+    "peers: leases of medik8s",
     "A holder that gives back a lease which it no longer has does not cancel an update that has written nothing.",
 )
 async def test_a_lease_that_its_former_holder_deletes_does_not_cancel_the_update() -> None:
@@ -380,7 +380,7 @@ async def warned(seconds: float) -> tuple[ClusterHost, asyncio.Task[None]]:
 
 
 @pytest.mark.finding(
-    "R11",
+    "leases: lost while users are warned",
     "A lease that is lost while users are warned of a reboot stops it, and the warning is cancelled.",
 )
 @pytest.mark.parametrize("seconds", [3600.0, 4.0])
@@ -396,7 +396,9 @@ async def test_a_lease_that_is_lost_while_users_are_warned_stops_the_reboot(
     assert (host.phase, host.record.reason, host.world.boot) == (Phase.DEGRADED, "LeaseLost", 1)
 
 
-@pytest.mark.finding("R11", "A lease that is lost while an inhibitor is waited for ends the wait.")
+@pytest.mark.finding(
+    "leases: lost while users are warned", "A lease that is lost while an inhibitor is waited for ends the wait."
+)
 async def test_a_lease_that_is_lost_while_an_inhibitor_is_waited_for_ends_the_wait() -> None:
     host = await at_old()
     block(host)
@@ -410,7 +412,7 @@ async def test_a_lease_that_is_lost_while_an_inhibitor_is_waited_for_ends_the_wa
 
 
 @pytest.mark.finding(
-    "R11",
+    "leases: lost while users are warned",
     "The lease is checked again right before logind is called, after the warning; slot and etcd as well.",
 )
 async def test_what_changes_while_users_are_warned_is_seen_before_the_reboot() -> None:
@@ -656,7 +658,9 @@ async def test_a_holder_after_a_boot_that_took_too_long_keeps_the_cordon() -> No
     all_given_back(host)
 
 
-@pytest.mark.finding("B9", "A node that ends cordoned says that a controller needs it uncordoned.")
+@pytest.mark.finding(
+    "peers: nodes that end cordoned", "A node that ends cordoned says that a controller needs it uncordoned."
+)
 async def test_a_node_that_ends_cordoned_says_what_has_to_be_done_with_it() -> None:
     host = await at_old()
     block(host)

@@ -55,7 +55,7 @@ def warnings(it: Host) -> list[str]:
 
 
 @pytest.mark.finding(
-    "R15a",
+    "files: directories of users",
     "The owner of a directory blocks the files in it, and no other file, update, revert or start.",
 )
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.reason)
@@ -128,7 +128,7 @@ async def test_drift_where_only_root_writes_is_refused_beside_it() -> None:
 
 
 @pytest.mark.finding(
-    "R15a",
+    "files: directories of users",
     "The owner of a directory blocks the files in it, and no other file, update, revert or start.",
 )
 async def test_a_revert_goes_past_such_a_path() -> None:
@@ -170,7 +170,7 @@ async def test_killed_at_any_call_it_ends_the_same(power: bool) -> None:
     assert fuse > 10
 
 
-@pytest.mark.finding("R16-early", "What is in the way of a path is found before the lease is taken.")
+@pytest.mark.finding("files: what is in the way", "What is in the way of a path is found before the lease is taken.")
 async def test_what_is_in_the_way_is_found_before_anything_is_taken() -> None:
     it = await started(contested=False)
     it.world.survey = Survey({"/etc/app/x": "is a directory, where a file should be"})
@@ -183,7 +183,7 @@ async def test_what_is_in_the_way_is_found_before_anything_is_taken() -> None:
     assert not any(about.phase is Phase.LEASING for about in abouts if about.desired == "b")
 
 
-@pytest.mark.finding("R16-early", "What is in the way of a path is found before the lease is taken.")
+@pytest.mark.finding("files: what is in the way", "What is in the way of a path is found before the lease is taken.")
 async def test_an_owner_that_the_host_does_not_have_is_found_before_anything_is_taken() -> None:
     it = await started(contested=False)
     it.world.unknown_users.add("chrony")
@@ -196,7 +196,7 @@ async def test_an_owner_that_the_host_does_not_have_is_found_before_anything_is_
     assert not any(about.phase is Phase.LEASING for about in abouts if about.desired == "b")
 
 
-@pytest.mark.finding("user-4", "A first directory that the host lacks is named by the plan.")
+@pytest.mark.finding("users: names and paths by mistake", "A first directory that the host lacks is named by the plan.")
 async def test_a_directory_that_would_be_new_below_the_root_is_a_warning() -> None:
     it = await started(contested=False)
     it.world.survey = Survey(new_tops={"/ect": "; did you mean /etc?"})
@@ -208,7 +208,7 @@ async def test_a_directory_that_would_be_new_below_the_root_is_a_warning() -> No
 
 
 @pytest.mark.finding(
-    "R15",
+    "updates: size of what a revert needs",
     "At most 256 MiB of replaced files are kept for a revert; more is refused before the lease is taken.",
 )
 async def test_more_than_a_revert_can_keep_is_refused() -> None:
@@ -221,7 +221,7 @@ async def test_more_than_a_revert_can_keep_is_refused() -> None:
 
 
 @pytest.mark.finding(
-    "R15",
+    "updates: size of what a revert needs",
     "At most 256 MiB of replaced files are kept for a revert; more is refused before the lease is taken.",
 )
 async def test_a_file_that_grew_since_is_not_kept_either(monkeypatch: pytest.MonkeyPatch) -> None:

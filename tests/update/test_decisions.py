@@ -53,7 +53,9 @@ async def at(first: object) -> Host:
     return host
 
 
-@pytest.mark.finding("mission-W4", "A revert never leaves an account with an empty password hash.")
+@pytest.mark.finding(
+    "decisions: empty password hashes", "A revert never leaves an account with an empty password hash."
+)
 async def test_a_revert_leaves_no_account_open() -> None:
     key = ed25519("me")
     host = await at(config("a", {APP: "1"}, keys=[key]))
@@ -65,7 +67,9 @@ async def test_a_revert_leaves_no_account_open() -> None:
     assert host.world.passwords["core"].startswith("!")
 
 
-@pytest.mark.finding("mission-W1", "A revert restores in reverse order: a directory of files becomes a file again.")
+@pytest.mark.finding(
+    "decisions: order of a revert", "A revert restores in reverse order: a directory of files becomes a file again."
+)
 async def test_a_file_that_became_a_directory_is_a_file_again() -> None:
     host = await at(config("a", {APP: "1", "/etc/quiet": "1"}))
     make_picky(host)
@@ -75,7 +79,7 @@ async def test_a_file_that_became_a_directory_is_a_file_again() -> None:
     assert host.world.disk == {APP: RegularFile(b"1"), "/etc/quiet": RegularFile(b"1")}
 
 
-@pytest.mark.finding("mission-V2", "A unit that systemd restarts again and again did not stay up.")
+@pytest.mark.finding("decisions: restarts without end", "A unit that systemd restarts again and again did not stay up.")
 async def test_a_unit_that_is_restarted_by_systemd_is_not_good() -> None:
     host = await at(config("a", {APP: "1"}))
     host.want(config("b", {APP: "2"}))
@@ -90,7 +94,9 @@ async def test_a_unit_that_is_restarted_by_systemd_is_not_good() -> None:
     assert host.world.history[-1].outcome == "done-after-fallback"
 
 
-@pytest.mark.finding("mission-X3", "An action that systemd never answers is late in the agent as well.")
+@pytest.mark.finding(
+    "decisions: deadline of an action", "An action that systemd never answers is late in the agent as well."
+)
 async def test_an_action_without_an_answer_is_waited_for_with_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     host = await at(config("a", {RELOAD: "1"}))
     calls: list[str] = []
@@ -112,7 +118,9 @@ async def test_an_action_without_an_answer_is_waited_for_with_a_deadline(monkeyp
     assert (host.phase, host.world.history[-1].outcome) == (Phase.IDLE, "done")
 
 
-@pytest.mark.finding("mission-X4", "A step that is done is in the store before the next one begins.")
+@pytest.mark.finding(
+    "decisions: order of steps in the store", "A step that is done is in the store before the next one begins."
+)
 async def test_a_step_that_was_done_is_not_repeated_after_a_kill(monkeypatch: pytest.MonkeyPatch) -> None:
     host = await at(config("a", {RELOAD: "1", APP: "1"}))
     emit, killed = FakeReporter.emit, []
@@ -131,7 +139,8 @@ async def test_a_step_that_was_done_is_not_repeated_after_a_kill(monkeypatch: py
 
 
 @pytest.mark.finding(
-    "mission-P5", "A kernel that the bootloader refuses is refused before the host waits for its lease."
+    "decisions: kernels that are refused",
+    "A kernel that the bootloader refuses is refused before the host waits for its lease.",
 )
 async def test_a_refused_kernel_does_not_wait_for_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     host = await host_with(BootloaderUpdate.REPORT, needs=2)

@@ -37,7 +37,9 @@ def warned(host: Host) -> list[str]:
     return [event.message for event in host.world.events if isinstance(event, Warned)]
 
 
-@pytest.mark.finding("configs-13", "A drop-in for a unit that exists nowhere is written, and nothing else is done.")
+@pytest.mark.finding(
+    "units: drop-ins without a unit", "A drop-in for a unit that exists nowhere is written, and nothing else is done."
+)
 @pytest.mark.parametrize("new", [config("b", units=[TYPO]), config("b", {DROPIN: SETS})], ids=["unit", "file"])
 async def test_a_typing_error_is_a_warning_with_the_right_name(new: MachineConfig) -> None:
     host = await applied(new)
@@ -63,7 +65,10 @@ async def test_more_warnings_than_an_admin_reads_are_counted() -> None:
     assert host.world.history[-1].message.endswith("5 more entries are for units that exist nowhere")
 
 
-@pytest.mark.finding("A5", "Units of the config, of generators, templates and switched-off units are no typing error.")
+@pytest.mark.finding(
+    "users: first trial of configs",
+    "Units of the config, of generators, templates and switched-off units are no typing error.",
+)
 @pytest.mark.parametrize(
     "unit",
     [
@@ -124,7 +129,10 @@ async def test_one_that_is_there_already_is_left_alone() -> None:
     assert host.configs[host.world.current].name == "b"
 
 
-@pytest.mark.finding("A7", '"nothing was touched" is in the hint alone, and an error names each problem once.')
+@pytest.mark.finding(
+    "commands: usage errors and hints",
+    '"nothing was touched" is in the hint alone, and an error names each problem once.',
+)
 async def test_an_error_is_reported_once_and_names_its_problem_once() -> None:
     template = UnitEntry("own@.service", "[Install]\nWantedBy=multi-user.target\n", enabled=True)
     host = await applied(config("b", units=[template]))
@@ -136,7 +144,7 @@ async def test_an_error_is_reported_once_and_names_its_problem_once() -> None:
 
 
 @pytest.mark.finding(
-    "A5",
+    "users: first trial of configs",
     "Removing a pull secret, and Windows line endings, are warnings in the plan, the journal and the history.",
 )
 async def test_a_pull_secret_that_is_removed_is_a_warning() -> None:

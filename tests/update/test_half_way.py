@@ -166,7 +166,7 @@ async def test_a_repair_that_is_killed_twice_before_it_wrote_repairs_nothing(wan
 
 
 @pytest.mark.finding(
-    "A2b",
+    "updates: what was left half-way",
     "Each config that was left half-way stays known until an update has a good end, also over repairs that fail or "
     "are interrupted.",
 )
@@ -369,7 +369,7 @@ HOSTS: list[tuple[Callable[[], Awaitable[Host]], list[Any], Any]] = [
 
 
 @pytest.mark.finding(
-    "R2",
+    "updates: legal states after any failure",
     "Failures of any kind at any point end in a legal state, from which the next config is applied.",
 )
 @pytest.mark.parametrize("seed", range(60))

@@ -108,7 +108,8 @@ async def test_a_held_os_update_is_staged() -> None:
 
 
 @pytest.mark.finding(
-    "units-10", "Without a fallback reboot, a failed action is taken back or leaves the host half-way."
+    "updates: limits after a failure",
+    "Without a fallback reboot, a failed action is taken back or leaves the host half-way.",
 )
 async def test_what_needs_no_reboot_is_applied_and_never_falls_back_to_one() -> None:
     host = await started(app=FakeUnit(bad_until_boot=2))

@@ -29,14 +29,16 @@ async def seconds_of_cpu(files: int) -> float:
     return time.thread_time() - started
 
 
-@pytest.mark.finding("R7b", "An update takes time in proportion to its files.")
+@pytest.mark.finding("updates: large configs", "An update takes time in proportion to its files.")
 @pytest.mark.looptime
 async def test_an_update_takes_time_in_proportion_to_its_files() -> None:
     # Four times the files take about four times as long; with one quadratic search among them it was nine times.
     assert await seconds_of_cpu(MANY) < 6.5 * await seconds_of_cpu(FEW)
 
 
-@pytest.mark.finding("R7b", "The checks before an update hold the event loop for less than 100 ms, with 20,000 files.")
+@pytest.mark.finding(
+    "updates: large configs", "The checks before an update hold the event loop for less than 100 ms, with 20,000 files."
+)
 async def test_the_checks_before_an_update_leave_the_loop_its_turn() -> None:
     host = Host(World())
     host.want(config("start", {"/etc/quiet/other": "1"}))

@@ -40,8 +40,12 @@ def lose_lease_at_the_first_restart(host: ClusterHost, monkeypatch: pytest.Monke
     monkeypatch.setattr(FakeUnits, "restart", and_lose)
 
 
-@pytest.mark.finding("mission-X2", "The lease is checked before each action, not once for all of them.")
-@pytest.mark.finding("mission-O1", "After a lost lease there is neither a reboot nor a revert: the files stay.")
+@pytest.mark.finding(
+    "decisions: lease before each action", "The lease is checked before each action, not once for all of them."
+)
+@pytest.mark.finding(
+    "decisions: lost leases", "After a lost lease there is neither a reboot nor a revert: the files stay."
+)
 async def test_a_lease_that_is_lost_between_two_actions_stops_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
     host = await at_old()
     lose_lease_at_the_first_restart(host, monkeypatch)
@@ -54,7 +58,9 @@ async def test_a_lease_that_is_lost_between_two_actions_stops_the_second(monkeyp
     assert host.world.holder == THIEF
 
 
-@pytest.mark.finding("mission-O1", "After a lost lease there is neither a reboot nor a revert: the files stay.")
+@pytest.mark.finding(
+    "decisions: lost leases", "After a lost lease there is neither a reboot nor a revert: the files stay."
+)
 async def test_a_failure_that_meets_a_lost_lease_changes_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     host = await at_old()
     lose_lease_at_the_first_restart(host, monkeypatch)
@@ -66,7 +72,7 @@ async def test_a_failure_that_meets_a_lost_lease_changes_nothing_more(monkeypatc
     assert host.world.disk["/etc/app/x"] == RegularFile(b"2")
 
 
-@pytest.mark.finding("mission-A2", "The slot is checked right before the reboot.")
+@pytest.mark.finding("decisions: slot before a reboot", "The slot is checked right before the reboot.")
 async def test_a_slot_that_an_admin_frees_after_the_writing_stops_the_reboot() -> None:
     host = await at_old()
     host.world.blockers = [Inhibitor("backup", "copying", "tar (7)")]
@@ -81,7 +87,8 @@ async def test_a_slot_that_an_admin_frees_after_the_writing_stops_the_reboot() -
 
 
 @pytest.mark.finding(
-    "mission-DI1", "Etcd decides before the drain of a fallback: no pod leaves for a reboot that it does not allow."
+    "decisions: etcd before a fallback",
+    "Etcd decides before the drain of a fallback: no pod leaves for a reboot that it does not allow.",
 )
 async def test_no_pod_leaves_for_a_fallback_that_etcd_does_not_allow() -> None:
     host = await at_old()

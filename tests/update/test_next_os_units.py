@@ -24,8 +24,13 @@ async def with_unit(*, known: bool = False) -> Host:
     return host
 
 
-@pytest.mark.finding("units-23", "A unit of the next OS is enabled by the config that brings the OS, in one reboot.")
-@pytest.mark.finding("configs-05", "A unit of the next OS is enabled by the config that brings the OS, in one reboot.")
+@pytest.mark.finding(
+    "units: unit files of a staged OS",
+    "A unit of the next OS is enabled by the config that brings the OS, in one reboot.",
+)
+@pytest.mark.finding(
+    "units: units of the next OS", "A unit of the next OS is enabled by the config that brings the OS, in one reboot."
+)
 @pytest.mark.parametrize("known", [False, True], ids=["a new entry", "an entry from before"])
 async def test_a_unit_of_the_next_os_is_on_in_its_first_boot(*, known: bool) -> None:
     host = await with_unit(known=known)
@@ -37,7 +42,7 @@ async def test_a_unit_of_the_next_os_is_on_in_its_first_boot(*, known: bool) -> 
     assert (host.world.history[-1].outcome, host.world.history[-1].message) == ("done", "")
 
 
-@pytest.mark.finding("units-23", "A unit that the next OS lacks as well is a warning.")
+@pytest.mark.finding("units: unit files of a staged OS", "A unit that the next OS lacks as well is a warning.")
 async def test_a_unit_that_the_next_os_lacks_as_well() -> None:
     host = await at_old(WITHOUT)
     host.want(NEW)
@@ -47,7 +52,10 @@ async def test_a_unit_that_the_next_os_lacks_as_well() -> None:
     assert "there is no unit release-b.service on this host, in the config or in the next OS" in message
 
 
-@pytest.mark.finding("units-23", "A drop-in of a unit that the next OS lacks as well is a warning before the reboot.")
+@pytest.mark.finding(
+    "units: unit files of a staged OS",
+    "A drop-in of a unit that the next OS lacks as well is a warning before the reboot.",
+)
 @pytest.mark.parametrize("shipped", [True, False])
 async def test_a_drop_in_of_a_unit_that_the_next_os_lacks_as_well(*, shipped: bool) -> None:
     host = await (with_unit() if shipped else at_old(WITHOUT))
@@ -60,7 +68,7 @@ async def test_a_drop_in_of_a_unit_that_the_next_os_lacks_as_well(*, shipped: bo
     assert host.world.history[-1].message == ("" if shipped else warning)
 
 
-@pytest.mark.finding("units-23", "A revert takes the links of units of the next OS back.")
+@pytest.mark.finding("units: unit files of a staged OS", "A revert takes the links of units of the next OS back.")
 async def test_a_revert_takes_its_links_back() -> None:
     host = await with_unit()
     host.world.units["app.service"] = FakeUnit()

@@ -132,7 +132,9 @@ async def test_an_api_server_that_does_not_answer_is_waited_for_within_the_time_
     assert "KubeUnreachable" not in kinds(host, Warned)
 
 
-@pytest.mark.finding("adversary-4", "The time without an answer does not count against the node that is waited for.")
+@pytest.mark.finding(
+    "attack: outages without end", "The time without an answer does not count against the node that is waited for."
+)
 async def test_an_outage_of_the_api_server_leaves_the_node_its_whole_time() -> None:
     host, settled = await verifying(RESTART)
     host.around.go_away()

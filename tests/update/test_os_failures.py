@@ -175,7 +175,7 @@ async def test_boot_menu_choice_causes_no_loop() -> None:
     assert [d.id for d in host.world.deployments] == [FIRST.id], "it would boot next time"
 
 
-@pytest.mark.finding("R11", "The staged deployment stays locked until then.")
+@pytest.mark.finding("leases: lost while users are warned", "The staged deployment stays locked until then.")
 async def test_lease_lost_during_warning_keeps_deployment_locked() -> None:
     host = await at_old()
     host.world.logged_in = True

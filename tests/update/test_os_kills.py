@@ -146,7 +146,7 @@ SAME_FILES = on("b", "same files", FILES, units=[UNIT])
 
 
 @pytest.mark.finding(
-    "rivals",
+    "OS: GRUB passwords",
     "Where the entry that would become the default asks for a GRUB password, the old tree is deployed once more.",
 )
 @pytest.mark.parametrize("power", [False, True], ids=["kill -9", "power cut"])

@@ -36,7 +36,8 @@ def another_stages(host: Host, *, locked: bool = False) -> None:
 
 
 @pytest.mark.finding(
-    "ostree-N2", "An update that would reboot into the OS of another program waits, and is not written before."
+    "OS: what a boot brings",
+    "An update that would reboot into the OS of another program waits, and is not written before.",
 )
 @pytest.mark.parametrize("queued", [False, True], ids=["staged", "next in the boot order"])
 async def test_a_reboot_for_files_waits_for_the_deployment_of_another_program(queued: bool) -> None:
@@ -56,7 +57,9 @@ async def test_a_reboot_for_files_waits_for_the_deployment_of_another_program(qu
     assert (host.phase, booted_digest(host.world), host.world.history[-1].reboots) == (Phase.IDLE, A_DIGEST, 1)
 
 
-@pytest.mark.finding("ostree-N2", "A deployment that is staged between the writing and the reboot is waited for.")
+@pytest.mark.finding(
+    "OS: what a boot brings", "A deployment that is staged between the writing and the reboot is waited for."
+)
 async def test_a_deployment_that_is_staged_before_the_reboot_is_waited_for() -> None:
     host = await at_old()
     host.world.blockers.append(Inhibitor("backup", "nightly", "rsync"))
@@ -72,7 +75,7 @@ async def test_a_deployment_that_is_staged_before_the_reboot_is_waited_for() -> 
     assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, A_DIGEST)
 
 
-@pytest.mark.finding("ostree-N2", "With --boot-staged the reboot boots the deployment of another program.")
+@pytest.mark.finding("OS: what a boot brings", "With --boot-staged the reboot boots the deployment of another program.")
 async def test_an_operator_may_let_the_reboot_boot_it() -> None:
     host = await at_old()
     another_stages(host)
@@ -101,7 +104,9 @@ async def test_a_locked_deployment_of_another_program_boots_with_no_reboot() -> 
     assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, A_DIGEST)
 
 
-@pytest.mark.finding("ostree-N2", "The plan names the deployment of another program that its reboot would boot.")
+@pytest.mark.finding(
+    "OS: what a boot brings", "The plan names the deployment of another program that its reboot would boot."
+)
 async def test_the_plan_names_it() -> None:
     host = await at_old()
     loop = host.build()
@@ -153,7 +158,7 @@ async def waiting() -> AsyncIterator[Watched]:
 
 
 @pytest.mark.finding(
-    "ostree-N5",
+    "OS: locked deployments",
     "A deployment of the agent that another program unlocks is locked again once, and then reported.",
 )
 async def test_an_unlocked_deployment_is_locked_again_once_then_reported() -> None:
@@ -169,7 +174,7 @@ async def test_an_unlocked_deployment_is_locked_again_once_then_reported() -> No
         assert await it.problems() == {}
 
 
-@pytest.mark.finding("ostree-N5", "A deployment of another program is reported, and never touched.")
+@pytest.mark.finding("OS: locked deployments", "A deployment of another program is reported, and never touched.")
 async def test_a_deployment_of_another_program_is_reported_and_never_touched() -> None:
     async with waiting() as it:
         it.host.world.drop_staged()

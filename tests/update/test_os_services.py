@@ -132,7 +132,8 @@ async def test_operator_request_is_for_one_config() -> None:
 
 
 @pytest.mark.finding(
-    "ostree-N1", "The first config of a host is refused if it has a field of the OS that no back end serves."
+    "OS: fields without a back end",
+    "The first config of a host is refused if it has a field of the OS that no back end serves.",
 )
 async def test_first_start_on_bootc_host(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(_self: FakeDeployments) -> list[object]:
@@ -151,7 +152,8 @@ async def test_first_start_on_bootc_host(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.finding(
-    "ostree-N1", "The first config of a host is refused if it has a field of the OS that no back end serves."
+    "OS: fields without a back end",
+    "The first config of a host is refused if it has a field of the OS that no back end serves.",
 )
 @pytest.mark.parametrize(
     ("field", "value"),
@@ -174,7 +176,7 @@ async def test_first_config_with_a_field_of_the_os_on_a_plain_host(field: str, v
     assert raised.value.reason == "NoDeployments", "a plan answers as the update does"
 
 
-@pytest.mark.finding("ostree-N1", "FIPS mode of a first config is compared with the kernel.")
+@pytest.mark.finding("OS: fields without a back end", "FIPS mode of a first config is compared with the kernel.")
 @pytest.mark.parametrize(("kernel", "phase"), [(True, Phase.IDLE), (False, Phase.DEGRADED)])
 async def test_first_config_with_fips(kernel: bool, phase: Phase) -> None:
     host = os_host()

@@ -216,7 +216,10 @@ async def test_foreign_staged_deployment_is_never_replaced() -> None:
     assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
 
 
-@pytest.mark.finding("O4", "What another program staged is not used, even if it fulfils the target.")
+@pytest.mark.finding(
+    "rpm-ostreed: deployments of other programs",
+    "What another program staged is not used, even if it fulfils the target.",
+)
 async def test_foreign_staged_deployment_with_our_image_is_kept() -> None:
     """The deployment is neither used nor discarded with the config: the result of its transaction is not known."""
     host = await at_old()

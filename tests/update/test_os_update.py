@@ -63,7 +63,9 @@ async def test_kernel_arguments_of_the_host_stay() -> None:
     assert host.actions() == ["reboot"] * 2
 
 
-@pytest.mark.finding("configs-01", "Kernel arguments that belong together stay together, in order and number.")
+@pytest.mark.finding(
+    "configs: order of kernel arguments", "Kernel arguments that belong together stay together, in order and number."
+)
 async def test_huge_pages_stay_with_their_size() -> None:
     host = await at_old()
     for counts in (("4", "100"), ("8", "100"), ("8", "8")):
@@ -75,7 +77,7 @@ async def test_huge_pages_stay_with_their_size() -> None:
     assert host.actions() == ["reboot"] * 3
 
 
-@pytest.mark.finding("configs-14", "An argument that the host has on its own comes back as it was.")
+@pytest.mark.finding("configs: arguments of the host", "An argument that the host has on its own comes back as it was.")
 async def test_an_own_argument_stays_when_no_config_names_it() -> None:
     host = await at_old()
     before = host.world.deployments[0].kernel_arguments
@@ -88,7 +90,7 @@ async def test_an_own_argument_stays_when_no_config_names_it() -> None:
     assert not [key for key in host.world.originals if key.startswith("arguments:")]
 
 
-@pytest.mark.finding("configs-14", "An argument that the host has on its own comes back as it was.")
+@pytest.mark.finding("configs: arguments of the host", "An argument that the host has on its own comes back as it was.")
 async def test_an_own_argument_that_a_config_repeats() -> None:
     host = await at_old()
     before = host.world.deployments[0].kernel_arguments
@@ -100,7 +102,7 @@ async def test_an_own_argument_that_a_config_repeats() -> None:
     assert (host.phase, host.world.deployments[0].kernel_arguments) == (Phase.IDLE, before)
 
 
-@pytest.mark.finding("configs-14", "An argument that the host has on its own comes back as it was.")
+@pytest.mark.finding("configs: arguments of the host", "An argument that the host has on its own comes back as it was.")
 async def test_own_arguments_come_back_beside_those_of_the_config() -> None:
     host = await at_old()
     before = host.world.deployments[0].kernel_arguments

@@ -214,7 +214,7 @@ async def undisturbed(story: Story) -> dict[str, object]:
 
 
 @pytest.mark.finding(
-    "R3, R10",
+    "services: away for a while, services: results that were lost",
     "Every call to a service of the host that gets no answer, in every phase, leads to the same end as without the "
     "fault.",
 )
@@ -233,7 +233,7 @@ async def test_each_call_fails_once_in_each_phase(
 
 
 @pytest.mark.finding(
-    "R3, R10",
+    "services: away for a while, services: results that were lost",
     "Every call to a service of the host that gets no answer, in every phase, leads to the same end as without the "
     "fault.",
 )
@@ -270,7 +270,10 @@ def followed(host: Host) -> Report:
     return report
 
 
-@pytest.mark.finding("R3, R10", "The status names the service and since when it is away, until it answers.")
+@pytest.mark.finding(
+    "services: away for a while, services: results that were lost",
+    "The status names the service and since when it is away, until it answers.",
+)
 async def test_the_status_names_the_service_and_since_when_until_it_answers() -> None:
     host = await at_old()
     report = followed(host)
@@ -292,7 +295,9 @@ async def test_the_status_names_the_service_and_since_when_until_it_answers() ->
     assert host.world.history[-1].outcome == "done"
 
 
-@pytest.mark.finding("adversary-4", "An outage that is waited for postpones the deadline of the watch beside it.")
+@pytest.mark.finding(
+    "attack: outages without end", "An outage that is waited for postpones the deadline of the watch beside it."
+)
 @pytest.mark.parametrize(("settle", "timeout"), [(19.5, 20), (300, 301)])
 async def test_an_outage_leaves_the_watch_the_whole_settle_time(settle: float, timeout: float) -> None:
     host = await at_old()
@@ -350,7 +355,7 @@ async def test_a_config_waits_for_a_host_that_cannot_be_examined() -> None:
 
 
 @pytest.mark.finding(
-    "R3",
+    "services: away for a while",
     "A host whose logind is away is not a host that cannot reboot; after half an hour it reboots without logind.",
 )
 async def test_logind_is_dead_for_good_so_systemd_reboots() -> None:
@@ -370,7 +375,7 @@ async def test_logind_is_dead_for_good_so_systemd_reboots() -> None:
 
 
 @pytest.mark.finding(
-    "R10",
+    "services: results that were lost",
     "A service that stays away degrades the host and not the config; the update goes on with it.",
 )
 # The writing needs no service of the host.
@@ -398,7 +403,7 @@ async def test_a_service_that_stays_away_degrades_the_host_and_not_the_config(ne
 
 
 @pytest.mark.finding(
-    "R3",
+    "services: away for a while",
     "A host whose logind is away is not a host that cannot reboot; after half an hour it reboots without logind.",
 )
 async def test_a_host_whose_logind_is_away_is_no_host_that_cannot_reboot() -> None:
@@ -416,7 +421,7 @@ async def test_a_host_whose_logind_is_away_is_no_host_that_cannot_reboot() -> No
     assert (host.phase, host.actions()) == (Phase.IDLE, ["reboot"])
 
 
-@pytest.mark.finding("R10", "A phase is not late because systemd did not answer.")
+@pytest.mark.finding("services: results that were lost", "A phase is not late because systemd did not answer.")
 async def test_a_phase_is_not_late_while_systemd_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     short = replace(COURSE[Apply, Phase.VERIFYING], deadline=40.0)
     monkeypatch.setattr(machine, "COURSE", {**COURSE, (Apply, Phase.VERIFYING): short})
@@ -434,7 +439,9 @@ async def test_a_phase_is_not_late_while_systemd_does_not_answer(monkeypatch: py
     assert (host.phase, host.world.history[-1].outcome) == (Phase.IDLE, "done")
 
 
-@pytest.mark.finding("R3, R10", "A restart whose result was lost is not done twice.")
+@pytest.mark.finding(
+    "services: away for a while, services: results that were lost", "A restart whose result was lost is not done twice."
+)
 async def test_an_agent_that_is_killed_in_a_restart_does_not_restart_the_unit_again() -> None:
     """The answer was lost together with the agent: the invocation ID says that the restart took place."""
     host = await at_old()
@@ -467,7 +474,7 @@ async def dies_with_the_bus(host: Host, comes_back: bool) -> None:
 
 
 @pytest.mark.finding(
-    "R10",
+    "services: results that were lost",
     "A unit that goes down with the bus, and an action that fails while the bus is away, get a second chance before "
     "that is a verdict.",
 )
@@ -482,7 +489,7 @@ async def test_a_unit_that_dies_with_the_bus_has_time_to_come_back(comes_back: b
 
 
 @pytest.mark.finding(
-    "R10",
+    "services: results that were lost",
     "A unit that goes down with the bus, and an action that fails while the bus is away, get a second chance before "
     "that is a verdict.",
 )

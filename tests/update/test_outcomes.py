@@ -140,10 +140,12 @@ WAYS: list[tuple[Callable[[], Awaitable[Host]], str, int]] = [
 
 
 @pytest.mark.finding(
-    "A2",
+    "updates: each end has an outcome",
     "Each way to end gives one `UpdateFinished`, its exit status, and an entry in the history where something began.",
 )
-@pytest.mark.finding("A6", "A reverted update says what was reverted and what the host runs.")
+@pytest.mark.finding(
+    "users: first trial of updates", "A reverted update says what was reverted and what the host runs."
+)
 @pytest.mark.parametrize(("prepare", "outcome", "code"), WAYS, ids=[way[0].__name__ for way in WAYS])
 async def test_each_way_to_end_is_reported_once(
     prepare: Callable[[], Awaitable[Host]], outcome: str, code: int
@@ -182,7 +184,7 @@ async def test_superseded() -> None:
 
 
 @pytest.mark.finding(
-    "A2",
+    "updates: each end has an outcome",
     "An update that another config replaces before anything was written ends `superseded` (4) with the name of that "
     "config, also over a kill, a restart and a reboot.",
 )
@@ -205,7 +207,9 @@ async def test_superseded_and_killed_at_each_moment() -> None:
     assert fuse > 20
 
 
-@pytest.mark.finding("A2b", "A withdrawn update leaves status, desired config and reason true at once.")
+@pytest.mark.finding(
+    "updates: what was left half-way", "A withdrawn update leaves status, desired config and reason true at once."
+)
 async def test_withdrawn_and_the_status_is_true_at_once() -> None:
     host = await started()
     task = await leasing(host)
@@ -258,7 +262,7 @@ async def test_what_was_interrupted_begins_again_under_its_id(reboot: bool) -> N
 
 
 @pytest.mark.finding(
-    "A2",
+    "updates: each end has an outcome",
     "An update that another config replaces before anything was written ends `superseded` (4) with the name of that "
     "config, also over a kill, a restart and a reboot.",
 )
@@ -377,7 +381,7 @@ async def half_way() -> Host:
 
 
 @pytest.mark.finding(
-    "A2b",
+    "updates: what was left half-way",
     "A withdrawn or superseded update does not hide that an earlier one ended half-way: the host is repaired.",
 )
 @pytest.mark.parametrize("restart", [False, True])
@@ -429,8 +433,12 @@ async def verifying(host: Host) -> asyncio.Task[None]:
     return task
 
 
-@pytest.mark.finding("A2", "Of two requests at once, the one that is replaced before its turn ends with 4.")
-@pytest.mark.finding("A6", "`desired` is what is desired now, also while another update is under way.")
+@pytest.mark.finding(
+    "updates: each end has an outcome", "Of two requests at once, the one that is replaced before its turn ends with 4."
+)
+@pytest.mark.finding(
+    "users: first trial of updates", "`desired` is what is desired now, also while another update is under way."
+)
 async def test_a_request_that_another_replaces_before_its_turn_ends_at_once() -> None:
     host = await started()
     task = await verifying(host)
@@ -465,7 +473,10 @@ async def test_a_request_for_the_config_that_is_being_reverted_gets_the_end_of_i
     assert [(e.entry.outcome, e.tried_again) for e in found[-2:]] == [("reverted", True), ("done", False)]
 
 
-@pytest.mark.finding("A6", "While the host is `Degraded`, `desired` names the config that is the reason.")
+@pytest.mark.finding(
+    "users: first trial of updates",
+    "While the host is `Degraded`, `desired` names the config that is the reason.",
+)
 async def test_degraded_is_about_the_desired_config_that_the_status_names() -> None:
     """A client that polls the status must not take the reason of one config for that of the next."""
     host = await started()
@@ -544,7 +555,7 @@ async def test_a_config_that_was_read_before_a_request_does_not_end_it() -> None
 # Phases.
 
 
-@pytest.mark.finding("A6", "Each phase that is entered is reported, also after a boot.")
+@pytest.mark.finding("users: first trial of updates", "Each phase that is entered is reported, also after a boot.")
 async def test_each_phase_that_is_entered_is_reported_also_after_a_boot() -> None:
     host = await started()
     host.world.events.clear()
@@ -595,7 +606,10 @@ def said(host: Host, phase: Phase) -> list[str]:
     ]
 
 
-@pytest.mark.finding("A6", "Verifying says which unit it waits for, or that it watches units, and until when.")
+@pytest.mark.finding(
+    "users: first trial of updates",
+    "Verifying says which unit it waits for, or that it watches units, and until when.",
+)
 async def test_verifying_says_for_what_it_waits_and_until_when(monkeypatch: pytest.MonkeyPatch) -> None:
     restart = FakeUnits.restart
 
@@ -619,7 +633,10 @@ async def test_verifying_says_for_what_it_waits_and_until_when(monkeypatch: pyte
     assert status(host).message == ""
 
 
-@pytest.mark.finding("A6", "Verifying says which unit it waits for, or that it watches units, and until when.")
+@pytest.mark.finding(
+    "users: first trial of updates",
+    "Verifying says which unit it waits for, or that it watches units, and until when.",
+)
 async def test_verifying_after_a_boot_says_it_too() -> None:
     host = await started()
     host.want(
@@ -634,7 +651,7 @@ async def test_verifying_after_a_boot_says_it_too() -> None:
     assert message.startswith("the units run; they are watched until ")
 
 
-@pytest.mark.finding("A6", "RebootBlocked says until when, and what happens then.")
+@pytest.mark.finding("users: first trial of updates", "RebootBlocked says until when, and what happens then.")
 @pytest.mark.parametrize(("override", "then"), [(True, "it is overridden"), (False, "the reboot is given up")])
 async def test_a_blocked_reboot_says_until_when_and_what_then(override: bool, then: str) -> None:
     host = await started()

@@ -58,7 +58,9 @@ async def until(client: Client, **expected: Any) -> dict[str, Any]:
         await asyncio.sleep(0.02)
 
 
-@pytest.mark.finding("A2b", "A withdrawn update leaves status, desired config and reason true at once.")
+@pytest.mark.finding(
+    "updates: what was left half-way", "A withdrawn update leaves status, desired config and reason true at once."
+)
 @acts_as_root
 async def test_each_command_that_waits_learns_its_end(host: WholeDaemon) -> None:
     async with host.running() as client, asyncio.timeout(PATIENCE):

@@ -54,7 +54,9 @@ async def at_old() -> Host:
     return host
 
 
-@pytest.mark.finding("adversary-2", "An update waits for a checker that is installed and cannot be started.")
+@pytest.mark.finding(
+    "attack: programs that check a config", "An update waits for a checker that is installed and cannot be started."
+)
 async def test_an_update_waits_for_a_checker_that_cannot_be_started() -> None:
     host = await at_old()
     host.validators = [checker := Checker(no_fork, 3)]
@@ -71,7 +73,9 @@ async def test_an_update_waits_for_a_checker_that_cannot_be_started() -> None:
     assert host.world.disk["/etc/quiet/x"].content == b"2"
 
 
-@pytest.mark.finding("adversary-2", "A file whose checker does not end is refused before the lease.")
+@pytest.mark.finding(
+    "attack: programs that check a config", "A file whose checker does not end is refused before the lease."
+)
 async def test_a_file_whose_checker_does_not_end_is_refused_before_the_lease() -> None:
     host = await at_old()
     host.validators = [checker := Checker(late, 1)]
@@ -86,7 +90,9 @@ async def test_a_file_whose_checker_does_not_end_is_refused_before_the_lease() -
     assert (checker.checked, host.world.history[-1].outcome) == (1, "done")
 
 
-@pytest.mark.finding("adversary-2", "A program that cannot be started is an outage that the update waits for.")
+@pytest.mark.finding(
+    "attack: programs that check a config", "A program that cannot be started is an outage that the update waits for."
+)
 @pytest.mark.parametrize("times", [1, 5])
 async def test_an_update_waits_for_a_chpasswd_that_cannot_be_started(
     times: int, monkeypatch: pytest.MonkeyPatch
@@ -115,7 +121,9 @@ class Warner:
         return (Problem("/etc/quiet/x", "line 2: Unknown key 'ExecStrat', ignoring.", warning=True),)
 
 
-@pytest.mark.finding("units-19", "A warning of a checker is in the plan and in the history, and refuses nothing.")
+@pytest.mark.finding(
+    "units: ignored lines", "A warning of a checker is in the plan and in the history, and refuses nothing."
+)
 async def test_a_warning_of_a_checker_refuses_nothing() -> None:
     host = await at_old()
     host.validators = [Warner()]

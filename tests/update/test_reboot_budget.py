@@ -41,7 +41,9 @@ def test_a_steady_clock_that_belongs_to_the_machine_makes_no_room() -> None:
 steps = st.lists(st.tuples(st.integers(0, 3), st.floats(-1e6, 1e6), st.floats(0, 60)), max_size=60)
 
 
-@pytest.mark.finding("R7a", "Neither boots nor clocks unlock the budget of fallback reboots.")
+@pytest.mark.finding(
+    "updates: budget of fallback reboots", "Neither boots nor clocks unlock the budget of fallback reboots."
+)
 @given(steps)
 def test_never_more_than_the_budget_in_a_window(steps: list[tuple[int, float, float]]) -> None:
     """Whatever the steady clock shows when a boot begins, and however short the boots are."""

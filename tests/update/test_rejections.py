@@ -62,7 +62,9 @@ def outcomes(host: Host) -> list[tuple[str, str]]:
     return [(entry.to_name, entry.outcome) for entry in host.world.history[1:]]
 
 
-@pytest.mark.finding("R7a", "Another rendering of a config that failed is not applied again.")
+@pytest.mark.finding(
+    "updates: budget of fallback reboots", "Another rendering of a config that failed is not applied again."
+)
 async def test_another_rendering_of_what_failed_costs_no_reboot() -> None:
     host = await started()
     for rendering in range(4):
@@ -88,7 +90,7 @@ async def test_another_name_is_no_other_config() -> None:
     assert "failed on this host as rendered-worker-1 at 2026-01-01T00:00:02" in host.record.message
 
 
-@pytest.mark.finding("R7a", "Two bad configs that alternate cost one reboot each.")
+@pytest.mark.finding("updates: budget of fallback reboots", "Two bad configs that alternate cost one reboot each.")
 async def test_two_bad_configs_that_alternate_cost_a_reboot_each() -> None:
     host = await started()
     for rendering in range(4):
@@ -143,7 +145,7 @@ async def test_on_request_it_is_applied_once_more() -> None:
 
 
 @pytest.mark.finding(
-    "R7a",
+    "updates: budget of fallback reboots",
     "Fallback reboots have a budget over all updates; beyond it a failure is reverted without one.",
 )
 async def test_ever_new_bad_configs_do_not_reboot_a_host_without_bound() -> None:
@@ -238,7 +240,9 @@ async def test_what_was_rolled_back_from_does_not_come_back_in_another_rendering
 # --- what a plan says about it
 
 
-@pytest.mark.finding("user-U2", "A plan of a config that this host took back says when and why.")
+@pytest.mark.finding(
+    "users: units that exist nowhere", "A plan of a config that this host took back says when and why."
+)
 @pytest.mark.parametrize("rendering", ["", "renderedAt: 5"])
 async def test_a_plan_of_a_config_that_failed_says_so(rendering: str) -> None:
     host = await started()
@@ -254,7 +258,9 @@ async def test_a_plan_of_a_config_that_failed_says_so(rendering: str) -> None:
     assert "rejected" not in other
 
 
-@pytest.mark.finding("user-U2", "A plan of a config whose update an operator cancelled says so.")
+@pytest.mark.finding(
+    "users: units that exist nowhere", "A plan of a config whose update an operator cancelled says so."
+)
 async def test_a_plan_of_a_config_that_was_cancelled_says_so() -> None:
     host = await started()
     digest = host.add(bad())
@@ -265,7 +271,7 @@ async def test_a_plan_of_a_config_that_was_cancelled_says_so() -> None:
     assert "the update to bad was cancelled by root" in answer["notes"][0]
 
 
-@pytest.mark.finding("user-U2", "A plan of a config that an operator rolled back says so.")
+@pytest.mark.finding("users: units that exist nowhere", "A plan of a config that an operator rolled back says so.")
 @pytest.mark.parametrize("rendering", ["", "renderedAt: 5"])
 async def test_a_plan_of_a_config_that_was_rolled_back_says_so(rendering: str) -> None:
     host = await started()

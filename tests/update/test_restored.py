@@ -20,7 +20,9 @@ from tests.world.run import Host, config
 
 pytestmark = pytest.mark.looptime
 
-BACK = pytest.mark.finding("user-U3b", "An entry that leaves is planned as what comes back: the host's own version.")
+BACK = pytest.mark.finding(
+    "users: entries that leave", "An entry that leaves is planned as what comes back: the host's own version."
+)
 REGISTRIES = "/etc/containers/registries.conf"
 
 
@@ -30,7 +32,9 @@ async def planned(host: Host, wanted: MachineConfig) -> dict[str, dict[str, obje
 
 
 @BACK
-@pytest.mark.finding("configs-16", "A plan says that the host's own version comes back.")
+@pytest.mark.finding(
+    "plans: versions of the host that come back", "A plan says that the host's own version comes back."
+)
 async def test_a_file_of_the_host_comes_back() -> None:
     host = Host(World())
     host.world.disk["/etc/site/x"] = RegularFile(b"own\n", 0o600)

@@ -64,7 +64,7 @@ def test_table(state: State) -> None:
 
 
 @pytest.mark.finding(
-    "soft-reboots",
+    "OS: soft reboots",
     "After a soft reboot by another program, in any phase, the update ends well; what needs the kernel gets a full "
     "reboot.",
 )

@@ -437,7 +437,9 @@ async def test_without_logind_the_update_begins_as_without_the_setting() -> None
     assert [entry.outcome for entry in host.world.history[1:]] == ["done"]
 
 
-@pytest.mark.finding("mission-6", "The end of an update counts the changes of its config that were applied before.")
+@pytest.mark.finding(
+    "safe parts: counted at the end", "The end of an update counts the changes of its config that were applied before."
+)
 @pytest.mark.parametrize("path", [DESIRED, ""], ids=["file", "cluster"])
 async def test_a_cancellation_after_the_safe_parts(path: str) -> None:
     """On a host with a file of the desired config they are taken back; the cluster desires the config as before."""

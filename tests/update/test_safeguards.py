@@ -22,8 +22,13 @@ from tests.world.run import Host, config, kinds
 
 pytestmark = pytest.mark.looptime
 
-LOGIN = pytest.mark.finding("user-U3", "No config takes away the last way to log in as core, from whatever source.")
-MOST = pytest.mark.finding("user-U1", "A config that removes most entries waits until an operator confirms the number.")
+LOGIN = pytest.mark.finding(
+    "users: the last way in", "No config takes away the last way to log in as core, from whatever source."
+)
+MOST = pytest.mark.finding(
+    "users: configs that remove most entries",
+    "A config that removes most entries waits until an operator confirms the number.",
+)
 
 KEYS = ssh_keys_path("core")
 BODY = (11).to_bytes(4, "big") + b"ssh-ed25519" + (32).to_bytes(4, "big") + bytes(32)
@@ -162,7 +167,7 @@ async def test_a_rendered_config_is_complete(name: str, passes: bool) -> None:
     assert host.world.history[-1].to_name == (name if passes else "big")
 
 
-WAY = pytest.mark.finding("configs-more", "In a cluster, a hint names what works there.")
+WAY = pytest.mark.finding("configs: refused before the question", "In a cluster, a hint names what works there.")
 
 
 @WAY

@@ -226,7 +226,7 @@ DISTURBANCES: dict[str, Callable[[World], None]] = {
 
 
 @pytest.mark.finding(
-    "soft-reboots",
+    "OS: soft reboots",
     "At most one soft and one full reboot before a revert, whatever happens in between.",
 )
 @pytest.mark.parametrize("bad_until_boot", [0, 2, 9], ids=["a soft one cures", "a full one cures", "none cures"])

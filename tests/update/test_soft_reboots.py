@@ -31,7 +31,7 @@ from tests.world.run import Host
 pytestmark = [
     pytest.mark.looptime,
     pytest.mark.finding(
-        "soft-reboots",
+        "OS: soft reboots",
         "After a soft reboot by another program, in any phase, the update ends well; what needs the kernel "
         "gets a full reboot.",
     ),
@@ -134,7 +134,7 @@ async def test_a_fallback_reboot_needs_no_kernel() -> None:
     assert [(entry.outcome, entry.reboots) for entry in host.world.history][-1:] == [("done-after-fallback", 1)]
 
 
-@pytest.mark.finding("soft-reboots", "A deployment that a soft reboot finalized is booted, not staged again.")
+@pytest.mark.finding("OS: soft reboots", "A deployment that a soft reboot finalized is booted, not staged again.")
 async def test_what_a_soft_reboot_finalized_is_booted() -> None:
     """The deployment is unlocked, and another program soft-reboots before logind reboots."""
     host = await test_os_kills.at_old()
@@ -155,7 +155,7 @@ async def test_what_a_soft_reboot_finalized_is_booted() -> None:
 
 
 @pytest.mark.finding(
-    "soft-reboots",
+    "OS: soft reboots",
     "A locked deployment that is prepared for a soft reboot is reported at once, and cleared before a reboot of ours.",
 )
 async def test_it_is_cleared_before_a_reboot_of_ours() -> None:
@@ -184,7 +184,7 @@ async def test_without_that_there_is_no_reboot() -> None:
 
 
 @pytest.mark.finding(
-    "soft-reboots",
+    "OS: soft reboots",
     "A locked deployment that is prepared for a soft reboot is reported at once, and cleared before a reboot of ours.",
 )
 async def test_it_is_reported_at_once_and_when_it_is_over() -> None:

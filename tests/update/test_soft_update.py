@@ -449,7 +449,7 @@ WAYS = [
 
 
 @pytest.mark.finding(
-    "soft-reboots",
+    "OS: soft reboots",
     "At most one planned soft reboot, then at most one full one, then the revert, whatever happens in between.",
 )
 @pytest.mark.parametrize(("disturb", "trouble"), WAYS)
@@ -497,7 +497,7 @@ def start_locked(world: World) -> None:
 
 
 @pytest.mark.finding(
-    "soft-reboots",
+    "OS: soft reboots",
     "A locked deployment that another program started all the same is left by a full reboot, and the update continues"
     " in the old one.",
 )

@@ -156,7 +156,9 @@ def state_name(state: State) -> str:
     return f"{state[0].__name__} {state[1]}"
 
 
-@pytest.mark.finding("R2", "Every phase, record and failure leads to an edge of the table.")
+@pytest.mark.finding(
+    "updates: legal states after any failure", "Every phase, record and failure leads to an edge of the table."
+)
 @pytest.mark.parametrize("state", WORKING, ids=state_name)
 async def test_the_answer_to_every_failure_is_an_edge(state: State) -> None:
     reasons = ["PhaseLate", "JobFailed", "LeaseLost", "SlotLost", "DrainCanceled"]
@@ -291,7 +293,7 @@ def happened(host: Host) -> int:
 
 
 @pytest.mark.finding(
-    "R2",
+    "updates: legal states after any failure",
     "A transition that is not in the table ends in `Degraded`, also after a restart, never in a crash loop.",
 )
 @pytest.mark.parametrize(
@@ -328,7 +330,7 @@ async def test_a_bug_ends_in_degraded_and_never_in_a_loop(
 
 
 @pytest.mark.finding(
-    "R2",
+    "updates: legal states after any failure",
     "An unexpected exception in a phase ends in `Degraded`, never in a crash loop that holds the lease.",
 )
 @pytest.mark.parametrize("phase", [Phase.LEASING, Phase.WRITING, Phase.ACTING, Phase.VERIFYING])
@@ -349,7 +351,10 @@ async def test_an_unexpected_exception_ends_in_degraded_too(
     assert (host.phase, host.world.holder) == (Phase.IDLE, None)
 
 
-@pytest.mark.finding("R2", "An unexpected exception while an update is prepared refuses it, and the daemon goes on.")
+@pytest.mark.finding(
+    "updates: legal states after any failure",
+    "An unexpected exception while an update is prepared refuses it, and the daemon goes on.",
+)
 async def test_an_unexpected_exception_before_an_update_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     host = await plain()
     host.want(PLAIN)
@@ -447,7 +452,10 @@ async def writing(monkeypatch: pytest.MonkeyPatch, seconds: float, *, from_file:
     return host
 
 
-@pytest.mark.finding("R2", "Writing is late when it makes no progress, not when there is much to write.")
+@pytest.mark.finding(
+    "updates: legal states after any failure",
+    "Writing is late when it makes no progress, not when there is much to write.",
+)
 async def test_writing_may_take_long_as_long_as_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     began = asyncio.get_running_loop().time()
     host = await writing(monkeypatch, 0.4 * SLOW)
@@ -455,7 +463,9 @@ async def test_writing_may_take_long_as_long_as_it_goes_on(monkeypatch: pytest.M
     assert asyncio.get_running_loop().time() - began > 10 * SLOW
 
 
-@pytest.mark.finding("R2", "A disk that hangs while the agent writes leads to a revert.")
+@pytest.mark.finding(
+    "updates: legal states after any failure", "A disk that hangs while the agent writes leads to a revert."
+)
 async def test_a_disk_that_hangs_is_late_and_everything_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """It used to ask for a reboot, which no edge leads to from here: an endless loop of restarts, the lease held."""
     host = await writing(monkeypatch, 100 * SLOW, from_file=20)

@@ -54,8 +54,13 @@ def at_rest_with(host: Host, name: str, boots: int = 1) -> None:
     assert all(entry.outcome == "done" for entry in host.world.history)
 
 
-@pytest.mark.finding("user-U2", "A unit that is enabled and exists nowhere is a warning, in the first config as later.")
-@pytest.mark.finding("units-14", "A unit that is enabled and exists nowhere is a warning with the closest name.")
+@pytest.mark.finding(
+    "users: units that exist nowhere",
+    "A unit that is enabled and exists nowhere is a warning, in the first config as later.",
+)
+@pytest.mark.finding(
+    "units: enabled without a unit", "A unit that is enabled and exists nowhere is a warning with the closest name."
+)
 @pytest.mark.parametrize("before", [(), (BASE,)], ids=["first config", "later config"])
 async def test_an_enabled_unit_from_nowhere_is_a_warning(before: tuple[MachineConfig, ...]) -> None:
     host = await at(*before, MISSING)
@@ -65,14 +70,16 @@ async def test_an_enabled_unit_from_nowhere_is_a_warning(before: tuple[MachineCo
     assert warned(host) == [WARNING]
 
 
-@pytest.mark.finding("user-U2", "The leaving of an entry for a unit from nowhere takes no action.")
+@pytest.mark.finding(
+    "users: units that exist nowhere", "The leaving of an entry for a unit from nowhere takes no action."
+)
 async def test_its_leaving_plans_nothing() -> None:
     host = await at(MISSING, BASE)
     at_rest_with(host, "base")
     assert (host.world.done, warned(host)) == ([], [])
 
 
-@pytest.mark.finding("user-U2", "A rollback to a config with a unit from nowhere works.")
+@pytest.mark.finding("users: units that exist nowhere", "A rollback to a config with a unit from nowhere works.")
 async def test_the_way_back_leads_to_it_as_well() -> None:
     host = await at(MISSING, replace(BASE, files={}), MISSING)
     at_rest_with(host, "missing")
@@ -105,7 +112,9 @@ async def test_it_waits_for_no_part_of_a_blocked_config() -> None:
     assert "/etc/unlisted" not in host.world.disk
 
 
-@pytest.mark.finding("user-U2", "When the unit appears later, the entry is compared, and a difference is drift.")
+@pytest.mark.finding(
+    "users: units that exist nowhere", "When the unit appears later, the entry is compared, and a difference is drift."
+)
 async def test_when_the_unit_appears_it_is_drift() -> None:
     host = await at(MISSING)
     host.world.units["chronnyd.service"] = FakeUnit(active="inactive", file="disabled")
@@ -114,7 +123,10 @@ async def test_when_the_unit_appears_it_is_drift() -> None:
     assert "unit:chronnyd.service: is disabled" in host.record.message
 
 
-@pytest.mark.finding("user-U2", "With strict_units, an entry for a unit from nowhere is an error before the lease.")
+@pytest.mark.finding(
+    "users: units that exist nowhere",
+    "With strict_units, an entry for a unit from nowhere is an error before the lease.",
+)
 @pytest.mark.parametrize("before", [(), (BASE,)], ids=["first config", "later config"])
 async def test_strictly_it_is_an_error(before: tuple[MachineConfig, ...]) -> None:
     host = await at(*before)
@@ -124,8 +136,10 @@ async def test_strictly_it_is_an_error(before: tuple[MachineConfig, ...]) -> Non
     assert "did you mean chronyd.service?" in host.record.message
 
 
-@pytest.mark.finding("units-02", "A first config enables the units that it brings, with one reboot at most.")
-@pytest.mark.finding("configs-03", "A first config enables the units that it brings, with one reboot at most.")
+@pytest.mark.finding("units: presets", "A first config enables the units that it brings, with one reboot at most.")
+@pytest.mark.finding(
+    "units: enabled by a first config", "A first config enables the units that it brings, with one reboot at most."
+)
 @pytest.mark.parametrize(
     "new",
     [
@@ -145,7 +159,7 @@ async def test_a_config_enables_what_it_brings(before: tuple[MachineConfig, ...]
     assert warned(host) == []
 
 
-@pytest.mark.finding("units-02", "After a drift that is repaired, a config enables the units that it brings.")
+@pytest.mark.finding("units: presets", "After a drift that is repaired, a config enables the units that it brings.")
 async def test_with_drift_that_is_repaired_a_config_enables_what_it_brings() -> None:
     host = await at(BASE)
     host.on_drift = "repair"
@@ -156,7 +170,9 @@ async def test_with_drift_that_is_repaired_a_config_enables_what_it_brings() -> 
     assert host.world.units["echo@foo.service"].file == "enabled"
 
 
-@pytest.mark.finding("units-14", "An entry that stays when the file of its unit leaves is a warning.")
+@pytest.mark.finding(
+    "units: enabled without a unit", "An entry that stays when the file of its unit leaves is a warning."
+)
 @pytest.mark.parametrize("other", [False, True], ids=["nothing else", "a file of the OS"])
 @pytest.mark.parametrize("name", ["own.service", "echo@foo.service"])
 async def test_an_entry_that_stays_when_its_file_leaves(name: str, *, other: bool) -> None:
@@ -181,8 +197,10 @@ async def refused(host: Host, new: MachineConfig) -> str:
     return host.record.message
 
 
-@pytest.mark.finding("configs-06", "An entry that systemd refuses is refused before the lease, by its name.")
-@pytest.mark.finding("units-14", "An entry by an alias is refused before the lease, with the name of the unit.")
+@pytest.mark.finding("units: aliases", "An entry that systemd refuses is refused before the lease, by its name.")
+@pytest.mark.finding(
+    "units: enabled without a unit", "An entry by an alias is refused before the lease, with the name of the unit."
+)
 @pytest.mark.parametrize("before", [(), (BASE,)], ids=["first config", "later config"])
 @pytest.mark.parametrize("enabled", [True, False])
 async def test_an_alias_is_refused_with_the_name_of_the_unit(
@@ -193,14 +211,14 @@ async def test_an_alias_is_refused_with_the_name_of_the_unit(
     assert "unit:nick.service: is an alias of real.service" in message
 
 
-@pytest.mark.finding("configs-06", "An alias that the same config brings is refused before the lease.")
+@pytest.mark.finding("units: aliases", "An alias that the same config brings is refused before the lease.")
 async def test_an_alias_of_a_unit_of_the_config_is_refused() -> None:
     real = UnitEntry("real.service", f"{SERVICE}Alias=nick.service\n", enabled=True)
     message = await refused(new_host(), config("b", units=[real, UnitEntry("nick.service", enabled=True)]))
     assert "unit:nick.service: is an alias of real.service" in message
 
 
-@pytest.mark.finding("configs-06", "A unit that an admin masked is refused before the lease, with the way out.")
+@pytest.mark.finding("units: aliases", "A unit that an admin masked is refused before the lease, with the way out.")
 @pytest.mark.parametrize("before", [(), (BASE,)], ids=["first config", "later config"])
 async def test_a_masked_unit_is_refused(before: tuple[MachineConfig, ...]) -> None:
     masked = FakeUnit(load="masked", active="inactive", file="masked")
@@ -209,7 +227,7 @@ async def test_a_masked_unit_is_refused(before: tuple[MachineConfig, ...]) -> No
     assert "unit:real.service: is masked on this host: run systemctl unmask" in message
 
 
-@pytest.mark.finding("units-14", "A template that names no instance is refused before the lease.")
+@pytest.mark.finding("units: enabled without a unit", "A template that names no instance is refused before the lease.")
 async def test_a_template_without_an_instance_is_refused() -> None:
     message = await refused(new_host(), config("b", units=[UnitEntry("echo@.service", SERVICE, enabled=True)]))
     assert "unit:echo@.service: is a template without DefaultInstance=" in message
@@ -222,8 +240,10 @@ GENERATED = (
 )  # fmt: skip
 
 
-@pytest.mark.finding("configs-06", "The enablement of a generated unit is a warning that names its source.")
-@pytest.mark.finding("units-14", "The enablement of a generated unit is a warning that names its source.")
+@pytest.mark.finding("units: aliases", "The enablement of a generated unit is a warning that names its source.")
+@pytest.mark.finding(
+    "units: enabled without a unit", "The enablement of a generated unit is a warning that names its source."
+)
 @pytest.mark.parametrize("before", [(), (BASE,)], ids=["first config", "later config"])
 async def test_a_generated_unit_is_not_enabled(before: tuple[MachineConfig, ...]) -> None:
     host = await at(*before)
@@ -248,7 +268,9 @@ def with_policy(action: str, unit: str, path: str = "/etc/x") -> Host:
     return host
 
 
-@pytest.mark.finding("units-15", "A policy that names the service of a quadlet accepts the config that brings it.")
+@pytest.mark.finding(
+    "units: generators", "A policy that names the service of a quadlet accepts the config that brings it."
+)
 async def test_a_policy_may_name_the_service_of_a_quadlet() -> None:
     host = with_policy("restart", "web.service", "/etc/containers/systemd")
     await at(config("a", {"/etc/containers/systemd/README": "x"}), host=host)
@@ -274,7 +296,10 @@ async def test_a_unit_from_nowhere_in_the_policy_is_an_error_of_the_policy() -> 
     assert "did you mean chronyd.service?" in message
 
 
-@pytest.mark.finding("units-09", "A policy with an action that systemd rejects is refused before the lease.")
+@pytest.mark.finding(
+    "units: what systemd can do with a unit",
+    "A policy with an action that systemd rejects is refused before the lease.",
+)
 @pytest.mark.parametrize(
     ("action", "unit", "why"),
     [
@@ -303,7 +328,10 @@ async def test_an_action_that_the_same_config_makes_possible_is_accepted(text: s
     at_rest_with(host, "b")
 
 
-@pytest.mark.finding("units-09", "The plan has the next stronger action for one of a built-in entry that is rejected.")
+@pytest.mark.finding(
+    "units: what systemd can do with a unit",
+    "The plan has the next stronger action for one of a built-in entry that is rejected.",
+)
 @pytest.mark.parametrize(
     ("unit", "dropin", "actions"),
     [
@@ -329,7 +357,10 @@ async def test_a_built_in_action_that_systemd_rejects(unit: FakeUnit, dropin: st
     assert (host.phase, host.world.history[-1].outcome) == (Phase.IDLE, "done")
 
 
-@pytest.mark.finding("units-11", "A restart of a socket whose service cannot be stopped is refused before the lease.")
+@pytest.mark.finding(
+    "units: sockets and their services",
+    "A restart of a socket whose service cannot be stopped is refused before the lease.",
+)
 @pytest.mark.parametrize(("active", "can_stop"), [("active", True), ("active", False), ("inactive", False)])
 async def test_a_socket_whose_service_cannot_be_stopped(active: str, *, can_stop: bool) -> None:
     host = with_policy("restart", "bus.socket")
@@ -352,7 +383,9 @@ async def test_a_reload_of_a_socket_does_not_stop_its_service() -> None:
     at_rest_with(host, "b")
 
 
-@pytest.mark.finding("units-09", "The unit file of the OS, which applies again when one leaves, is judged.")
+@pytest.mark.finding(
+    "units: what systemd can do with a unit", "The unit file of the OS, which applies again when one leaves, is judged."
+)
 async def test_the_file_that_applies_again_is_judged() -> None:
     host = with_policy("restart", "auditd.service")
     own = UnitEntry("auditd.service", SERVICE)

@@ -90,8 +90,13 @@ def of_app() -> dict[str, str]:
     return {f"{M}/app.service": f"{LIB}/app.service"}
 
 
-@pytest.mark.finding("units-01", "A changed template keeps the links of its instances, also those of an admin.")
-@pytest.mark.finding("configs-02", "Instances that a config enables stay enabled when their template changes.")
+@pytest.mark.finding(
+    "units: changed templates", "A changed template keeps the links of its instances, also those of an admin."
+)
+@pytest.mark.finding(
+    "units: instances of a changed template",
+    "Instances that a config enables stay enabled when their template changes.",
+)
 async def test_a_changed_template_keeps_its_instances() -> None:
     instances = (on("echo@foo.service"), on("echo@bar.service"))
     host = await started(UnitEntry("echo@.service", text()), *instances)
@@ -102,8 +107,12 @@ async def test_a_changed_template_keeps_its_instances() -> None:
     assert await applied(host, named("none")) == FOREIGN | of_app()
 
 
-@pytest.mark.finding("units-04", "A unit that leaves takes no link of another unit with it, whatever Also= names.")
-@pytest.mark.finding("configs-04", "Each entry has the enablement that it demands, whatever Also= of another names.")
+@pytest.mark.finding(
+    "units: links of other units", "A unit that leaves takes no link of another unit with it, whatever Also= names."
+)
+@pytest.mark.finding(
+    "units: other units in Also=", "Each entry has the enablement that it demands, whatever Also= of another names."
+)
 async def test_entries_that_also_connects_hold_at_the_same_time() -> None:
     host = await started()
     links = await applied(host, named("new", UnitEntry("z.service", enabled=False), on("z.socket")))
@@ -114,8 +123,8 @@ async def test_entries_that_also_connects_hold_at_the_same_time() -> None:
     assert await applied(host, named("none")) == FOREIGN | of_app()
 
 
-@pytest.mark.finding("units-05", "A reverted update leaves the links of the host as they were.")
-@pytest.mark.finding("configs-04", "A revert leaves each link as it was, whatever Also= names.")
+@pytest.mark.finding("units: links of an admin", "A reverted update leaves the links of the host as they were.")
+@pytest.mark.finding("units: other units in Also=", "A revert leaves each link as it was, whatever Also= names.")
 async def test_a_revert_gives_all_links_back() -> None:
     host = await started(UnitEntry("echo@.service", text()), on("echo@foo.service"))
     before, claims = all_links(host.world), host.world.notes[NOTE]
@@ -128,7 +137,9 @@ async def test_a_revert_gives_all_links_back() -> None:
     assert await mismatches(host.ports(), host.configs[host.world.current]) == {}
 
 
-@pytest.mark.finding("units-05", "A link that another program changes during a revert is corrected once, or reported.")
+@pytest.mark.finding(
+    "units: links of an admin", "A link that another program changes during a revert is corrected once, or reported."
+)
 @pytest.mark.parametrize("stuck", [False, True], ids=["corrected", "changed again"])
 async def test_links_are_compared_at_the_end_of_a_revert(stuck: bool) -> None:
     host = await started(UnitEntry("echo@.service", text()), on("echo@foo.service"))
@@ -144,7 +155,9 @@ async def test_links_are_compared_at_the_end_of_a_revert(stuck: bool) -> None:
     assert all_links(host.world) == before | ({"bus.service": "mine.service"} if stuck else {})
 
 
-@pytest.mark.finding("units-05", "Links from before come back when the entry leaves that replaced them.")
+@pytest.mark.finding(
+    "units: links of an admin", "Links from before come back when the entry leaves that replaced them."
+)
 async def test_replaced_links_come_back_when_the_entry_leaves() -> None:
     host = await started()
     my = on("f.service", "[Unit]\n[Install]\nAlias=default.service\n")
@@ -153,8 +166,12 @@ async def test_replaced_links_come_back_when_the_entry_leaves() -> None:
     assert await applied(host, named("none")) == FOREIGN | of_app()
 
 
-@pytest.mark.finding("units-16", "Links follow the [Install] section of a unit in storage.files and of a drop-in.")
-@pytest.mark.finding("configs-08", "Links follow an [Install] section that is not in the contents of the entry.")
+@pytest.mark.finding(
+    "units: drift of links", "Links follow the [Install] section of a unit in storage.files and of a drop-in."
+)
+@pytest.mark.finding(
+    "units: install sections", "Links follow an [Install] section that is not in the contents of the entry."
+)
 async def test_links_follow_an_install_section_elsewhere() -> None:
     host = await started()
     for target in ("multi-user.target", "basic.target"):
@@ -167,7 +184,7 @@ async def test_links_follow_an_install_section_elsewhere() -> None:
     assert await applied(host, named("none")) == FOREIGN | of_app()
 
 
-@pytest.mark.finding("units-05", "An alias that cannot be made is a warning, and no difference.")
+@pytest.mark.finding("units: links of an admin", "An alias that cannot be made is a warning, and no difference.")
 async def test_an_alias_that_is_taken_is_a_warning() -> None:
     host = await started()
     taken = UnitEntry("b2.service", text(), enabled=False), UnitEntry("b3.service", mask=True)
@@ -178,7 +195,7 @@ async def test_an_alias_that_is_taken_is_a_warning() -> None:
         assert f"warning: unit:b.service Alias={name} has no effect: {ETC}/{name} is {what}" in message
 
 
-@pytest.mark.finding("units-14", "A unit that is enabled without effect is a warning.")
+@pytest.mark.finding("units: enabled without a unit", "A unit that is enabled without effect is a warning.")
 @pytest.mark.parametrize(
     ("contents", "warning"),
     [
@@ -220,7 +237,7 @@ async def test_a_unit_whose_only_link_is_an_alias_that_is_taken_does_not_differ(
     assert "Alias=b.service has no effect" in host.world.history[-1].message
 
 
-@pytest.mark.finding("units-02", "The presets of the same config decide about the units that it brings.")
+@pytest.mark.finding("units: presets", "The presets of the same config decide about the units that it brings.")
 @pytest.mark.parametrize("verb", ["enable", "disable"])
 async def test_the_presets_of_the_same_config_decide(verb: str) -> None:
     host = await started()
@@ -233,7 +250,9 @@ async def test_the_presets_of_the_same_config_decide(verb: str) -> None:
     assert (f"{M}/f.service" in links) is (verb == "enable")
 
 
-@pytest.mark.finding("units-05", "A unit may leave for another one that has its name as an alias, and come back.")
+@pytest.mark.finding(
+    "units: links of an admin", "A unit may leave for another one that has its name as an alias, and come back."
+)
 @pytest.mark.parametrize("bad", [False, True])
 async def test_a_unit_becomes_an_alias_of_another_one(bad: bool) -> None:
     host = await started(on("b.service", text()))
@@ -250,7 +269,7 @@ async def test_a_unit_becomes_an_alias_of_another_one(bad: bool) -> None:
         assert await applied(host, named("none")) == FOREIGN | of_app()
 
 
-@pytest.mark.finding("units-16", "A link that an entry demands and that is missing is drift.")
+@pytest.mark.finding("units: drift of links", "A link that an entry demands and that is missing is drift.")
 async def test_a_missing_link_is_drift_although_the_unit_counts_as_enabled() -> None:
     unit = on("b.service", text("Alias=b2.service"))
     host = await started(unit)
@@ -262,7 +281,7 @@ async def test_a_missing_link_is_drift_although_the_unit_counts_as_enabled() -> 
     assert await mismatches(host.ports(), named("old", unit)) == {}, "links of an admin beside it are none"
 
 
-@pytest.mark.finding("units-13b", "No unit that an update took away stays failed.")
+@pytest.mark.finding("units: failed units that were taken away", "No unit that an update took away stays failed.")
 async def test_a_unit_that_failed_and_is_gone_leaves_no_ghost() -> None:
     host = await started(on("setup.service", text()))
     host.world.units["setup.service"] = FakeUnit(active="failed", brought=True)
@@ -353,7 +372,7 @@ class _OfTheOs(dict[str, bytes]):
         return text("Alias=w.service").encode() if new is not None and new.digest == B_DIGEST else default
 
 
-@pytest.mark.finding("units-16", "Links follow the [Install] section of a new OS without another reboot.")
+@pytest.mark.finding("units: drift of links", "Links follow the [Install] section of a new OS without another reboot.")
 async def test_links_follow_the_install_section_of_a_new_os() -> None:
     web = UnitEntry("web.service", enabled=True)
     host = await at_old(on_image("a", "old", units=[web]))

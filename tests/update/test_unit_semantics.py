@@ -48,7 +48,7 @@ async def test_an_unmet_start_condition_is_skipped_and_not_a_failure(active: str
     assert CONDITION in done.message
 
 
-@pytest.mark.finding("A1", "A unit that did not run before the update need not run after it.")
+@pytest.mark.finding("units: start conditions", "A unit that did not run before the update need not run after it.")
 @pytest.mark.parametrize(
     "unit",
     [
@@ -192,7 +192,9 @@ async def test_a_unit_of_the_os_that_comes_back_is_not_stopped() -> None:
     assert host.world.units["app.service"].active == "active"
 
 
-@pytest.mark.finding("A5", "What an update stopped or brought is as before when it is taken back.")
+@pytest.mark.finding(
+    "users: first trial of configs", "What an update stopped or brought is as before when it is taken back."
+)
 async def test_what_was_stopped_runs_again_after_a_revert() -> None:
     host = QuietHost(World(units={"web.service": FakeUnit()}))
     app = await running_app(host)

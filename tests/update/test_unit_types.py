@@ -61,7 +61,7 @@ async def notes_of(host: Host, new: MachineConfig) -> list[str]:
     return notes
 
 
-@pytest.mark.finding("units-03", "A slice, a scope or a target is not stopped when its file leaves.")
+@pytest.mark.finding("units: slices and scopes", "A slice, a scope or a target is not stopped when its file leaves.")
 @pytest.mark.parametrize("unit", ["pod.slice", "grp.target"])
 async def test_what_groups_units_is_not_stopped_when_it_leaves(unit: str) -> None:
     group = FakeUnit(takes_along=("crio.service",))
@@ -86,7 +86,7 @@ async def with_socket(*, running: bool) -> Host:
     return await at(units)
 
 
-@pytest.mark.finding("units-11", "A socket is restarted while its service is stopped.")
+@pytest.mark.finding("units: sockets and their services", "A socket is restarted while its service is stopped.")
 @pytest.mark.parametrize("running", [True, False])
 async def test_a_socket_is_restarted_with_its_service(running: bool) -> None:
     host = await with_socket(running=running)
@@ -97,7 +97,9 @@ async def test_a_socket_is_restarted_with_its_service(running: bool) -> None:
     assert host.world.units["app.service"].active == ("active" if running else "inactive")
 
 
-@pytest.mark.finding("units-11", "A socket and its service that change together are each started once.")
+@pytest.mark.finding(
+    "units: sockets and their services", "A socket and its service that change together are each started once."
+)
 async def test_a_socket_that_changes_with_its_service() -> None:
     host = await with_socket(running=True)
     entry = await to(host, config("b", QUIET, [SOCKET, SERVICE]))
@@ -120,14 +122,18 @@ async def test_a_socket_and_its_service_despite_kills() -> None:
         assert host.actions().count("restart app.socket") == 1
 
 
-@pytest.mark.finding("units-11", "The plan names the service that stops while its socket restarts.")
+@pytest.mark.finding(
+    "units: sockets and their services", "The plan names the service that stops while its socket restarts."
+)
 async def test_the_plan_names_the_service_of_a_socket() -> None:
     host = await with_socket(running=True)
     found = await notes_of(host, config("b", QUIET, [SOCKET]))
     assert found == ["app.service restarts as well: app.socket cannot be restarted while it runs"]
 
 
-@pytest.mark.finding("units-12", "A unit whose file leaves is stopped, whatever other changes of the update request.")
+@pytest.mark.finding(
+    "units: units that leave", "A unit whose file leaves is stopped, whatever other changes of the update request."
+)
 @pytest.mark.parametrize(
     ("file", "unit"),
     [("app.service", "app.service"), ("app@.service", "app@1.service"), ("app@.service", "app@2.service")],
@@ -151,7 +157,9 @@ async def test_a_unit_that_leaves_with_its_files(file: str, unit: str) -> None:
     assert host.world.units[unit].active == "inactive"
 
 
-@pytest.mark.finding("units-14", "A timer, a path or a socket whose service is missing is a warning.")
+@pytest.mark.finding(
+    "units: enabled without a unit", "A timer, a path or a socket whose service is missing is a warning."
+)
 @pytest.mark.parametrize(
     ("name", "text", "service"),
     [
@@ -187,7 +195,9 @@ async def test_a_timer_without_its_service_is_a_warning(name: str, text: str, se
     assert await notes_of(host, config("d", QUIET, [changed])) == [warning]
 
 
-@pytest.mark.finding("units-12", "A revert starts the instances again that it stopped with their template.")
+@pytest.mark.finding(
+    "units: units that leave", "A revert starts the instances again that it stopped with their template."
+)
 async def test_a_template_that_leaves_and_comes_back() -> None:
     units = [UnitEntry("app@.service", contents=TEXT), UnitEntry("app@1.service", enabled=True)]
     host = await at({"app.service": FakeUnit()}, config("a", QUIET, units))
@@ -200,7 +210,7 @@ async def test_a_template_that_leaves_and_comes_back() -> None:
     assert host.world.units["app@1.service"].active == "active"
 
 
-@pytest.mark.finding("units-13", "A unit that is masked is stopped if the policy has an action for it.")
+@pytest.mark.finding("units: masks", "A unit that is masked is stopped if the policy has an action for it.")
 @pytest.mark.parametrize("unit", ["app.service", "lock.service"])
 async def test_a_mask_stops_a_unit_that_runs(unit: str) -> None:
     host = await at({unit: FakeUnit()})
@@ -218,7 +228,7 @@ async def test_a_mask_that_is_reverted_starts_the_unit_again() -> None:
     assert host.world.units["lock.service"].active == "active"
 
 
-@pytest.mark.finding("units-13", "The plan and the history name a masked unit that runs on.")
+@pytest.mark.finding("units: masks", "The plan and the history name a masked unit that runs on.")
 async def test_a_mask_without_an_action_is_noted() -> None:
     new = config("b", QUIET, [UnitEntry("keep.service", mask=True)])
     host = await at({"keep.service": FakeUnit()})
@@ -229,7 +239,7 @@ async def test_a_mask_without_an_action_is_noted() -> None:
     assert host.world.units["keep.service"].active == "active"
 
 
-@pytest.mark.finding("units-17", "What a restart stops along is named by the plan and started again.")
+@pytest.mark.finding("units: what stops along", "What a restart stops along is named by the plan and started again.")
 async def test_a_unit_that_a_restart_stops_is_started_again() -> None:
     host = await at({"app.service": FakeUnit(stops=("b.service",)), "b.service": FakeUnit()})
     new = config("b", QUIET | {"/etc/app/x": "1"})
@@ -241,7 +251,9 @@ async def test_a_unit_that_a_restart_stops_is_started_again() -> None:
     assert entry.message == "b.service was stopped with app.service, and started again"
 
 
-@pytest.mark.finding("units-17", "What a restart stops along, and does not start again, is in the history.")
+@pytest.mark.finding(
+    "units: what stops along", "What a restart stops along, and does not start again, is in the history."
+)
 async def test_a_unit_that_a_restart_stops_and_that_does_not_start() -> None:
     host = await at({"app.service": FakeUnit(stops=("b.service",)), "b.service": FakeUnit(fail_restarts=9)})
     entry = await to(host, config("b", QUIET | {"/etc/app/x": "1"}))
@@ -249,7 +261,7 @@ async def test_a_unit_that_a_restart_stops_and_that_does_not_start() -> None:
     assert entry.message == ("b.service was stopped with app.service, and is not started again: b.service: job failed")
 
 
-@pytest.mark.finding("units-17", "A unit in conflict with a new one is named by the plan and reported.")
+@pytest.mark.finding("units: what stops along", "A unit in conflict with a new one is named by the plan and reported.")
 async def test_a_unit_in_conflict_is_reported() -> None:
     host = await at({"new.service": FakeUnit(active="inactive"), "victim.service": FakeUnit()})
     new = config("b", QUIET, [UnitEntry("new.service", contents=f"[Unit]\nConflicts=victim.service\n{TEXT}")])
@@ -264,7 +276,9 @@ async def test_a_unit_in_conflict_is_reported() -> None:
     assert host.world.units["victim.service"].active == "inactive"
 
 
-@pytest.mark.finding("units-17", "A unit that is a part of one that leaves is started again if a boot would start it.")
+@pytest.mark.finding(
+    "units: what stops along", "A unit that is a part of one that leaves is started again if a boot would start it."
+)
 @pytest.mark.parametrize(("file", "again"), [("enabled", True), ("static", False)])
 async def test_a_part_of_a_unit_that_leaves(file: str, again: bool) -> None:
     host = await at({"part.service": FakeUnit(file=file)}, config("a", QUIET, [SERVICE]))
@@ -275,7 +289,9 @@ async def test_a_part_of_a_unit_that_leaves(file: str, again: bool) -> None:
     assert ("no unit that runs starts it" in entry.message) is not again
 
 
-@pytest.mark.finding("mission-1", "A generated unit that the new files no longer make fails the update.")
+@pytest.mark.finding(
+    "units: proof after an update", "A generated unit that the new files no longer make fails the update."
+)
 async def test_a_unit_that_a_generator_no_longer_makes() -> None:
     class Generated(FakeUnit):
         @property
@@ -295,7 +311,7 @@ async def test_a_unit_that_a_generator_no_longer_makes() -> None:
     assert (entry.outcome, host.world.units["gen.service"].active) == ("done", "inactive")
 
 
-@pytest.mark.finding("units-12", "The plan of a unit that leaves has a Stop in place of the Restart.")
+@pytest.mark.finding("units: units that leave", "The plan of a unit that leaves has a Stop in place of the Restart.")
 async def test_a_plan_without_a_host_says_what_happens() -> None:
     plan = make_plan(config("a", units=[SERVICE]), A, POLICY)
     assert [str(action.type) for action in plan.actions] == ["DaemonReload", "Stop"]

@@ -77,10 +77,14 @@ STATIC = replace(DOWN_NOW, file="static")
         (replace(STARTING, restarts=2), {"before": "failed"}, NOT_YET, GOOD),
     ],
 )
-@pytest.mark.finding("units-06", "An automatic restart is waited for.")
-@pytest.mark.finding("units-07", "A oneshot that succeeded before and fails now is bad.")
-@pytest.mark.finding("units-08", "A unit that never starts is bad if it blocks others or reports its readiness.")
-@pytest.mark.finding("mission-1", "A unit that ran before and is inactive is bad, whatever starts it.")
+@pytest.mark.finding("units: automatic restarts", "An automatic restart is waited for.")
+@pytest.mark.finding("units: oneshots", "A oneshot that succeeded before and fails now is bad.")
+@pytest.mark.finding(
+    "units: starts without an end", "A unit that never starts is bad if it blocks others or reports its readiness."
+)
+@pytest.mark.finding(
+    "units: proof after an update", "A unit that ran before and is inactive is bad, whatever starts it."
+)
 def test_table(state: UnitState, facts: dict[str, Any], health: Health, at_end: Health | None) -> None:
     verdict = judge(JudgedUnit(state, **facts))
     assert verdict.health is health
@@ -96,7 +100,9 @@ def test_the_jobs_behind_a_unit_are_named() -> None:
     )
 
 
-@pytest.mark.finding("configs-10", "The message about a unit that failed has the exit status or the signal.")
+@pytest.mark.finding(
+    "units: scripts that cannot start", "The message about a unit that failed has the exit status or the signal."
+)
 def test_how_it_failed() -> None:
     end = {"end": "exit status 203"}
     stopped = replace(DOWN_NOW, result="exit-code", **end)

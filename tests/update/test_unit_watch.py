@@ -60,7 +60,7 @@ def after_boot(host: Host, change: Callable[[], None]) -> None:
     object.__setattr__(host.world, "_start_units", started)
 
 
-@pytest.mark.finding("units-06", "A service that comes up by Restart= is waited for after an action.")
+@pytest.mark.finding("units: automatic restarts", "A service that comes up by Restart= is waited for after an action.")
 @pytest.mark.parametrize("job", ["fails", "is done"])
 async def test_a_service_that_comes_up_at_its_second_try(job: str) -> None:
     app = FakeUnit()
@@ -71,7 +71,9 @@ async def test_a_service_that_comes_up_at_its_second_try(job: str) -> None:
     assert (entry.outcome, entry.reboots, app.active, app.restarts) == ("done", 0, "active", 1)
 
 
-@pytest.mark.finding("units-06", "A service that comes up by Restart= is waited for after a fallback as well.")
+@pytest.mark.finding(
+    "units: automatic restarts", "A service that comes up by Restart= is waited for after a fallback as well."
+)
 async def test_a_service_that_comes_up_at_its_second_try_after_a_fallback() -> None:
     app = FakeUnit()
     host = await at({"app.service": app})
@@ -86,7 +88,9 @@ async def test_a_service_that_comes_up_at_its_second_try_after_a_fallback() -> N
     assert (entry.outcome, entry.reboots) == ("done-after-fallback", 1)
 
 
-@pytest.mark.finding("configs-10", "The history has the exit status of the unit that failed the update.")
+@pytest.mark.finding(
+    "units: scripts that cannot start", "The history has the exit status of the unit that failed the update."
+)
 @pytest.mark.parametrize("fails", ["restart", "later"])
 async def test_the_history_has_the_exit_status(fails: str) -> None:
     app = FakeUnit(result="exit-code", end="exit status 203")
@@ -98,7 +102,7 @@ async def test_the_history_has_the_exit_status(fails: str) -> None:
     assert entry.message.count("exit status 203") == 1, entry.message
 
 
-@pytest.mark.finding("units-06", "A service that Restart= starts without end does not stay up.")
+@pytest.mark.finding("units: automatic restarts", "A service that Restart= starts without end does not stay up.")
 async def test_a_crash_loop_is_no_success() -> None:
     class Crashing(FakeUnit):
         """It dies each 3 seconds, and is active in between."""
@@ -121,7 +125,7 @@ async def test_a_crash_loop_is_no_success() -> None:
     assert "app.service did not stay up" in entry.message
 
 
-@pytest.mark.finding("units-06", "A service that Restart= starts without end does not stay up.")
+@pytest.mark.finding("units: automatic restarts", "A service that Restart= starts without end does not stay up.")
 @pytest.mark.parametrize(
     ("sub", "restarts", "reason"),
     [
@@ -145,7 +149,7 @@ async def test_a_service_that_ends_before_it_is_up_is_not_late(sub: str, restart
     assert "app.service" in entry.message
 
 
-@pytest.mark.finding("units-07", "A oneshot that succeeded before and fails now is a failure in every plan.")
+@pytest.mark.finding("units: oneshots", "A oneshot that succeeded before and fails now is a failure in every plan.")
 @pytest.mark.parametrize("new", [RESTARTS, REBOOTS], ids=["restart", "reboot"])
 async def test_a_oneshot_that_fails(new: MachineConfig) -> None:
     app = FakeUnit(type="oneshot", active="inactive")
@@ -166,7 +170,9 @@ async def test_a_oneshot_that_fails(new: MachineConfig) -> None:
 STATIC = FakeUnit(file="static", needs=("dep.service",), wanted_by=("multi-user.target",))
 
 
-@pytest.mark.finding("mission-1", "A unit that ran before an update and is down after its reboot is not verified.")
+@pytest.mark.finding(
+    "units: proof after an update", "A unit that ran before an update and is down after its reboot is not verified."
+)
 @pytest.mark.parametrize("file", ["static", "generated", "disabled", "enabled"])
 @pytest.mark.parametrize("new", [RESTARTS, REBOOTS], ids=["fallback", "planned reboot"])
 async def test_a_unit_whose_requirement_fails_after_the_reboot(new: MachineConfig, file: str) -> None:
@@ -185,7 +191,9 @@ async def test_a_unit_whose_requirement_fails_after_the_reboot(new: MachineConfi
     assert app.active == "active"
 
 
-@pytest.mark.finding("mission-1", "What ran before and no boot starts is started after the reboot, then judged.")
+@pytest.mark.finding(
+    "units: proof after an update", "What ran before and no boot starts is started after the reboot, then judged."
+)
 @pytest.mark.parametrize("cured", [True, False])
 @pytest.mark.parametrize("kind", ["simple", "oneshot"])
 @pytest.mark.parametrize("new", [RESTARTS, REBOOTS], ids=["fallback", "planned reboot"])
@@ -233,7 +241,7 @@ async def test_a_unit_with_a_bus_name_has_to_run_if_a_target_of_the_boot_wants_i
     assert entry.outcome == outcome, entry.message
 
 
-@pytest.mark.finding("mission-1", "What need not run after a reboot does not fail the update.")
+@pytest.mark.finding("units: proof after an update", "What need not run after a reboot does not fail the update.")
 @pytest.mark.parametrize(
     "app",
     [
@@ -278,14 +286,18 @@ async def with_new(unit: FakeUnit, behind: tuple[str, ...], *, changed: bool = T
     return await to(host, config("b", OLD | {"/etc/other": "1"}, units))
 
 
-@pytest.mark.finding("units-08", "A new unit that never starts fails the update if it reports its readiness.")
+@pytest.mark.finding(
+    "units: starts without an end", "A new unit that never starts fails the update if it reports its readiness."
+)
 async def test_a_new_unit_that_never_reports_that_it_is_ready() -> None:
     entry = await with_new(FakeUnit(type="notify"), ())
     assert (entry.outcome, entry.reason) == ("reverted", "UnitUnhealthy")
     assert "new.service is still starting" in entry.message
 
 
-@pytest.mark.finding("units-08", "A new unit that never starts fails the update if others wait for it.")
+@pytest.mark.finding(
+    "units: starts without an end", "A new unit that never starts fails the update if others wait for it."
+)
 @pytest.mark.parametrize("kind", ["oneshot", "simple", "notify"])
 async def test_a_new_unit_that_others_wait_for(kind: str) -> None:
     entry = await with_new(FakeUnit(type=kind), ("crio.service",))
@@ -293,21 +305,27 @@ async def test_a_new_unit_that_others_wait_for(kind: str) -> None:
     assert "new.service is still starting, and the start of crio.service waits for it" in entry.message
 
 
-@pytest.mark.finding("units-08", "A oneshot that still runs and blocks no other unit is good, with a note.")
+@pytest.mark.finding(
+    "units: starts without an end", "A oneshot that still runs and blocks no other unit is good, with a note."
+)
 @pytest.mark.parametrize("kind", ["oneshot", "simple"])
 async def test_a_new_unit_that_still_runs_and_blocks_none(kind: str) -> None:
     entry = await with_new(FakeUnit(type=kind), ())
     assert (entry.outcome, entry.message) == ("done", "new.service is still starting")
 
 
-@pytest.mark.finding("units-08", "Another unit that blocks the boot is a note with the jobs behind it.")
+@pytest.mark.finding(
+    "units: starts without an end", "Another unit that blocks the boot is a note with the jobs behind it."
+)
 async def test_another_unit_that_blocks_the_boot() -> None:
     entry = await with_new(FakeUnit(type="notify"), ("crio.service",), changed=False)
     assert entry.outcome == "done"
     assert entry.message == "other.service is still starting, and the start of crio.service waits for it"
 
 
-@pytest.mark.finding("mission-1", "What ran before is remembered for every unit that the plan names or changes.")
+@pytest.mark.finding(
+    "units: proof after an update", "What ran before is remembered for every unit that the plan names or changes."
+)
 async def test_what_ran_before_outlives_kills() -> None:
     def boot(host: Host) -> Callable[[], None]:
         def change() -> None:

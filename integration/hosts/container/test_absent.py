@@ -18,7 +18,9 @@ def reported(host: Host) -> str:
     return host.run(["journalctl", "-b", "-q", "-o", "cat", "-t", "nodeagent-absent"]).stdout
 
 
-@pytest.mark.finding("adversary-5", "A boot without an agent in the middle of an update reports what is held.")
+@pytest.mark.finding(
+    "attack: configs against the agent", "A boot without an agent in the middle of an update reports what is held."
+)
 def test_a_boot_without_an_agent_reports_what_is_held(make_node: HostMaker) -> None:
     host = make_node(files={agent.POLICY: agent.policy(files={"/etc/slow": ["Restart slow.service"]})})
     assert host.unit("nodeagent-absent.timer", "ActiveState")["ActiveState"] == "active"

@@ -175,7 +175,7 @@ def test_a_full_state_directory(node: Host) -> None:
 
 
 @pytest.mark.finding(
-    "R13",
+    "store: writes that fail",
     "A store that fails while an update is under way is reported and tried again; the daemon stays up.",
 )
 @pytest.mark.long

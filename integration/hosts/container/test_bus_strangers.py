@@ -63,7 +63,9 @@ def peak_mb(host: Host) -> int:
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")) // 1024
 
 
-@pytest.mark.finding("R1", "A 30 MB message of any user costs the daemon no memory and no time, whatever it holds.")
+@pytest.mark.finding(
+    "daemon: hostile messages", "A 30 MB message of any user costs the daemon no memory and no time, whatever it holds."
+)
 def test_a_message_of_thirty_megabytes(node: Host) -> None:
     body = array_of_variants(LARGE)
     before, pid = cpu_seconds(node), main_pid(node)
@@ -86,7 +88,7 @@ def test_a_message_of_thirty_megabytes(node: Host) -> None:
     assert node.unit(agent.UNIT, "NRestarts")["NRestarts"] == "0"
 
 
-@pytest.mark.finding("R14", "Calls of others that wait for polkit leave slots for root.")
+@pytest.mark.finding("daemon: places for root", "Calls of others that wait for polkit leave slots for root.")
 def test_calls_that_wait_for_polkit_leave_room_for_root(node: Host) -> None:
     """A polkit that does not answer keeps every call of others waiting."""
     node.run(["systemctl", "start", "polkit.service"])

@@ -198,7 +198,7 @@ def described(chaos: Chaos, name: str) -> Iterator[None]:
 
 
 @pytest.mark.finding(
-    "R3, R10",
+    "services: away for a while, services: results that were lost",
     "Updates end well among random restarts, kills and hangs of bus, systemd, logind, polkit, journald and agent.",
 )
 @pytest.mark.long

@@ -149,7 +149,7 @@ def test_drift_is_repaired_where_that_is_set(make_node: HostMaker) -> None:
 
 
 @pytest.mark.finding(
-    "R15a",
+    "files: directories of users",
     "The owner of a directory blocks the files in it, and no other file, update, revert or start.",
 )
 def test_the_owner_of_a_directory_blocks_that_file_only(make_node: HostMaker) -> None:
@@ -171,7 +171,7 @@ def test_the_owner_of_a_directory_blocks_that_file_only(make_node: HostMaker) ->
 
 
 @pytest.mark.finding(
-    "R15",
+    "updates: size of what a revert needs",
     "At most 256 MiB of replaced files are kept for a revert; more is refused before the lease is taken.",
 )
 def test_more_than_a_revert_can_keep_is_refused_before_anything_is_written(make_node: HostMaker) -> None:

@@ -25,7 +25,10 @@ def start_member(host: Host) -> None:
     host.run(["systemctl", "start", UNIT])
 
 
-@pytest.mark.finding("R7", "A process named etcd that cannot be inspected counts as the member: the update waits.")
+@pytest.mark.finding(
+    "etcd: processes that look like a member",
+    "A process named etcd that cannot be inspected counts as the member: the update waits.",
+)
 def test_an_update_waits_for_a_member_that_cannot_be_inspected(node: Host) -> None:
     host = node
     start_member(host)
@@ -44,7 +47,9 @@ def test_an_update_waits_for_a_member_that_cannot_be_inspected(node: Host) -> No
     assert host.reboots == 1
 
 
-@pytest.mark.finding("R7", "A user cannot block updates with a process of that name in a session.")
+@pytest.mark.finding(
+    "etcd: processes that look like a member", "A user cannot block updates with a process of that name in a session."
+)
 def test_a_process_of_a_user_blocks_nothing(node: Host) -> None:
     node.run(["cp", "/bin/sleep", "/srv/etcd"])
     session = ["systemd-run", "--unit=pretender", "--slice=user-1000.slice", "--uid=core", "/srv/etcd", "infinity"]

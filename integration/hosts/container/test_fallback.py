@@ -155,7 +155,9 @@ def test_reverted_stays_reverted_until_requested(make_node: HostMaker) -> None:
     assert host.reboots == 3
 
 
-@pytest.mark.finding("R7a", "Another rendering of a config that failed is not applied again.")
+@pytest.mark.finding(
+    "updates: budget of fallback reboots", "Another rendering of a config that failed is not applied again."
+)
 @pytest.mark.slow
 def test_other_renderings_of_what_failed_cost_no_reboot(make_node: HostMaker) -> None:
     def rendered(number: int) -> str:

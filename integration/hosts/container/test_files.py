@@ -91,7 +91,9 @@ def test_several_files_that_ask_for_a_unit_get_it_once(node: Host) -> None:
     assert node.reboots == 0
 
 
-@pytest.mark.finding("user-U3", "No config takes away the last way to log in as core, from whatever source.")
+@pytest.mark.finding(
+    "users: the last way in", "No config takes away the last way to log in as core, from whatever source."
+)
 def test_an_ssh_key_disrupts_nothing(node: Host) -> None:
     before = node.events()
     agent.apply(node, machine_config("keys", keys=[SSH_KEY]))

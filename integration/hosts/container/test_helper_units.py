@@ -86,7 +86,8 @@ def probed(host: Host, unit: str, *paths: str) -> tuple[str, set[str]]:
 
 
 @pytest.mark.finding(
-    "adversary-6", "The unit that pulls an extensions image has its own user and directory, and no bus."
+    "attack: the unit without rights",
+    "The unit that pulls an extensions image has its own user and directory, and no bus.",
 )
 def test_the_unit_that_pulls_extensions_sees_nothing_of_the_host(up: Host) -> None:
     uid, could = probed(up, "nodeagent-extensions.service", *SECRETS, *HOSTS_OWN, KUBECONFIG, REQUEST, AUTH)
@@ -94,14 +95,19 @@ def test_the_unit_that_pulls_extensions_sees_nothing_of_the_host(up: Host) -> No
     assert 61184 <= int(uid) <= 65519, "a user that exists while the unit runs"
 
 
-@pytest.mark.finding("adversary-6", "The unit that requests a certificate has its own user and directory, and no bus.")
+@pytest.mark.finding(
+    "attack: the unit without rights",
+    "The unit that requests a certificate has its own user and directory, and no bus.",
+)
 def test_the_unit_that_requests_a_certificate_sees_nothing_of_the_host(up: Host) -> None:
     uid, could = probed(up, "nodeagent-bootstrap.service", *SECRETS, *HOSTS_OWN, KUBECONFIG, TASK)
     assert could == set()
     assert 61184 <= int(uid) <= 65519, "a user that exists while the unit runs"
 
 
-@pytest.mark.finding("adversary-6", "The units of root beside it have no bus, no store and no network.")
+@pytest.mark.finding(
+    "attack: the unit without rights", "The units of root beside it have no bus, no store and no network."
+)
 def test_the_units_that_hand_over_and_install_reach_no_service(up: Host) -> None:
     config = "/etc/nodeagent/machineconfig.yaml"
     up.run(["mkdir", "-p", "-m", "0700", str(Path(TASK).parent)])
@@ -115,7 +121,9 @@ def test_the_units_that_hand_over_and_install_reach_no_service(up: Host) -> None
     assert (uid, could) == ("0", files | of_the_admin)
 
 
-@pytest.mark.finding("adversary-6", "Code in the sandbox of a helper unit cannot start a unit as root.")
+@pytest.mark.finding(
+    "attack: the unit without rights", "Code in the sandbox of a helper unit cannot start a unit as root."
+)
 @pytest.mark.parametrize("unit", ["nodeagent-extensions.service", "nodeagent-bootstrap.service"])
 def test_a_helper_unit_cannot_start_another(up: Host, unit: str) -> None:
     """The input of the finding: the program of the unit is systemd-run itself."""

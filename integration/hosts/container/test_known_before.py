@@ -24,7 +24,8 @@ def planned(host: Host, **parts: Any) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.finding(
-    "configs-25, configs-26, user-U12", "A path that cannot be written, or does not stay, is refused by plan."
+    "files: known before the lease, files: paths that do not last, users: paths that cannot be written",
+    "A path that cannot be written, or does not stay, is refused by plan.",
 )
 def test_paths_that_cannot_be_written_or_do_not_stay(node: Host) -> None:
     agent.apply(node, machine_config("old", keys=[SSH_KEY]))
@@ -62,7 +63,7 @@ def test_paths_that_cannot_be_written_or_do_not_stay(node: Host) -> None:
     assert "immutable" in error["errors"][0]["message"]
 
 
-@pytest.mark.finding("units-19", "A plan warns of lines that systemd ignores, and of times in the past.")
+@pytest.mark.finding("units: ignored lines", "A plan warns of lines that systemd ignores, and of times in the past.")
 def test_a_plan_warns_of_what_systemd_ignores(node: Host) -> None:
     agent.apply(node, machine_config("old", keys=[SSH_KEY]))
     wait_done(node, "old")

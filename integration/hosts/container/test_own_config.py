@@ -34,7 +34,7 @@ def main_pid(host: Host) -> str:
 
 
 @pytest.mark.finding(
-    "R4, R5, R8",
+    "daemon: actions on its own unit, daemon: a start with damaged files, policy: invalid files",
     "On a real host: what would take the agent away is refused, settings are reloaded, and a restart of the agent "
     "comes once.",
 )
@@ -61,7 +61,7 @@ def test_a_config_cannot_take_the_agent_from_its_host(node: Host) -> None:
 
 
 @pytest.mark.finding(
-    "R5, R6, R8",
+    "daemon: a start with damaged files, daemon: leftovers, policy: invalid files",
     "On a real host: bad settings, leftovers and a bad policy leave the agent up, and a config puts the policy right.",
 )
 def test_the_agent_starts_with_settings_leftovers_and_configs_that_are_bad(node: Host) -> None:

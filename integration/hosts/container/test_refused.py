@@ -92,7 +92,9 @@ def test_what_a_checker_or_a_rule_refuses_touches_nothing(make_node: HostMaker) 
     assert outcomes(host) == [("good", "done")]
 
 
-@pytest.mark.finding("A3", "`plan FILE` shows what a config does to this host, with the checks of `apply`.")
+@pytest.mark.finding(
+    "plans: for this host", "`plan FILE` shows what a config does to this host, with the checks of `apply`."
+)
 def test_a_plan_for_this_host_is_what_apply_does(make_node: HostMaker) -> None:
     host = make_node(files={agent.POLICY: agent.policy(files={"/etc/quiet": ["None"]})})
     agent.apply(host, machine_config("old", files={"/etc/quiet": "1", "/etc/loud": "1"}))

@@ -39,11 +39,11 @@ def assert_rebooted_once(host: Host) -> None:
 
 
 @pytest.mark.finding(
-    "R3",
+    "services: away for a while",
     "A logind that is killed, hangs, or lost the bus while a reboot is requested delays the reboot and nothing else.",
 )
 def test_a_logind_that_hangs_and_is_killed_while_the_agent_waits_for_it(node: Host) -> None:
-    """R3: the lost answer was Degraded at once, with the config rejected and the lease kept."""
+    """The lost answer was Degraded at once, with the config rejected and the lease kept."""
     agent.block_reboots(node)
     agent.apply(node, machine_config("rebooted", files={UNLISTED: "name: rebooted\n"}))
     wait_reason(node, "RebootBlocked")
@@ -62,7 +62,7 @@ def test_a_logind_that_hangs_and_is_killed_while_the_agent_waits_for_it(node: Ho
 
 
 @pytest.mark.finding(
-    "R3",
+    "services: away for a while",
     "A logind that is killed, hangs, or lost the bus while a reboot is requested delays the reboot and nothing else.",
 )
 @pytest.mark.long
@@ -86,13 +86,13 @@ def test_a_logind_that_hangs_for_longer_than_a_call(node: Host) -> None:
 
 
 @pytest.mark.finding(
-    "R3",
+    "services: away for a while",
     "A logind that is killed, hangs, or lost the bus while a reboot is requested delays the reboot and nothing else.",
 )
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_bus_that_is_restarted_before_a_reboot(node: Host) -> None:
-    """R3: logind does not answer for half a minute after it."""
+    """Logind does not answer for half a minute after it."""
     node.run(["systemctl", "restart", "dbus.service"])
     with node.rebooting(120):
         agent.write_desired(node, machine_config("rebooted", files={UNLISTED: "name: rebooted\n"}))
@@ -105,10 +105,13 @@ def without_bus(host: Host, seconds: float) -> None:
     host.run(["systemctl", "start", "dbus.socket", "dbus.service"])
 
 
-@pytest.mark.finding("R10", "A bus that is stopped while units are verified delays the update and nothing else.")
+@pytest.mark.finding(
+    "services: results that were lost",
+    "A bus that is stopped while units are verified delays the update and nothing else.",
+)
 @pytest.mark.parametrize("seconds", [12, pytest.param(50, marks=[pytest.mark.long, pytest.mark.slow])])
 def test_a_bus_that_is_away_while_units_are_verified(make_node: HostMaker, seconds: float) -> None:
-    """R10: after ten seconds the config was judged bad, and the revert failed as well."""
+    """After ten seconds the config was judged bad, and the revert failed as well."""
     host = make_node(files={agent.POLICY: POLICY}, settings={"actions": {"settle": 2}})
     agent.apply(host, machine_config("wanted", files={RELOADABLE: "wanted"}))
     wait_phase(host, "Verifying")

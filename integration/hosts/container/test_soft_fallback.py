@@ -18,7 +18,7 @@ from integration.hosts.container.test_fallback import GOOD, MODE, POLICY, QUICK,
 from integration.hosts.snapshot import difference
 
 pytestmark = pytest.mark.finding(
-    "soft-reboots",
+    "OS: soft reboots",
     "At most one soft and one full reboot before a revert, whatever happens in between.",
 )
 

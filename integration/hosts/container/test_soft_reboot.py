@@ -14,7 +14,7 @@ from integration.hosts.container.test_reboot import UNLISTED
 from integration.hosts.nodeagent_client import machine_config, outcomes, unit_events, wait_done, wait_phase
 
 pytestmark = pytest.mark.finding(
-    "soft-reboots",
+    "OS: soft reboots",
     "After a soft reboot by another program, in any phase, the update ends well; what needs the kernel "
     "gets a full reboot.",
 )

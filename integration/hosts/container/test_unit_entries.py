@@ -38,7 +38,9 @@ def refusal(host: Host, config: str) -> str:
     return apply.stderr
 
 
-@pytest.mark.finding("units-02", "A first config enables the instances of a template that it brings, in one reboot.")
+@pytest.mark.finding(
+    "units: presets", "A first config enables the instances of a template that it brings, in one reboot."
+)
 def test_a_first_config_enables_what_it_brings(make_node: HostMaker) -> None:
     host = make_node()
     files = {"/etc/systemd/system/byfile.service": SLEEP}
@@ -58,7 +60,8 @@ def test_a_first_config_enables_what_it_brings(make_node: HostMaker) -> None:
 
 
 @pytest.mark.finding(
-    "user-U2", "A unit that exists nowhere costs nothing, neither when its entry comes nor when it goes."
+    "users: units that exist nowhere",
+    "A unit that exists nowhere costs nothing, neither when its entry comes nor when it goes.",
 )
 def test_a_unit_from_nowhere_costs_nothing(make_node: HostMaker) -> None:
     host = make_node()
@@ -76,7 +79,7 @@ def test_a_unit_from_nowhere_costs_nothing(make_node: HostMaker) -> None:
     assert host.reboots == 0
 
 
-@pytest.mark.finding("configs-06", "What systemd refuses to enable is refused before the lease, by plan as well.")
+@pytest.mark.finding("units: aliases", "What systemd refuses to enable is refused before the lease, by plan as well.")
 def test_what_systemd_does_not_enable(make_node: HostMaker) -> None:
     host = make_node(
         files={"/etc/systemd/system/real.service": SLEEP.replace("[Install]", "[Install]\nAlias=nick.service")}
@@ -95,7 +98,9 @@ def test_what_systemd_does_not_enable(make_node: HostMaker) -> None:
     assert host.reboots == 0
 
 
-@pytest.mark.finding("units-15", "A policy that names the service of a generator accepts the config that brings it.")
+@pytest.mark.finding(
+    "units: generators", "A policy that names the service of a generator accepts the config that brings it."
+)
 def test_a_generated_unit(make_node: HostMaker) -> None:
     path = "/etc/containers/systemd/web.container"
     policy = agent.policy(
@@ -112,7 +117,10 @@ def test_a_generated_unit(make_node: HostMaker) -> None:
     assert host.reboots == 0
 
 
-@pytest.mark.finding("units-09", "A policy with an action that systemd rejects is refused before the lease.")
+@pytest.mark.finding(
+    "units: what systemd can do with a unit",
+    "A policy with an action that systemd rejects is refused before the lease.",
+)
 def test_actions_that_systemd_rejects(make_node: HostMaker) -> None:
     policy = agent.policy(files={"/etc/x": ["Reload nor.service"], "/etc/y": ["Restart rms.service"]})
     host = make_node(files={agent.POLICY: policy})

@@ -70,8 +70,13 @@ def enabled(host: Host, *units: str) -> list[str]:
     return host.run(["systemctl", "is-enabled", *units], check=False).stdout.split()
 
 
-@pytest.mark.finding("units-01", "A changed template keeps the links of its instances, also those of an admin.")
-@pytest.mark.finding("configs-02", "Instances that a config enables stay enabled when their template changes.")
+@pytest.mark.finding(
+    "units: changed templates", "A changed template keeps the links of its instances, also those of an admin."
+)
+@pytest.mark.finding(
+    "units: instances of a changed template",
+    "Instances that a config enables stay enabled when their template changes.",
+)
 def test_a_changed_template_keeps_its_instances(host: Host) -> None:
     before = links(host)
     instances = {f"echo@{name}.service": UnitSpec(enabled=True) for name in ("foo", "bar")}
@@ -90,8 +95,12 @@ def test_a_changed_template_keeps_its_instances(host: Host) -> None:
     assert difference(before, links(host)) == []
 
 
-@pytest.mark.finding("units-04", "A unit that leaves takes no link of another unit with it, whatever Also= names.")
-@pytest.mark.finding("configs-04", "Each entry has the enablement that it demands, whatever Also= of another names.")
+@pytest.mark.finding(
+    "units: links of other units", "A unit that leaves takes no link of another unit with it, whatever Also= names."
+)
+@pytest.mark.finding(
+    "units: other units in Also=", "Each entry has the enablement that it demands, whatever Also= of another names."
+)
 def test_entries_that_also_connects_hold_at_the_same_time(host: Host) -> None:
     before = links(host)
     update(host, "on", {"z.service": UnitSpec(enabled=True)})
@@ -107,8 +116,8 @@ def test_entries_that_also_connects_hold_at_the_same_time(host: Host) -> None:
     assert host.reboots == 0
 
 
-@pytest.mark.finding("units-05", "A reverted update leaves the links of the host as they were.")
-@pytest.mark.finding("units-13b", "No unit that an update took away stays failed.")
+@pytest.mark.finding("units: links of an admin", "A reverted update leaves the links of the host as they were.")
+@pytest.mark.finding("units: failed units that were taken away", "No unit that an update took away stays failed.")
 def test_a_revert_gives_the_links_of_the_host_back(host: Host) -> None:
     before = host.snapshot(UNITS)
     agent.apply(
@@ -131,7 +140,9 @@ def test_a_revert_gives_the_links_of_the_host_back(host: Host) -> None:
     host.run(["nodeagent", "verify"])
 
 
-@pytest.mark.finding("units-05", "Links from before come back when the entry leaves that replaced them.")
+@pytest.mark.finding(
+    "units: links of an admin", "Links from before come back when the entry leaves that replaced them."
+)
 def test_links_come_back_when_the_entry_leaves(host: Host) -> None:
     before = links(host)
     my = UnitSpec(MY_TARGET, enabled=True)
@@ -146,8 +157,12 @@ def test_links_come_back_when_the_entry_leaves(host: Host) -> None:
     assert difference(before, links(host)) == []
 
 
-@pytest.mark.finding("units-16", "Links follow the [Install] section of a unit in storage.files and of a drop-in.")
-@pytest.mark.finding("configs-08", "Links follow an [Install] section that is not in the contents of the entry.")
+@pytest.mark.finding(
+    "units: drift of links", "Links follow the [Install] section of a unit in storage.files and of a drop-in."
+)
+@pytest.mark.finding(
+    "units: install sections", "Links follow an [Install] section that is not in the contents of the entry."
+)
 def test_links_follow_an_install_section_elsewhere(host: Host) -> None:
     before = links(host)
     for target in ("multi-user.target", "timers.target"):

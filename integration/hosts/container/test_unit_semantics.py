@@ -30,7 +30,9 @@ POLICY = agent.policy(
 OWN = {"own.service": UnitSpec(CONDITIONAL, enabled=True)}
 
 
-@pytest.mark.finding("A1", "A job that is done with an unmet start condition is skipped: no reboot, no revert.")
+@pytest.mark.finding(
+    "units: start conditions", "A job that is done with an unmet start condition is skipped: no reboot, no revert."
+)
 def test_a_start_condition_that_is_not_met(make_node: HostMaker) -> None:
     """The rule applies to a unit of the host, to one without references, and to one that the config brings."""
     unit_dir = "/etc/systemd/system"
@@ -64,7 +66,10 @@ def test_a_start_condition_that_is_not_met(make_node: HostMaker) -> None:
     assert host.reboots == 0
 
 
-@pytest.mark.finding("A5", "A unit that leaves the config while it runs is stopped, instances of a template included.")
+@pytest.mark.finding(
+    "users: first trial of configs",
+    "A unit that leaves the config while it runs is stopped, instances of a template included.",
+)
 def test_a_unit_that_leaves_the_config_is_stopped(make_node: HostMaker) -> None:
     """systemd itself would keep it running, "not-found", until the next boot. So would instances of a template."""
     template = "/etc/systemd/system/gone@.service"
@@ -84,7 +89,8 @@ def test_a_unit_that_leaves_the_config_is_stopped(make_node: HostMaker) -> None:
 
 
 @pytest.mark.finding(
-    "A5", "A drop-in for a unit that does not exist is a warning with the closest name, strictly an error."
+    "users: first trial of configs",
+    "A drop-in for a unit that does not exist is a warning with the closest name, strictly an error.",
 )
 @pytest.mark.mistake(
     "drop-in of `kublet.service`",

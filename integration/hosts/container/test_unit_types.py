@@ -30,9 +30,9 @@ def newest(host: Host) -> tuple[str, int, str]:
     return entry["outcome"], entry["reboots"], entry.get("message", "")
 
 
-@pytest.mark.finding("units-03", "A slice that leaves the config takes no service down.")
-@pytest.mark.finding("units-12", "A mount that leaves is unmounted.")
-@pytest.mark.finding("units-17", "A part of a target that leaves runs on.")
+@pytest.mark.finding("units: slices and scopes", "A slice that leaves the config takes no service down.")
+@pytest.mark.finding("units: units that leave", "A mount that leaves is unmounted.")
+@pytest.mark.finding("units: what stops along", "A part of a target that leaves runs on.")
 def test_units_that_leave(make_node: HostMaker) -> None:
     units = {
         "pod.slice": UnitSpec("[Slice]\nMemoryMax=400M\n"),
@@ -72,7 +72,10 @@ def test_units_that_leave(make_node: HostMaker) -> None:
     assert host.run(["findmnt", "/var/m1"], check=False).returncode != 0
 
 
-@pytest.mark.finding("units-09", "A unit with RefuseManualStop= is stopped when its file leaves, without a fallback.")
+@pytest.mark.finding(
+    "units: what systemd can do with a unit",
+    "A unit with RefuseManualStop= is stopped when its file leaves, without a fallback.",
+)
 def test_units_that_refuse_to_stop_and_leave(make_node: HostMaker) -> None:
     text = f"[Unit]\nRefuseManualStop=yes\n{SLEEP}"
     # Entries without a DaemonReload, after which systemd still has the line of the file that is gone.
@@ -93,7 +96,7 @@ def test_units_that_refuse_to_stop_and_leave(make_node: HostMaker) -> None:
     assert not host.is_active("masked.service")
 
 
-@pytest.mark.finding("units-11", "A socket and its service change without a fallback.")
+@pytest.mark.finding("units: sockets and their services", "A socket and its service change without a fallback.")
 def test_a_socket_and_its_service(make_node: HostMaker) -> None:
     names = ("echo.socket", "echo.service")
     policy = agent.policy(units={name: ["DaemonReload", f"Restart {name}"] for name in names})
@@ -114,8 +117,8 @@ def test_a_socket_and_its_service(make_node: HostMaker) -> None:
     assert "80000" in host.run(["pgrep", "-af", "sleep"]).stdout
 
 
-@pytest.mark.finding("units-13", "A mask stops a unit that runs, or the plan names it.")
-@pytest.mark.finding("units-17", "What a restart stops along is named, and started again or reported.")
+@pytest.mark.finding("units: masks", "A mask stops a unit that runs, or the plan names it.")
+@pytest.mark.finding("units: what stops along", "What a restart stops along is named, and started again or reported.")
 def test_masks_and_units_along(make_node: HostMaker) -> None:
     names = ("zincati", "lock", "keep", "a", "b", "c", "victim")
     relations = {"a": "[Unit]\nPropagatesStopTo=b.service\n", "c": "[Unit]\nBindsTo=a.service\nAfter=a.service\n"}
@@ -168,8 +171,8 @@ WantedBy=multi-user.target
 ONESHOT = f"[Service]\nType=oneshot\nExecStart=/bin/sh -c '! grep -q 2 /etc/one'\n{WANTED}"
 
 
-@pytest.mark.finding("units-06", "A service that comes up at its second try is waited for.")
-@pytest.mark.finding("units-07", "A oneshot that fails is a failure.")
+@pytest.mark.finding("units: automatic restarts", "A service that comes up at its second try is waited for.")
+@pytest.mark.finding("units: oneshots", "A oneshot that fails is a failure.")
 def test_a_second_try_and_a_oneshot(make_node: HostMaker) -> None:
     policy = agent.policy(files={"/etc/net": ["Restart net.service"], "/etc/one": ["Restart one.service"]})
     host = make_node(
@@ -192,7 +195,7 @@ DEP = "[Service]\nType=oneshot\nExecStart=/bin/sh -c '! grep -q broken /etc/app-
 STAT = "[Unit]\nRequires=dep.service\nAfter=dep.service\n[Service]\nExecStart=sleep infinity\n"
 
 
-@pytest.mark.finding("mission-1", "A static unit whose requirement fails is no success.")
+@pytest.mark.finding("units: proof after an update", "A static unit whose requirement fails is no success.")
 @pytest.mark.parametrize("restarts", [True, False], ids=["fallback", "planned reboot"])
 def test_a_static_unit_that_is_down_after_the_reboot(make_node: HostMaker, restarts: bool) -> None:
     actions = "Restart stat.service" if restarts else "None"
@@ -219,7 +222,9 @@ def test_a_static_unit_that_is_down_after_the_reboot(make_node: HostMaker, resta
     assert host.is_active("stat.service")
 
 
-@pytest.mark.finding("units-08", "A unit that never starts and blocks others is no success after a planned reboot.")
+@pytest.mark.finding(
+    "units: starts without an end", "A unit that never starts and blocks others is no success after a planned reboot."
+)
 @pytest.mark.parametrize("kind", ["notify", "oneshot", "oneshot that blocks none"])
 def test_a_unit_that_never_starts(make_node: HostMaker, kind: str) -> None:
     host = make_node(settings={"verify": {"timeout": 8}})

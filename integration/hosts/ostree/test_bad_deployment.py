@@ -119,7 +119,7 @@ def test_fixes_reach_a_host_whose_os_update_failed(make_node_at_a: OstreeHostMak
 
 
 @pytest.mark.finding(
-    "O2",
+    "rpm-ostreed: failed transactions",
     "What a failed transaction left staged is discarded, and an image that fails the sanity check is `ImageBroken`.",
 )
 def test_what_the_daemon_rejects_is_never_booted(node_at_a: OstreeHost, publish: Publish) -> None:
@@ -143,7 +143,7 @@ APPEND = "mount -o remount,rw /sysroot && ostree config set sysroot.bls-append-e
 
 
 @pytest.mark.finding(
-    "rivals",
+    "OS: GRUB passwords",
     "Where the entry that would become the default asks for a GRUB password, the old tree is deployed once more.",
 )
 @pytest.mark.slow

@@ -68,7 +68,7 @@ def test_a_second_driver(node_at_a: OstreeHost, publish: Publish) -> None:
 
 
 @pytest.mark.finding(
-    "O1",
+    "rpm-ostreed: boot entries",
     "The daemon is never queried for a boot entry; kernel arguments are read from /boot and from the staged state.",
 )
 def test_something_is_staged_already(node_at_a: OstreeHost, publish: Publish, commit_b: Commit) -> None:
@@ -115,7 +115,7 @@ def test_another_program_removes_it(node_at_a: OstreeHost, publish: Publish) -> 
 
 
 @pytest.mark.finding(
-    "soft-reboots",
+    "OS: soft reboots",
     "A locked deployment that is prepared for a soft reboot is reported at once, and cleared before a reboot of ours.",
 )
 def test_another_program_prepares_a_soft_reboot_into_it(node_at_a: OstreeHost, publish: Publish) -> None:
@@ -147,7 +147,7 @@ def test_another_program_prepares_a_soft_reboot_into_it(node_at_a: OstreeHost, p
 
 
 @pytest.mark.finding(
-    "ostree-N2", "A rollback that another program queues is seen at once, without rpm-ostreed as well."
+    "OS: what a boot brings", "A rollback that another program queues is seen at once, without rpm-ostreed as well."
 )
 @pytest.mark.parametrize("absent", [False, True], ids=["with rpm-ostreed", "without"])
 def test_another_program_changes_the_boot_order(

@@ -13,7 +13,7 @@ from integration.hosts.ostree.conftest import OstreeHostMaker, Publish
 from integration.trees.tree import B
 
 pytestmark = pytest.mark.finding(
-    "soft-reboots",
+    "OS: soft reboots",
     "An update of the OS is entered by a soft reboot only with the same kernel, initramfs, arguments, "
     "policy and files of a starting kernel; an older libostree gets a full one with the reason.",
 )

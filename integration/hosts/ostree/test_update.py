@@ -72,7 +72,10 @@ def test_from_a_to_b_and_back(node_at_a: OstreeHost, publish: Publish) -> None:
     assert difference(before, agent.managed(node)) == []
 
 
-@pytest.mark.finding("units-23", "A unit of the next OS is enabled by the config that brings the OS, in one reboot.")
+@pytest.mark.finding(
+    "units: unit files of a staged OS",
+    "A unit of the next OS is enabled by the config that brings the OS, in one reboot.",
+)
 def test_a_unit_of_the_next_os_is_enabled_for_its_first_boot(node_at_a: OstreeHost, publish: Publish) -> None:
     node = node_at_a
     units = {updates.MINE_UNIT: UnitSpec(updates.UNIT, enabled=True), NEW_UNIT: UnitSpec(enabled=True)}

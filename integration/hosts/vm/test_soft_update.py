@@ -142,7 +142,7 @@ def test_a_system_that_another_program_prepared(node: Vm, composefs_shelf: Regis
 
 
 @pytest.mark.finding(
-    "soft-reboots",
+    "OS: soft reboots",
     "A locked deployment that another program started all the same is left by a full reboot, and the update continues"
     " in the old one.",
 )

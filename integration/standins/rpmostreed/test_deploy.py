@@ -89,7 +89,7 @@ def test_no_bytes_for_images_and_bytes_for_ostree(sandbox: Sandbox) -> None:
     assert "container-image-reference" not in staged
 
 
-@pytest.mark.finding("O-s7", "The tasks of layering are the real ones.")
+@pytest.mark.finding("stand-in: tasks of layering", "The tasks of layering are the real ones.")
 def test_counted_progress_has_the_wrong_percentage(sandbox: Sandbox) -> None:
     peer = sandbox.client().transact("PkgChange", f"({NO_OPTIONS}, ['vim', 'htop', 'tmux'], @as [])")
     percents = [tuple(body) for name, body in peer.signals() if name == "PercentProgress"]
@@ -257,7 +257,7 @@ def test_packages_are_a_layer(sandbox: Sandbox) -> None:
     assert client.deployments()[0]["requested-base-removals"] == ["bash"]
 
 
-@pytest.mark.finding("O-s5", "The merge commit of an image has no version.")
+@pytest.mark.finding("stand-in: merge commits", "The merge commit of an image has no version.")
 def test_packages_on_an_image(sandbox: Sandbox) -> None:
     client, digest = sandbox.client(), sandbox.template.digests["2"]
     body = f"({{'set-refspec': <'{REFERENCE}:2'>, 'install-packages': <['vim']>}}, {NO_OPTIONS})"

@@ -30,7 +30,7 @@ def without_arguments(sandbox: Sandbox) -> str:
     return sandbox.template.commits["2"]
 
 
-@pytest.mark.finding("O-s1", "The stand-in aborts where a boot entry lacks a key.")
+@pytest.mark.finding("stand-in: boot entries", "The stand-in aborts where a boot entry lacks a key.")
 def test_the_daemon_aborts_for_an_entry_that_lacks_a_key(sandbox: Sandbox) -> None:
     without_arguments(sandbox)
     client = sandbox.client()
@@ -42,7 +42,7 @@ def test_the_daemon_aborts_for_an_entry_that_lacks_a_key(sandbox: Sandbox) -> No
 
 
 @pytest.mark.finding(
-    "O1",
+    "rpm-ostreed: boot entries",
     "The daemon is never queried for a boot entry; kernel arguments are read from /boot and from the staged state.",
 )
 def test_the_agent_ends_no_daemon(sandbox: Sandbox, make_agent: MakeAgent) -> None:
@@ -58,10 +58,12 @@ def test_the_agent_ends_no_daemon(sandbox: Sandbox, make_agent: MakeAgent) -> No
 
 
 @pytest.mark.finding(
-    "O2",
+    "rpm-ostreed: failed transactions",
     "What a failed transaction left staged is discarded, and an image that fails the sanity check is `ImageBroken`.",
 )
-@pytest.mark.finding("O-s2", "It checks a deployment after the staging, and leaves it staged if that fails.")
+@pytest.mark.finding(
+    "stand-in: checks after a staging", "It checks a deployment after the staging, and leaves it staged if that fails."
+)
 def test_the_sanity_check_comes_after_the_staging(make_sandbox: SandboxMaker, make_agent: MakeAgent) -> None:
     sandbox = make_sandbox(sanity_check=1)
     client = sandbox.client()
@@ -77,7 +79,7 @@ def test_the_sanity_check_comes_after_the_staging(make_sandbox: SandboxMaker, ma
         assert [one["booted"] for one in agent.list()] == [True]
 
 
-@pytest.mark.finding("O-s3", "It can fail after the staging: history, cleanup.")
+@pytest.mark.finding("stand-in: failures after a staging", "It can fail after the staging: history, cleanup.")
 @pytest.mark.parametrize("point", ["history", "cleanup"])
 def test_whatever_fails_after_the_staging_is_discarded(sandbox: Sandbox, make_agent: MakeAgent, point: str) -> None:
     sandbox.inject_faults({"at": point, "do": "fail", "message": "Input/output error", "times": 1})
@@ -109,7 +111,7 @@ def test_what_could_not_be_discarded_is_not_accepted(sandbox: Sandbox, make_agen
     assert "Staging deployment" in third.tasks, "it was discarded and staged once more"
 
 
-@pytest.mark.finding("O-s8", "Cancel ends a pull inside a layer.")
+@pytest.mark.finding("stand-in: cancelled pulls", "Cancel ends a pull inside a layer.")
 def test_cancelling_inside_a_layer(sandbox: Sandbox) -> None:
     """The import is dropped at once, and so is the layer under way."""
     sandbox.inject_faults({"at": "inside:2", "do": "sleep", "seconds": 1, "ignore_cancel": True})
@@ -122,8 +124,8 @@ def test_cancelling_inside_a_layer(sandbox: Sandbox) -> None:
     assert len(sandbox.run("ostree", "refs", "ostree/container/blob").split()) == 1
 
 
-@pytest.mark.finding("O-s4", "`base-remote-replacements` is an `a{sv}`.")
-@pytest.mark.finding("O-s10", "`ostree.bootable` of the test commits is a boolean.")
+@pytest.mark.finding("stand-in: types of properties", "`base-remote-replacements` is an `a{sv}`.")
+@pytest.mark.finding("stand-in: metadata of commits", "`ostree.bootable` of the test commits is a boolean.")
 def test_types_of_unused_properties(sandbox: Sandbox) -> None:
     (booted,) = sandbox.client().deployments()
     assert booted["base-remote-replacements"] == {}
@@ -131,7 +133,9 @@ def test_types_of_unused_properties(sandbox: Sandbox) -> None:
     assert shown.strip() == "true", "a boolean, as the real encapsulate wants it"
 
 
-@pytest.mark.finding("O-s6, O-s9", "The polkit actions and the unit are those of 2026.2.")
+@pytest.mark.finding(
+    "stand-in: actions of polkit, stand-in: unit file", "The polkit actions and the unit are those of 2026.2."
+)
 def test_the_files_are_those_of_2026() -> None:
     policy = (install.HERE / "files/org.projectatomic.rpmostree1.policy").read_text()
     assert policy.count("<allow_active>auth_admin_keep</allow_active>") == 14

@@ -139,7 +139,9 @@ class Applier:
         return text
 
 
-@pytest.mark.finding("units-10", "A limit of the disruption holds for what follows a failed action, too.")
+@pytest.mark.finding(
+    "updates: limits after a failure", "A limit of the disruption holds for what follows a failed action, too."
+)
 @acts_as_root
 async def test_a_limit_of_the_disruption_allows_no_fallback_reboot(private_bus: PrivateBus) -> None:
     api = Applier()

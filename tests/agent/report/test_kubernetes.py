@@ -167,7 +167,10 @@ async def test_a_host_that_powers_off_reports_it_without_waiting(cluster: Cluste
     assert len(cluster.events) == 1
 
 
-@pytest.mark.finding("fleet-F3", "What could not be written yet is published again, also if nothing has changed.")
+@pytest.mark.finding(
+    "cluster: states that could not be written",
+    "What could not be written yet is published again, also if nothing has changed.",
+)
 async def test_a_state_that_was_not_written_whole_is_published_again(cluster: Cluster) -> None:
     cluster.again = 300.0
     async with reporting(cluster):

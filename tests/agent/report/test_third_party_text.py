@@ -48,7 +48,7 @@ EVENTS = [
 
 
 @pytest.mark.finding(
-    "R16-inhibitors",
+    "daemon: words that others choose",
     "Words that others choose are bounded, on one line and without control characters in the journal, `STATUS=`, "
     "D-Bus and metrics.",
 )
@@ -94,7 +94,7 @@ def test_a_holder_is_reported_once() -> None:
 
 
 @pytest.mark.finding(
-    "R16-inhibitors",
+    "daemon: words that others choose",
     "Words that others choose are bounded, on one line and without control characters in the journal, `STATUS=`, "
     "D-Bus and metrics.",
 )

@@ -86,7 +86,7 @@ async def timed(work: Any) -> float:
     return clock() - began
 
 
-@pytest.mark.finding("adversary-10", "A verification of root does not wait for plans of other users.")
+@pytest.mark.finding("attack: reads beside others", "A verification of root does not wait for plans of other users.")
 async def test_a_verification_of_root_does_not_wait_for_plans() -> None:
     daemon = manager(Api(30.0))
     plans = [asyncio.create_task(daemon.plan(call(ALICE, "config", {}))) for _ in range(4)]
@@ -97,7 +97,7 @@ async def test_a_verification_of_root_does_not_wait_for_plans() -> None:
     await asyncio.gather(*plans)
 
 
-@pytest.mark.finding("adversary-3", "A user has one expensive read at a time.")
+@pytest.mark.finding("attack: expensive reads", "A user has one expensive read at a time.")
 async def test_a_user_has_one_call_of_each_kind_at_a_time() -> None:
     api = Api()
     daemon = manager(api)
@@ -110,7 +110,9 @@ async def test_a_user_has_one_call_of_each_kind_at_a_time() -> None:
     assert not daemon.turns._own
 
 
-@pytest.mark.finding("adversary-3", "Reads of all users other than root take a part of the time of the daemon.")
+@pytest.mark.finding(
+    "attack: expensive reads", "Reads of all users other than root take a part of the time of the daemon."
+)
 @pytest.mark.parametrize(("seconds", "size"), [(0.0, 10), (0.2, 10), (0.001, 1 << 20)])
 async def test_many_users_get_a_part_of_the_time_together(seconds: float, size: int) -> None:
     api = Api(seconds, size)
@@ -155,7 +157,7 @@ async def test_an_unknown_kind_has_turns_of_its_own() -> None:
         pass
 
 
-@pytest.mark.finding("adversary-3", "The history is encoded once for each change of it.")
+@pytest.mark.finding("attack: expensive reads", "The history is encoded once for each change of it.")
 async def test_the_history_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     host = Host()
     for name in "ab":

@@ -19,7 +19,8 @@ from tests.world import FakeFiles, World, full_disk
 pytestmark = [
     pytest.mark.looptime,
     pytest.mark.finding(
-        "adversary-5", "A boot without an agent in the middle of an update reports what is held and how to continue."
+        "attack: configs against the agent",
+        "A boot without an agent in the middle of an update reports what is held and how to continue.",
     ),
 ]
 

@@ -98,7 +98,7 @@ def test_errors_of_the_daemon_keep_their_kind(cli: Cli, daemon: FakeDaemon, conf
     assert answer.error["hint"]
 
 
-@pytest.mark.finding("user-U12", "The hint without a daemon is to start it.")
+@pytest.mark.finding("users: paths that cannot be written", "The hint without a daemon is to start it.")
 def test_no_daemon(cli: Cli, bus_address: str, config: str) -> None:
     answer = cli("apply", config)
     assert answer.code == 5
@@ -196,7 +196,10 @@ def test_wait_with_nothing_to_do(cli: Cli, daemon: FakeDaemon, config: str) -> N
     assert answer.out.endswith("nothing to do: worker-2 is the current config\n")
 
 
-@pytest.mark.finding("A6", "In a pipe, steps are at most one line a second; Ctrl-C says that the update goes on.")
+@pytest.mark.finding(
+    "users: first trial of updates",
+    "In a pipe, steps are at most one line a second; Ctrl-C says that the update goes on.",
+)
 @pytest.mark.parametrize(
     ("number", "code", "words"),
     [
@@ -259,7 +262,7 @@ def test_the_end_of_an_earlier_request_is_ignored(cli: Cli, daemon: FakeDaemon, 
 
 
 @pytest.mark.finding(
-    "A2",
+    "updates: each end has an outcome",
     "An update that another config replaces before anything was written ends `superseded` (4) with the name of that "
     "config, also over a kill, a restart and a reboot.",
 )
@@ -319,7 +322,10 @@ def test_an_end_during_a_restart_of_the_daemon_is_read_from_the_history(
     assert (answer.code, answer.json["outcome"], answer.json["successor"]) == (4, "superseded", "worker-3")
 
 
-@pytest.mark.finding("A6", "In a pipe, steps are at most one line a second; Ctrl-C says that the update goes on.")
+@pytest.mark.finding(
+    "users: first trial of updates",
+    "In a pipe, steps are at most one line a second; Ctrl-C says that the update goes on.",
+)
 def test_a_pipe_gets_no_line_for_each_file(cli: Cli, daemon: FakeDaemon, config: str) -> None:
     def go(*_: object) -> str:
         last = (0.005, lambda: daemon.finish(0, **entry("u2", "worker-2")))
@@ -463,7 +469,9 @@ def test_the_plan_for_this_host(
     assert {call for call, _ in daemon.calls} == {"Plan"}
 
 
-@pytest.mark.finding("user-U2", "With --strict, a plan with a unit that exists nowhere is an error.")
+@pytest.mark.finding(
+    "users: units that exist nowhere", "With --strict, a plan with a unit that exists nowhere is an error."
+)
 @pytest.mark.parametrize("words", [("plan",), ("apply", "--dry-run")], ids=["plan FILE", "apply --dry-run"])
 def test_a_strict_plan_rejects_units_from_nowhere(
     cli: Cli, daemon: FakeDaemon, config: str, words: tuple[str, ...]

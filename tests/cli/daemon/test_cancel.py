@@ -16,7 +16,7 @@ from tests.cli.daemon.fake_daemon import FakeDaemon, entry
 from tests.support.golden import Golden
 
 pytestmark = pytest.mark.finding(
-    "A5",
+    "users: first trial of configs",
     "`cancel` ends an update: at once before the first write, and later without a reboot where what was "
     "done can be taken back.",
 )

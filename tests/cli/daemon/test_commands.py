@@ -313,7 +313,7 @@ def test_settings_check_reads_settings_policy_and_desired_config(cli: Cli, no_se
 
 
 @pytest.mark.finding(
-    "A7",
+    "commands: usage errors and hints",
     "`settings check` notes units of the policy that the host lacks, and checks contents of the desired config.",
 )
 def test_settings_check_notes_units_that_this_host_lacks(

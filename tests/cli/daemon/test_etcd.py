@@ -35,7 +35,7 @@ def none_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(QuorumCheck, "survey", survey)
 
 
-@pytest.mark.finding("R7", "`nodeagent etcd status` shows what the daemon sees.")
+@pytest.mark.finding("etcd: processes that look like a member", "`nodeagent etcd status` shows what the daemon sees.")
 @pytest.mark.usefixtures("none_is_here")
 def test_the_answer_of_the_daemon(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.answers["EtcdStatus"] = json.dumps(FOUND)

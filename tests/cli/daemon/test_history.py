@@ -115,7 +115,7 @@ def test_the_list_has_the_kinds_of_the_reboots(
     assert cli("history").out.splitlines()[1].endswith(f" {shown}")
 
 
-@pytest.mark.finding("adversary-10-boots", "The list and one update show boots that the agent did not request.")
+@pytest.mark.finding("history: boots of others", "The list and one update show boots that the agent did not request.")
 @pytest.mark.parametrize(
     ("reboots", "soft", "boots", "avoided", "shown"),
     [

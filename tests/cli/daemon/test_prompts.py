@@ -110,7 +110,7 @@ def test_more_than_allowed_is_refused_before_the_question(
     assert "DisruptionExceeded" in given.err
 
 
-@pytest.mark.finding("configs-more", "What apply refuses is refused before its question.")
+@pytest.mark.finding("configs: refused before the question", "What apply refuses is refused before its question.")
 @pytest.mark.parametrize(("removes", "code"), [("0", 4), ("10", 4), ("11", 0)])
 def test_an_unconfirmed_removal_is_refused_before_the_question(
     cli: Cli, daemon: FakeDaemon, config: str, terminal: Any, removes: str, code: int
@@ -124,7 +124,7 @@ def test_an_unconfirmed_removal_is_refused_before_the_question(
     assert ("RemovesMost" in given.err and "--remove 11" in given.err) == (code != 0)
 
 
-@pytest.mark.finding("configs-more", "What apply refuses is refused before its question.")
+@pytest.mark.finding("configs: refused before the question", "What apply refuses is refused before its question.")
 def test_a_host_of_a_cluster_is_refused_before_the_question(
     cli: Cli, daemon: FakeDaemon, config: str, terminal: Any
 ) -> None:

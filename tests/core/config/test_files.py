@@ -157,7 +157,10 @@ WRONG_FILES: dict[str, tuple[Any, str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.finding("configs-12, configs-18", "Each wrong value of a file is named with what is wrong.")
+@pytest.mark.finding(
+    "configs: each wrong value, configs: keys of another format",
+    "Each wrong value of a file is named with what is wrong.",
+)
 @pytest.mark.parametrize("case", WRONG_FILES)
 def test_file_is_refused(case: str) -> None:
     entry, path, message = WRONG_FILES[case]

@@ -62,7 +62,7 @@ def test_unmentioned_arguments_keep_their_order(existing: list[str], wanted: lis
 
 
 TOGETHER = pytest.mark.finding(
-    "configs-01", "Kernel arguments that belong together stay together, in order and number."
+    "configs: order of kernel arguments", "Kernel arguments that belong together stay together, in order and number."
 )
 
 
@@ -150,7 +150,9 @@ def _pages(text: str) -> list[str]:
     ]
 
 
-OWN = pytest.mark.finding("configs-14", "An argument that the host has on its own comes back as it was.")
+OWN = pytest.mark.finding(
+    "configs: arguments of the host", "An argument that the host has on its own comes back as it was."
+)
 
 
 @OWN

@@ -68,7 +68,7 @@ ZIPPED = f"data:;base64,{base64.b64encode(gzip.compress(CONTENT.encode())).decod
 
 
 @pytest.mark.finding(
-    "R7a",
+    "updates: budget of fallback reboots",
     "The name, annotations, order and encoding of a config do not count, everything that a host could notice does.",
 )
 @pytest.mark.parametrize(

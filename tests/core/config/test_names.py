@@ -86,7 +86,7 @@ BAD_PATHS = {
 }
 
 
-@pytest.mark.finding("configs-26", "A path below /tmp is refused, also by a plan without a host.")
+@pytest.mark.finding("files: paths that do not last", "A path below /tmp is refused, also by a plan without a host.")
 @pytest.mark.parametrize("path", BAD_PATHS)
 def test_path_is_not_fit(path: str) -> None:
     assert BAD_PATHS[path] in (managed_path_problem(path) or "")
@@ -159,7 +159,7 @@ def test_kernel_arguments_are_split(entry: str) -> None:
 
 
 @pytest.mark.finding(
-    "E-kargs",
+    "configs: kernel arguments",
     "An empty kernel argument, and one with a line break or control character, is rejected.",
 )
 @pytest.mark.parametrize(

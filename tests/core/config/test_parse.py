@@ -31,7 +31,7 @@ from tests.core.config.documents import (
 )
 
 
-@pytest.mark.finding("configs-23", "A value of a wrong type is reported once.")
+@pytest.mark.finding("configs: documents and types", "A value of a wrong type is reported once.")
 @pytest.mark.parametrize(
     ("change", "path"),
     [
@@ -45,7 +45,7 @@ def test_a_wrong_type_is_one_problem(change: Doc, path: str) -> None:
     assert paths_of({**document(), **change}) == [path]
 
 
-@pytest.mark.finding("configs-12", "A key of another format is named with what to do about it.")
+@pytest.mark.finding("configs: each wrong value", "A key of another format is named with what to do about it.")
 @pytest.mark.parametrize(
     ("doc", "words"),
     [
@@ -125,7 +125,7 @@ def test_a_rendered_config() -> None:
     )
 
 
-@pytest.mark.finding("mission-3", "Each stable version of Ignition 3 is read.")
+@pytest.mark.finding("configs: versions of Ignition", "Each stable version of Ignition 3 is read.")
 @pytest.mark.parametrize("version", ["3.0.0", "3.1.0", "3.2.0", "3.3.0", "3.4.0", "3.5.0", "3.6.0"])
 def test_ignition_version_is_read(version: str) -> None:
     parsed(document({}, version=version))
@@ -283,7 +283,9 @@ def test_a_repeated_key_in_yaml_is_a_problem() -> None:
         parse(as_yaml(with_files(file(mode=420))).replace(b'"mode"', b'"mode": 420, "mode"'))
 
 
-@pytest.mark.finding("R7b", "A config of more than 20,000 files, units and drop-ins is rejected when it is read.")
+@pytest.mark.finding(
+    "updates: large configs", "A config of more than 20,000 files, units and drop-ins is rejected when it is read."
+)
 @pytest.mark.parametrize("section", ["files", "units", "dropins"])
 def test_a_config_of_more_paths_than_can_be_applied_is_rejected(section: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parsing, "MAX_PATHS", 5)
@@ -303,7 +305,9 @@ def test_a_config_of_more_paths_than_can_be_applied_is_rejected(section: str, mo
     assert problems(of(6)) == (wanted,)
 
 
-@pytest.mark.finding("E-butane", "Butane, bare Ignition and lists are recognised by name, with the way out.")
+@pytest.mark.finding(
+    "configs: other formats", "Butane, bare Ignition and lists are recognised by name, with the way out."
+)
 @pytest.mark.parametrize(
     ("text", "said"),
     [

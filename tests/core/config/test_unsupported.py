@@ -99,7 +99,9 @@ def test_unknown_sections(config: Doc) -> None:
     assert len(problems(document(config))) == 1
 
 
-@pytest.mark.finding("configs-15", "A refusal of links, directories, users and groups names what takes their place.")
+@pytest.mark.finding(
+    "configs: links and directories", "A refusal of links, directories, users and groups names what takes their place."
+)
 @pytest.mark.parametrize(
     ("section", "way"),
     [

@@ -71,7 +71,7 @@ def test_the_eviction_class_of_a_pod(what: dict[str, Any], usual: EvictionClass,
     assert classify(what, STRICT) is strict
 
 
-@pytest.mark.finding("kubectl", "A pod whose DaemonSet does not exist any more is evicted.")
+@pytest.mark.finding("peers: kubectl drain", "A pod whose DaemonSet does not exist any more is evicted.")
 @pytest.mark.parametrize(
     ("what", "usual", "strict"),
     [
@@ -157,7 +157,7 @@ def test_cause(status: int, detail: dict[str, Any], cause: PodWait, words: str) 
 
 
 @pytest.mark.finding(
-    "R12",
+    "daemon: no bug ends it",
     "However long an API server asks to wait with an eviction, it is tried again after a minute.",
 )
 def test_pauses_grow_to_a_minute_and_no_further() -> None:

@@ -53,7 +53,9 @@ def test_node_gates(what: dict[str, Any], reasons: list[str]) -> None:
     assert [gate.reason for gate in node_gates(what, controls_node=False)] == reasons
 
 
-@pytest.mark.finding("fleet-F5", "A sign of another actor that is about to stop the node is a gate.")
+@pytest.mark.finding(
+    "cluster: signs of other actors", "A sign of another actor that is about to stop the node is a gate."
+)
 @pytest.mark.parametrize(
     ("what", "reasons"),
     [

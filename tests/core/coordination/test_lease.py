@@ -119,7 +119,9 @@ def test_a_renewal_touches_nothing_but_the_times() -> None:
     assert renewal(OURS, 0.1, NOW)["spec"]["leaseDurationSeconds"] == 61, "it lasts for a second at least"
 
 
-@pytest.mark.finding("B3", "A lease is held by the clock of a peer that is up to a minute slow.")
+@pytest.mark.finding(
+    "peers: clocks of other holders", "A lease is held by the clock of a peer that is up to a minute slow."
+)
 @pytest.mark.parametrize("slow", [0.0, 0.2, 2.0, 30.0, BEHIND])
 def test_a_peer_whose_clock_is_slow_sees_a_held_lease(slow: float) -> None:
     """For medik8s a lease is valid while ``renewTime <= now <= renewTime + duration`` on the clock of the reader."""
@@ -130,7 +132,7 @@ def test_a_peer_whose_clock_is_slow_sees_a_held_lease(slow: float) -> None:
         assert renewed + spec["leaseDurationSeconds"] == NOW + 20.0, "when it ends is the same"
 
 
-@pytest.mark.finding("R12", "A field of a Lease that has another type counts as missing.")
+@pytest.mark.finding("daemon: no bug ends it", "A field of a Lease that has another type counts as missing.")
 @pytest.mark.parametrize(
     "data",
     [
@@ -169,7 +171,7 @@ def test_why_lost(lease: NodeLease | None, why: str) -> None:
 
 
 @pytest.mark.finding(
-    "medik8s",
+    "peers: leases of medik8s",
     "A holder that gives back a lease which it no longer has does not cancel an update that has written nothing.",
 )
 @pytest.mark.parametrize(

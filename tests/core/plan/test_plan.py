@@ -313,7 +313,9 @@ def test_a_drain_before_a_reboot_names_all_who_asked() -> None:
     ]
 
 
-@pytest.mark.finding("A6", "A reboot is avoided only where an entry of the admin replaces one.")
+@pytest.mark.finding(
+    "users: first trial of updates", "A reboot is avoided only where an entry of the admin replaces one."
+)
 @pytest.mark.parametrize(
     ("what", "policy", "avoided"),
     [

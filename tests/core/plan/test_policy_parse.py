@@ -169,7 +169,9 @@ def test_refused(data: object, expected: str) -> None:
     assert any(expected in problem for problem in problems(data)), problems(data)
 
 
-@pytest.mark.finding("configs-21, units-18", "A policy may name instances and templates.")
+@pytest.mark.finding(
+    "policy: instances and templates, policy: names of instances", "A policy may name instances and templates."
+)
 def test_instances_and_templates() -> None:
     act = {"type": "Restart", "restart": {"serviceName": "wg-quick@wg0.service"}}
     names = ["wg-quick@wg0.service", "wg-quick@.service", r"a@b\x2dc.timer"]
@@ -182,7 +184,7 @@ def test_instances_and_templates() -> None:
     assert [*found.values()] == [MatchKind.EXACT, MatchKind.EXACT, MatchKind.PATTERN, None, None]
 
 
-@pytest.mark.finding("configs-21", "A template does not run, so that no action may name one.")
+@pytest.mark.finding("policy: instances and templates", "A template does not run, so that no action may name one.")
 @pytest.mark.parametrize(
     ("body", "words"),
     [
@@ -195,7 +197,10 @@ def test_a_template_has_no_action(body: object, words: str) -> None:
     assert any(words in problem for problem in problems(body))
 
 
-@pytest.mark.finding("configs-21, mission-5", "The hint about an invalid policy names the policy, not the config.")
+@pytest.mark.finding(
+    "policy: instances and templates, policy: read again by a reload",
+    "The hint about an invalid policy names the policy, not the config.",
+)
 @pytest.mark.parametrize("text", [b"files: 5\n", b"{", b""])
 def test_an_invalid_policy_has_a_reason_of_its_own(text: bytes) -> None:
     with pytest.raises(InvalidInput) as caught:

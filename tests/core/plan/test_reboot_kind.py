@@ -21,7 +21,7 @@ from nodeagent.core.plan.reboot_kind import (
 from nodeagent.reasons import Reason
 
 pytestmark = pytest.mark.finding(
-    "soft-reboots",
+    "OS: soft reboots",
     "A fallback is soft only where services are all that matters, and where it starts the same system; an"
     " old logind never reboots fully instead.",
 )

@@ -141,7 +141,7 @@ def test_all_reasons_come_sorted_and_say_how() -> None:
     ]
 
 
-@pytest.mark.finding("A7", "The hint of `Unreconcilable` is the way out of that change.")
+@pytest.mark.finding("commands: usage errors and hints", "The hint of `Unreconcilable` is the way out of that change.")
 def test_each_remedy_is_named_once() -> None:
     paths = [
         "spec.fips",

@@ -27,7 +27,7 @@ EMPTY = config()
 ENABLED = UnitEntry("x.service", enabled=True)
 
 
-@pytest.mark.finding("units-15", "The units of a Quadlet are known by the name of its file.")
+@pytest.mark.finding("units: generators", "The units of a Quadlet are known by the name of its file.")
 @pytest.mark.parametrize(
     ("path", "text", "unit"),
     [
@@ -135,7 +135,9 @@ def test_an_empty_value_resets_the_list_of_install() -> None:
     assert not names_no_instance("w@.service", ["[Install]\nWantedBy=a.target\n", "[Install]\nWantedBy=\n"])
 
 
-@pytest.mark.finding("user-U2", "A change of an entry without a unit takes no action, whatever it sets.")
+@pytest.mark.finding(
+    "users: units that exist nowhere", "A change of an entry without a unit takes no action, whatever it sets."
+)
 @pytest.mark.parametrize("entry", [UnitEntry("x.service", enabled=True), UnitEntry("x.service", enabled=False)])
 def test_entries_without_a_unit_are_idle(entry: UnitEntry) -> None:
     for old, new in ((EMPTY, config(None, entry)), (config(None, entry), EMPTY)):
@@ -157,7 +159,7 @@ def test_drop_ins_of_a_generated_unit_take_their_actions() -> None:
     assert not judge(EMPTY, config(None, extended), facts).idle
 
 
-@pytest.mark.finding("configs-06", "An alias that the current config names already stops no later config.")
+@pytest.mark.finding("units: aliases", "An alias that the current config names already stops no later config.")
 def test_an_entry_that_became_an_alias_stops_no_later_config() -> None:
     new = config(None, UnitEntry("x.service", enabled=True))
     facts = {"x.service": on_host("loaded", "alias", "real.service")}

@@ -10,7 +10,9 @@ from nodeagent.core.plan.steps import ActStep, ClearState, ReloadUnit, RestartUn
 from nodeagent.core.plan.unit_relations import MAX_ALONG, Relations, order_after, relations_in, taken_along
 from tests.world.run import config
 
-pytestmark = pytest.mark.finding("units-17", "What a stop or a restart takes along is known before the update.")
+pytestmark = pytest.mark.finding(
+    "units: what stops along", "What a stop or a restart takes along is known before the update."
+)
 
 
 def related(**units: str) -> dict[str, Relations]:

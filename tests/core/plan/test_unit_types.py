@@ -16,7 +16,9 @@ from nodeagent.core.plan.sides import HostView
 from nodeagent.core.plan.unit_types import TYPES, UnitStep, order_of
 from tests.world.run import config
 
-LEAVES = pytest.mark.finding("units-03", "A slice, a scope or a target is not stopped when its file leaves.")
+LEAVES = pytest.mark.finding(
+    "units: slices and scopes", "A slice, a scope or a target is not stopped when its file leaves."
+)
 ENTRIES = {
     "none": (NONE,),
     "daemon-reload": (DAEMON_RELOAD,),
@@ -39,7 +41,7 @@ def test_every_type_is_in_the_table() -> None:
 
 
 @LEAVES
-@pytest.mark.finding("units-12", "A mount whose file leaves is unmounted, whatever its entry requests.")
+@pytest.mark.finding("units: units that leave", "A mount whose file leaves is unmounted, whatever its entry requests.")
 @pytest.mark.parametrize("entry", ENTRIES)
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_unit_whose_file_leaves(kind: str, entry: str) -> None:
@@ -59,7 +61,7 @@ def test_where_the_host_has_another_file_the_entry_decides(kind: str) -> None:
     assert found == ["DaemonReload", *[f"Restart {unit}"] * restarts]
 
 
-@pytest.mark.finding("units-13", "A unit that is masked is stopped if the policy has an action for it.")
+@pytest.mark.finding("units: masks", "A unit that is masked is stopped if the policy has an action for it.")
 @pytest.mark.parametrize("entry", ENTRIES)
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_unit_that_is_masked(kind: str, entry: str) -> None:
@@ -81,7 +83,10 @@ def test_a_restart_of_a_unit_whose_file_stays(kind: str) -> None:
     assert found == ["DaemonReload", *[f"Restart {unit}"] * restarts]
 
 
-@pytest.mark.finding("units-09", "A job for a changed unit comes after a daemon-reload, whatever its entry lists.")
+@pytest.mark.finding(
+    "units: what systemd can do with a unit",
+    "A job for a changed unit comes after a daemon-reload, whatever its entry lists.",
+)
 @pytest.mark.parametrize(
     ("path", "read"),
     [
@@ -101,7 +106,7 @@ def test_a_daemon_reload_comes_before_the_job(path: str, *, read: bool) -> None:
     assert [str(each.type) for each in stopped.actions] == ["DaemonReload", "Stop"]
 
 
-@pytest.mark.finding("units-11", "A socket restarts before its service.")
+@pytest.mark.finding("units: sockets and their services", "A socket restarts before its service.")
 def test_what_starts_others_on_demand_comes_first() -> None:
     names = ["a.service", "a.socket", "b.mount", "b.automount", "c.timer", "c.service"]
     assert sorted(names, key=order_of) == ["a.socket", "b.automount", "c.timer", "a.service", "b.mount", "c.service"]

@@ -327,7 +327,9 @@ def test_boots(found: BootCounting | NotRead, result: str, words: str) -> None:
     assert words in check.message
 
 
-@pytest.mark.finding("ostree-N7", "The self-check names the OS fields that the host serves, or why it refuses them.")
+@pytest.mark.finding(
+    "OS: fields in the self-check", "The self-check names the OS fields that the host serves, or why it refuses them."
+)
 @pytest.mark.parametrize(
     ("found", "result", "words"),
     [

@@ -67,14 +67,17 @@ BAD_KEYS = {
 }
 
 
-@pytest.mark.finding("A5", "A key that sshd would skip is rejected: type, base64, the type inside, lengths, options.")
+@pytest.mark.finding(
+    "users: first trial of configs",
+    "A key that sshd would skip is rejected: type, base64, the type inside, lengths, options.",
+)
 @pytest.mark.parametrize("name", BAD_KEYS)
 def test_a_key_that_sshd_skips(name: str) -> None:
     text, said = BAD_KEYS[name]
     assert said in ssh_key.check(text)
 
 
-@pytest.mark.finding("A5", "A private key that was pasted by mistake is never quoted.")
+@pytest.mark.finding("users: first trial of configs", "A private key that was pasted by mistake is never quoted.")
 def test_a_private_key_is_never_quoted() -> None:
     secret = base64.b64encode(b"openssh-key-v1\0 very secret indeed").decode()
     for text in (secret, f"ssh-ed25519 {secret}", f"{secret} {GOOD}", f"ssh-ed25519 {secret}="):
@@ -103,7 +106,9 @@ def test_a_hash_that_crypt_reads(name: str) -> None:
     assert reconcile.hash_problem(HASHES[name]) == ""
 
 
-@pytest.mark.finding("R16-password", "`passwordHash` has to be a hash that crypt(3) reads, and is never quoted.")
+@pytest.mark.finding(
+    "configs: password hashes", "`passwordHash` has to be a hash that crypt(3) reads, and is never quoted."
+)
 @pytest.mark.parametrize(
     "value",
     [
@@ -140,7 +145,7 @@ def test_only_what_is_new_is_checked() -> None:
     ]
 
 
-@pytest.mark.finding("A5", "Comments and locked passwords are no access.")
+@pytest.mark.finding("users: first trial of configs", "Comments and locked passwords are no access.")
 @pytest.mark.parametrize(
     ("user", "out"),
     [

@@ -16,7 +16,9 @@ from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
 from nodeagent.core.validate.encoded import doubt, mode_doubt
 from nodeagent.domains import warnings
 
-TWICE = pytest.mark.finding("configs-more", "Content that was encoded twice, or is compressed, is a warning.")
+TWICE = pytest.mark.finding(
+    "configs: refused before the question", "Content that was encoded twice, or is compressed, is a warning."
+)
 TEXT = b"[Service]\nEnvironment=A=1\n"
 PEM = b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 
@@ -78,7 +80,9 @@ def test_every_content_has_an_answer(content: bytes) -> None:
     doubt("/etc/x", content)
 
 
-@pytest.mark.finding("configs-more", "A mode without its leading zero that is a mode by chance is a warning.")
+@pytest.mark.finding(
+    "configs: refused before the question", "A mode without its leading zero that is a mode by chance is a warning."
+)
 @pytest.mark.parametrize(
     ("mode", "words"),
     [(400, "0620: 400 is decimal"), (444, "0444 is meant, write that (292 in"), (0o644, ""), (0o400, "")],

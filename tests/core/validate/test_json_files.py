@@ -144,7 +144,7 @@ def test_good_requirement(requirement: Any) -> None:
     assert list(signature_policy.check(json.dumps(policy).encode())) == []
 
 
-@pytest.mark.finding("adversary-10", "No value of a managed file is quoted in a message.")
+@pytest.mark.finding("attack: reads beside others", "No value of a managed file is quoted in a message.")
 @pytest.mark.parametrize("key", ["type", "keyType", "keyPath", "keyData", "signedIdentity"])
 def test_no_value_of_a_signature_policy_is_quoted(key: str) -> None:
     policy = {"default": [{**KEY, key: "hunter2"}]}

@@ -439,7 +439,8 @@ def test_the_problem_of_a_file_names_it() -> None:
 
 
 @pytest.mark.finding(
-    "fleet-F10", "What the kubelet takes for the same value changes nothing, and is waited for nowhere."
+    "domains: equal values for the kubelet",
+    "What the kubelet takes for the same value changes nothing, and is waited for nowhere.",
 )
 @pytest.mark.parametrize(
     ("before", "after", "outdated", "reverted"),
@@ -462,7 +463,8 @@ def test_the_capacity_shows_which_configuration_a_kubelet_has(
 
 
 @pytest.mark.finding(
-    "fleet-F10", "What the kubelet takes for the same value changes nothing, and is waited for nowhere."
+    "domains: equal values for the kubelet",
+    "What the kubelet takes for the same value changes nothing, and is waited for nowhere.",
 )
 def test_with_pods_per_core_no_other_capacity_is_waited_for() -> None:
     both = {"podsPerCore": 10}

@@ -26,7 +26,10 @@ def test_good(content: bytes) -> None:
     assert list(check_form(content)) == []
 
 
-@pytest.mark.finding("A5", "A kubelet configuration that the kubelet cannot read is rejected before the first write.")
+@pytest.mark.finding(
+    "users: first trial of configs",
+    "A kubelet configuration that the kubelet cannot read is rejected before the first write.",
+)
 @pytest.mark.parametrize(
     ("content", "said"),
     [

@@ -265,7 +265,9 @@ async def test_refused_before_anything_is_made(host: Host, about: str, reason: s
     assert not host.pem.parent.exists() or host.left() == []
 
 
-@pytest.mark.finding("adversary-6", "The step that reads answers of the API server writes only its own directory.")
+@pytest.mark.finding(
+    "attack: the unit without rights", "The step that reads answers of the API server writes only its own directory."
+)
 async def test_the_kubeconfig_is_written_by_a_step_of_its_own(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(_steps, "install", lambda *_: None)

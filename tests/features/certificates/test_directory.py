@@ -206,7 +206,9 @@ def test_an_openssl_that_fails(tmp_path: Path, script: str, reason: str) -> None
     assert os.listdir(folder.path) == []
 
 
-@pytest.mark.finding("adversary-2", "A program that cannot be started is an outage that the update waits for.")
+@pytest.mark.finding(
+    "attack: programs that check a config", "A program that cannot be started is an outage that the update waits for."
+)
 @pytest.mark.parametrize("lack", LACKS)
 def test_a_host_that_starts_no_program_is_an_outage(lack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_args: object, **_options: object) -> NoReturn:

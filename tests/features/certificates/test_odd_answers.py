@@ -27,7 +27,9 @@ async def test_an_object_of_the_api_is_read(tmp_path: Path) -> None:
     assert "KubeServerFault" not in (await read_all(tmp_path, WHOLE, READERS)).values()
 
 
-@pytest.mark.finding("adversary-1", "An object of another form is a fault of the server for every reader.")
+@pytest.mark.finding(
+    "attack: answers of an API server", "An object of another form is a fault of the server for every reader."
+)
 @pytest.mark.parametrize(
     ("path", "value"),
     [

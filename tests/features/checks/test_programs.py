@@ -304,7 +304,9 @@ async def test_an_entry_that_names_no_service_is_refused(
     assert await checks.refused() == f"required.d/{name} {why}"
 
 
-@pytest.mark.finding("adversary-2", "A program that cannot be started is an outage that the update waits for.")
+@pytest.mark.finding(
+    "attack: programs that check a config", "A program that cannot be started is an outage that the update waits for."
+)
 @pytest.mark.parametrize("lack", LACKS)
 async def test_a_host_that_starts_no_program_is_an_outage(lack: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_args: object, **_options: object) -> NoReturn:

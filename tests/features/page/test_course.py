@@ -207,7 +207,7 @@ def test_rows_do_not_overlap(spans: list[tuple[float, float]]) -> None:
             assert one != other or (left, right) == (begin, end) or right < begin or end < left
 
 
-@pytest.mark.finding("adversary-10", "A damaged plan in the history does not hide the rest of the page.")
+@pytest.mark.finding("attack: reads beside others", "A damaged plan in the history does not hide the rest of the page.")
 @pytest.mark.parametrize(
     "plan",
     [

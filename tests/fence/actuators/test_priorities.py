@@ -40,7 +40,7 @@ def priorities(pid: int) -> set[int]:
 
 
 @pytest.mark.finding(
-    "R6, R12",
+    "daemon: leftovers, daemon: no bug ends it",
     "A damaged restore log of the fence does not keep the agent from starting, and names of processes and mount "
     "points of any bytes do not switch the fence off.",
 )

@@ -61,7 +61,9 @@ async def test_owners_that_this_host_lacks(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.finding("R7b", "The checks before an update hold the event loop for less than 100 ms, with 20,000 files.")
+@pytest.mark.finding(
+    "updates: large configs", "The checks before an update hold the event loop for less than 100 ms, with 20,000 files."
+)
 async def test_a_config_of_the_largest_size_leaves_the_loop_its_turn(tmp_path: Path) -> None:
     config = with_files({f"/etc/quiet/{number}": "1" for number in range(20_000)})
     validator = HostValidator(root=tmp_path)
@@ -125,7 +127,9 @@ async def test_bad_among_good() -> None:
 UNKNOWN = "[Unit]\nDescriptoin=x\n[Service]\nExecStart=/bin/true\nEnvironmnet=A=hunter2\n[Servcie]\nNice=5\n"
 
 
-@pytest.mark.finding("units-19", "Lines of units and drop-ins that systemd ignores are warnings, and no more.")
+@pytest.mark.finding(
+    "units: ignored lines", "Lines of units and drop-ins that systemd ignores are warnings, and no more."
+)
 @needs_systemd
 async def test_lines_that_systemd_ignores() -> None:
     dropin = UnitEntry("systemd-journald.service", dropins={"1.conf": "[Service]\nExecStrat=/x\n"})
@@ -143,7 +147,7 @@ async def test_lines_that_systemd_ignores() -> None:
     assert await HostValidator().check(new, new) == (), "what does not change is no matter of this update"
 
 
-@pytest.mark.finding("units-19", "A warning about a line has no value of it.")
+@pytest.mark.finding("units: ignored lines", "A warning about a line has no value of it.")
 @needs_systemd
 async def test_values_of_lines_that_systemd_ignores_are_not_quoted() -> None:
     unit = UnitEntry("a.service", f"{GOOD}Type=hunter2\nMemoryMax=hunter2\nEnvironment=hunter2\n")
@@ -152,7 +156,7 @@ async def test_values_of_lines_that_systemd_ignores_are_not_quoted() -> None:
     assert not any("hunter2" in problem.message for problem in found)
 
 
-@pytest.mark.finding("units-19", "A timer whose time is in the past is a warning.")
+@pytest.mark.finding("units: ignored lines", "A timer whose time is in the past is a warning.")
 @needs_systemd
 async def test_a_time_that_never_comes() -> None:
     times = ["2020-01-01 00:00:00", "2020-05-05", "daily", "2020-02-02 00:00:00"]
@@ -253,7 +257,10 @@ async def test_sshd_file_that_leaves_the_config_is_left_out(ssh_host: HostValida
     assert problem.path == f"{MAIN}.d/10-x.conf"
 
 
-@pytest.mark.finding("R16-words", "What sshd and the TOML parser quote of a file is cut out of their messages.")
+@pytest.mark.finding(
+    "secrets: quotes in messages of other programs",
+    "What sshd and the TOML parser quote of a file is cut out of their messages.",
+)
 @pytest.mark.parametrize(
     ("said", "message"),
     [
@@ -321,8 +328,10 @@ async def test_an_absent_checker_is_said_at_debug(tmp_path: Path, caplog: pytest
     assert "visudo is not on this host" in caplog.text
 
 
-@pytest.mark.finding("adversary-2", "A file whose checker does not end is refused before the lease.")
-@pytest.mark.finding("adversary-10", "A plan refuses a file with which its checker hangs.")
+@pytest.mark.finding(
+    "attack: programs that check a config", "A file whose checker does not end is refused before the lease."
+)
+@pytest.mark.finding("attack: reads beside others", "A plan refuses a file with which its checker hangs.")
 @pytest.mark.parametrize("ends", ["exec sleep 600", "kill -9 $$"])
 async def test_a_checker_without_a_result_is_run_again_and_refuses_its_file(tmp_path: Path, ends: str) -> None:
     script = f"echo run >>{tmp_path}/runs; {ends}"
@@ -342,7 +351,7 @@ async def test_a_checker_that_is_late_once_has_twice_the_time(tmp_path: Path) ->
     assert found == (Problem("/etc/sudoers.d/foo", "line 2: syntax error"),)
 
 
-@pytest.mark.finding("adversary-10", "A plan refuses a file with which its checker hangs.")
+@pytest.mark.finding("attack: reads beside others", "A plan refuses a file with which its checker hangs.")
 @pytest.mark.parametrize(
     ("checker", "path"),
     [
@@ -362,7 +371,7 @@ async def test_each_checker_that_hangs_refuses_its_file(tmp_path: Path, checker:
     assert (caught.value.reason, [each.path for each in caught.value.problems]) == ("CheckerLate", [path])
 
 
-@pytest.mark.finding("adversary-10", "A plan refuses a file with which its checker hangs.")
+@pytest.mark.finding("attack: reads beside others", "A plan refuses a file with which its checker hangs.")
 @needs("sshd")
 async def test_an_include_of_a_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
@@ -377,7 +386,10 @@ async def test_a_checker_that_talks_without_end_is_bounded(tmp_path: Path) -> No
     assert await host.check(EMPTY, SUDOERS) == ()
 
 
-@pytest.mark.finding("adversary-2", "A file of the host that cannot be read for a moment is not left out of a check.")
+@pytest.mark.finding(
+    "attack: programs that check a config",
+    "A file of the host that cannot be read for a moment is not left out of a check.",
+)
 @pytest.mark.parametrize(("fault", "waits"), [(errno.EMFILE, True), (errno.ENOMEM, True), (errno.EISDIR, False)])
 async def test_a_drop_in_of_the_host_that_cannot_be_read_for_a_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: int, waits: bool
@@ -390,7 +402,9 @@ async def test_a_drop_in_of_the_host_that_cannot_be_read_for_a_moment(
         assert sshd._read(tmp_path / "10-host.conf") is None
 
 
-@pytest.mark.finding("adversary-2", "An update waits for a checker that is installed and cannot be started.")
+@pytest.mark.finding(
+    "attack: programs that check a config", "An update waits for a checker that is installed and cannot be started."
+)
 async def test_a_checker_that_cannot_be_run_is_waited_for(tmp_path: Path) -> None:
     path = fake(tmp_path, "visudo", "")
     (tmp_path / "bin/visudo").write_text("#!/no/such/interpreter\n")
@@ -399,7 +413,9 @@ async def test_a_checker_that_cannot_be_run_is_waited_for(tmp_path: Path) -> Non
     assert (caught.value.reason, caught.value.service) == ("ProgramNotStarted", "visudo")
 
 
-@pytest.mark.finding("adversary-2", "An update waits for a checker that is installed and cannot be started.")
+@pytest.mark.finding(
+    "attack: programs that check a config", "An update waits for a checker that is installed and cannot be started."
+)
 async def test_a_checker_without_a_place_for_its_copies_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,7 +62,9 @@ async def test_a_program_that_is_not_installed_finds_nothing() -> None:
     assert await run_check(check(a=b"bad"), Path("/"), "/nowhere") == ()
 
 
-@pytest.mark.finding("adversary-2", "A file whose checker does not end is refused before the lease.")
+@pytest.mark.finding(
+    "attack: programs that check a config", "A file whose checker does not end is refused before the lease."
+)
 @pytest.mark.parametrize("changed", [frozenset({"/etc/b", "/etc/other"}), frozenset[str]()])
 async def test_a_late_program_refuses_the_changed_files_of_its_tree(
     search_path: str, tmp_path: Path, changed: frozenset[str]
@@ -74,7 +76,9 @@ async def test_a_late_program_refuses_the_changed_files_of_its_tree(
     assert [each.path for each in caught.value.problems] == (["/etc/b"] if changed else ["/etc/a", "/etc/b"])
 
 
-@pytest.mark.finding("adversary-2", "An update waits for a checker that is installed and cannot be started.")
+@pytest.mark.finding(
+    "attack: programs that check a config", "An update waits for a checker that is installed and cannot be started."
+)
 async def test_a_program_that_cannot_be_started_is_waited_for(search_path: str, tmp_path: Path) -> None:
     (tmp_path / "bin/check-k").write_text("#!/no/such/interpreter\n")
     with pytest.raises(ServiceUnavailable, match="check-k cannot be started"):

@@ -526,7 +526,9 @@ def test_errors_of_another_version_keep_the_reason(details: object) -> None:
     assert (type(got), got.reason, got.message) == (Terminal, "New", "message")
 
 
-@pytest.mark.finding("adversary-10", "A connection that a message ends within a long slice is not used again.")
+@pytest.mark.finding(
+    "attack: reads beside others", "A connection that a message ends within a long slice is not used again."
+)
 async def test_a_message_that_ends_the_connection_after_a_long_slice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_module, "SLICE", -1.0)
     ours, theirs = socket.socketpair()

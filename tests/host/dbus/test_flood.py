@@ -172,7 +172,7 @@ async def test_a_large_message_of_a_stranger_costs_nothing(
 
 
 @pytest.mark.finding(
-    "R1",
+    "daemon: hostile messages",
     "Thousands of hostile messages over the bus, and malformed ones on the socket, never hold the loop for 100 ms.",
 )
 async def test_five_thousand_messages_over_the_bus(open_bus: PrivateBus, daemon: Daemon, admin: Bus) -> None:
@@ -189,7 +189,7 @@ async def test_five_thousand_messages_over_the_bus(open_bus: PrivateBus, daemon:
 
 
 @pytest.mark.finding(
-    "R1",
+    "daemon: hostile messages",
     "Thousands of hostile messages over the bus, and malformed ones on the socket, never hold the loop for 100 ms.",
 )
 async def test_five_thousand_malformed_messages_on_the_socket() -> None:
@@ -274,7 +274,9 @@ async def test_unwanted_bodies_are_not_held() -> None:
     theirs.close()
 
 
-@pytest.mark.finding("R1", "A body that is decoded has a limit of elements, and of bytes by user.")
+@pytest.mark.finding(
+    "daemon: hostile messages", "A body that is decoded has a limit of elements, and of bytes by user."
+)
 @pytest.mark.parametrize(
     ("signature", "body"),
     [
@@ -335,7 +337,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.finding(
-    "R1",
+    "daemon: hostile messages",
     "A body is decoded only for a call with the exact signature of a method, an awaited reply, or a signal that a "
     "subscription matches.",
 )
@@ -370,7 +372,7 @@ async def test_calls_that_are_refused_by_their_header(
 
 
 @pytest.mark.finding(
-    "R1",
+    "daemon: hostile messages",
     "A body is decoded only for a call with the exact signature of a method, an awaited reply, or a signal that a "
     "subscription matches.",
 )
@@ -420,7 +422,7 @@ async def test_a_reply_that_cannot_be_decoded_fails_its_call_only() -> None:
 # -- limits of users --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.finding("R14", "Calls of others that wait for polkit leave slots for root.")
+@pytest.mark.finding("daemon: places for root", "Calls of others that wait for polkit leave slots for root.")
 @needs_root
 async def test_a_flood_of_calls_that_hang_does_not_lock_root_out(
     open_bus: PrivateBus, daemon: Daemon, admin: Bus
@@ -441,7 +443,9 @@ async def test_a_flood_of_calls_that_hang_does_not_lock_root_out(
         daemon.release.set()
 
 
-@pytest.mark.finding("R1", "A body that is decoded has a limit of elements, and of bytes by user.")
+@pytest.mark.finding(
+    "daemon: hostile messages", "A body that is decoded has a limit of elements, and of bytes by user."
+)
 @needs_root
 async def test_a_large_config_is_for_root(
     open_bus: PrivateBus, daemon: Daemon, admin: Bus, decoded: list[str], monkeypatch: pytest.MonkeyPatch

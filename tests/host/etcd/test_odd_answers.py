@@ -16,7 +16,9 @@ from nodeagent.host.etcd import quorum
 from nodeagent.host.etcd.client import EtcdAccess, EtcdClient
 from nodeagent.host.http import Answer
 
-ODD = pytest.mark.finding("configs-more", "An odd answer of etcd is an outage of it, and an update waits.")
+ODD = pytest.mark.finding(
+    "configs: refused before the question", "An odd answer of etcd is an outage of it, and an update waits."
+)
 URL = "http://127.0.0.1:2379"
 NAMES = ("a", "b", "c")
 MEMBERS: list[Any] = [

@@ -208,7 +208,10 @@ def test_the_etcd_of_a_workload_is_not_the_hosts(tmp_path: Path) -> None:
     assert detect(tmp_path) is None
 
 
-@pytest.mark.finding("R7", "A process named etcd that cannot be inspected counts as the member: the update waits.")
+@pytest.mark.finding(
+    "etcd: processes that look like a member",
+    "A process named etcd that cannot be inspected counts as the member: the update waits.",
+)
 @pytest.mark.usefixtures("untraceable")
 def test_a_process_that_cannot_be_inspected_counts(tmp_path: Path) -> None:
     process(tmp_path, 1, "/sbin/init", comm="systemd")
@@ -314,7 +317,10 @@ def test_users_block_nothing_with_a_name(tmp_path: Path) -> None:
     assert [each.pid for each in processes(tmp_path)] == [79, 80]
 
 
-@pytest.mark.finding("R16-realtime", "Only the member gets the real-time class of I/O, not any process of its name.")
+@pytest.mark.finding(
+    "fence: who gets the real-time class",
+    "Only the member gets the real-time class of I/O, not any process of its name.",
+)
 async def test_only_processes_of_the_system_get_priority(tmp_path: Path) -> None:
     for number, uid in ((70, 0), (71, 110), (72, 1000), (73, 61190), (74, 65534), (75, 100_000)):
         process(tmp_path, number, "etcd", uid=uid)

@@ -59,7 +59,9 @@ def durable(calls: list[Call]) -> bool:
     return bool(changed) and all(last[place] == "fsync" for place in changed)
 
 
-@pytest.mark.finding("mission-F2", "A rename is durable when the call returns: the directory is synced after it.")
+@pytest.mark.finding(
+    "decisions: durable renames", "A rename is durable when the call returns: the directory is synced after it."
+)
 @pytest.mark.parametrize("node", [file(), link("/usr/share/x")], ids=["file", "link"])
 def test_a_write_is_durable(disk: DiskFiles, calls: list[Call], node: object) -> None:
     disk.install("/etc/a/b/x", node)  # type: ignore[arg-type]
@@ -67,7 +69,7 @@ def test_a_write_is_durable(disk: DiskFiles, calls: list[Call], node: object) ->
     assert durable(calls)
 
 
-@pytest.mark.finding("mission-F3", "A removal is durable when the call returns.")
+@pytest.mark.finding("decisions: durable removals", "A removal is durable when the call returns.")
 def test_a_removal_is_durable(disk: DiskFiles, calls: list[Call]) -> None:
     disk.install("/etc/x", file())
     calls.clear()
@@ -76,7 +78,9 @@ def test_a_removal_is_durable(disk: DiskFiles, calls: list[Call]) -> None:
     assert durable(calls)
 
 
-@pytest.mark.finding("mission-F4", "The removal of an empty directory is durable when the call returns.")
+@pytest.mark.finding(
+    "decisions: durable removals of directories", "The removal of an empty directory is durable when the call returns."
+)
 def test_the_removal_of_empty_directories_is_durable(disk: DiskFiles, calls: list[Call]) -> None:
     made = disk.install("/etc/a/b/x", file())
     calls.clear()

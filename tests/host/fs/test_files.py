@@ -396,7 +396,7 @@ class TestSweep:
         assert (tmp_path / "etc/a/x").exists()
 
     @pytest.mark.finding(
-        "R6",
+        "daemon: leftovers",
         "Leftover temporary files that cannot be removed are a problem in the status, never an error.",
     )
     @pytest.mark.parametrize("in_the_way", ["full directory", "pipe", "immutable", "directory that is a file"])

@@ -83,7 +83,7 @@ def test_what_is_no_file_is_in_the_way(root: Path, path: str) -> None:
     assert "where a file should be" in found.obstacles[path]
 
 
-@pytest.mark.finding("R16-early", "What is in the way of a path is found before the lease is taken.")
+@pytest.mark.finding("files: what is in the way", "What is in the way of a path is found before the lease is taken.")
 def test_a_file_is_in_the_way_of_a_directory(root: Path) -> None:
     (root / "etc/app/x").write_text("")
     assert list(look(root, ["/etc/app/x/below"]).obstacles) == ["/etc/app/x/below"]
@@ -138,7 +138,7 @@ needs_attributes = needs("chattr")
 BELOW_ROOT = ("/data/x.conf", "/x.conf")
 
 
-@pytest.mark.finding("configs-25", "A path whose parent cannot be made is known before the lease.")
+@pytest.mark.finding("files: known before the lease", "A path whose parent cannot be made is known before the lease.")
 @needs_root
 @needs_attributes
 @pytest.mark.parametrize("flag", ["i", "a"])
@@ -151,7 +151,7 @@ def test_a_root_with_an_attribute_takes_no_entry(root: Path, path: str, flag: st
     assert not look(root, [path]).obstacles
 
 
-@pytest.mark.finding("configs-25", "A file with an attribute of ext4 is known before the lease.")
+@pytest.mark.finding("files: known before the lease", "A file with an attribute of ext4 is known before the lease.")
 @needs_root
 @needs_attributes
 def test_a_file_that_is_immutable(root: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_file_that_is_immutable(root: Path) -> None:
     assert not look(root, ["/etc/app/x"]).obstacles
 
 
-@pytest.mark.finding("user-U12", "A path below a read-only mount is known before the lease.")
+@pytest.mark.finding("users: paths that cannot be written", "A path below a read-only mount is known before the lease.")
 def test_a_read_only_mount(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "usr/local").mkdir(parents=True)
     sealed = (root / "usr/local").stat().st_ino
@@ -191,7 +191,7 @@ def mountinfo(*lines: tuple[int, str, str]) -> str:
     )
 
 
-@pytest.mark.finding("configs-26", "A path that does not survive a boot is known before the lease.")
+@pytest.mark.finding("files: paths that do not last", "A path that does not survive a boot is known before the lease.")
 def test_a_directory_in_memory(root: Path) -> None:
     shared, disk = Path("/dev/shm").stat().st_dev, root.stat().st_dev
     text = mountinfo((disk, "/", "ext4"), (shared, "/mnt", "tmpfs"))
@@ -203,14 +203,16 @@ def test_a_directory_in_memory(root: Path) -> None:
         assert Mounts(str(root), stateless).obstacle(fd, "/etc") == "", "a host without a disk keeps nothing"
 
 
-@pytest.mark.finding("configs-26", "A directory of all users that is in memory is known before the lease.")
+@pytest.mark.finding(
+    "files: paths that do not last", "A directory of all users that is in memory is known before the lease."
+)
 @needs_root
 def test_a_directory_of_all_users_in_memory() -> None:
     found = look(Path("/"), ["/dev/shm/site/x.conf"])
     assert list(found.obstacles) == ["/dev/shm/site/x.conf"]
 
 
-@pytest.mark.finding("configs-25", "A file at which something is mounted is known before the lease.")
+@pytest.mark.finding("files: known before the lease", "A file at which something is mounted is known before the lease.")
 def test_a_mount_point(root: Path) -> None:
     (root / "etc/app/a b").write_text("")
     text = mountinfo((os.makedev(8, 1), f"{root}/etc/app/a\\040b", "ext4"))
@@ -219,7 +221,10 @@ def test_a_mount_point(root: Path) -> None:
     assert not mounts.is_point("/etc/app")
 
 
-@pytest.mark.finding("user-4", "A path whose first directory the host lacks is a warning with the one that was meant.")
+@pytest.mark.finding(
+    "users: names and paths by mistake",
+    "A path whose first directory the host lacks is a warning with the one that was meant.",
+)
 def test_a_first_directory_that_does_not_exist(root: Path) -> None:
     found = look(root, ["/ect/chrony.conf", "/ect/x/y", "/etc/new/x", "/data/x"], ["/gone/x"])
     assert not found.obstacles

@@ -71,7 +71,7 @@ async def test_deployments_as_values(os: RpmOstree, daemon: FakeRpmOstree) -> No
 
 
 @pytest.mark.finding(
-    "O1",
+    "rpm-ostreed: boot entries",
     "The daemon is never queried for a boot entry; kernel arguments are read from /boot and from the staged state.",
 )
 async def test_the_daemon_is_never_asked_for_a_boot_entry(os: RpmOstree, daemon: FakeRpmOstree) -> None:
@@ -258,7 +258,9 @@ async def test_another_kernel_where_the_image_lacks_parts_of_its_own(
 IPSEC = MachineConfig("", extensions=("ipsec",))
 
 
-@pytest.mark.finding("configs-27", "A package that only newer releases have is layered where it exists.")
+@pytest.mark.finding(
+    "configs: as the machine-config-operator", "A package that only newer releases have is layered where it exists."
+)
 @pytest.mark.parametrize("exists", [True, False])
 async def test_an_optional_package(os: RpmOstree, daemon: FakeRpmOstree, *, exists: bool) -> None:
     daemon.not_in_repositories = set() if exists else {"openvswitch3.5-ipsec"}
@@ -597,7 +599,7 @@ def fails_after_staging(daemon: FakeRpmOstree, text: str, *, cleans: bool = True
 
 
 @pytest.mark.finding(
-    "O2",
+    "rpm-ostreed: failed transactions",
     "What a failed transaction left staged is discarded, and an image that fails the sanity check is `ImageBroken`.",
 )
 @pytest.mark.parametrize("text", AFTER)
@@ -610,7 +612,9 @@ async def test_what_the_daemon_rejected_is_discarded(os: RpmOstree, daemon: Fake
     assert (await fails(os, kind)).reason == reason, "and it is no better at the next try"
 
 
-@pytest.mark.finding("O2 (2b)", "What failed after the image was staged is still known as ours.")
+@pytest.mark.finding(
+    "rpm-ostreed: failed transactions", "What failed after the image was staged is still known as ours."
+)
 async def test_what_was_half_done_is_discarded_when_the_second_half_is_rejected(
     os: RpmOstree, daemon: FakeRpmOstree
 ) -> None:
@@ -623,7 +627,7 @@ async def test_what_was_half_done_is_discarded_when_the_second_half_is_rejected(
 
 
 @pytest.mark.finding(
-    "O2",
+    "rpm-ostreed: failed transactions",
     "It is neither accepted nor unlocked when the agent was killed before, or the discard fails.",
 )
 async def test_what_could_not_be_discarded_is_not_accepted(os: RpmOstree, daemon: FakeRpmOstree) -> None:
@@ -657,7 +661,7 @@ async def test_what_lost_its_lock_is_locked_before_it_is_discarded(os: RpmOstree
 
 
 @pytest.mark.finding(
-    "O2",
+    "rpm-ostreed: failed transactions",
     "It is neither accepted nor unlocked when the agent was killed before, or the discard fails.",
 )
 @pytest.mark.parametrize("success", [True, False])
@@ -690,7 +694,10 @@ async def test_an_unseen_end_is_no_success(
     assert [member for member, _ in daemon.requests] == ["Cleanup", "UpdateDeployment"]
 
 
-@pytest.mark.finding("O4", "What another program staged is not used, even if it fulfils the target.")
+@pytest.mark.finding(
+    "rpm-ostreed: deployments of other programs",
+    "What another program staged is not used, even if it fulfils the target.",
+)
 async def test_a_foreign_deployment_of_the_same_image_is_not_owned(os: RpmOstree, daemon: FakeRpmOstree) -> None:
     """The result of the foreign transaction is unknown."""
     theirs = daemon.stage(container_image_reference=PINNED, container_image_reference_digest=NEW[-71:])
@@ -768,7 +775,7 @@ async def test_rollback_is_done_once(os: RpmOstree, daemon: FakeRpmOstree) -> No
 
 
 @pytest.mark.finding(
-    "R10",
+    "services: results that were lost",
     "An rpm-ostreed that dies while the old deployment is put first is waited for, not taken for a host without a way"
     " back.",
 )

@@ -43,7 +43,9 @@ def boot(model: FakeRpmOstree, deployment: dict[str, Any]) -> None:
     model.write_entries()
 
 
-@pytest.mark.finding("ostree-N2", "A rollback that bootc queued is seen on a host without an rpm-ostreed that works.")
+@pytest.mark.finding(
+    "OS: what a boot brings", "A rollback that bootc queued is seen on a host without an rpm-ostreed that works."
+)
 async def test_a_rollback_that_was_queued_without_rpm_ostree(os: RpmOstree, model: FakeRpmOstree) -> None:
     booted, previous = model.deployments
     boot(model, booted)

@@ -322,7 +322,10 @@ def _itself(target: Path) -> None:
     target.symlink_to("other")
 
 
-@pytest.mark.finding("adversary-6", "What the unit without rights leaves is taken over as files and directories only.")
+@pytest.mark.finding(
+    "attack: the unit without rights",
+    "What the unit without rights leaves is taken over as files and directories only.",
+)
 @pytest.mark.parametrize("work", [_symbolic, _hard, _pipe, _itself], ids=["symlink", "hard link", "pipe", "itself"])
 async def test_nothing_but_files_and_directories_is_taken_over(tmp_path: Path, work: Callable[[Path], None]) -> None:
     extensions, jobs = repository(tmp_path, work)
@@ -338,7 +341,8 @@ async def test_nothing_but_files_and_directories_is_taken_over(tmp_path: Path, w
 
 
 @pytest.mark.finding(
-    "adversary-6", "The error of the unit without rights is read from a file of its own, never by a link."
+    "attack: the unit without rights",
+    "The error of the unit without rights is read from a file of its own, never by a link.",
 )
 async def test_no_link_is_followed_for_the_error(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("the secret")

@@ -137,9 +137,14 @@ def test_numbers_of_a_device_and_an_inode() -> None:
 # -- failures ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.finding("O3", "A proxy that ended is `RegistryUnreachable` only with a word of the network beside it.")
-@pytest.mark.finding("ostree-N6", "An image that no repetition can make bootable fails once, and is not pulled again.")
-@pytest.mark.finding("ostree-N4", "The text for too little space of an image store means NoSpace.")
+@pytest.mark.finding(
+    "rpm-ostreed: proxies that ended",
+    "A proxy that ended is `RegistryUnreachable` only with a word of the network beside it.",
+)
+@pytest.mark.finding(
+    "OS: images that cannot boot", "An image that no repetition can make bootable fails once, and is not pulled again."
+)
+@pytest.mark.finding("OS: space of image stores", "The text for too little space of an image store means NoSpace.")
 @pytest.mark.parametrize(
     ("text", "kind", "reason"),
     [

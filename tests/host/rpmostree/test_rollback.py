@@ -18,7 +18,7 @@ from tests.host.rpmostree.fake_rpmostree import A, C, FakeRpmOstree, deployment
 pytestmark = [
     pytest.mark.usefixtures("no_leaked_fds"),
     pytest.mark.finding(
-        "rivals",
+        "OS: GRUB passwords",
         "Where the entry that would become the default asks for a GRUB password, the old tree is deployed once more.",
     ),
 ]

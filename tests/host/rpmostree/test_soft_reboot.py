@@ -30,12 +30,12 @@ from tests.support.fixtures import PrivateBus
 pytestmark = [
     pytest.mark.usefixtures("no_leaked_fds"),
     pytest.mark.finding(
-        "soft-reboots",
+        "OS: soft reboots",
         "A locked deployment that is prepared for a soft reboot is reported at once, and cleared before a "
         "reboot of ours.",
     ),
     pytest.mark.finding(
-        "soft-reboots",
+        "OS: soft reboots",
         "An update of the OS is entered by a soft reboot only with the same kernel, initramfs, arguments, "
         "policy and files of a starting kernel; an older libostree gets a full one with the reason.",
     ),
@@ -280,7 +280,7 @@ async def test_it_is_prepared_once(adapted: RpmOstree, own: Host) -> None:
 
 
 @pytest.mark.finding(
-    "soft-reboots",
+    "OS: soft reboots",
     "The deployment is unlocked, then prepared, then checked; a success of ostree that is none is cleared.",
 )
 @pytest.mark.parametrize("lie", ["error", "nothing", "another", "no mount", "locks", "deletes"])
@@ -351,7 +351,7 @@ async def test_a_daemon_that_is_right_is_left_alone(adapted: RpmOstree, own: Hos
 
 
 @pytest.mark.finding(
-    "soft-reboots",
+    "OS: soft reboots",
     "A locked deployment that another program started all the same is left by a full reboot, and the update continues"
     " in the old one.",
 )

@@ -48,7 +48,7 @@ async def staged_by_us(model: FakeRpmOstree, *, good: bool = True) -> dict[str, 
 
 
 @pytest.mark.finding(
-    "O2",
+    "rpm-ostreed: failed transactions",
     "It is neither accepted nor unlocked when the agent was killed before, or the discard fails.",
 )
 async def test_what_a_failed_transaction_left_is_never_unlocked(
@@ -214,7 +214,9 @@ async def test_there_was_no_room_for_a_stamp(os: RpmOstree, journal: Path) -> No
     assert await os.finalize_failure() == ""
 
 
-@pytest.mark.finding("ostree-N5", "A deployment of the agent that was unlocked is locked again, for all versions.")
+@pytest.mark.finding(
+    "OS: locked deployments", "A deployment of the agent that was unlocked is locked again, for all versions."
+)
 async def test_an_unlocked_deployment_is_locked_again(
     os: RpmOstree, manager: FakeSystemd, model: FakeRpmOstree
 ) -> None:
@@ -232,7 +234,9 @@ async def test_an_unlocked_deployment_is_locked_again(
     assert await os.staged_lock() == StagedLock(staged["id"], locked=False)
 
 
-@pytest.mark.finding("ostree-N2", "What a reboot boots is read from the files of libostree, on hosts of bootc as well.")
+@pytest.mark.finding(
+    "OS: what a boot brings", "What a reboot boots is read from the files of libostree, on hosts of bootc as well."
+)
 async def test_what_another_program_staged_for_the_next_boot(os: RpmOstree, model: FakeRpmOstree) -> None:
     assert await os.boots_of_other("") == ""
     other = model.stage()

@@ -87,7 +87,9 @@ async def test_the_unit_of_systemd(bus: Bus, private_bus: PrivateBus, tmp_path: 
         assert (await unit.read_unit(bus)).masked
 
 
-@pytest.mark.finding("ostree-N7", "The self-check and an update refuse OS fields for the same reason.")
+@pytest.mark.finding(
+    "OS: fields in the self-check", "The self-check and an update refuse OS fields for the same reason."
+)
 async def test_the_back_end_of_the_os(bus: Bus, private_bus: PrivateBus, tmp_path: Path) -> None:
     systemd = FakeSystemd()
     async with await systemd.start(private_bus.address):

@@ -670,7 +670,7 @@ def test_a_read_that_fails_leaves_no_lock(path: Path) -> None:
             other.commit()
 
 
-@pytest.mark.finding("adversary-3", "No write of the record waits behind a read of the history.")
+@pytest.mark.finding("attack: expensive reads", "No write of the record waits behind a read of the history.")
 class TestReadsOfTheHistory:
     async def test_they_never_enter_the_thread_of_the_database(
         self, store: SqliteStore, monkeypatch: pytest.MonkeyPatch

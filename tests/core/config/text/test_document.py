@@ -265,7 +265,7 @@ def test_json_is_read_as_json_loads_does(data: object, indent: int | None) -> No
         assert load(text, "x") == data
 
 
-@pytest.mark.finding("configs-23", "An empty document beside the only one is no document.")
+@pytest.mark.finding("configs: documents and types", "An empty document beside the only one is no document.")
 @pytest.mark.parametrize(
     "text", [b"a: 1\n---\n", b"---\n---\na: 1\n", b"a: 1\n---\n# nothing\n...\n---\n", b"---\na: 1\n..."]
 )

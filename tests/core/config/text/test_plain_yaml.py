@@ -15,7 +15,7 @@ DEEP = 50_000
 
 
 @pytest.mark.finding(
-    "R5, R12",
+    "daemon: a start with damaged files, daemon: no bug ends it",
     "Settings, and YAML and TOML of other programs, are invalid where a value does not fit its tag, is half a "
     "surrogate pair or has too many digits; no other error leaves their readers.",
 )

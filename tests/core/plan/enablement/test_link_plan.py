@@ -62,8 +62,13 @@ def on(name: str, contents: str | None = None, **more: object) -> UnitEntry:
     return UnitEntry(name, contents, enabled=True, **more)  # type: ignore[arg-type]
 
 
-@pytest.mark.finding("units-01", "A changed template keeps the links of its instances, also those of an admin.")
-@pytest.mark.finding("configs-02", "Instances that a config enables stay enabled when their template changes.")
+@pytest.mark.finding(
+    "units: changed templates", "A changed template keeps the links of its instances, also those of an admin."
+)
+@pytest.mark.finding(
+    "units: instances of a changed template",
+    "Instances that a config enables stay enabled when their template changes.",
+)
 @pytest.mark.parametrize("preset", [(), ("disable *\n",)], ids=["enabled", "disabled"])
 def test_a_changed_template_keeps_its_instances(preset: tuple[str, ...]) -> None:
     host = Host({}, {f"{M}/echo@admin.service": f"{ETC}/echo@.service"}, *preset)
@@ -79,7 +84,7 @@ def test_a_changed_template_keeps_its_instances(preset: tuple[str, ...]) -> None
     assert host.apply() == {f"{M}/echo@admin.service": f"{ETC}/echo@.service"}
 
 
-@pytest.mark.finding("units-01", "Instances of a template of the OS outlive its override.")
+@pytest.mark.finding("units: changed templates", "Instances of a template of the OS outlive its override.")
 def test_links_lead_to_the_unit_file_that_is_there() -> None:
     host = Host({f"{LIB}/wg@.service": text()}, {f"{M}/wg@admin.service": f"{LIB}/wg@.service"})
     link, instance = f"{M}/wg@0.service", on("wg@0.service")
@@ -89,7 +94,9 @@ def test_links_lead_to_the_unit_file_that_is_there() -> None:
     assert host.apply() == {f"{M}/wg@admin.service": f"{LIB}/wg@.service"}
 
 
-@pytest.mark.finding("units-04", "A unit that leaves takes no link of another unit with it, whatever Also= names.")
+@pytest.mark.finding(
+    "units: links of other units", "A unit that leaves takes no link of another unit with it, whatever Also= names."
+)
 def test_an_entry_that_leaves_gives_the_links_back() -> None:
     files = {f"{LIB}/i.service": text("Also=i.socket"), f"{LIB}/i.socket": text(wanted="sockets.target")}
     before = {"sockets.target.wants/i.socket": "../i.socket", "x.target.wants/i.service": "/elsewhere/i.service"}
@@ -100,7 +107,9 @@ def test_an_entry_that_leaves_gives_the_links_back() -> None:
     assert host.apply() == before
 
 
-@pytest.mark.finding("configs-04", "Each entry has the enablement that it demands, whatever Also= of another names.")
+@pytest.mark.finding(
+    "units: other units in Also=", "Each entry has the enablement that it demands, whatever Also= of another names."
+)
 @pytest.mark.parametrize("first", [(True, True), (None, None), (True, False)])
 def test_both_entries_hold(first: tuple[bool | None, bool | None]) -> None:
     files = {f"{LIB}/z.service": text("Also=z.socket"), f"{LIB}/z.socket": text("Also=z.service", wanted="s.target")}
@@ -122,7 +131,9 @@ def test_a_shared_link_stays_until_the_last_entry_leaves() -> None:
     assert host.apply() == {}
 
 
-@pytest.mark.finding("units-05", "An alias of another unit, default.target among them, comes back with its old target.")
+@pytest.mark.finding(
+    "units: links of an admin", "An alias of another unit, default.target among them, comes back with its old target."
+)
 def test_a_replaced_alias_comes_back() -> None:
     before = {"bus.service": f"{ETC}/a.service", "default.target": f"{LIB}/multi-user.target", f"{M}/a.service": "x"}
     host = Host({f"{ETC}/a.service": text("Alias=bus.service")}, before)
@@ -134,7 +145,9 @@ def test_a_replaced_alias_comes_back() -> None:
     assert host.apply() == before
 
 
-@pytest.mark.finding("units-05", "Links that an admin added to a unit of a config outlive a change of it.")
+@pytest.mark.finding(
+    "units: links of an admin", "Links that an admin added to a unit of a config outlive a change of it."
+)
 def test_links_of_an_admin_outlive_a_change_of_contents() -> None:
     host = Host({})
     host.apply(on("a.service", text()))
@@ -143,7 +156,7 @@ def test_links_of_an_admin_outlive_a_change_of_contents() -> None:
     assert host.links == {f"{M}/a.service": f"{ETC}/a.service", "basic.target.wants/a.service": "../a.service"}
 
 
-@pytest.mark.finding("configs-07", "A unit that was switched off by its alias is given back.")
+@pytest.mark.finding("units: switched off by an alias", "A unit that was switched off by its alias is given back.")
 def test_a_unit_that_was_switched_off_by_its_alias_comes_back() -> None:
     before = {"nick.service": f"{ETC}/real.service", f"{M}/real.service": f"{ETC}/real.service"}
     nick = UnitEntry("nick.service", enabled=False)
@@ -156,8 +169,8 @@ def test_a_unit_that_was_switched_off_by_its_alias_comes_back() -> None:
     assert host.apply() == before
 
 
-@pytest.mark.finding("configs-08", "Links follow an [Install] section in a drop-in.")
-@pytest.mark.finding("units-16", "An old link goes when the drop-in that named it changes or leaves.")
+@pytest.mark.finding("units: install sections", "Links follow an [Install] section in a drop-in.")
+@pytest.mark.finding("units: drift of links", "An old link goes when the drop-in that named it changes or leaves.")
 def test_links_follow_a_drop_in() -> None:
     host = Host({})
     for target in ("multi-user.target", "basic.target"):
@@ -201,7 +214,7 @@ def test_damaged_claims_are_refused(damaged: str) -> None:
         claims_from_text(damaged)
 
 
-@pytest.mark.finding("units-05", "An alias replaces neither a unit file nor a mask.")
+@pytest.mark.finding("units: links of an admin", "An alias replaces neither a unit file nor a mask.")
 def test_an_alias_takes_no_place_of_a_unit_file_or_a_mask() -> None:
     host = Host({f"{ETC}/b.service": text()}, {"c.service": "/dev/null"})
     host.files[f"{ETC}/c.service"] = SymbolicLink("/dev/null")
@@ -218,7 +231,9 @@ def test_an_alias_takes_no_place_of_a_unit_file_or_a_mask() -> None:
     assert host.apply() == {"c.service": "/dev/null", "e.service": "/dev/null"}
 
 
-@pytest.mark.finding("units-05", "A unit may leave for another one that has its name as an alias, and come back.")
+@pytest.mark.finding(
+    "units: links of an admin", "A unit may leave for another one that has its name as an alias, and come back."
+)
 def test_an_alias_takes_the_place_of_a_unit_that_leaves() -> None:
     host = Host({})
     old, new = on("old.service", text()), on("new.service", text("Alias=old.service"))
@@ -228,7 +243,9 @@ def test_an_alias_takes_the_place_of_a_unit_that_leaves() -> None:
     assert host.apply() == {}
 
 
-@pytest.mark.finding("units-05", "An alias that an entry no longer enables goes back to the unit from before.")
+@pytest.mark.finding(
+    "units: links of an admin", "An alias that an entry no longer enables goes back to the unit from before."
+)
 @pytest.mark.parametrize("off", [UnitEntry("g.target", enabled=False), UnitEntry("g.target", mask=True)])
 def test_default_target_goes_back_when_its_entry_is_switched_off(off: UnitEntry) -> None:
     before = {"default.target": f"{LIB}/multi-user.target"}
