@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from integration.cluster.cluster import ADMINS, Cluster
-from integration.cluster.other_holders import client_of, lease_of
+from integration.cluster.other_holders import client_of, goodbye, lease_of
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.agent import compose, daemon
 from nodeagent.agent.report import kubernetes
@@ -23,7 +23,7 @@ from nodeagent.errors import AgentError, Unreachable
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.notify import Notifier
 from nodeagent.kube.events import EVENTS
-from nodeagent.report import node_events
+from nodeagent.report.views import drain as drain_view
 from nodeagent.settings.cluster import ClusterSettings
 from nodeagent.settings.schema import MetricsSettings, Settings
 from tests.support.fixtures import PrivateBus, private_bus
@@ -87,7 +87,7 @@ async def running(settings: Settings, address: str) -> AsyncIterator[Client]:
 def settings(cluster: Cluster, node: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.setattr(kubernetes, "QUICK", 0.1)
     monkeypatch.setattr(kubernetes, "TEXT_EVERY", 0.3)
-    monkeypatch.setattr(node_events, "BLOCKED_FOR", 0.5)
+    monkeypatch.setattr(drain_view, "BLOCKED_FOR", 0.5)
     (tmp_path / "machine-id").write_text(f"{MACHINE_ID}\n")
     monkeypatch.setattr(compose, "MACHINE_ID", tmp_path / "machine-id")
     state = tmp_path / "state"
@@ -114,6 +114,7 @@ async def scene(
         yield made
         kubelet.cancel()
         await asyncio.gather(kubelet, return_exceptions=True)
+    await goodbye(cluster)
 
 
 async def test_a_maintenance_with_a_drain_through_a_restart(

@@ -19,7 +19,7 @@ import yaml
 from integration.cluster.api import ApiError
 from integration.cluster.cluster import Cluster
 from integration.cluster.controller import CONFIGS, MCO, Controller, Memory
-from integration.cluster.other_holders import client_of
+from integration.cluster.other_holders import client_of, goodbye
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.report.report import Report
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
@@ -125,6 +125,7 @@ class Driven(Host):
 async def client(cluster: Cluster) -> AsyncIterator[KubeClient]:
     async with client_of(cluster) as made:
         yield made
+    await goodbye(cluster)
 
 
 @pytest.fixture

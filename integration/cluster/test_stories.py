@@ -18,7 +18,7 @@ import pytest
 from integration.cluster.cluster import LEASE_PATH, Cluster
 from integration.cluster.managed_node import ManagedNode
 from integration.cluster.medik8s import AlreadyHeld, Manager
-from integration.cluster.other_holders import client_of, foreign
+from integration.cluster.other_holders import client_of, foreign, goodbye
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.agent import maintenance as keeping
 from nodeagent.agent.report import kubernetes
@@ -26,7 +26,7 @@ from nodeagent.core.coordination.maintenance import MaintenanceRequest, seconds_
 from nodeagent.errors import AgentError, Retryable, Unreachable
 from nodeagent.kube import events
 from nodeagent.kube.gates import MACHINES, MAINTENANCES
-from nodeagent.report import node_events
+from nodeagent.report.views import drain as drain_view
 from nodeagent.update.states import Phase
 from tests.world import World
 from tests.world.os_host import NEW, OLD, os_host
@@ -50,7 +50,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kubernetes, "QUICK", 0.1)
     monkeypatch.setattr(kubernetes, "TEXT_EVERY", 0.3)
     monkeypatch.setattr(kubernetes, "LONGEST_PAUSE", 1.0)
-    monkeypatch.setattr(node_events, "BLOCKED_FOR", 0.5)
+    monkeypatch.setattr(drain_view, "BLOCKED_FOR", 0.5)
     monkeypatch.setattr(events, "WRITE_EVERY", 1.0)
     monkeypatch.setattr(keeping, "POLL", 1.0)
 
@@ -122,6 +122,7 @@ async def make_story(cluster: Cluster, node: str) -> AsyncIterator[Any]:
             await story.agent.stop()
             kubelet.cancel()
             await asyncio.gather(kubelet, return_exceptions=True)
+    await goodbye(cluster)
 
 
 @pytest.fixture
