@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.self_check import SelfCheck
+from nodeagent.host.dbus.client import Bus
 from nodeagent.kinds import ReasonEnum
 from nodeagent.report.event_view import EventView
 from nodeagent.report.part_view import PartView
@@ -41,6 +42,7 @@ class Base:
     reporter: Reporter
     units: Units
     static_pods: KubeletStaticPods
+    bus: Bus
     coordination: Coordination
     look_again: Callable[[], None]
     status: Callable[[], str]
@@ -119,4 +121,6 @@ class Door:
     status: tuple[PartView[Any], ...] = ()
     methods: tuple[BusMethod, ...] = ()
     self_checks: tuple[InstallationCheck, ...] = ()
+    # Takes back what a killed agent left. Called first at the start, before anything that may fail. It raises no error.
+    recover: Callable[[Bus], Awaitable[None]] | None = None
     open: Callable[[Base], Feature] | None = None

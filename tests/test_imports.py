@@ -24,10 +24,10 @@ LATER: Final = {
     ("agent/compose.py", "nodeagent.kube.handshake"): CLIENT,
     ("cli/_client.py", "nodeagent.cli._offline"): "the store and the settings, for a command without a daemon",
     ("cli/_offline.py", "nodeagent.agent.offline"): "the daemon's planner, for a plan without a daemon",
-    ("fence/blockdev/find.py", "pyudev"): EXECUTABLE,
-    ("fence/host_fence.py", "nodeagent.fence.actuators.actuators"): FENCE,
-    ("fence/host_fence.py", "nodeagent.fence.fence"): FENCE,
-    ("fence/host_fence.py", "nodeagent.fence.sensors.sensors"): FENCE,
+    ("features/fence/blockdev/find.py", "pyudev"): EXECUTABLE,
+    ("features/fence/host_fence.py", "nodeagent.features.fence.actuators.actuators"): FENCE,
+    ("features/fence/host_fence.py", "nodeagent.features.fence.fence"): FENCE,
+    ("features/fence/host_fence.py", "nodeagent.features.fence.sensors.sensors"): FENCE,
     ("host/c_library.py", "ctypes"): EXECUTABLE,
     ("host/fs/selinux.py", "ctypes"): EXECUTABLE,
     ("host/inotify.py", "ctypes"): EXECUTABLE,
@@ -43,7 +43,7 @@ DAEMON: Final = """\
 import sys
 sys.modules["colorama"] = None
 import nodeagent.agent.daemon
-late = ("nodeagent.kube.client", "nodeagent.fence.fence", "kubernetes", "aiohttp", "ctypes")
+late = ("nodeagent.kube.client", "nodeagent.features.fence.fence", "kubernetes", "aiohttp", "ctypes")
 print(sorted(name for name in sys.modules if name.startswith(late)))
 """
 

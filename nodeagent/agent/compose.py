@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build the adapters of this host, as the settings configure them.
 
-This is the only module that knows all adapters, and the only one that imports the fence. Adapters that are not
+This is the only module that knows all adapters, but for those of features. Adapters that are not
 configured are not imported: neither the client of Kubernetes nor the one of a FleetLock server.
 """
 
@@ -32,7 +32,6 @@ from nodeagent.domains import health_of, kept_back, reload_proof_of
 from nodeagent.door import Base
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.features import doors
-from nodeagent.fence.host_fence import HostFence
 from nodeagent.host import boot
 from nodeagent.host.boot_counter import HostBootCounter
 from nodeagent.host.booted_system import HostBootedSystem
@@ -90,7 +89,7 @@ class Adapters:
         units: Systemd,
         power: Logind,
         os: HostDeployments | None,
-        fence: HostFence,
+        bus: Bus,
         static_pods: KubeletStaticPods,
     ) -> None:
         check_consistency(settings)
@@ -105,7 +104,6 @@ class Adapters:
         remaining = drain_reporter(report, lambda: self.settings.drain)
         self.cluster = connect(settings, store, clock, remaining)
         self._units = units
-        self._fence = fence
         coordination = coordinate(settings, store, clock, self.cluster, report)
         # The daemon sets it. A plan without a daemon has no loop.
         self.look_again: Callable[[], None] = _nothing
@@ -116,6 +114,7 @@ class Adapters:
             reporter=report,
             units=units,
             static_pods=static_pods,
+            bus=bus,
             coordination=coordination,
             look_again=lambda: self.look_again(),
             status=lambda: json.dumps(status_to_dict(report.status, daemon="running")),
@@ -138,7 +137,6 @@ class Adapters:
             clock=clock,
             reporter=report,
             unit_files=HostUnitFiles(),
-            fence=fence,
             readiness=self.cluster.readiness if self.cluster is not None else None,
             static_pods=static_pods,
             system=HostBootedSystem(),
@@ -183,7 +181,6 @@ class Adapters:
         self.etcd.use(single=settings.etcd.single_member)
         if self.cluster is not None:
             self.cluster.use(settings)
-        self._fence.use(settings.fence)
         for feature in self.features:
             feature.use(settings)
         self.settings, self.windows, self.zone = settings, windows, zone
@@ -237,11 +234,11 @@ async def open_adapters(
     """
     report = Report(Status())
     state_dir = Path(found_settings.settings.state_dir)
-    fence = HostFence(bus, found_settings.settings.fence, SystemClock(), state_dir)
     if not only_plan:
         report.add(to_journal)
-        # Before anything that may fail: the limits of a killed agent slow the host down as long as they are set.
-        await fence.recover()
+        for door in doors().values():
+            if door.recover is not None:
+                await door.recover(bus)
     # A daemon that starts while a plan is made must find its store unlocked, and as its predecessor left it.
     store = SqliteStore(state_dir / "state.db", copy=only_plan)
     await store.open()
@@ -250,7 +247,6 @@ async def open_adapters(
     if not only_plan:
         await _recover(static_pods, report)
     settings = await choose(found_settings, store, report)
-    fence.use(settings.fence)
     if only_plan:
         # A plan needs neither an API server nor slots.
         unused = {"cluster": ClusterSettings(), "slots": SlotSettings(), "drain": DrainSettings()}
@@ -265,7 +261,7 @@ async def open_adapters(
         # programs.
         await port.sweep()
     os = HostDeployments(port, report, boot_counter(settings), bootloader_of(settings)) if port is not None else None
-    adapters = await asyncio.to_thread(Adapters, settings, report, store, units, power, os, fence, static_pods)
+    adapters = await asyncio.to_thread(Adapters, settings, report, store, units, power, os, bus, static_pods)
     if adapters.cluster is not None:
         stack.push_async_callback(adapters.cluster.close)
     return adapters

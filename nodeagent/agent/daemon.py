@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -32,7 +31,7 @@ from nodeagent.agent.report.under_way import UnderWayFile
 from nodeagent.agent.staged_watch import FILES, StagedWatch
 from nodeagent.agent.supervise import SoftRebootWatch, keep_running, run_until, stop_signals, watchdog
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.config.parse import parse, parse_stored
+from nodeagent.core.config.parse import parse_stored
 from nodeagent.core.plan.policy import drop_in_directory, is_drop_in
 from nodeagent.core.plan.steps import ActStep, ReloadUnit, describe
 from nodeagent.errors import AgentError, InvalidInput, full_text
@@ -50,22 +49,13 @@ from nodeagent.host.static_pods.validator import StaticPodValidator
 from nodeagent.host.view import read_view
 from nodeagent.reasons import Reason
 from nodeagent.settings.schema import Settings
+from nodeagent.update.next.desired import parse_desired
 from nodeagent.update.next.preflight import Desired, Preflight, read_source
 from nodeagent.update.ports.events import DaemonStarted, DaemonStopped
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.stages.failure import bug
 
 NAMES_TOPIC = "drop-ins"
-
-
-async def parse_desired(text: bytes) -> Desired:
-    """Parse a config in a thread, because ten megabytes take a tenth of a second."""
-
-    def read() -> Desired:
-        config = parse(text)
-        return Desired(ConfigSource(config.name, hashlib.sha256(text).hexdigest(), text), config)
-
-    return await asyncio.to_thread(read)
 
 
 class Daemon:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # Guards of an update are asked in this order.
 NAMES: Final = (
+    "fence",
     "alerts",
     "certificates",
     "checks",

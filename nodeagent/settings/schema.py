@@ -25,15 +25,6 @@ from nodeagent.settings.part import Part, parts
 P = TypeVar("P", bound=Part)
 
 
-class FenceSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """``enabled``: when the writes of an OS update are limited. auto: on hosts with a member of etcd whose data is on
-    the disk of the OS. always: on all hosts; without etcd, a probe measures the disk. never: a staging writes without
-    limits, for hosts whose etcd is slow for another reason. auto is the default because other hosts have no known
-    workload that suffers, and limits slow the update."""
-
-    enabled: Literal["auto", "always", "never"] = "auto"
-
-
 # A relative path would depend on the working directory of the daemon and of each command.
 AbsolutePath = Annotated[str, Meta(pattern=r"^/[^\x00-\x1f]*$", max_length=4096)]
 # RFC 1123: the name becomes part of the name of a Lease object.
@@ -198,7 +189,6 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     slots: SlotSettings = SlotSettings()
     windows: WindowSettings = WindowSettings()
     etcd: EtcdSettings = EtcdSettings()
-    fence: FenceSettings = FenceSettings()
     # Those of the installed features. ``of`` reads one of them.
     parts: tuple[Part, ...] = ()
 

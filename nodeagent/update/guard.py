@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from nodeagent.core.plan.deployment import OsTarget
+    from nodeagent.update.ports.system import StagingUnit
     from nodeagent.update.run import Progress, Run, Update
     from nodeagent.update.stages.os_deployments import HostDeployments
 
@@ -50,6 +52,11 @@ class Guard:
 
         A member of etcd that stops alone counts as well. Raises ``Refused``: the stop waits.
         """
+
+    # rpm-ostreed writes in a process of its own, which outlives its client.
+    def around_staging(self, run: Run, unit: StagingUnit) -> AbstractAsyncContextManager[None]:  # noqa: ARG002
+        """Return a context in which ``unit`` stages the OS. It raises no error of its own."""
+        return nullcontext()
 
     async def permit(self, run: Run) -> None:
         """Check what must be true before the node is drained or stopped. It may take minutes. Other nodes can have the

@@ -43,7 +43,7 @@ from nodeagent.update.ports.coordination import NodeDrainer, NodeReadiness
 from nodeagent.update.ports.events import Event, PhaseEntered, StepProgress, UpdateContext, UpdateEvent, Warned
 from nodeagent.update.ports.host import Clock, Files, HealthChecks, Reporter, StaticPods, UnitFiles, Units, Users
 from nodeagent.update.ports.store import Store
-from nodeagent.update.ports.system import BootedSystem, Fence, Power
+from nodeagent.update.ports.system import BootedSystem, Power
 from nodeagent.update.record import Record
 from nodeagent.update.stages.coordination import Coordination
 from nodeagent.update.stages.os_deployments import HostDeployments
@@ -76,8 +76,6 @@ class Ports:
     clock: Clock
     reporter: Reporter
     unit_files: UnitFiles
-    # None: a staging writes without limits.
-    fence: Fence | None = None
     # None: no cluster, so nothing reports whether the node is ready.
     readiness: NodeReadiness | None = None
     # None: manifests are files as any other.

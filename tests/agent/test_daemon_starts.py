@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.agent import compose, daemon, supervise, tidying
+from nodeagent.agent import daemon, supervise, tidying
 from nodeagent.agent.api import Api
 from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.report.dbus import MANAGER, NAME, PATH
@@ -27,7 +27,8 @@ from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.errors import AgentError
 from nodeagent.features.etcd_members.manager import MemberManager
-from nodeagent.fence.host_fence import HostFence
+from nodeagent.features.fence import host_fence
+from nodeagent.features.fence.host_fence import recover
 from nodeagent.host import boot
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.store.rows import checksum
@@ -207,7 +208,7 @@ async def test_a_damaged_restore_log_of_the_fence(host: WholeDaemon, monkeypatch
     for way, damaged in damage.FILES.items():
         entries = host.directory / way
         entries.mkdir()
-        monkeypatch.setattr(compose, "HostFence", partial(HostFence, restore_log=entries))
+        monkeypatch.setattr(host_fence, "recover", partial(recover, path=entries))
         for name in ("disk-8:0", "unit-rpm-ostreed.service", "x"):
             path = entries / f"{name}.undo"
             path.write_text("{}")

@@ -15,9 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from nodeagent.core.coordination.drain import PodWait, Remaining
 from nodeagent.core.coordination.maintenance import Maintenance
-from nodeagent.core.fence_view import FenceView
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.drift import DriftedEntry
+from nodeagent.features.fence.decide.view import FenceView
+from nodeagent.features.fence.events import FenceChanged
 from nodeagent.report.counters import BOUNDS, Counters
 from nodeagent.report.event_counts import observe
 from nodeagent.report.exposition import MetricKind, render
@@ -29,7 +30,6 @@ from nodeagent.update.ports.events import (
     ConfigRefused,
     DaemonStarted,
     Event,
-    FenceChanged,
     PhaseEntered,
     StagingAdvanced,
     StepProgress,

@@ -13,6 +13,7 @@ from nodeagent.core.plan.os_changes import OsChanges, PackageChange, PackageChan
 from nodeagent.core.plan.secure_boot import KernelTrust
 from nodeagent.errors import Cause
 from nodeagent.features.etcd_members.events import EtcdMemberChanged, MemberProgress
+from nodeagent.features.fence.events import FenceChanged
 from nodeagent.reasons import Reason
 from nodeagent.update.history.lasting import Partial
 from nodeagent.update.ports import events
@@ -56,7 +57,7 @@ EXAMPLES: tuple[Event, ...] = (
     events.StepSkipped(ABOUT, STEP, *WHY),
     events.StepFailed(ABOUT, STEP, *WHY),
     StagingAdvanced(ABOUT, STEP, None),
-    events.FenceChanged(ABOUT, None, "ended"),
+    FenceChanged(ABOUT, None, "ended"),
     events.UpdateWaiting(ABOUT, *WHY),
     events.UpdateCancelled(ABOUT, "root cancelled the update to worker-2", "Cancelled"),
     events.FallbackChosen(ABOUT, *WHY),

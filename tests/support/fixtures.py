@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.fence.actuators.block_queue import SysfsQueue
+from nodeagent.features.fence.actuators.block_queue import SysfsQueue
 from nodeagent.host.dbus.client import Bus
 from tests.support.needs import missing
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.fence_view import FenceView
+from nodeagent.features.fence.decide.view import FenceView
 from nodeagent.update.history.trail import Boot, Result, Trail, elapsed, gap_before, trail_from_dict, trail_to_dict
 from nodeagent.update.history.trail_fold import MAX_SAMPLES, Moment, closed, fold, leaving
 from nodeagent.update.ports import events

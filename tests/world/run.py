@@ -20,12 +20,12 @@ from nodeagent.core.plan.sides import HostView
 from nodeagent.core.plan.steps import ActStep
 from nodeagent.domains import default_policy
 from nodeagent.host.store.record_codec import record_from_dict
+from nodeagent.update.guard import Guard
 from nodeagent.update.machine import Work
 from nodeagent.update.next.preflight import Desired, Preflight
 from nodeagent.update.ports.events import PhaseEntered
 from nodeagent.update.ports.host import Validator
 from nodeagent.update.ports.store import ApplyRequest
-from nodeagent.update.ports.system import Fence
 from nodeagent.update.record import Record
 from nodeagent.update.run import Ports, UpdatePolicy
 from nodeagent.update.stages.coordination import Coordination
@@ -83,7 +83,7 @@ class Host:
     texts: dict[str, str] = field(default_factory=dict)
     wanted: str = ""
     loop: Loop | None = None
-    fence: Fence | None = None
+    guards: Sequence[Guard] = ()
     view: HostView = field(default_factory=HostView)
     policy: Policy = POLICY
     validators: Sequence[Validator] = ()
@@ -150,7 +150,7 @@ class Host:
             FakeClock(world),
             FakeReporter(world),
             FakeUnitFiles(world),
-            fence=self.fence,
+            guards=self.guards,
             system=FakeBootedSystem(world),
         )
 

@@ -28,7 +28,8 @@ from integration.bench.fence.buckets import Exceedances, Quantile, bounded_quant
 from nodeagent.cli._render import table
 from nodeagent.core.etcd.histogram import BACKEND_COMMIT, WAL_FSYNC, Histogram, increase, parse, restarted
 from nodeagent.errors import AgentError, InvalidInput
-from nodeagent.fence.sensors.sensors import etcd_metrics
+from nodeagent.features.fence.reasons import FenceReason
+from nodeagent.features.fence.sensors.sensors import etcd_metrics
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.etcd.detect import detect
 from nodeagent.host.etcd.options import Options
@@ -132,7 +133,7 @@ def _run(args: argparse.Namespace) -> int:
     if not found:
         raise InvalidInput(
             "two pages of one span are needed, with etcd's histograms in them",
-            reason=Reason.NO_METRICS,
+            reason=FenceReason.NO_METRICS,
         )
     if args.json:
         print(json.dumps({"schema": SCHEMA, "figures": [_as_dict(each) for each in found]}))

@@ -42,7 +42,7 @@ class Variant:
     io_cost: int | None = None  # io.weight of the update, where the victims have 1000
     pauses: bool = False  # while XFS writes its own metadata
     fence: Mapping[str, Any] | None = None
-    """What is other than the defaults of ``nodeagent.fence.fence.FenceOptions``; ``bounds`` by name."""
+    """What is other than the defaults of ``nodeagent.features.fence.fence.FenceOptions``; ``bounds`` by name."""
 
 
 IDLE = Variant("idle", "nothing is staged", stages=False)

@@ -23,7 +23,7 @@ ELF_AARCH64 = (0xB7).to_bytes(2, "little")
 PRIORITY = """\
 import glob, os, subprocess, sys
 sys.path += glob.glob("/usr/lib/nodeagent/lib/python3.*/site-packages")
-from nodeagent.fence.actuators.priorities import IDLE, IoPriority
+from nodeagent.features.fence.actuators.priorities import IDLE, IoPriority
 kernel = IoPriority()
 for value in (IDLE, 2 << 13 | 6):
     kernel.set(os.getpid(), value)

@@ -9,9 +9,9 @@ from typing import Any
 
 from integration.hosts.container.container_host import Host
 from integration.hosts.container.test_real_bus import address
-from nodeagent.fence.actuators.cgroup import UnitIo, recover
-from nodeagent.fence.policy.disks import BlockNode, DeviceNumber
-from nodeagent.fence.restore_log import RestoreLog
+from nodeagent.features.fence.actuators.cgroup import UnitIo, recover
+from nodeagent.features.fence.decide.disks import BlockNode, DeviceNumber
+from nodeagent.features.fence.restore_log import RestoreLog
 from nodeagent.host.dbus.client import Bus
 
 DISK = BlockNode(DeviceNumber(254, 0), "/dev/vda")

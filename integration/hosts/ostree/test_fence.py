@@ -20,8 +20,8 @@ import asyncio, glob, sys
 from pathlib import Path
 sys.path.extend(glob.glob("/usr/lib/nodeagent/lib/python3*/site-packages"))
 from nodeagent.host.dbus.client import Bus
-from nodeagent.fence.actuators.object_fsync import ObjectFsync
-from nodeagent.fence.restore_log import RestoreLog
+from nodeagent.features.fence.actuators.object_fsync import ObjectFsync
+from nodeagent.features.fence.restore_log import RestoreLog
 
 async def main(what):
     async with Bus() as bus:

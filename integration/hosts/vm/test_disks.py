@@ -10,7 +10,7 @@ from integration.hosts.vm.virtual_machine import Vm
 PYTHON = "/usr/lib/nodeagent/bin/python3"
 FIND = """\
 import json, sys
-from nodeagent.fence.blockdev.find import disks_below
+from nodeagent.features.fence.blockdev.find import disks_below
 found = disks_below(sys.argv[1:])
 limit = found.limit
 print(json.dumps([[limit.path, str(limit.number)], [disk.path for disk in found.disks]]))

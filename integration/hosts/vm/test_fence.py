@@ -14,7 +14,8 @@ from integration.hosts.vm import nodes
 from integration.hosts.vm.registry_disk import RegistryDisk
 from integration.hosts.vm.virtual_machine import Vm
 from integration.trees.tree import B
-from nodeagent.update.ports.events import DaemonStarted, FenceChanged
+from nodeagent.features.fence.events import FenceChanged
+from nodeagent.update.ports.events import DaemonStarted
 
 RPMOSTREED = "rpm-ostreed.service"
 QUEUE = "/sys/block/vda/queue"
@@ -91,9 +92,9 @@ import asyncio
 from pathlib import Path
 
 from nodeagent.host.dbus.client import Bus
-from nodeagent.fence.fence import FenceOptions, fenced
-from nodeagent.fence.sensors.sensors import Protected
-from nodeagent.fence.restore_log import RestoreLog
+from nodeagent.features.fence.fence import FenceOptions, fenced
+from nodeagent.features.fence.sensors.sensors import Protected
+from nodeagent.features.fence.restore_log import RestoreLog
 
 
 async def main():

@@ -32,9 +32,9 @@ from nodeagent.host.rpmostree.extensions_image import AUTH, REQUEST, FetchReques
 from nodeagent.host.rpmostree.failures import failure, one_line
 from nodeagent.host.rpmostree.guards import Services
 from nodeagent.reasons import Reason
-from nodeagent.update.ports.system import FencedUnit
+from nodeagent.update.ports.system import StagingUnit
 
-_UNIT: Final = FencedUnit.EXTENSIONS
+_UNIT: Final = StagingUnit.EXTENSIONS
 # The files that systemd passes to nodeagent-extensions.service, and the directory that the service may write. Its path
 # for other programs, /var/lib/nodeagent-extensions, is a link of systemd.
 _RUN: Final = "run/nodeagent/extensions"

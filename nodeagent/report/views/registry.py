@@ -16,7 +16,6 @@ from nodeagent.report.views import (
     drain,
     drift,
     ends,
-    fence,
     maintenance,
     safe_parts,
     steps,
@@ -25,9 +24,7 @@ from nodeagent.update.ports.events import Event
 
 _BASE: Final[Mapping[type[Event], EventView[Any]]] = {
     view.event: view
-    for module in (
-        *(daemon, course, ends, steps, safe_parts, deployments, bootloader, fence, drain, maintenance, drift),
-    )
+    for module in (*(daemon, course, ends, steps, safe_parts, deployments, bootloader, drain, maintenance, drift),)
     for view in module.VIEWS
 }
 

@@ -67,6 +67,22 @@ Sample = tuple[float, int | None, float | None]
 
 
 @dataclass(frozen=True, slots=True)
+class StagingPace:
+    """How fast a staging may write now, and what is known about the disk. ``limit`` is in bytes/s; None: no cap.
+
+    ``p99`` is that of etcd's fsyncs in seconds. ``throttled`` is the time under a cap, ``exceedances`` the number of
+    slow fsyncs, both since the beginning.
+    """
+
+    active: bool
+    limit: int | None
+    p99: float | None
+    throttled: float
+    exceedances: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class FenceTrail:
     """The course of the fence. ``every`` is the distance of two samples in seconds."""
 

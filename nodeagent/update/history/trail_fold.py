@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, TypeVar
 
-from nodeagent.core.fence_view import FenceView
-from nodeagent.update.history.trail import Boot, FenceTrail, Result, Sample, Span, Trail
+from nodeagent.update.history.trail import Boot, FenceTrail, Result, Sample, Span, StagingPace, Trail
 from nodeagent.update.ports import events
 from nodeagent.update.ports.events import UpdateEvent
 from nodeagent.update.states import Phase
@@ -63,10 +62,11 @@ def fold(trail: Trail, event: UpdateEvent, now: Moment) -> Trail:
             return replace(trail, steps=(*trail.steps[:-1], replace(trail.steps[-1], message=_text(message))))
         case events.StagingAdvanced(step=step):
             return _task(trail, step.name, now)
-        case events.FenceChanged(view=view) if view is not None:
-            return replace(trail, fence=_sampled(trail.fence, view, len(trail.boots) - 1, now))
         case _:
-            return trail
+            pace = event.pace()
+            if pace is None:
+                return trail
+            return replace(trail, fence=_sampled(trail.fence, pace, len(trail.boots) - 1, now))
 
 
 def closed(trail: Trail, now: Moment) -> Trail:
@@ -176,15 +176,15 @@ def _tasks_done(trail: Trail) -> Trail:
     return replace(trail, steps=(*trail.steps[:-1], _ended(trail, trail.steps[-1], Result.DONE)))
 
 
-def _sampled(fence: FenceTrail | None, view: FenceView, boot: int, now: Moment) -> FenceTrail | None:
-    if not view.active and fence is None:
+def _sampled(fence: FenceTrail | None, pace: StagingPace, boot: int, now: Moment) -> FenceTrail | None:
+    if not pace.active and fence is None:
         return None
     if fence is None or fence.boot != boot:
         # A staging that is repeated after a boot has a course of its own.
         fence = FenceTrail(boot, _round(now.mono))
     seconds = _round(now.mono - fence.mono)
-    p99 = None if view.p99 is None else round(view.p99 * 1000, 1)
-    sample: Sample = (seconds, view.write_bps if view.active else None, p99)
+    p99 = None if pace.p99 is None else round(pace.p99 * 1000, 1)
+    sample: Sample = (seconds, pace.limit if pace.active else None, p99)
     every = fence.every
     samples = _thinned((*fence.samples, sample), every)
     while len(samples) > MAX_SAMPLES:
@@ -193,9 +193,9 @@ def _sampled(fence: FenceTrail | None, view: FenceView, boot: int, now: Moment) 
     return replace(
         fence,
         seconds=seconds,
-        throttled=_round(view.throttled),
-        exceedances=view.exceedances,
-        source=view.source or fence.source,
+        throttled=_round(pace.throttled),
+        exceedances=pace.exceedances,
+        source=pace.source or fence.source,
         every=every,
         samples=samples,
     )

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
+from nodeagent.core.config.machineconfig import ConfigSource
+from nodeagent.core.config.parse import parse
 from nodeagent.core.once import Once
 from nodeagent.errors import AgentError, InvalidInput, Retryable, Unreachable
 from nodeagent.update.next.preflight import Desired
@@ -16,6 +19,16 @@ from nodeagent.update.ports.events import DesiredChanged
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.run import Ports, Update
 from nodeagent.update.states import Prepare
+
+
+async def parse_desired(text: bytes) -> Desired:
+    """Parse a config in a thread, because ten megabytes take a tenth of a second."""
+
+    def read() -> Desired:
+        config = parse(text)
+        return Desired(ConfigSource(config.name, hashlib.sha256(text).hexdigest(), text), config)
+
+    return await asyncio.to_thread(read)
 
 
 class DesiredReader:

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.coordination.maintenance import Maintenance
-from nodeagent.core.fence_view import FenceView
 from nodeagent.core.plan.bootloader import BootloaderCheck
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.drift import Drift
 from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.update.history.lasting import Partial
+from nodeagent.update.history.trail import StagingPace
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.store import HistoryEntry
 from nodeagent.update.record import FailedUnit
@@ -63,6 +63,10 @@ class StepProgress:
 @dataclass(frozen=True, slots=True)
 class UpdateEvent(Event):
     about: UpdateContext
+
+    def pace(self) -> StagingPace | None:
+        """Return how fast a staging may write, for the trail of the update; None if the event is not about that."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,16 +129,6 @@ class StepFailed(StepEvent):
 class StagingAdvanced(StepEvent):
     # rpm-ostree reports bytes of a pull from an ostree remote only. Of a registry it reports layers.
     fetched_bytes: int | None
-    routine: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class FenceChanged(UpdateEvent):
-    """``view`` None: the fence has ended. Without a ``message`` only numbers changed."""
-
-    view: FenceView | None
-    message: str = ""
-    reason: str = ""
     routine: bool = False
 
 

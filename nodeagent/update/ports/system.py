@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports to the operating system: shutdown, deployments, and the fence around a staging."""
+"""Ports to the operating system: shutdown, deployments, and the units of a staging."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Protocol
 
 from nodeagent.core.boot_count import BootCount, BootCounting
 from nodeagent.core.config.file_tree import FileTreeEntry
-from nodeagent.core.fence_view import FenceEvent
 from nodeagent.core.plan.bootloader import BootloaderCheck
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StagedLock, StageProgress
 from nodeagent.core.plan.os_changes import OsChanges
@@ -285,20 +284,8 @@ class Bootloader(Protocol):
         ...
 
 
-class FencedUnit(StrEnum):
+class StagingUnit(StrEnum):
     """The units that write much for an update."""
 
     UPDATER = "rpm-ostreed.service"
     EXTENSIONS = "nodeagent-extensions.service"
-
-
-class Fence(Protocol):
-    """The limits on disk I/O while a deployment is staged."""
-
-    # rpm-ostreed writes in a process of its own, which outlives its client. Limits on the agent would have no effect.
-    def around(self, emit: Callable[[FenceEvent], None], unit: FencedUnit) -> AbstractAsyncContextManager[None]:
-        """Apply the limits to ``unit`` inside the context and remove them afterwards.
-
-        Raises no errors of its own: without a fence the block runs too.
-        """
-        ...

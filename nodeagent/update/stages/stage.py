@@ -8,18 +8,18 @@ later. While another holder has the lease, nothing is staged: the host does not 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import AsyncIterator
 from functools import partial
 
 from nodeagent.core.config.file_tree import expand
-from nodeagent.core.fence_view import FenceEvent
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress
 from nodeagent.core.plan.os_changes import summary
 from nodeagent.domains.tables import credentials_of
 from nodeagent.errors import AgentError, Unreconcilable
 from nodeagent.reasons import Reason
 from nodeagent.tasks import finished_before, running
-from nodeagent.update.ports.events import FenceChanged, StagingAdvanced, StepProgress, Warned
-from nodeagent.update.ports.system import FencedUnit
+from nodeagent.update.ports.events import StagingAdvanced, StepProgress, Warned
+from nodeagent.update.ports.system import StagingUnit
 from nodeagent.update.run import Run
 from nodeagent.update.stages import bootloader
 from nodeagent.update.stages.admission import (
@@ -131,23 +131,18 @@ async def _stage_once(run: Run, os: HostDeployments, target: OsTarget, report: _
     credentials = credentials_of(run.update.new)
     if await os.port.needs_packages(target):
         report(StageProgress("Fetching the extensions image"))
-        async with _fenced(run, FencedUnit.EXTENSIONS):
+        async with _around(run, StagingUnit.EXTENSIONS):
             await os.port.fetch_packages(target, credentials=credentials)
-    async with _fenced(run, FencedUnit.UPDATER):
+    async with _around(run, StagingUnit.UPDATER):
         return await os.stage(target, credentials=credentials, replace=run.record.os.staged, on_progress=report)
 
 
-def _fenced(run: Run, unit: FencedUnit) -> contextlib.AbstractAsyncContextManager[None]:
-    def report(event: FenceEvent) -> None:
-        # The latency of etcd is measured by the fence, and kept for the history entry of the update.
-        if event.etcd_disk:
-            run.update.change_os(etcd_disk=event.etcd_disk)
-        if event.bad:
-            run.narrate(Warned, event.message, event.reason)
-        else:
-            run.narrate(FenceChanged, event.view, event.message, event.reason, event.routine)
-
-    return contextlib.nullcontext() if run.ports.fence is None else run.ports.fence.around(report, unit)
+@contextlib.asynccontextmanager
+async def _around(run: Run, unit: StagingUnit) -> AsyncIterator[None]:
+    async with contextlib.AsyncExitStack() as stack:
+        for guard in run.ports.guards:
+            await stack.enter_async_context(guard.around_staging(run, unit))
+        yield
 
 
 class _ProgressReport:

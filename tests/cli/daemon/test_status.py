@@ -17,8 +17,8 @@ import pytest
 from nodeagent.cli._render import BAD, WARN
 from nodeagent.cli.status import _style, last_lines, view
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.fence_view import FenceView
 from nodeagent.errors import Terminal
+from nodeagent.features.fence.decide.view import FenceView
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.coordination import Holder

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from nodeagent.core.etcd.quorum import Alarm, EtcdSurvey, Member, MemberState, QuorumVerdict, Refusal
-from nodeagent.fence.sensors.sensors import find_etcd
+from nodeagent.features.fence.sensors.sensors import find_etcd
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.etcd.detect import detect
 from nodeagent.host.etcd.options import Endpoints, Options, endpoints

@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nodeagent.core.fence_view import FenceView
-from nodeagent.fence.fence import FenceOptions, fenced
-from nodeagent.fence.policy.bounds import Bounds
-from nodeagent.fence.restore_log import RestoreLog
-from nodeagent.fence.sensors.sensors import Protected, etcd_metrics
+from nodeagent.features.fence.decide.bounds import Bounds
+from nodeagent.features.fence.decide.view import FenceView
+from nodeagent.features.fence.fence import FenceOptions, fenced
+from nodeagent.features.fence.restore_log import RestoreLog
+from nodeagent.features.fence.sensors.sensors import Protected, etcd_metrics
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.etcd.options import Options
 
