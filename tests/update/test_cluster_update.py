@@ -262,6 +262,17 @@ async def test_a_newer_config_in_the_drain_takes_over() -> None:
     all_given_back(host)
 
 
+async def test_a_look_at_the_same_config_does_not_end_the_drain() -> None:
+    host, task = await draining()
+    assert host.loop is not None
+    host.loop.look_again()
+    await asyncio.sleep(60)
+    assert host.phase is Phase.DRAINING
+    host.around.stuck = False
+    await task
+    assert host.around.log == ["slot", "lease", "drain", "reboot", "uncordon", "release lease", "release slot"]
+
+
 async def test_an_api_server_that_is_away_before_writing_is_waited_for() -> None:
     host, task = await draining()
     host.around.go_away()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -17,7 +18,7 @@ from tests.agent.test_api import api
 from tests.update.test_cancel import REBOOTS, cancel
 from tests.update.test_outcomes import outcomes, status
 from tests.update.test_update import B, started
-from tests.world import FakeUnit
+from tests.world import FakeClock, FakeUnit
 from tests.world.os_host import NEW, at_old
 from tests.world.run import Host
 
@@ -59,6 +60,21 @@ async def test_an_update_begins_at_its_time_also_after_restarts() -> None:
     await host.settle()
     assert (host.phase, outcomes(host)[-1]) == (Phase.IDLE, ("b", "done", 0))
     assert host.record.lasting.hold is None
+
+
+async def test_an_update_begins_at_its_time_and_not_minutes_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, began = asyncio.get_running_loop().time, asyncio.get_running_loop().time()
+    midnight = datetime(2026, 1, 1, tzinfo=UTC)
+    monkeypatch.setattr(FakeClock, "now", lambda _: (midnight + timedelta(seconds=clock() - began)).isoformat())
+    host = await started()
+    host.want(B)
+    task = await held(host, not_before=(midnight + timedelta(seconds=10_000)).isoformat())
+    await asyncio.sleep(9_999 - (clock() - began))
+    assert host.phase is Phase.LEASING
+    await asyncio.sleep(2)
+    assert host.phase is not Phase.LEASING
+    await task
+    assert outcomes(host)[-1] == ("b", "done", 0)
 
 
 async def test_a_newer_request_for_the_same_config_replaces_the_time() -> None:

@@ -15,7 +15,7 @@ from nodeagent.core.plan.deployment import OsTarget, staged
 from nodeagent.errors import Refused, Retryable, Terminal, Unreconcilable
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.coordination import Holder
-from nodeagent.update.ports.events import DeploymentsChanged, UpdateWaiting
+from nodeagent.update.ports.events import DeploymentsChanged, UpdateStarted, UpdateWaiting
 from nodeagent.update.record import half_way
 from nodeagent.update.states import Phase
 from tests.world import FakeDeployments, FakeLease, Fault, Killed
@@ -153,9 +153,11 @@ async def test_os_fields_are_refused_without_deployments() -> None:
     host.want(config("files", FILES))
     await host.settle()
     assert host.phase is Phase.IDLE
+    host.world.events.clear()
     host.want(NEW)
     await host.settle()
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "NoDeployments")
+    assert not kinds(host, UpdateStarted), "the update does not begin"
     assert managed(host.world, OLD, NEW) == expand(config("files", FILES))
 
 

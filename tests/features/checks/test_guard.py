@@ -17,7 +17,7 @@ from nodeagent.features.checks.decide import AdminCheck
 from nodeagent.features.checks.guard import CheckGuard
 from nodeagent.features.checks.reasons import CheckReason
 from nodeagent.update.next.preflight import Preflight
-from nodeagent.update.ports.events import UpdateWaiting, Warned
+from nodeagent.update.ports.events import PhaseEntered, UpdateWaiting, Warned
 from nodeagent.update.run import Ports
 from nodeagent.update.states import Phase
 from tests.update.test_outcomes import outcomes
@@ -183,6 +183,8 @@ async def test_a_check_has_the_time_of_the_verification_to_pass() -> None:
     host.want(LIVE)
     await host.settle()
     assert (outcomes(host)[-1], len(host.checks.ran)) == (("live", "done", 0), 4)
+    messages = [event.message for event in host.world.events if isinstance(event, PhaseEntered)]
+    assert len([message for message in messages if "; it is repeated until " in message]) == 1
 
 
 class Away(Outage):
