@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from xml.sax.saxutils import escape
+
+from nodeagent.features import NAMES
 
 __all__ = ["architecture", "legs", "rollout", "timeline"]
 
@@ -119,6 +122,11 @@ def rollout() -> str:
     return picture(900, int(top) + 32, "Never more than one of three members of etcd is away", parts)
 
 
+def feature_lines() -> list[str]:
+    """The names of the features, as many on a line as fit."""
+    return textwrap.wrap(", ".join(name.replace("_", " ") for name in NAMES), 118)
+
+
 def architecture() -> str:
     parts: list[str] = []
 
@@ -134,26 +142,29 @@ def architecture() -> str:
     room(696, 88, 166, 74, "report/", "journal, bus, metrics", kind="room")
     parts += [arrow("M214 115H310"), text(262, 106, "D-Bus", "small dim", "middle")]
     parts += [arrow("M498 125H510"), arrow("M682 125H694")]
-    room(24, 226, 400, 84, "host/", "adapters to this host: systemd, logind, files, users,", "store, rpm-ostree, etcd")
-    room(440, 226, 210, 84, "kube/", "adapters to the cluster:", "lease, slots, drain, events")
-    room(666, 226, 210, 84, "fence/", "limits on disk I/O:", "policy, sensors, actuators")
-    for x in (369, 545, 771):
+    room(24, 226, 852, 84, "features/", *feature_lines())
+    for x in (119, 595):
         parts.append(arrow(f"M{x} 174V222"))
-    parts.append(text(558, 205, "through ports", "small dim"))
-    room(24, 362, 210, 148, "domains/", "areas of a config:", "policy entries, validators,", "checks")
-    room(250, 362, 626, 148, "core/", "pure decisions: no clock, no disk, no network")
+    parts.append(text(607, 205, "through doors", "small dim"))
+    room(24, 362, 520, 84, "host/", "adapters to this host: systemd, logind, files, users,", "store, rpm-ostree, etcd")
+    room(560, 362, 316, 84, "kube/", "adapters to the cluster:", "lease, slots, drain, events")
+    for x in (284, 718):
+        parts.append(arrow(f"M{x} 310V358"))
+    parts.append(text(296, 341, "through ports", "small dim"))
+    room(24, 498, 210, 148, "domains/", "areas of a config:", "policy entries, validators,", "checks")
+    room(250, 498, 626, 148, "core/", "pure decisions: no clock, no disk, no network")
     for row, name in enumerate(("config", "plan", "update", "report")):
         x = 262 + row * 152
-        parts += [rectangle(x, 418, 130, 36, "room"), text(x + 65, 441, name, "mono", "middle")]
+        parts += [rectangle(x, 554, 130, 36, "room"), text(x + 65, 577, name, "mono", "middle")]
         if row:
-            parts.append(arrow(f"M{x - 22} 436H{x - 2}"))
+            parts.append(arrow(f"M{x - 22} 572H{x - 2}"))
     for x, width, name in ((262, 206, "coordination"), (490, 130, "etcd"), (642, 206, "validate")):
-        parts += [rectangle(x, 464, width, 34, "room"), text(x + width / 2, 486, name, "mono", "middle")]
+        parts += [rectangle(x, 600, width, 34, "room"), text(x + width / 2, 622, name, "mono", "middle")]
     for x in (340, 545, 771):
-        parts.append(arrow(f"M{x} 310V358"))
-    parts.append(arrow("M234 436H246"))
-    parts.append(text(24, 540, "A folder imports folders below it, never above. import-linter checks it.", "small dim"))
-    return picture(900, 560, "Decisions are pure; only adapters touch the host and the cluster", parts)
+        parts.append(arrow(f"M{x} 446V494"))
+    parts.append(arrow("M234 572H246"))
+    parts.append(text(24, 676, "A folder imports folders below it, never above. import-linter checks it.", "small dim"))
+    return picture(900, 696, "Decisions are pure; only adapters touch the host and the cluster", parts)
 
 
 Table = Mapping[tuple[str, str], Iterable[tuple[str, str]]]
