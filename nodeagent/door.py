@@ -20,6 +20,7 @@ from nodeagent.report.part_view import PartView
 from nodeagent.settings.part import Part
 from nodeagent.settings.schema import Settings
 from nodeagent.update.guard import Guard
+from nodeagent.update.ports.coordination import Slots
 from nodeagent.update.ports.host import Clock, Reporter, Units
 from nodeagent.update.ports.store import Store
 from nodeagent.update.stages.coordination import Coordination
@@ -123,4 +124,7 @@ class Door:
     self_checks: tuple[InstallationCheck, ...] = ()
     # Takes back what a killed agent left. Called first at the start, before anything that may fail. It raises no error.
     recover: Callable[[Bus], Awaitable[None]] | None = None
+    # Returns what limits how many hosts are disrupted at once, for a host without a cluster; None if it is not set. The
+    # second argument returns the id of this host. At most one feature is set.
+    slots: Callable[[Settings, Callable[[], str]], Slots | None] | None = None
     open: Callable[[Base], Feature] | None = None

@@ -303,9 +303,6 @@ class Reason(ReasonEnum):
     POOL_ORDER = "PoolOrder", Kind.REFUSED, "wait for the named pool; nodeagent fleet status shows its nodes; slots.order sets the order"
     SLOT_LOST = "SlotLost", Kind.REFUSED, "the slot of this node was freed (kubectl get lease -n nodeagent); apply the config again"
     SLOT_CONTENDED = "SlotContended", Kind.RETRY, "kubectl get lease -n nodeagent -w shows which client keeps writing the slots"
-    FLEET_LOCK_UNREACHABLE = "FleetLockUnreachable", Kind.UNREACHABLE, "check address, network and the FleetLock server; the agent retries"
-    FLEET_LOCK_REJECTED = "FleetLockRejected", Kind.FAULT, "correct the address or the group of the FleetLock server"
-    FLEET_LOCK_INVALID = "FleetLockInvalid", Kind.INPUT, "correct the setting: https://HOST/PATH, and a group of letters, digits, dots and dashes"
 
     # The agent
     SWEEP_INCOMPLETE = "SweepIncomplete", Kind.FAULT, "remove the named files; they are harmless, and no update waits for that"

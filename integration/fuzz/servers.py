@@ -12,16 +12,16 @@ from io import BytesIO
 from typing import Any, Final
 
 from integration.fuzz.target import Target, choices, document
-from nodeagent.core.coordination.fleetlock import Call
 from nodeagent.core.etcd.data_directory import DataDirectory, Identity
 from nodeagent.core.etcd.quorum import judge, member_trouble, read_alarms, read_members, read_state
 from nodeagent.errors import AgentError
 from nodeagent.features.etcd_members.decide.member_facts import MemberFacts, check_version, decide_start, member_here
+from nodeagent.features.fleetlock.client import FleetLock
+from nodeagent.features.fleetlock.decide import Call
 from nodeagent.host.etcd.client import EtcdClient, EtcdFault, _read
 from nodeagent.host.etcd.options import Endpoints
 from nodeagent.host.etcd.quorum import QuorumReport, answer
 from nodeagent.host.etcd.survey import survey_cluster
-from nodeagent.host.fleetlock import FleetLock
 from nodeagent.host.http import Answer, _whole
 
 OK: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"

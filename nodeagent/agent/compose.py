@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build the adapters of this host, as the settings configure them.
 
-This is the only module that knows all adapters, but for those of features. Adapters that are not
-configured are not imported: neither the client of Kubernetes nor the one of a FleetLock server.
+This is the only module that knows all adapters, but for those of features. The client of Kubernetes is not imported
+where no cluster is configured.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nodeagent.agent.report.journal import to_journal
 from nodeagent.agent.report.report import Report, drain_reporter
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.drain import Remaining
-from nodeagent.core.coordination.fleetlock import client_id
+from nodeagent.core.host_id import host_id
 from nodeagent.core.plan.bootloader import BootloaderUpdate
 from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.domain import Health
@@ -40,7 +40,6 @@ from nodeagent.host.clock import SystemClock
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.etcd.proof import MemberProof
 from nodeagent.host.etcd.quorum import QuorumCheck
-from nodeagent.host.fleetlock import FleetLock
 from nodeagent.host.fs.files import HostFiles
 from nodeagent.host.health import HostHealth
 from nodeagent.host.lease import LocalLease, StoredToken
@@ -250,7 +249,8 @@ async def open_adapters(
     if only_plan:
         # A plan needs neither an API server nor slots.
         unused = {"cluster": ClusterSettings(), "slots": SlotSettings(), "drain": DrainSettings()}
-        settings = msgspec.structs.replace(settings, **unused)
+        parts = tuple(part for part in settings.parts if part.group not in unused)
+        settings = msgspec.structs.replace(settings, **unused, parts=parts)
     else:
         # The last valid settings may have another level than the readable part of invalid ones.
         log.setup(settings.log.level)
@@ -321,18 +321,16 @@ def coordinate(
             node=cluster.drainer,
             report=report.lease,
         )
-    # The lease in the store counts on this host only. Across hosts, without a cluster, a FleetLock server is the only
-    # limit.
-    slot, slots = None, settings.slots
-    if slots.fleetlock:
-        slot = FleetLock(slots.fleetlock, _instance(), slots.fleetlock_group, ca=slots.fleetlock_ca)
+    # The lease in the store counts on this host only. Across hosts, without a cluster, slots are the only limit.
+    by_feature = [door.slots(settings, _instance) for door in doors().values() if door.slots is not None]
+    slot = next((slots for slots in by_feature if slots is not None), None)
     return Coordination(LocalLease(store, clock), clock, slot=slot, report=report.lease)
 
 
 def _instance() -> str:
     """Return an id of this host that does not reveal its machine id: everyone may read a lease."""
     try:
-        return client_id(MACHINE_ID.read_text().strip())
+        return host_id(MACHINE_ID.read_text().strip())
     except (OSError, ValueError) as error:
         raise Terminal(f"{MACHINE_ID} has no machine id: {error}", reason=Reason.NO_MACHINE_ID) from error
 

@@ -48,6 +48,7 @@ from nodeagent.host.rpmostree.soft_reboot import PREPARED
 from nodeagent.host.static_pods.validator import StaticPodValidator
 from nodeagent.host.view import read_view
 from nodeagent.reasons import Reason
+from nodeagent.settings.consistency import fixed_change
 from nodeagent.settings.schema import Settings
 from nodeagent.update.next.desired import parse_desired
 from nodeagent.update.next.preflight import Desired, Preflight, read_source
@@ -139,11 +140,8 @@ class Daemon:
             self.report.problem("settings", reread.error)
             raise reread.error
         settings = reread.settings
-        # These name the peers and the store of the process: a loop that changed them while it runs could act for two
-        # nodes.
-        for name in ("desired_config", "state_dir", "node_name", "cluster", "slots"):
-            if getattr(settings, name) != getattr(self.settings, name):
-                raise InvalidInput(f"{name} requires a restart", reason=Reason.RESTART_NEEDED)
+        if name := fixed_change(self.settings, settings):
+            raise InvalidInput(f"{name} requires a restart", reason=Reason.RESTART_NEEDED)
         # The adapters come first: the policy of the loop is made from their settings.
         await self.adapters.use(settings)
         await self.metrics.use(settings.metrics.file)

@@ -40,7 +40,7 @@ from nodeagent.host.proc import replaced_file_of
 from nodeagent.host.selfcheck import bus as bus_facts
 from nodeagent.host.selfcheck import files, unit, versions
 from nodeagent.host.selfcheck.os_fields import read_os_fields
-from nodeagent.host.selfcheck.servers import reach_fleetlock, reach_registry
+from nodeagent.host.selfcheck.servers import reach_registry
 from nodeagent.installed import doors
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
@@ -61,7 +61,7 @@ OSTREE_BOOTED: Final = "/run/ostree-booted"
 AS_ROOT: Final = "run it as root"
 # The names of the checks of servers begin with it.
 REACH: Final = "reach."
-REACH_CHECKS: Final = ("reach.api-server", "reach.lease", "reach.fleetlock", "reach.registry")
+REACH_CHECKS: Final = ("reach.api-server", "reach.lease", "reach.registry")
 # What a lease needs (packaging/kubernetes/nodeagent.yaml).
 VERBS: Final = ("get", "create", "patch")
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -190,18 +190,12 @@ def _running(name: NameFacts | NotRead) -> RunningFacts | NotRead:
 
 async def _reach(bus: Bus, settings: Settings, *, booted: bool) -> Sequence[SelfCheck]:
     """Return whether the servers of the base answer, the registry last."""
-    slots = settings.slots
-    cluster, fleetlock, registry = await asyncio.gather(
+    cluster, registry = await asyncio.gather(
         _cluster(settings),
-        _bounded(reach_fleetlock(slots.fleetlock, slots.fleetlock_ca) if slots.fleetlock else _unset()),
         _bounded(_registry(bus, booted=booted)),
     )
-    results = zip(REACH_CHECKS, (*cluster, fleetlock, registry), strict=True)
+    results = zip(REACH_CHECKS, (*cluster, registry), strict=True)
     return [reach_check(name, facts) for name, facts in results]
-
-
-async def _unset() -> ReachFacts | NotRead:
-    return NOT_CONFIGURED
 
 
 async def _cluster(settings: Settings) -> tuple[ReachFacts | NotRead, ReachFacts | NotRead]:

@@ -25,6 +25,7 @@ NAMES: Final = (
     "certificates",
     "checks",
     "etcd_members",
+    "fleetlock",
     "mcd_import",
     "page",
     "update_graph",

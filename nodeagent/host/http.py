@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Send one HTTP request with the standard library, to services whose client libraries are too large for a node.
 
-The services are etcd's JSON gateway, etcd's metrics and FleetLock servers. Each request has a connection of its own, a
-deadline and a bound on the answer. Redirects are not followed and proxies of the environment are not used: the
+The services are etcd's JSON gateway and metrics, and servers that features call. Each request has a connection of its
+own, a deadline and a bound on the answer. Redirects are not followed and proxies of the environment are not used: the
 permission to disrupt a host comes from the configured address only.
 """
 

@@ -39,10 +39,6 @@ PoolName = Annotated[
         description="a pool's name, as in nodeagent fleet status",
     ),
 ]
-# The pattern is that of the FleetLock protocol; a server refuses other groups.
-Group = Annotated[
-    str, Meta(pattern=r"^[a-zA-Z0-9.-]+$", max_length=128, description="a group: letters, digits, . and -")
-]
 # No user and no query, where passwords and tokens are put: addresses are in messages and in the status.
 Url = Annotated[
     str,
@@ -144,7 +140,7 @@ class DrainSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SlotSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many nodes are updated at once: by leases of the cluster (``pool``), or by a FleetLock server without one.
+    """How many nodes of a cluster are updated at once, by leases of the cluster.
 
     ``pool``: the pool whose slots this node takes; "" for none. All nodes of a pool must have the same numbers here.
 
@@ -162,14 +158,6 @@ class SlotSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     ``halt_degraded``: how many other degraded nodes of its pool, as in ``nodeagent fleet status``, keep a node from
     taking a slot, so that a bad config stops spreading. 0: any number.
-
-    ``fleetlock``: address of a FleetLock server, as used by Zincati; "" for none.
-
-    ``fleetlock_group``: FleetLock group of this host, for a server that gives each group of hosts its own slots (as
-    ``identity.group`` of Zincati). default: the default of the protocol.
-
-    ``fleetlock_ca``: PEM file with the certificate authority of the FleetLock server; "" for the authorities of the
-    host.
     """
 
     pool: Pool = ""
@@ -178,9 +166,6 @@ class SlotSettings(Struct, frozen=True, forbid_unknown_fields=True):
     pause: Annotated[float, Meta(ge=0, le=7 * 86400)] = 0
     order: tuple[PoolName, ...] = ()
     halt_degraded: NodesOrNone = 0
-    fleetlock: Url = ""
-    fleetlock_group: Group = "default"
-    fleetlock_ca: OptionalPath = ""
 
 
 class WindowSettings(Struct, frozen=True, forbid_unknown_fields=True):

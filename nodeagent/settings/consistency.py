@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
+from typing import Final
 
 from nodeagent.errors import InvalidInput, Problem
 from nodeagent.settings.check import invalid, window_schedule
 from nodeagent.settings.part import Contradiction, parts
 from nodeagent.settings.schema import Settings
+
+# These name the peers and the store of the process: a loop that changed them while it runs could act for two nodes.
+FIXED: Final = ("desired_config", "state_dir", "node_name", "cluster", "slots")
 
 
 def check_consistency(settings: Settings, origins: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -43,10 +47,16 @@ def contradictions(settings: Settings) -> Iterator[Contradiction]:
     yield from _of_drain(settings)
     yield from _of_times(settings)
     yield from _of_reboots(settings)
-    yield from _of_servers(settings)
     yield from _of_paths(settings)
     for kind in parts():
         yield from settings.of(kind).contradictions(settings)
+
+
+def fixed_change(old: Settings, new: Settings) -> str:
+    """Return a setting, or a group of them, that differs and requires a restart; "" if none does."""
+    changed = [name for name in FIXED if getattr(old, name) != getattr(new, name)]
+    changed += [kind.group for kind in parts() if kind.needs_restart and old.of(kind) != new.of(kind)]
+    return changed[0] if changed else ""
 
 
 def _of_cluster(settings: Settings) -> Iterator[Contradiction]:
@@ -63,13 +73,13 @@ def _of_cluster(settings: Settings) -> Iterator[Contradiction]:
 def _of_slots(settings: Settings) -> Iterator[Contradiction]:
     cluster, slots = settings.cluster, settings.slots
     if slots.pool and not cluster.configured:
-        yield ("slots.pool",), "slots.pool needs a cluster (cluster.kubeconfig); without one there is slots.fleetlock"
+        yield ("slots.pool",), "slots.pool needs a cluster (cluster.kubeconfig)"
     if slots.pause and not slots.pool:
-        yield ("slots.pause",), "slots.pause needs slots.pool: a FleetLock server knows no pause"
+        yield ("slots.pause",), "slots.pause needs slots.pool: without a pool no node waits for another"
     if slots.max_staging and not slots.pool:
-        yield ("slots.max_staging",), "slots.max_staging needs slots.pool: a FleetLock server counts no stagings"
+        yield ("slots.max_staging",), "slots.max_staging needs slots.pool: without a pool no stagings are counted"
     if slots.max_unavailable != 1 and not slots.pool:
-        message = "slots.max_unavailable needs slots.pool: a FleetLock server has a number of its own"
+        message = "slots.max_unavailable needs slots.pool: without a pool no nodes are counted"
         yield ("slots.max_unavailable",), message
     if slots.order or slots.halt_degraded:
         if not (slots.pool and cluster.source == "cluster"):
@@ -79,14 +89,6 @@ def _of_slots(settings: Settings) -> Iterator[Contradiction]:
         if slots.halt_degraded and not slots.pause:
             message = "slots.halt_degraded needs slots.pause: a node may report after it released its slot"
             yield ("slots.halt_degraded", "slots.pause"), message
-    # Two counts of the same nodes could each wait for the other.
-    if slots.fleetlock and cluster.configured:
-        message = "slots.fleetlock is for hosts without a cluster; in one there is slots.pool"
-        yield ("slots.fleetlock", "cluster.kubeconfig", "cluster.service_account"), message
-    if slots.fleetlock_ca and not slots.fleetlock:
-        yield ("slots.fleetlock_ca",), "slots.fleetlock_ca needs slots.fleetlock: without it no server is called"
-    if slots.fleetlock_group != "default" and not slots.fleetlock:
-        yield ("slots.fleetlock_group",), "slots.fleetlock_group needs slots.fleetlock: without it no server is called"
 
 
 def _of_drain(settings: Settings) -> Iterator[Contradiction]:
@@ -120,12 +122,6 @@ def _of_reboots(settings: Settings) -> Iterator[Contradiction]:
     if bootloader.bios and bootloader.update in ("never", "report"):
         message = f"bootloader.bios needs another bootloader.update than {bootloader.update}, which updates nothing"
         yield ("bootloader.bios", "bootloader.update"), message
-
-
-def _of_servers(settings: Settings) -> Iterator[Contradiction]:
-    if settings.slots.fleetlock_ca and settings.slots.fleetlock.startswith("http:"):
-        keys = ("slots.fleetlock_ca", "slots.fleetlock")
-        yield keys, "slots.fleetlock_ca needs a slots.fleetlock with https: http has no certificate"
 
 
 def _of_paths(settings: Settings) -> Iterator[Contradiction]:

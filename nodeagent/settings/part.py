@@ -22,6 +22,8 @@ class Part(Struct, frozen=True, forbid_unknown_fields=True):
 
     # The group of the keys, which may have keys of other features and of the base, too; "" for keys without a group.
     group: ClassVar[str] = ""
+    # Whether a change takes effect with the next start only.
+    needs_restart: ClassVar[bool] = False
 
     def contradictions(self, settings: Settings) -> Iterator[Contradiction]:  # noqa: ARG002 - for features
         """Yield every pair of these settings, or of one of them and others, that cannot both take effect."""

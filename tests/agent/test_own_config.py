@@ -52,7 +52,7 @@ class TestSettings:
             ("rebot: {allow: false}\n", "unknown key rebot"),
             ("reboot: {allow: 5}\n", "true or false"),
             ("a: [\n", "expected the node content"),
-            ("slots: {fleetlock: 'https://lock'}\n", "without a cluster"),
+            ("cluster: {service_account: /s}\n", "not both"),
             ("windows: {zone: Europe/Nowhere}\n", "Nowhere"),
             ("state_dir: /elsewhere\n", "state_dir cannot be changed"),
             ("desired_config: /elsewhere\n", "desired_config cannot be changed"),
@@ -70,12 +70,12 @@ class TestSettings:
             assert await self.refused({}, {f"{CONFIG_D}/{name}": "rebot: 1"}) == []
 
     async def test_what_is_merged_is_what_will_be_there(self) -> None:
-        lock = "slots: {fleetlock: 'https://lock'}\n"
-        takes_the_cluster_away = {f"{CONFIG_D}/10-site.yaml": "log: {level: debug}\n", f"{CONFIG_D}/20-l.yaml": lock}
+        other = "cluster: {service_account: /s}\n"
+        takes_the_cluster_away = {f"{CONFIG_D}/10-site.yaml": "log: {level: debug}\n", f"{CONFIG_D}/20-l.yaml": other}
         assert await self.refused({}, takes_the_cluster_away) == []
-        (self.vendor / "10-site.yaml").write_text("slots: {fleetlock: 'https://lock'}\ncluster: {kubeconfig: /etc/k}\n")
+        (self.vendor / "10-site.yaml").write_text("cluster: {kubeconfig: /etc/k, service_account: /s}\n")
         (problem,) = await self.refused({f"{CONFIG_D}/10-site.yaml": "x"}, {f"{CONFIG_D}/30-x.yaml": "log: {}\n"})
-        assert "without a cluster" in problem.message
+        assert "not both" in problem.message
 
     async def test_a_fragment_of_the_host_that_is_invalid_is_no_doing_of_the_config(self) -> None:
         (self.admin / "50-bad.yaml").write_text("rebot: 1\n")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nodeagent.errors import InvalidInput
-from nodeagent.settings.consistency import check_consistency
+from nodeagent.settings.consistency import check_consistency, fixed_change
 from nodeagent.settings.load import Loaded, load
 from nodeagent.settings.schema import Settings
 
@@ -27,10 +27,6 @@ BAD = {
     "unavailable": ("slots: {max_unavailable: 2}\n", "slots.max_unavailable needs"),
     "order": (CLUSTER + "slots: {pool: p, order: [a]}\n", "need slots.pool and cluster.source"),
     "halt": (AS_CLUSTER + "slots: {pool: p, halt_degraded: 1}\n", "needs slots.pause"),
-    "fleetlock": (CLUSTER + "slots: {fleetlock: 'https://f'}\n", "hosts without a cluster"),
-    "fleetlock_ca": ("slots: {fleetlock_ca: /ca}\n", "needs slots.fleetlock"),
-    "fleetlock_ca, http": ("slots: {fleetlock: 'http://f', fleetlock_ca: /ca}\n", "with https"),
-    "fleetlock_group": ("slots: {fleetlock_group: g}\n", "needs slots.fleetlock"),
     "lead time": ("drain: {timeout: 60, lead_time: 60}\n", "drain.lead_time is part"),
     "order of a controller": (AS_CLUSTER + "drain: {first: [app=a]}\n", "need drain.by: self"),
     "controller": (CLUSTER + "drain: {by: controller}\n", "needs cluster.source: cluster"),
@@ -47,7 +43,6 @@ GOOD = {
     "defaults": "",
     "settle": "actions: {settle: 300}\nverify: {timeout: 900}\n",
     "all of a pool": AS_CLUSTER + "slots: {pool: p, max_unavailable: 2, max_staging: 1, pause: 5, halt_degraded: 1}\n",
-    "fleetlock": "slots: {fleetlock: 'https://f', fleetlock_ca: /ca, fleetlock_group: g}\n",
     "order": AS_CLUSTER + "drain: {by: self, first: [app=a], last: [app=b], lead_time: 5}\n",
     "controller": AS_CLUSTER + "drain: {by: controller}\n",
     "soft": "reboot: {soft: auto}\n",
@@ -99,3 +94,11 @@ def test_without_origins_the_message_has_no_empty_place() -> None:
     with pytest.raises(InvalidInput) as raised:
         check_consistency(settings(slots=settings().slots.__class__(pause=5)))
     assert raised.value.message.startswith("slots.pause needs")
+
+
+def test_what_names_the_peers_and_the_store_requires_a_restart() -> None:
+    settings: Any = Settings
+    old = settings()
+    assert fixed_change(old, settings(strict_units=True)) == ""
+    assert fixed_change(old, settings(node_name="n2")) == "node_name"
+    assert fixed_change(old, settings(slots=old.slots.__class__(pause=5))) == "slots"

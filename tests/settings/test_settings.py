@@ -116,10 +116,6 @@ TABLE = [
         "/50-x.yaml:1: drain.last must be a list, each a label selector, as in app=db or app=db,tier!=test "
         "(=, !=, KEY and !KEY; no spaces)",
     ),
-    (
-        "slots: {fleetlock: 'https://me@lock'}",
-        '/50-x.yaml:1: slots.fleetlock must be an address as in https://host/path, or ""',
-    ),
     ("os: {free_space: 1}\nos: {free_space: 2}", "/50-x.yaml:2: os.free_space is set twice in this file"),
     ("- a\n", "/50-x.yaml:1: must be a mapping of keys to values"),
     ("a: [", "/50-x.yaml:1: expected the node content, but found '<stream end>'"),

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -19,7 +18,6 @@ from nodeagent.agent.report.report import Report
 from nodeagent.core.coordination.lease import Claim, LeaseToken
 from nodeagent.errors import InvalidInput, Refused, Terminal
 from nodeagent.host.clock import SystemClock
-from nodeagent.host.fleetlock import FleetLock
 from nodeagent.host.lease import TOKEN_NOTE, StoredToken
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.kube.cluster import Cluster
@@ -30,14 +28,9 @@ from nodeagent.settings.check import window_schedule
 from nodeagent.settings.cluster import ClusterSettings, DrainSettings, SlotSettings, WindowSettings
 from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.schema import Settings
-from nodeagent.update.ports.events import UpdateWaiting
-from nodeagent.update.run import Ports
 from nodeagent.update.stages.coordination import Coordination, Operation
-from nodeagent.update.states import Phase
-from tests.host.test_fleetlock import FleetServer, serving
-from tests.world import FakeClock, FakeLease, FakeUnit, World
+from tests.world import FakeClock, FakeLease, World
 from tests.world.cluster_host import fresh
-from tests.world.run import LIMITS, Host, config
 
 MACHINE_ID = "0123456789abcdef0123456789abcdef"
 
@@ -59,11 +52,6 @@ def connected(tmp_path: Path, settings: Settings) -> tuple[Cluster | None, Coord
 def test_a_host_alone_has_a_local_lease(tmp_path: Path) -> None:
     cluster, coordination = connected(tmp_path, Settings())
     assert (cluster, coordination.lease.backend, coordination.slot) == (None, "local", None)
-
-
-def test_a_fleet_without_a_cluster_has_slots(tmp_path: Path) -> None:
-    _, coordination = connected(tmp_path, Settings(slots=SlotSettings(fleetlock="https://lock.example")))
-    assert (coordination.lease.backend, coordination.slot is not None) == ("local", True)
 
 
 def test_in_a_cluster(tmp_path: Path) -> None:
@@ -103,8 +91,7 @@ def test_a_controller_may_drain_where_the_cluster_is_the_source(
         (ClusterSettings(kubeconfig="/a", service_account="/b"), SlotSettings(), "not both"),
         (ClusterSettings(), SlotSettings(pool="workers"), "needs a cluster"),
         (ClusterSettings(source="cluster"), SlotSettings(), "needs a cluster"),
-        (ClusterSettings(kubeconfig="/a"), SlotSettings(fleetlock="https://l"), "without a cluster"),
-        (ClusterSettings(), SlotSettings(fleetlock="https://l", pause=60), "knows no pause"),
+        (ClusterSettings(), SlotSettings(pause=60), "slots.pause needs slots.pool"),
         (ClusterSettings(kubeconfig="/a"), SlotSettings(pool="p", order=("a",)), "need slots.pool and cluster.source"),
         (ClusterSettings(kubeconfig="/a", source="cluster"), SlotSettings(order=("a",)), "need slots.pool"),
         (
@@ -161,41 +148,6 @@ def test_windows() -> None:
         "SettingsInvalid",
         "windows.open: two windows have the name nights",
     )
-
-
-class OfFleet(Host):
-    """A host without a cluster whose slots are a server's."""
-
-    def __init__(self, server: FleetServer, machine: str) -> None:
-        super().__init__(World(units={"app.service": FakeUnit()}), replace(LIMITS, settle=0.01, lease_retry=0.05))
-        self.slots = FleetLock(server.url, machine)
-
-    def ports(self) -> Ports:
-        return replace(
-            super().ports(), coordination=Coordination(FakeLease(self.world), FakeClock(self.world), slot=self.slots)
-        )
-
-
-async def test_a_fleet_of_two_with_one_slot() -> None:
-    async with serving(FleetServer(full=423)) as server:
-        first, second = OfFleet(server, "1" * 32), OfFleet(server, "2" * 32)
-        first.world.units["app.service"].fail_restarts = 1
-        first.limits = replace(first.limits, may_reboot=False, revert=False)
-        first.want(config("a", {"/etc/app/x": "1"}))
-        await first.settle()
-        assert first.phase is Phase.DEGRADED
-        assert server.held == {"default": {"1" * 32}}, "a host that failed keeps its slot"
-        second.want(config("a", {"/etc/app/x": "1"}))
-        task = asyncio.create_task(second.settle())
-        while not (waiting := [e for e in second.world.events if isinstance(e, UpdateWaiting)]):
-            await asyncio.sleep(0.01)
-        assert (waiting[0].reason, second.world.holder) == ("SlotHeld", None)
-        assert waiting[0].message.endswith("; the update continues when that is over")
-        first.want(config("b", {"/etc/app/x": "2"}))
-        await first.settle()
-        await task
-        assert {first.phase, second.phase} == {Phase.IDLE}
-        assert server.held == {"default": set()}
 
 
 async def test_the_token_of_a_lease_outlives_the_process(tmp_path: Path) -> None:

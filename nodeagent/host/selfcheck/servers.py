@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a FleetLock server and a registry answer. Requests only read, and take no slot."""
+"""Whether a registry answers. The request only reads."""
 
 from __future__ import annotations
 
@@ -18,11 +18,6 @@ _REGISTRIES: Final = "etc/containers/registries.conf"
 _MAX_FILE: Final = 1 << 20
 # Certificates for single registries: containers-certs.d(5).
 _CERTIFICATES: Final = ("etc/containers/certs.d", "etc/docker/certs.d")
-
-
-async def reach_fleetlock(address: str, ca: str, *, timeout: float = TIMEOUT) -> ReachFacts:
-    """Any answer will do: the protocol has no call that neither takes nor releases a slot."""
-    return await reach(address, address, ca=ca, remedy="correct slots.fleetlock_ca", timeout=timeout)
 
 
 async def reach_registry(

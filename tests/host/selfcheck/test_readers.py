@@ -280,11 +280,9 @@ def test_a_replaced_file_of_the_daemon(tmp_path: Path) -> None:
 )
 async def test_servers(root: Path, answer: Any, well: bool) -> None:
     async with serving(answer) as server:
-        registry = await servers.reach_registry(f"127.0.0.1:{server.port}", root=root, scheme="http")
-        fleetlock = await servers.reach_fleetlock(f"http://127.0.0.1:{server.port}/", "")
-    for found in (registry, fleetlock):
-        assert isinstance(found, ReachFacts)
-        assert (found.error == "") is well
+        found = await servers.reach_registry(f"127.0.0.1:{server.port}", root=root, scheme="http")
+    assert isinstance(found, ReachFacts)
+    assert (found.error == "") is well
     assert {request.method for request in server.requests} == {"GET"}
     assert server.requests[0].target == "/v2/"
 
@@ -294,12 +292,6 @@ async def test_a_server_that_does_not_answer_has_a_deadline(root: Path) -> None:
         found = await servers.reach_registry(f"127.0.0.1:{server.port}", root=root, scheme="http", timeout=0.2)
     assert isinstance(found, ReachFacts)
     assert found.error
-
-
-async def test_a_missing_authority(root: Path) -> None:
-    found = await servers.reach_fleetlock("https://127.0.0.1:1/", str(root / "missing.pem"))
-    assert found.error
-    assert "fleetlock_ca" in found.remedy
 
 
 async def test_a_registry_with_rules_of_the_host(root: Path) -> None:

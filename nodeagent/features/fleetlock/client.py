@@ -15,8 +15,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from nodeagent.core.backoff import delays, jittered
-from nodeagent.core.coordination.fleetlock import Call, body_of, is_group, refusal_text
 from nodeagent.errors import InvalidInput, Refused, Terminal, Unreachable
+from nodeagent.features.fleetlock.decide import Call, body_of, is_group, refusal_text
+from nodeagent.features.fleetlock.reasons import FleetLockReason
 from nodeagent.host.http import Answer, HttpFault, request, tls_context
 from nodeagent.reasons import Reason
 
@@ -37,7 +38,7 @@ class FleetLock:
     """A client of one FleetLock server. Implements ``ports.Slots``: the server knows hosts, not operations.
 
     ``base`` is the server's address, with or without a path. ``client`` comes from
-    ``core.coordination.fleetlock.client_id``. ``ca`` is a PEM file ("" for the host's authorities). ``timeout`` is for
+    ``core.host_id``. ``ca`` is a PEM file ("" for the host's authorities). ``timeout`` is for
     one attempt, in seconds. Raises ``InvalidInput`` (``FleetLockInvalid``).
     """
 
@@ -53,10 +54,12 @@ class FleetLock:
     ) -> None:
         # The address is in messages and in the status, where a password must not be.
         if not _is_plain(base):
-            raise InvalidInput("the address of the FleetLock server is no plain URL", reason=Reason.FLEET_LOCK_INVALID)
+            raise InvalidInput(
+                "the address of the FleetLock server is no plain URL", reason=FleetLockReason.FLEET_LOCK_INVALID
+            )
         if not is_group(group):
             raise InvalidInput(
-                f"{group!r} is no group: letters, digits, dots and dashes", reason=Reason.FLEET_LOCK_INVALID
+                f"{group!r} is no group: letters, digits, dots and dashes", reason=FleetLockReason.FLEET_LOCK_INVALID
             )
         self._base = base.rstrip("/") + "/"
         self._body = body_of(client, group)
@@ -109,10 +112,10 @@ class FleetLock:
             return await request("POST", url, body=self._body, headers=headers, tls=self._tls, timeout=self._timeout)
         except OSError as error:
             raise Terminal(
-                f"the authority {self._ca}: {error.strerror or error}", reason=Reason.FLEET_LOCK_REJECTED
+                f"the authority {self._ca}: {error.strerror or error}", reason=FleetLockReason.FLEET_LOCK_REJECTED
             ) from error
         except HttpFault as fault:
-            raise Unreachable(f"{url}: {fault}", reason=Reason.FLEET_LOCK_UNREACHABLE) from fault
+            raise Unreachable(f"{url}: {fault}", reason=FleetLockReason.FLEET_LOCK_UNREACHABLE) from fault
 
     def _judge(self, call: Call, answer: Answer) -> None:
         body = answer.json()
@@ -127,8 +130,8 @@ class FleetLock:
             raise Refused(f"no slot of group {self._group} ({words or f'status {status}'})", reason=Reason.SLOT_HELD)
         message = f"{self._base}{call}: status {status}{', ' + words if words else ''}"
         if status >= 500 or status in NOT_NOW:
-            raise Unreachable(message, reason=Reason.FLEET_LOCK_UNREACHABLE)
-        raise Terminal(message, reason=Reason.FLEET_LOCK_REJECTED)
+            raise Unreachable(message, reason=FleetLockReason.FLEET_LOCK_UNREACHABLE)
+        raise Terminal(message, reason=FleetLockReason.FLEET_LOCK_REJECTED)
 
 
 def _is_plain(base: str) -> bool:

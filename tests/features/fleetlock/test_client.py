@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from nodeagent.errors import AgentError, InvalidInput, Refused, Terminal, Unreachable
-from nodeagent.host.fleetlock import ATTEMPTS, FleetLock
+from nodeagent.features.fleetlock.client import ATTEMPTS, FleetLock
 
 ID, OTHER = "0123456789abcdef0123456789abcdef", "f" * 32
 

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.core.coordination.fleetlock import APPLICATION, body_of, client_id, is_group, refusal_text
+from nodeagent.core.host_id import APPLICATION, host_id
 from tests.support.needs import needs
 
 
 def test_the_id_is_a_uuid_that_hides_the_machine_id() -> None:
     machine = "8d2b5f0ad46c43a5a9a1c6b1a1b2c3d4"
-    made = client_id(machine)
+    made = host_id(machine)
     assert len(made) == 32
     assert made[12] == "4"
     assert made[16] in "89ab"
-    assert made != client_id("8d2b5f0ad46c43a5a9a1c6b1a1b2c3d5")
+    assert made != host_id("8d2b5f0ad46c43a5a9a1c6b1a1b2c3d5")
 
 
 @needs("systemd-id128")
@@ -24,24 +24,10 @@ def test_the_id_is_a_uuid_that_hides_the_machine_id() -> None:
 def test_systemd_makes_the_same_id() -> None:
     words = ["systemd-id128", "machine-id", "--app-specific", APPLICATION.hex]
     made = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
-    assert client_id(Path("/etc/machine-id").read_text().strip()) == made
+    assert host_id(Path("/etc/machine-id").read_text().strip()) == made
 
 
 @pytest.mark.parametrize("text", ["", "x", "8d2b"])
 def test_what_is_no_machine_id(text: str) -> None:
     with pytest.raises(ValueError, match="badly formed"):
-        client_id(text)
-
-
-def test_groups() -> None:
-    assert is_group("workers-eu.1")
-    assert not is_group("")
-    assert not is_group("a/b")
-    assert not is_group("a\n")
-
-
-def test_what_a_server_says() -> None:
-    assert refusal_text({"kind": "failed_lock", "value": "semaphore is full"}) == "failed_lock: semaphore is full"
-    assert refusal_text({"kind": "failed_lock"}) == "failed_lock"
-    assert refusal_text({"value": "x"}) == ""
-    assert body_of("ab", "default") == {"client_params": {"id": "ab", "group": "default"}}
+        host_id(text)
