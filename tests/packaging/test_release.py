@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import importlib
-import re
 import runpy
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.support.needs import needs
 
@@ -85,13 +83,3 @@ def test_only_what_is_committed_is_released(release: dict[str, Any], tmp_path: P
     (source / "nodeagent/file").write_text("changed")
     with pytest.raises(Exception, match="not committed"):
         release["export"](source, tmp_path / "again")
-
-
-def test_the_workflow_of_releases_runs_commands_that_exist() -> None:
-    top = PACKAGING.parent
-    (job,) = yaml.safe_load((top / ".github/workflows/release.yml").read_text())["jobs"].values()
-    targets = [step["run"].split()[1] for step in job["steps"] if step.get("run", "").startswith("make ")]
-    assert targets == ["interpreter-tests", "release"]
-    assert {"interpreter-tests", "release"} <= set(
-        re.findall(r"^([a-z-]+):", (top / "Makefile").read_text(), re.MULTILINE)
-    )
