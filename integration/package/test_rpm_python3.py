@@ -26,7 +26,7 @@ from integration.hosts.container.image import Image, base_image, derived_image
 from integration.hosts.errors import CommandFailed, Unavailable
 from integration.hosts.nodeagent_client import machine_config
 from integration.hosts.sources import code
-from integration.package.conftest import BUILD_TIMEOUT, SOURCE, Package, cannot
+from integration.package.conftest import BUILD_TIMEOUT, IMPORT_ALL, SOURCE, Package, cannot
 from integration.package.test_install_pages import commands
 from integration.package.test_rpm import BASE, PAGE, RELOAD, TIMEOUT, WANTS, environment, files, make, rpm, stand_in
 from integration.trees.base import install
@@ -62,15 +62,10 @@ touch %{buildroot}/usr/lib/python3.99/os.py
 /usr/lib/python3.99
 """
 # What the launcher sets, then each module. Warnings are errors, as for the other package.
-IMPORT = """
-import importlib, importlib.util, pathlib, pkgutil, sys
+IMPORT = f"""
+import importlib.util, pathlib, sys
 exec(pathlib.Path("/usr/bin/nodeagent").read_text().partition("from nodeagent")[0])
-import nodeagent
-for module in pkgutil.walk_packages(nodeagent.__path__, "nodeagent."):
-    if not module.name.endswith("__main__"):
-        importlib.import_module(module.name)
-from nodeagent.kube import _import
-_import.load()
+{IMPORT_ALL}
 names = ("dbus_next", "structlog", "pyudev", "kubernetes", "aiohttp", "yarl", "multidict", "msgspec", "psutil", "yaml")
 for name in names:
     print(name, importlib.util.find_spec(name).submodule_search_locations[0])
