@@ -10,8 +10,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # A worker of pytest, and each program that a test starts, would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
-# Hosts at a time: they mostly wait, so twice as many as cores.
-HOSTS ?= 4
+# Hosts at a time, on two cores: they mostly wait.
+HOSTS ?= 6
 # `make package rpm MACHINE=aarch64` writes into dist/aarch64.
 MACHINE ?=
 # `make package rpm INTERPRETER=standalone` takes the interpreter of python-build-standalone instead of the one that

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.container.conftest import HostMaker
 from integration.hosts.container.container_host import Host
@@ -33,6 +35,7 @@ def motd(host: Host) -> str:
     return host.read(MOTD).decode() if host.exists(MOTD) else ""
 
 
+@pytest.mark.slow
 def test_what_an_admin_looks_at(make_node: HostMaker) -> None:
     host = make_node(settings={"actions": {"timeout": 8, "settle": 1}}, files={agent.POLICY: POLICY})
     agent.apply(host, GOOD)

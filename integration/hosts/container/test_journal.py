@@ -7,6 +7,8 @@ import base64
 import json
 import re
 
+import pytest
+
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.container.configs import (
     ANCHOR,
@@ -90,6 +92,7 @@ def test_an_update_is_logged_in_few_lines_with_fields(make_node: HostMaker) -> N
         assert host.run(["journalctl", "--dump-catalog", ident]).stdout.startswith(f"-- {ident}"), ident
 
 
+@pytest.mark.slow
 def test_no_secret_is_logged_or_shown(make_node: HostMaker) -> None:
     flaky = "/etc/flaky/mode"
     policy = agent.policy(files={"/etc/app": ["None"], flaky: ["Restart flaky.service"]})

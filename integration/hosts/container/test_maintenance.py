@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.container.configs import POLICY_JSON, SIGNED
 from integration.hosts.container.container_host import Host
@@ -84,6 +86,7 @@ def planned_behind(node: Host, config: str) -> bool:
     return found.get("state") == "planned" and config in found["message"]
 
 
+@pytest.mark.slow
 def test_its_turn_is_after_the_update_and_before_the_next_one(node: Host) -> None:
     busy(node, "first")
     refused = node.run(start(node), check=False)

@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.container.configs import HOLD, SLOW
 from integration.hosts.container.conftest import HostMaker
@@ -21,6 +23,7 @@ def course(host: Host) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_fallback_reboot_is_in_both_boots(make_node: HostMaker) -> None:
     host = started(make_node, {})
     # Without it, systemd may stop the agent some milliseconds after logind's answer, before that is recorded.

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.container.conftest import HostMaker
 from integration.hosts.container.container_host import Host
@@ -39,6 +41,7 @@ def failures(host: Host) -> set[str]:
     return {name for name, result in results(host).items() if result == "failed"}
 
 
+@pytest.mark.slow
 def test_an_installation_passes_and_each_breakage_is_found(make_node: HostMaker) -> None:
     host = make_node()
     found = results(host)

@@ -38,6 +38,7 @@ def refusal(host: Host, config: str) -> str:
     return apply.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.finding(
     "units: presets", "A first config enables the instances of a template that it brings, in one reboot."
 )

@@ -70,6 +70,7 @@ def enabled(host: Host, *units: str) -> list[str]:
     return host.run(["systemctl", "is-enabled", *units], check=False).stdout.split()
 
 
+@pytest.mark.slow
 @pytest.mark.finding(
     "units: changed templates", "A changed template keeps the links of its instances, also those of an admin."
 )

@@ -30,6 +30,7 @@ def newest(host: Host) -> tuple[str, int, str]:
     return entry["outcome"], entry["reboots"], entry.get("message", "")
 
 
+@pytest.mark.slow
 @pytest.mark.finding("units: slices and scopes", "A slice that leaves the config takes no service down.")
 @pytest.mark.finding("units: units that leave", "A mount that leaves is unmounted.")
 @pytest.mark.finding("units: what stops along", "A part of a target that leaves runs on.")
@@ -171,6 +172,7 @@ WantedBy=multi-user.target
 ONESHOT = f"[Service]\nType=oneshot\nExecStart=/bin/sh -c '! grep -q 2 /etc/one'\n{WANTED}"
 
 
+@pytest.mark.slow
 @pytest.mark.finding("units: automatic restarts", "A service that comes up at its second try is waited for.")
 @pytest.mark.finding("units: oneshots", "A oneshot that fails is a failure.")
 def test_a_second_try_and_a_oneshot(make_node: HostMaker) -> None:
@@ -195,6 +197,7 @@ DEP = "[Service]\nType=oneshot\nExecStart=/bin/sh -c '! grep -q broken /etc/app-
 STAT = "[Unit]\nRequires=dep.service\nAfter=dep.service\n[Service]\nExecStart=sleep infinity\n"
 
 
+@pytest.mark.slow
 @pytest.mark.finding("units: proof after an update", "A static unit whose requirement fails is no success.")
 @pytest.mark.parametrize("restarts", [True, False], ids=["fallback", "planned reboot"])
 def test_a_static_unit_that_is_down_after_the_reboot(make_node: HostMaker, restarts: bool) -> None:
@@ -222,6 +225,7 @@ def test_a_static_unit_that_is_down_after_the_reboot(make_node: HostMaker, resta
     assert host.is_active("stat.service")
 
 
+@pytest.mark.slow
 @pytest.mark.finding(
     "units: starts without an end", "A unit that never starts and blocks others is no success after a planned reboot."
 )
