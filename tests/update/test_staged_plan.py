@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -21,13 +22,15 @@ from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from nodeagent.report.status_fold import fold
 from nodeagent.update.course import COURSE
+from nodeagent.update.guard import Guard
 from nodeagent.update.next import staged_plan
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.events import UpdateCancelled
+from nodeagent.update.ports.system import StagingUnit
 from nodeagent.update.record import OsProgress, half_way
+from nodeagent.update.run import Run
 from nodeagent.update.states import Leg, Phase, Prepare, Rest
 from tests.agent.test_api import api
-from tests.update.test_fencing import Around
 from tests.world import FakeDeployments, Fault, Killed
 from tests.world.os_host import A_DIGEST, B_DIGEST, C_DIGEST, FILES, KARGS, MORE, NEW, at_old, booted_digest, on
 from tests.world.run import Host
@@ -196,11 +199,24 @@ async def test_a_degraded_host_stays_degraded() -> None:
     assert locked(host).digest == B_DIGEST
 
 
-async def test_it_is_fenced() -> None:
+class Noting(Guard):
+    """Notes how often it is around a staging, and whether it is now."""
+
+    def __init__(self) -> None:
+        self.up, self.times = False, 0
+
+    @asynccontextmanager
+    async def around_staging(self, run: Run, unit: StagingUnit) -> AsyncIterator[None]:
+        self.up, self.times = True, self.times + 1
+        yield
+        self.up = False
+
+
+async def test_guards_are_around_it() -> None:
     host = await at_old()
-    fence = host.fence = Around()
+    host.guards = [guard := Noting()]
     await planned(host, NEW)
-    assert (fence.up, fence.times) == (False, 1)
+    assert (guard.up, guard.times) == (False, 1)
 
 
 async def test_a_deployment_of_another_program_is_not_replaced() -> None:

@@ -4,14 +4,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.features.fence.decide.view import FenceView
-from nodeagent.update.history.trail import Boot, Result, Trail, elapsed, gap_before, trail_from_dict, trail_to_dict
+from nodeagent.update.history.trail import (
+    Boot,
+    Result,
+    StagingPace,
+    Trail,
+    elapsed,
+    gap_before,
+    trail_from_dict,
+    trail_to_dict,
+)
 from nodeagent.update.history.trail_fold import MAX_SAMPLES, Moment, closed, fold, leaving
 from nodeagent.update.ports import events
 from nodeagent.update.ports.events import StepProgress, UpdateContext, UpdateEvent
@@ -169,28 +177,46 @@ def test_the_tasks_of_a_staging_follow_each_other() -> None:
     ]
 
 
+@dataclass(frozen=True)
+class Paced(UpdateEvent):
+    """Stands for the event of a feature that paces a staging."""
+
+    now: StagingPace | None
+
+    def pace(self) -> StagingPace | None:
+        return self.now
+
+
 def test_the_course_of_the_fence_keeps_the_worst_of_each_part() -> None:
     trail = trail_of((entered(Phase.STAGING), at(0.0)))
     for second in range(1000):
         slow = second == 777
-        view = FenceView(True, write_bps=1_000_000 if slow else 12_000_000, p99=0.4 if slow else 0.004)
-        trail = fold(trail, events.FenceChanged(on(Phase.STAGING), view), at(10.0 + second))
+        pace = StagingPace(True, 1_000_000 if slow else 12_000_000, 0.4 if slow else 0.004, 0.0, 0, "")
+        trail = fold(trail, Paced(on(Phase.STAGING), pace), at(10.0 + second))
     fence = trail.fence
     assert fence is not None
     assert len(fence.samples) <= MAX_SAMPLES
     assert (fence.every, fence.seconds) == (16.0, 999.0)
     assert max(sample[2] or 0 for sample in fence.samples) == 400.0
     assert min(sample[1] or 0 for sample in fence.samples) == 1_000_000
-    assert trail == fold(trail, events.FenceChanged(on(Phase.STAGING), None), at(1009.0))
+    assert trail == fold(trail, Paced(on(Phase.STAGING), None), at(1009.0))
 
 
 def test_a_fence_that_is_not_up_yet_has_no_course() -> None:
-    trail = trail_of(
-        (entered(Phase.STAGING), at(0.0)), (events.FenceChanged(on(Phase.STAGING), FenceView(False)), at(1.0))
-    )
+    pace = StagingPace(False, None, None, 0.0, 0, "")
+    trail = trail_of((entered(Phase.STAGING), at(0.0)), (Paced(on(Phase.STAGING), pace), at(1.0)))
     assert trail.fence is None
 
 
+PACES = st.builds(
+    StagingPace,
+    st.booleans(),
+    st.none() | st.integers(0, 10**9),
+    st.none() | st.floats(0, 9),
+    st.floats(0, 1e6),
+    st.integers(0, 10**6),
+    st.just("probe"),
+)
 CONTEXTS = st.builds(on, st.sampled_from(Phase))
 TEXTS = st.text(max_size=400)
 STEPS = st.builds(StepProgress, TEXTS, st.just(1), st.just(1), st.just(0))
@@ -204,7 +230,7 @@ EVENTS = st.one_of(
     st.builds(events.UpdateWaiting, CONTEXTS, TEXTS, TEXTS),
     st.builds(events.HostDegraded, CONTEXTS, TEXTS, TEXTS),
     st.builds(events.StagingAdvanced, CONTEXTS, STEPS, st.none()),
-    st.builds(events.FenceChanged, CONTEXTS, st.builds(FenceView, st.booleans(), p99=st.none() | st.floats(0, 9))),
+    st.builds(Paced, CONTEXTS, st.none() | PACES),
 )
 MOMENTS = st.builds(at, st.floats(0, 1e6), st.sampled_from(("one", "two")), st.floats(0, 1e9))
 

@@ -15,7 +15,6 @@ from nodeagent.update.ports.events import UpdateFinished
 from nodeagent.update.ports.system import Inhibitor
 from nodeagent.update.states import Phase
 from tests.agent.test_api import api
-from tests.update.test_fencing import UP, Around
 from tests.update.test_kills import BUSY, REBOOTING, at_old
 from tests.world import os_host as os_hosts
 from tests.world.run import Host
@@ -59,9 +58,8 @@ async def test_an_update_with_actions() -> None:
     assert host.record.trail == Trail()
 
 
-async def test_an_update_of_the_os_has_both_boots_and_the_fence() -> None:
+async def test_an_update_of_the_os_has_both_boots() -> None:
     host = await os_hosts.at_old()
-    host.fence = Around()
     host.world.stage_seconds = 40
     host.want(os_hosts.NEW)
     await host.settle()
@@ -70,8 +68,6 @@ async def test_an_update_of_the_os_has_both_boots_and_the_fence() -> None:
     assert [boot.id for boot in found.boots] == ["boot-1", "boot-2"]
     assert [span.boot for span in found.phases] == [0] * 5 + [1] * 2
     assert found.boots[0].accepted is not None
-    assert found.fence is not None
-    assert found.fence.samples == ((0.0, UP.write_bps, None),)
     assert [(step.phase, step.result) for step in found.steps] == [("Staging", "done")]
     assert found.phases[0].seconds == 40.0
 

@@ -28,6 +28,7 @@ from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from nodeagent.report.status_fold import fold
 from nodeagent.report.status_json import status_to_dict
+from nodeagent.update.history.trail import trail_from_dict
 from nodeagent.update.ports.events import StagingAdvanced, UpdateContext
 from nodeagent.update.ports.system import StagingUnit
 from tests.world import Fault
@@ -77,6 +78,8 @@ async def test_it_is_up_while_the_os_is_staged_and_between_two_tries_it_is_not()
     found = [event.message for event in host.world.events if isinstance(event, FenceChanged)]
     assert found == ["up", "gone"] * 2
     assert host.world.history[-1].etcd_disk == LATENCY
+    course = trail_from_dict(host.world.history[-1].trail).fence
+    assert course is not None and course.samples[-1][1] == UP.write_bps
 
 
 IDLE = Idle(0.005, 0.02)
