@@ -15,9 +15,9 @@ import nodeagent
 from nodeagent.cli._client import Client, ask
 from nodeagent.cli._io import emit
 from nodeagent.core.config.text import plain_json
-from nodeagent.core.selfcheck.interpreter import describe, origin_of
+from nodeagent.core.interpreter import describe, origin_of
 from nodeagent.errors import AgentError
-from nodeagent.host.selfcheck.versions import sbom
+from nodeagent.host.components import sbom
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

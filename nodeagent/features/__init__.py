@@ -28,6 +28,7 @@ NAMES: Final = (
     "fleetlock",
     "mcd_import",
     "page",
+    "selfcheck",
     "update_graph",
 )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.core.selfcheck.files import DOMAIN, LABELLED, PROGRAM_TYPE
+from nodeagent.features.selfcheck.decide.files import DOMAIN, LABELLED, PROGRAM_TYPE
 
 ROOT = Path(__file__).parents[2]
 MODULE = ROOT / "packaging/selinux/nodeagent.cil"

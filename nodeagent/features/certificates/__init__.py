@@ -12,7 +12,7 @@ COMMANDS: Final = (
         "bootstrap",
         "get a certificate of its own for the agent of this node, or renew it",
         "nodeagent.features.certificates.cli.bootstrap",
-        after="selfcheck",
+        after="settings",
     ),
     Command(
         "approve",

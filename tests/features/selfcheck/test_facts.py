@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,24 @@ from dbus_next import Message, Variant
 
 import nodeagent
 from nodeagent.core.self_check import NotRead, ReachFacts
-from nodeagent.core.selfcheck.bus import ACTIONS, BUS_NAME, UNIT_FILE, NameFacts, PolkitDecision, PolkitFacts, UnitFacts
-from nodeagent.core.selfcheck.files import FileKind, PathFacts
-from nodeagent.core.selfcheck.os_fields import OsFacts
+from nodeagent.features.selfcheck.decide.bus import (
+    ACTIONS,
+    BUS_NAME,
+    UNIT_FILE,
+    NameFacts,
+    PolkitDecision,
+    PolkitFacts,
+    UnitFacts,
+)
+from nodeagent.features.selfcheck.decide.files import FileKind, PathFacts
+from nodeagent.features.selfcheck.decide.os_fields import OsFacts
+from nodeagent.features.selfcheck.facts import files, servers, unit, versions
+from nodeagent.features.selfcheck.facts.bus import is_bus_policy, read_name, read_polkit
+from nodeagent.features.selfcheck.facts.os_fields import read_os_fields
+from nodeagent.host.components import SBOM
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.fs import selinux
 from nodeagent.host.proc import replaced_file_of
-from nodeagent.host.selfcheck import files, servers, unit, versions
-from nodeagent.host.selfcheck.bus import is_bus_policy, read_name, read_polkit
-from nodeagent.host.selfcheck.os_fields import read_os_fields
 from nodeagent.reasons import hint
 from tests.host.fake_systemd import FakeSystemd
 from tests.kube.server import CUT, HANG, Answer, serving
@@ -231,7 +239,7 @@ def listed(path: Path, components: str) -> Path:
 
 
 def test_versions(tmp_path: Path) -> None:
-    path = tmp_path / versions.SBOM
+    path = tmp_path / SBOM
     absent = versions.read_versions("", path)
     assert isinstance(absent.listed, NotRead)
     assert isinstance(absent.interpreter, NotRead)
@@ -250,18 +258,8 @@ def test_versions(tmp_path: Path) -> None:
 
 
 def test_a_package_without_an_interpreter_lists_nothing_of_the_host(tmp_path: Path) -> None:
-    found = versions.read_versions("", listed(tmp_path / versions.SBOM, '{"name": "aiohttp", "version": "3"}'))
+    found = versions.read_versions("", listed(tmp_path / SBOM, '{"name": "aiohttp", "version": "3"}'))
     assert found.loaded == {"nodeagent": nodeagent.__version__}
-
-
-def test_each_package_has_its_list_of_components(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bundled, of_host = tmp_path / "bundled", tmp_path / "of_host"
-    monkeypatch.setattr(sys, "prefix", str(bundled))
-    monkeypatch.setattr(nodeagent, "__file__", str(of_host / "python/nodeagent/__init__.py"))
-    assert versions.sbom() == bundled / versions.SBOM
-    of_host.mkdir()
-    listed(of_host / versions.SBOM, "")
-    assert versions.sbom() == of_host / versions.SBOM
 
 
 def test_a_replaced_file_of_the_daemon(tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ from nodeagent.cli._offline import Stored
 from nodeagent.core.boot_count import BootCounting, CountedBy
 from nodeagent.core.coordination.kube_objects import Review
 from nodeagent.core.self_check import NotRead, ReachFacts, SelfCheck, failed, ok, reach_check, unread
-from nodeagent.core.selfcheck.bus import NameFacts, UnitFacts, bus_checks, unit_checks
-from nodeagent.core.selfcheck.files import (
+from nodeagent.errors import AgentError, InvalidInput, Unreachable, full_text
+from nodeagent.features.selfcheck.decide.bus import NameFacts, UnitFacts, bus_checks, unit_checks
+from nodeagent.features.selfcheck.decide.files import (
     DIRECTORIES,
     LABELLED,
     FileFacts,
@@ -29,18 +30,17 @@ from nodeagent.core.selfcheck.files import (
     file_checks,
     label_check,
 )
-from nodeagent.core.selfcheck.os_fields import OsFacts, os_check
-from nodeagent.core.selfcheck.reach import denied, registry_of
-from nodeagent.core.selfcheck.versions import RunningFacts, boot_check, version_checks
-from nodeagent.errors import AgentError, InvalidInput, Unreachable, full_text
+from nodeagent.features.selfcheck.decide.os_fields import OsFacts, os_check
+from nodeagent.features.selfcheck.decide.reach import denied, registry_of
+from nodeagent.features.selfcheck.decide.versions import RunningFacts, boot_check, version_checks
+from nodeagent.features.selfcheck.facts import bus as bus_facts
+from nodeagent.features.selfcheck.facts import files, unit, versions
+from nodeagent.features.selfcheck.facts.os_fields import read_os_fields
+from nodeagent.features.selfcheck.facts.servers import reach_registry
 from nodeagent.host.boot_counter import HostBootCounter
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.proc import replaced_file_of
-from nodeagent.host.selfcheck import bus as bus_facts
-from nodeagent.host.selfcheck import files, unit, versions
-from nodeagent.host.selfcheck.os_fields import read_os_fields
-from nodeagent.host.selfcheck.servers import reach_registry
 from nodeagent.installed import doors
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess

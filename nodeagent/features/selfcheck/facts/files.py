@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from nodeagent.core.self_check import NotRead
-from nodeagent.core.selfcheck.files import FileKind, PathFacts
+from nodeagent.features.selfcheck.decide.files import FileKind, PathFacts
 from nodeagent.host.fs.selinux import Labels, policy_label
 from nodeagent.host.proc import label_of
 from nodeagent.host.programs import NotStarted, ProgramLate, run_program

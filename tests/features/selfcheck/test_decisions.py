@@ -14,7 +14,7 @@ import pytest
 from nodeagent.core.boot_count import BootCounting, CountedBy
 from nodeagent.core.enumerated import enumerated
 from nodeagent.core.self_check import NotRead, ReachFacts, SelfCheck, reach_check
-from nodeagent.core.selfcheck.bus import (
+from nodeagent.features.selfcheck.decide.bus import (
     ACTIONS,
     UNIT_FILE,
     NameFacts,
@@ -24,7 +24,7 @@ from nodeagent.core.selfcheck.bus import (
     bus_checks,
     unit_checks,
 )
-from nodeagent.core.selfcheck.files import (
+from nodeagent.features.selfcheck.decide.files import (
     DIRECTORIES,
     FileFacts,
     FileKind,
@@ -34,9 +34,9 @@ from nodeagent.core.selfcheck.files import (
     file_checks,
     label_check,
 )
-from nodeagent.core.selfcheck.os_fields import OsFacts, os_check
-from nodeagent.core.selfcheck.reach import denied, is_redirected, registry_of
-from nodeagent.core.selfcheck.versions import RunningFacts, VersionFacts, boot_check, version_checks
+from nodeagent.features.selfcheck.decide.os_fields import OsFacts, os_check
+from nodeagent.features.selfcheck.decide.reach import denied, is_redirected, registry_of
+from nodeagent.features.selfcheck.decide.versions import RunningFacts, VersionFacts, boot_check, version_checks
 
 SYSTEMD = Path(__file__).parents[3] / "systemd/usr"
 UNIT = UnitFacts(UNIT_FILE, "enabled", "enabled", "active", pid=7)

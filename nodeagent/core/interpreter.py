@@ -6,9 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from nodeagent.core.self_check import NotRead, SelfCheck, ok, unread, warning
-
-CHECK: Final = "versions.interpreter"
 # The only origin that is not for users: prebuilt parts, for which no publisher makes security fixes.
 TESTING: Final = "testing"
 ORIGINS: Final[Mapping[str, str]] = {
@@ -18,7 +15,6 @@ ORIGINS: Final[Mapping[str, str]] = {
     TESTING: "from prebuilt parts, for tests only",
 }
 _PROPERTY: Final = "nodeagent:interpreter"
-_REMEDY: Final = "install a package of a release, or one that make package wrote"
 
 
 def origin_of(document: Mapping[str, Any]) -> str:
@@ -29,11 +25,3 @@ def origin_of(document: Mapping[str, Any]) -> str:
 
 def describe(origin: str) -> str:
     return ORIGINS.get(origin, origin)
-
-
-def interpreter_check(origin: str | NotRead) -> SelfCheck:
-    if isinstance(origin, NotRead):
-        return unread(CHECK, origin)
-    if origin == TESTING:
-        return warning(CHECK, describe(origin), _REMEDY)
-    return ok(CHECK, describe(origin) or "the package does not name its origin")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.cli._selfcheck import reach_api_server, reach_lease
+from nodeagent.features.selfcheck.cli._survey import reach_api_server, reach_lease
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nodeagent.core.self_check import NotRead, ReachFacts
-from nodeagent.core.selfcheck.reach import is_redirected
+from nodeagent.features.selfcheck.decide.reach import is_redirected
 from nodeagent.host.fs.read_inside import read_regular
 from nodeagent.host.reach import TIMEOUT, reach
 

@@ -7,7 +7,7 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-from nodeagent.core.selfcheck.bus import UNIT, UNIT_FILE, UnitFacts
+from nodeagent.features.selfcheck.decide.bus import UNIT, UNIT_FILE, UnitFacts
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.systemd_jobs import MANAGER, NAME, PATH, SERVICE
 

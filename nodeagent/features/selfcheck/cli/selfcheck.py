@@ -16,8 +16,8 @@ from typing import Final
 import nodeagent
 from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import BAD, DIM, GOOD, WARN, counted, paint, table
-from nodeagent.cli._selfcheck import survey
 from nodeagent.core.self_check import SelfCheck
+from nodeagent.features.selfcheck.cli._survey import survey
 
 SCHEMA: Final = "nodeagent/selfcheck/v1"
 STYLES: Final = {"ok": GOOD, "warning": WARN, "failed": BAD, "skipped": DIM}

@@ -7,8 +7,8 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-from nodeagent.core.selfcheck.os_fields import OsFacts
 from nodeagent.errors import Unreconcilable
+from nodeagent.features.selfcheck.decide.os_fields import OsFacts
 from nodeagent.host.booted_system import HostBootedSystem
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree.client import SERVICE

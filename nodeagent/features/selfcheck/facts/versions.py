@@ -7,7 +7,6 @@ import os
 import platform
 import sqlite3
 import ssl
-import sys
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,20 +17,13 @@ import yaml
 
 import nodeagent
 from nodeagent.core.config.text import plain_json
+from nodeagent.core.interpreter import origin_of
 from nodeagent.core.self_check import NotRead
-from nodeagent.core.selfcheck.interpreter import origin_of
-from nodeagent.core.selfcheck.versions import VersionFacts
+from nodeagent.features.selfcheck.decide.versions import VersionFacts
+from nodeagent.host.components import sbom
 
-SBOM: Final = "sbom.cdx.json"
 PACKAGE: Final = "/usr/lib/nodeagent/"
 _MAX_SBOM: Final = 4 << 20
-
-
-def sbom() -> Path:
-    """Return the path of the list of components. An installed wheel has no such file."""
-    # The package for the Python of the host has the modules in a directory of its own (packaging/bundle/noarch.py).
-    of_host = Path(nodeagent.__file__).parents[2] / SBOM
-    return of_host if of_host.exists() else Path(sys.prefix) / SBOM
 
 
 def read_versions(systemd: str, listed: Path | None = None) -> VersionFacts:

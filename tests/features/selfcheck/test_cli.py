@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from nodeagent import features, installed
-from nodeagent.cli import _selfcheck
 from nodeagent.core.boot_count import BootCounting
 from nodeagent.core.self_check import NotRead, SelfCheck, failed, ok, skipped
-from nodeagent.core.selfcheck.interpreter import interpreter_check
 from nodeagent.door import Door, InstallationCheck
 from nodeagent.errors import Terminal
+from nodeagent.features.selfcheck.cli import _survey
+from nodeagent.features.selfcheck.decide.versions import interpreter_check
 from nodeagent.reasons import Reason
 from nodeagent.settings.schema import Settings
 from tests.cli.daemon.conftest import Cli
@@ -31,7 +31,7 @@ def with_results(monkeypatch: pytest.MonkeyPatch, checks: Sequence[SelfCheck]) -
     async def survey() -> Sequence[SelfCheck]:
         return checks
 
-    monkeypatch.setattr("nodeagent.cli.selfcheck.survey", survey)
+    monkeypatch.setattr("nodeagent.features.selfcheck.cli.selfcheck.survey", survey)
 
 
 def test_an_installation_that_is_well(cli: Cli, monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
@@ -73,14 +73,14 @@ def test_without_systemd_bus_and_daemon(
 ) -> None:
     """As in the build of an image; each other reader still reads."""
     monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", f"unix:path={tmp_path}/missing")
-    monkeypatch.setattr(_selfcheck.unit, "is_booted", lambda: False)
+    monkeypatch.setattr(_survey.unit, "is_booted", lambda: False)
     found = {check["id"]: check["result"] for check in cli("selfcheck", "--json").json["checks"]}
     assert found["settings"] == "ok"
     assert {found[name] for name in ("dbus.name", "polkit.actions", "versions.daemon", "reach.api-server")} == {
         "skipped"
     }
     # A bus that does not answer is a failure where systemd runs.
-    monkeypatch.setattr(_selfcheck.unit, "is_booted", lambda: True)
+    monkeypatch.setattr(_survey.unit, "is_booted", lambda: True)
     found = {check["id"]: check["result"] for check in cli("selfcheck", "--json").json["checks"]}
     assert {found[name] for name in ("unit.file", "dbus.name", "polkit.actions")} == {"failed"}
     (no_settings / "90-bad.yaml").write_text("actions: {timeuot: 3}\n")
@@ -91,8 +91,8 @@ def test_without_systemd_bus_and_daemon(
 
 async def test_boots_that_are_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """GRUB's configuration may be for root; a host without deployments counts nothing."""
-    monkeypatch.setattr(_selfcheck, "OSTREE_BOOTED", str(tmp_path / "ostree-booted"))
-    found = await _selfcheck._counting(Settings())
+    monkeypatch.setattr(_survey, "OSTREE_BOOTED", str(tmp_path / "ostree-booted"))
+    found = await _survey._counting(Settings())
     assert isinstance(found, NotRead) and not found.fault
     (tmp_path / "ostree-booted").touch()
     counting = BootCounting(why="it cannot be read")
@@ -106,13 +106,13 @@ async def test_boots_that_are_counted(monkeypatch: pytest.MonkeyPatch, tmp_path:
                 raise PermissionError(13, "Permission denied", "/boot/grub2/grub.cfg")
             return counting
 
-    monkeypatch.setattr(_selfcheck, "HostBootCounter", Counter)
-    monkeypatch.setattr(_selfcheck.os, "geteuid", lambda: 0)
-    assert await _selfcheck._counting(Settings()) == counting
-    monkeypatch.setattr(_selfcheck.os, "geteuid", lambda: 1000)
-    assert await _selfcheck._counting(Settings()) == NotRead("it cannot be read", "run it as root")
+    monkeypatch.setattr(_survey, "HostBootCounter", Counter)
+    monkeypatch.setattr(_survey.os, "geteuid", lambda: 0)
+    assert await _survey._counting(Settings()) == counting
+    monkeypatch.setattr(_survey.os, "geteuid", lambda: 1000)
+    assert await _survey._counting(Settings()) == NotRead("it cannot be read", "run it as root")
     counting = BootCounting(greenboot=True)
-    found = await _selfcheck._counting(Settings())
+    found = await _survey._counting(Settings())
     assert isinstance(found, NotRead) and (found.fault, found.remedy) == (False, "run it as root")
 
 
@@ -124,14 +124,14 @@ def test_the_reference_lists_each_check(cli: Cli, monkeypatch: pytest.MonkeyPatc
 
 
 async def test_each_reader_has_a_deadline_and_its_own_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_selfcheck, "DEADLINE", 0.05)
+    monkeypatch.setattr(_survey, "DEADLINE", 0.05)
 
     async def fail(error: Exception) -> Any:
         raise error
 
-    late = await _selfcheck._bounded(asyncio.sleep(60))
-    broken = await _selfcheck._bounded(fail(Terminal("no", reason=Reason.READ_ONLY)))
-    unreadable = await _selfcheck._bounded(fail(OSError(5, "Input/output error")))
+    late = await _survey._bounded(asyncio.sleep(60))
+    broken = await _survey._bounded(fail(Terminal("no", reason=Reason.READ_ONLY)))
+    unreadable = await _survey._bounded(fail(OSError(5, "Input/output error")))
     for found in (late, broken, unreadable):
         assert isinstance(found, NotRead)
         assert (found.fault, bool(found.remedy)) == (True, True)
@@ -147,7 +147,7 @@ async def test_a_feature_adds_its_checks() -> None:
     checks = (InstallationCheck("reach.spare", well), InstallationCheck("spare", broken))
     try:
         installed.install(lambda: [Door(title="Spare", page="", self_checks=checks)])
-        found = await _selfcheck._added(Settings())
+        found = await _survey._added(Settings())
     finally:
         features.install()
     assert found == [ok("reach.spare", Settings().desired_config), failed("spare", "no", "mount it")]

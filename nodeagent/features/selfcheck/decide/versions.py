@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from nodeagent.core.boot_count import BootCounting, CountedBy, phrase
-from nodeagent.core.self_check import NotRead, SelfCheck, failed, ok, skipped, unread
-from nodeagent.core.selfcheck.bus import UNIT
-from nodeagent.core.selfcheck.interpreter import CHECK as INTERPRETER_CHECK
-from nodeagent.core.selfcheck.interpreter import interpreter_check
+from nodeagent.core.interpreter import TESTING, describe
+from nodeagent.core.self_check import NotRead, SelfCheck, failed, ok, skipped, unread, warning
+from nodeagent.features.selfcheck.decide.bus import UNIT
+
+INTERPRETER_CHECK: Final = "versions.interpreter"
+_OTHER_PACKAGE: Final = "install a package of a release, or one that make package wrote"
 
 # As the RPM requires them. The package is built for this glibc, and the unit needs this systemd.
 OLDEST: Final = {"systemd": (250,), "glibc": (2, 34)}
@@ -101,3 +103,11 @@ def boot_check(counting: BootCounting | NotRead) -> SelfCheck:
         return unread(BOOT_CHECK, counting)
     text = f"the boots of a new OS are {phrase(counting)}"
     return skipped(BOOT_CHECK, text, _REMEDY) if counting.by is CountedBy.NOTHING else ok(BOOT_CHECK, text)
+
+
+def interpreter_check(origin: str | NotRead) -> SelfCheck:
+    if isinstance(origin, NotRead):
+        return unread(INTERPRETER_CHECK, origin)
+    if origin == TESTING:
+        return warning(INTERPRETER_CHECK, describe(origin), _OTHER_PACKAGE)
+    return ok(INTERPRETER_CHECK, describe(origin) or "the package does not name its origin")

@@ -11,7 +11,8 @@ from xml.etree import ElementTree as ET
 from xml.etree.ElementTree import Element
 
 from nodeagent.core.self_check import NotRead
-from nodeagent.core.selfcheck.bus import (
+from nodeagent.errors import AgentError
+from nodeagent.features.selfcheck.decide.bus import (
     ACTIONS,
     BUS_NAME,
     BUS_POLICY,
@@ -20,7 +21,6 @@ from nodeagent.core.selfcheck.bus import (
     PolkitDecision,
     PolkitFacts,
 )
-from nodeagent.errors import AgentError
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import a_sv
 from nodeagent.host.dbus.errors import BusFault

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read the facts that ``decide`` judges. Nothing is changed on the host."""

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Read the facts that ``core.selfcheck`` judges. Nothing is changed on the host."""
