@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers of other servers: HTTP, the gateway of etcd, FleetLock."""
+"""Answers of other servers: HTTP, and the gateway of etcd."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ from typing import Any, Final
 from integration.fuzz.target import Target, choices, document
 from nodeagent.core.etcd.data_directory import DataDirectory, Identity
 from nodeagent.core.etcd.quorum import judge, member_trouble, read_alarms, read_members, read_state
-from nodeagent.errors import AgentError
 from nodeagent.features.etcd_members.decide.member_facts import MemberFacts, check_version, decide_start, member_here
-from nodeagent.features.fleetlock.client import FleetLock
-from nodeagent.features.fleetlock.decide import Call
 from nodeagent.host.etcd.client import EtcdClient, EtcdFault, _read
 from nodeagent.host.etcd.options import Endpoints
 from nodeagent.host.etcd.quorum import QuorumReport, answer
@@ -112,14 +109,6 @@ async def _survey(client: EtcdClient) -> None:
             await call
 
 
-def fleetlock(data: bytes) -> None:
-    lock = FleetLock("https://fleetlock", "00" * 16)
-    for status in (200, 400, 423, 500):
-        for call in Call:
-            with suppress(AgentError):
-                lock._judge(call, Answer(status, data))
-
-
 TARGETS: Final = (
     Target(
         "http",
@@ -135,5 +124,4 @@ TARGETS: Final = (
     ),
     Target("etcd", etcd, [b"{}", b'{"members": [{}]}', b'{"members": [{"ID": []}]}', *choices(20)]),
     Target("etcd-survey", survey, [b"{}", b'{"members": [{"ID": 1, "clientURLs": [7]}]}', *choices(40)]),
-    Target("fleetlock", fleetlock, [b"", b"[]", b'{"kind": "failed_lock", "value": "semaphore"}', b'{"kind": []}']),
 )
