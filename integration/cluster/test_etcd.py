@@ -16,9 +16,9 @@ from integration.cluster.etcd import EtcdCluster, EtcdMember
 from integration.cluster.programs import Binaries
 from nodeagent.cli.main import main
 from nodeagent.errors import Refused
+from nodeagent.features.etcd_guard.quorum import QuorumCheck, QuorumReport
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.etcd.client import EtcdAccess
-from nodeagent.host.etcd.quorum import QuorumCheck, QuorumReport
 
 MakeEtcd = Callable[..., EtcdCluster]
 

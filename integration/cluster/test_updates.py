@@ -25,8 +25,9 @@ from integration.cluster.sim_node import QUICK, SimNode
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.coordination.windows import Schedule, weekly
+from nodeagent.features.etcd_guard.guard import QuorumGuard
+from nodeagent.features.etcd_guard.quorum import QuorumCheck
 from nodeagent.host.clock import SystemClock
-from nodeagent.host.etcd.quorum import QuorumCheck
 from nodeagent.kube.gates import MACHINES
 from nodeagent.update.ports.events import UpdateWaiting
 from nodeagent.update.ports.system import Inhibitor
@@ -371,8 +372,8 @@ async def test_a_machine_that_is_deleted_while_its_node_is_drained(story: Story)
     assert left == [], "nothing of ours keeps it"
 
 
-def guard_of(member: EtcdMember) -> QuorumCheck:
-    return QuorumCheck(SystemClock(), root=member.host, timeout=2.0)
+def guard_of(member: EtcdMember) -> QuorumGuard:
+    return QuorumGuard(QuorumCheck(SystemClock(), root=member.host, timeout=2.0))
 
 
 @pytest.mark.cluster_failure(

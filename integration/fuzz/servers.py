@@ -14,10 +14,10 @@ from typing import Any, Final
 from integration.fuzz.target import Target, choices, document
 from nodeagent.core.etcd.data_directory import DataDirectory, Identity
 from nodeagent.core.etcd.quorum import judge, member_trouble, read_alarms, read_members, read_state
+from nodeagent.features.etcd_guard.quorum import QuorumReport, answer
 from nodeagent.features.etcd_members.decide.member_facts import MemberFacts, check_version, decide_start, member_here
 from nodeagent.host.etcd.client import EtcdClient, EtcdFault, _read
 from nodeagent.host.etcd.options import Endpoints
-from nodeagent.host.etcd.quorum import QuorumReport, answer
 from nodeagent.host.etcd.survey import survey_cluster
 from nodeagent.host.http import Answer, _whole
 

@@ -55,7 +55,6 @@ class Api:
     valid: Callable[[str], Awaitable[Desired]]
     desired: Callable[[], Awaitable[Desired | None]]
     read_again: Callable[[], Awaitable[None]]
-    etcd: Callable[[], Awaitable[Mapping[str, Any]]]
     # Of features, by the name of the method.
     calls: Mapping[str, Call]
     history_shown: ShownHistory = field(init=False)
@@ -283,10 +282,6 @@ class Api:
             assert running is not None
             entry = under_way(running.record, running.plan, self.ports.clock.now())
         return json.dumps(update_to_dict(entry))
-
-    async def etcd_status(self) -> str:
-        """Survey etcd now, with the permissions of the daemon."""
-        return json.dumps(await self.etcd())
 
     async def start_maintenance(self, caller: str, request: MaintenanceRequest) -> str:
         """Begin a maintenance, and return the status. Nothing disrupts this node before it is stopped or over."""

@@ -39,7 +39,6 @@ from nodeagent.host.bootloader import BootupdBootloader
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.etcd.proof import MemberProof
-from nodeagent.host.etcd.quorum import QuorumCheck
 from nodeagent.host.fs.files import HostFiles
 from nodeagent.host.health import HostHealth
 from nodeagent.host.lease import LocalLease, StoredToken
@@ -98,7 +97,6 @@ class Adapters:
         self.report = report
         self.store = store
         self.static_pods = static_pods
-        self.etcd = QuorumCheck(clock, single=settings.etcd.single_member)
         # The settings are read at each call, because a reload may replace them while a drain is under way.
         remaining = drain_reporter(report, lambda: self.settings.drain)
         self.cluster = connect(settings, store, clock, remaining)
@@ -122,7 +120,7 @@ class Adapters:
         self.features = opened
         guards = [feature.guard for feature in opened if feature.guard is not None]
         # Features get the coordination when they are opened.
-        coordination.guards = [self.etcd, *guards]
+        coordination.guards = guards
         self.ports = Ports(
             store=store,
             files=HostFiles(),
@@ -177,7 +175,6 @@ class Adapters:
             self.ports.os.port = adapter.RpmOstree(self._units, min_free=free)
             self.ports.os.counter = boot_counter(settings)
             self.ports.os.bootloader = bootloader_of(settings)
-        self.etcd.use(single=settings.etcd.single_member)
         if self.cluster is not None:
             self.cluster.use(settings)
         for feature in self.features:

@@ -112,7 +112,6 @@ class Daemon:
             valid=self._valid,
             desired=self._desired,
             read_again=self.reload,
-            etcd=adapters.etcd.status,
             calls={name: call for feature in adapters.features for name, call in feature.calls.items()},
         )
 

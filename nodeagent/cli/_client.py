@@ -47,9 +47,6 @@ THOROUGH = 300.0
 # Seconds for a staging, which the daemon ends after three hours.
 STAGING = 4 * 3600.0
 
-# Seconds for a survey of etcd: a few requests to each member, of which each may take five.
-ETCD = 60.0
-
 # Seconds between two requests to a daemon that does not run: a name without an owner sends no signals.
 POLL = 1.0
 
@@ -146,9 +143,6 @@ class Client:
 
     async def stop_maintenance(self) -> None:
         await self._change("StopMaintenance")
-
-    async def etcd_status(self) -> dict[str, Any]:
-        return _object(await self._call("EtcdStatus", timeout=ETCD))
 
     async def change(self, method: str, signature: str = "", *values: Any) -> dict[str, Any]:
         """Call a method of a feature that requests a change of the host."""

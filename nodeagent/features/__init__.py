@@ -24,6 +24,7 @@ NAMES: Final = (
     "alerts",
     "certificates",
     "checks",
+    "etcd_guard",
     "etcd_members",
     "fleetlock",
     "mcd_import",

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings for hosts in a cluster or a fleet: cluster, drain, slots, windows, etcd. Part of ``settings``.
+"""The settings for hosts in a cluster or a fleet: cluster, drain, slots, windows. Part of ``settings``.
 
 If none of them is set, no Kubernetes code is loaded, and the lease is a local one.
-
-Those of an etcd member are in a file of its own, because most hosts have none. etcd's own config file has the rest:
-names, addresses, certificates and the data directory.
 """
 
 from __future__ import annotations
@@ -179,10 +176,3 @@ class WindowSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     open: tuple[WindowText, ...] = ()
     zone: ZoneName = "UTC"
-
-
-class EtcdSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """``single_member``: whether a host with the only member of its etcd cluster may be drained and rebooted. False:
-    the API server of that cluster is down during the reboot, so an operator must allow it."""
-
-    single_member: bool = False

@@ -15,7 +15,6 @@ from msgspec import Meta, Struct
 from nodeagent.settings.cluster import (
     ClusterSettings,
     DrainSettings,
-    EtcdSettings,
     OptionalPath,
     SlotSettings,
     WindowSettings,
@@ -188,7 +187,6 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     drain: DrainSettings = DrainSettings()
     slots: SlotSettings = SlotSettings()
     windows: WindowSettings = WindowSettings()
-    etcd: EtcdSettings = EtcdSettings()
     # Those of the installed features. ``of`` reads one of them.
     parts: tuple[Part, ...] = ()
 

@@ -52,9 +52,6 @@ def api(host: Host, phase: Phase = Phase.IDLE, *, path: str = DESIRED, loop: Loo
 
     async def nothing(*_: object) -> None: ...
 
-    async def no_member() -> dict[str, bool]:
-        return {"member": False}
-
     async def parse(text: bytes) -> Desired:
         return await host._load(text.decode())
 
@@ -73,7 +70,6 @@ def api(host: Host, phase: Phase = Phase.IDLE, *, path: str = DESIRED, loop: Loo
         valid=host._load,
         desired=host._desired,
         read_again=nothing,
-        etcd=no_member,
         calls={},
     )
 
@@ -206,10 +202,6 @@ async def test_a_config_without_an_os_is_verified_without_asking_for_one() -> No
     asked = api(host)
     host.world.faults.append(Fault("list deployments", lost_answer(), times=100))
     assert json.loads(await asked.verify())["ok"]
-
-
-async def test_the_status_of_etcd_is_the_guards() -> None:
-    assert json.loads(await api(await at_old()).etcd_status()) == {"member": False}
 
 
 async def test_plan_is_what_apply_would_do_and_changes_nothing() -> None:

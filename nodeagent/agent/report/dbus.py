@@ -132,9 +132,6 @@ class _Manager:
     async def update(self, message: Message) -> Sequence[Any]:
         return await self._read(message, "history", partial(self.api().update, message.body[0]))
 
-    async def etcd_status(self, message: Message) -> Sequence[Any]:
-        return await self._read(message, "etcd", self.api().etcd_status)
-
     async def _read(self, message: Message, kind: str, read: Callable[[], Awaitable[str]]) -> Sequence[Any]:
         """Return the answer of a read that any user may repeat without end."""
         async with self.turns.shared(kind, await uid_of(self.bus, message)) as turn:
@@ -179,7 +176,6 @@ class _Manager:
                 "Config": Method(self.config, "sa{sv}", "s", ("which", "options", "config")),
                 "History": Method(self.history, "u", "s", ("limit", "updates")),
                 "Update": Method(self.update, "s", "s", ("id", "update")),
-                "EtcdStatus": Method(self.etcd_status, "", "s", ("status",)),
                 "StartMaintenance": Method(self.start_maintenance, "sa{sv}", "s", ("reason", "options", "status")),
                 "StopMaintenance": Method(self.stop_maintenance),
                 "Reload": Method(self.reload),

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of the member of etcd: a file of its own, which is read for each operation."""
+"""The settings of the member of etcd: a file of its own, because most hosts have none. It is read for each operation.
+
+etcd's own config file has the rest: names, addresses, certificates and the data directory.
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ import pytest
 from nodeagent.agent.report import dbus
 from nodeagent.agent.report.shown_history import ShownHistory
 from nodeagent.agent.report.turns import Turns
+from nodeagent.door import Call
 from nodeagent.errors import InvalidInput
 from nodeagent.host.dbus.header import Message, MessageKind
 from nodeagent.update.history.entry import entry_to_dict
@@ -52,8 +53,12 @@ class Api:
     async def update(self, _update_id: str) -> str:
         return await self._work("history")
 
-    async def etcd_status(self) -> str:
-        return await self._work("etcd")
+    @property
+    def calls(self) -> Mapping[str, Call]:
+        async def read(_caller: str, _values: Sequence[Any]) -> str:
+            return await self._work("etcd")
+
+        return {"EtcdStatus": read}
 
     async def plan(self, _text: str, **_options: bool) -> str:
         return await self._work("plan")

@@ -11,7 +11,7 @@ import pytest
 
 from nodeagent.host.etcd.detect import REMEMBERED, _at_start, detect
 from nodeagent.host.etcd.options import endpoints
-from tests.host.etcd.test_quorum import process, put, untraceable
+from tests.host.etcd.test_detect import process, put, untraceable
 
 __all__ = ["untraceable"]
 

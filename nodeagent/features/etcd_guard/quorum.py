@@ -16,12 +16,13 @@ from typing import Any, Final
 
 from nodeagent.core.etcd.quorum import EtcdSurvey, QuorumVerdict, Refusal, judge, troubles
 from nodeagent.errors import Refused
+from nodeagent.features.etcd_guard.reasons import QuorumReason
 from nodeagent.host.etcd.client import TIMEOUT, EtcdAccess, EtcdFault, endpoints_of, open_client
 from nodeagent.host.etcd.detect import detect
 from nodeagent.host.etcd.options import Options
 from nodeagent.host.etcd.survey import survey_cluster
 from nodeagent.kinds import Kind
-from nodeagent.reasons import Reason, hint
+from nodeagent.reasons import hint
 from nodeagent.update.ports.host import Clock
 
 SCHEMA: Final = "nodeagent/etcd/v1"
@@ -47,7 +48,7 @@ class QuorumRefused(Refused):
 
 
 class QuorumCheck:
-    """Implements ``ports.StopGuard``. ``single`` as in ``core.etcd.quorum.judge``; ``timeout`` of one request, in
+    """Implements ``guard.Quorum``. ``single`` as in ``core.etcd.quorum.judge``; ``timeout`` of one request, in
     seconds."""
 
     def __init__(
@@ -102,12 +103,6 @@ class QuorumCheck:
             raise QuorumRefused(f"etcd: {messages}", reason=report.verdict.refusals[0].reason)
         return report
 
-    async def permit_stop(self) -> None:
-        await self.check()
-
-    async def before_stop(self) -> None:
-        await self.move_leader()
-
     async def move_leader(self) -> QuorumReport:
         """Check, and move the leadership to another member. Raises ``Refused``, also if it did not move in time
         (``EtcdLeaderStays``)."""
@@ -121,7 +116,7 @@ class QuorumCheck:
             if self._clock.monotonic() > deadline:
                 raise Refused(
                     f"etcd: the leadership did not move to {survey.title(to)} in {MOVE_TIMEOUT:g} s",
-                    reason=Reason.ETCD_LEADER_STAYS,
+                    reason=QuorumReason.ETCD_LEADER_STAYS,
                 )
             # The result of the request is not trusted: the next survey shows who leads.
             await self._move(to)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from nodeagent.errors import Refused
+from nodeagent.features.etcd_guard import quorum
 from nodeagent.host.clock import SystemClock
-from nodeagent.host.etcd import quorum
 from nodeagent.host.etcd.client import EtcdAccess, EtcdClient
 from nodeagent.host.http import Answer
 

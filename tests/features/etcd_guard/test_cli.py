@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nodeagent.errors import Terminal
-from nodeagent.host.etcd.quorum import QuorumCheck, QuorumReport
+from nodeagent.features.etcd_guard.quorum import QuorumCheck, QuorumReport
 from nodeagent.reasons import Reason
 from tests.cli.daemon.conftest import Cli
 from tests.cli.daemon.fake_daemon import FakeDaemon

@@ -15,12 +15,12 @@ import pytest
 
 from nodeagent.core.etcd.quorum import Member
 from nodeagent.errors import Refused
+from nodeagent.features.etcd_guard import quorum
+from nodeagent.features.etcd_guard.quorum import QuorumCheck
 from nodeagent.host.clock import SystemClock
-from nodeagent.host.etcd import quorum
 from nodeagent.host.etcd.client import EtcdAccess
-from nodeagent.host.etcd.quorum import QuorumCheck
 from nodeagent.host.etcd.survey import gateways
-from tests.host.etcd.test_quorum import put
+from tests.host.etcd.test_detect import put
 
 MEMBERS = ("1", "2", "3")
 NOT_FOUND = 404, {"message": "no such path"}
