@@ -11,7 +11,6 @@ import msgspec
 
 from integration.fuzz.target import Target, choices, document
 from nodeagent.core.coordination.lease import LeaseToken
-from nodeagent.features.etcd_members.decide.membership import note_from_text, operation_from_text
 from nodeagent.features.page.view.page import page
 from nodeagent.host.store import rows
 from nodeagent.update.ports.coordination import Holder
@@ -125,9 +124,6 @@ def stored(data: bytes) -> None:
         rows.maintenance_from_row(row)
     with suppress(*DAMAGE):
         rows.snapshot_from_row("path:/etc/x", row, rows.checksum("path:/etc/x", row, b"x"), b"x")
-    for read in (note_from_text, operation_from_text):
-        with suppress(*DAMAGE):
-            read(row)
     # A damaged record is salvaged, whatever it is.
     rows.salvage_record(row, row)
     if found is not None:

@@ -12,10 +12,7 @@ from io import BytesIO
 from typing import Any, Final
 
 from integration.fuzz.target import Target, choices, document
-from nodeagent.core.etcd.data_directory import DataDirectory, Identity
-from nodeagent.core.etcd.quorum import judge, member_trouble, read_alarms, read_members, read_state
-from nodeagent.features.etcd_guard.quorum import QuorumReport, answer
-from nodeagent.features.etcd_members.decide.member_facts import MemberFacts, check_version, decide_start, member_here
+from nodeagent.core.etcd.quorum import EtcdSurvey, judge, member_trouble, read_alarms, read_members, read_state
 from nodeagent.host.etcd.client import EtcdClient, EtcdFault, _read
 from nodeagent.host.etcd.options import Endpoints
 from nodeagent.host.etcd.survey import survey_cluster
@@ -63,6 +60,9 @@ def etcd(data: bytes) -> None:
             _read("https://a:2379", read, found)
 
 
+HERE: Final = Endpoints(("https://a:2379",), ("https://b:2379",), 1)
+
+
 class _Client(EtcdClient):
     """A client of members whose answers are made of the same bytes."""
 
@@ -77,24 +77,24 @@ class _Client(EtcdClient):
         return Answer(status, json.dumps(found).encode())
 
 
-def survey(data: bytes) -> None:
-    """What a survey and its readers make of the answers, and each change of the membership."""
-    client = _Client(data)
-    asyncio.run(_survey(client))
-
-
-async def _survey(client: EtcdClient) -> None:
-    url = "https://a:2379"
+def surveyed(data: bytes) -> EtcdSurvey | None:
+    """The survey of members that answer with these bytes; None if that fails."""
     with suppress(EtcdFault):
-        found = await survey_cluster(client, Endpoints((url,), ("https://b:2379",), 1), "a")
-        verdict = judge(found)
-        json.dumps(answer(QuorumReport(("data",), verdict, found), "daemon"))
+        return asyncio.run(survey_cluster(_Client(data), HERE, "a"))
+    return None
+
+
+def survey(data: bytes) -> None:
+    """What the base makes of a survey, and each change of the membership."""
+    found = surveyed(data)
+    if found is not None:
+        judge(found)
         member_trouble(found, "1")
-        for data in (DataDirectory(), DataDirectory(True, Identity("1", "2")), DataDirectory(True)):
-            facts = MemberFacts("a", ("https://a:2380",), found, data=data)
-            decide_start(facts)
-            member_here(facts)
-        check_version("3.6.8", found)
+    asyncio.run(_change(_Client(data)))
+
+
+async def _change(client: EtcdClient) -> None:
+    url = HERE.ours[0]
     calls = (
         client.cluster_version(url),
         client.unready(url),
@@ -108,6 +108,8 @@ async def _survey(client: EtcdClient) -> None:
         with suppress(EtcdFault):
             await call
 
+
+SURVEYS: Final = [b"{}", b'{"members": [{"ID": 1, "clientURLs": [7]}]}', *choices(40)]
 
 TARGETS: Final = (
     Target(
@@ -123,5 +125,5 @@ TARGETS: Final = (
         ],
     ),
     Target("etcd", etcd, [b"{}", b'{"members": [{}]}', b'{"members": [{"ID": []}]}', *choices(20)]),
-    Target("etcd-survey", survey, [b"{}", b'{"members": [{"ID": 1, "clientURLs": [7]}]}', *choices(40)]),
+    Target("etcd-survey", survey, SURVEYS),
 )
