@@ -121,11 +121,9 @@ class Handshake:
         return self._source
 
     def report(self, status: Status) -> None:
-        """Write the annotations of ``status`` in the background, if they have changed."""
-        wanted = annotations_for(status)
-        if wanted != self._wanted:
-            self._wanted = wanted
-            self._wake.set()
+        """Write the annotations of ``status`` in the background, if the Node has others."""
+        self._wanted = annotations_for(status)
+        self._wake.set()
 
     async def run(self) -> None:
         """Read and write without end. Raises only what the store raises."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from dataclasses import replace
 
@@ -184,3 +185,11 @@ def test_a_config_without_a_section_gets_it_from_the_current_one() -> None:
     assert set(found.files) == {"/etc/a"}
     assert found.units == {"a.service": UnitEntry("a.service", "[Unit]\n")}
     assert found.kernel_arguments == ()
+
+
+@pytest.mark.parametrize(("config", "kept"), [({"ignition": {"version": "3.4.0"}}, {"version": "3.4.0"}), ({}, None)])
+def test_the_version_of_a_config_stays_its_own(config: Doc, kept: Doc | None) -> None:
+    old = built({"files": [{"path": "/etc/a", "data": b"1"}]})
+    new = {**old, "spec": {"config": config}}
+    found = json.loads(partial_text(text(old), text(new), set()))["spec"]["config"]
+    assert (found and found["ignition"]) == kept
