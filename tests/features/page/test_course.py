@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.features.page.view.marks import hanging, length, stacked, ticks
+from nodeagent.features.page.view.marks import fit, hanging, length, stacked, ticks, width_of
 from nodeagent.features.page.view.page import page
 from nodeagent.features.page.view.timeline import MeasuredReboot, Timeline, comparison_of, measured_reboot, timeline_of
 from tests.features.page.samples import an_os, hostile, restarts, span, update
@@ -46,6 +46,26 @@ def test_an_unknown_gap_takes_no_place() -> None:
     assert [(down.start, down.seconds) for down in found.downs] == [(108.0, None)]
     assert (found.total, measured_reboot(found)) == (145.0, None)
     assert "its length is not known" in page(broken, host="h", version="1")
+
+
+@pytest.mark.parametrize(("outcome", "kept"), [("done", True), ("superseded", True), ("reverted", False)])
+def test_a_config_that_failed_is_not_called_one_without_a_disruption(outcome: str, kept: bool) -> None:
+    trail = {"boots": [], "phases": []}
+    assert ("nothing was disrupted" in page(update(trail, outcome=outcome), host="h", version="1")) is kept
+
+
+@pytest.mark.parametrize("omitted", [0, 3])
+def test_items_that_were_left_out_are_counted(omitted: int) -> None:
+    with_them = an_os()
+    with_them["trail"]["omitted"] = omitted
+    assert ("3 items were left out" in page(with_them, host="h", version="1")) is bool(omitted)
+    assert ("items were left out" in page(with_them, host="h", version="1")) is bool(omitted)
+
+
+def test_words_that_just_fit_are_not_cut() -> None:
+    width = width_of("Verifying", 11)
+    assert fit("Verifying", width, 11) == "Verifying"
+    assert fit("Verifying", width - 0.1, 11).endswith("…")
 
 
 def test_out_of_service_is_from_the_accepted_reboot_to_the_verified_host() -> None:
