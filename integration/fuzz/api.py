@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any, Final
 
 from integration.fuzz.target import Target, choices, document
@@ -28,7 +27,6 @@ from nodeagent.core.coordination.gates import (
     node_gates,
 )
 from nodeagent.core.coordination.kube_objects import (
-    CertificateRequest,
     LeaseObject,
     Machine,
     MachineConfigNode,
@@ -37,15 +35,11 @@ from nodeagent.core.coordination.kube_objects import (
     Node,
     NodeMaintenance,
     Pod,
-    Review,
 )
 from nodeagent.core.coordination.kube_time import ServerClock
 from nodeagent.core.coordination.lease import Claim, judge, read_lease, renewal, take_over
 from nodeagent.core.coordination.readiness import unready
 from nodeagent.core.coordination.slots import SlotKind, SlotPool, free_indices, pool_pause, read_slots, released
-from nodeagent.errors import AgentError
-from nodeagent.features.certificates.decide.approval import applicant_of, is_pending
-from nodeagent.features.certificates.decide.client_certificate import check_identity, issued
 from nodeagent.kube.decode import decoded, status_of
 from nodeagent.kube.errors import ServerFault, from_answer
 from nodeagent.report.handshake import drain_request, read_request, source_of
@@ -155,19 +149,6 @@ def _config_node(found: MachineConfigNode) -> None:
     changed_status(PROGRESS, found.get("status") or {}, SINCE)
 
 
-def _request(request: CertificateRequest) -> None:
-    is_pending(request)
-    with suppress(AgentError):
-        issued("r", request)
-    with suppress(AgentError):
-        applicant_of(request)
-
-
-def _review(review: Review) -> None:
-    with suppress(AgentError):
-        check_identity("n", review)
-
-
 READERS: Final[Mapping[type[Any], Callable[[Any], object]]] = {
     Node: _node,
     Pod: _pod,
@@ -177,16 +158,19 @@ READERS: Final[Mapping[type[Any], Callable[[Any], object]]] = {
     MachineConfigPool: _pool,
     MachineConfigNode: _config_node,
     MachineOSConfig: lambda found: found,
-    CertificateRequest: _request,
-    Review: _review,
 }
 
 
 def objects(data: bytes) -> None:
+    read_objects(data, READERS)
+
+
+def read_objects(data: bytes, readers: Mapping[type[Any], Callable[[Any], object]]) -> None:
+    """Decode the object as each kind, and read it if it is one."""
     found = document(WHOLE, data)
     if found is None:
         return
-    for kind, read in READERS.items():
+    for kind, read in readers.items():
         try:
             value = decoded(kind, found, "GET /x")
         except ServerFault:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this host stored: rows of the store, and the page that is made of an entry of the history."""
+"""What this host stored: rows of the store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import msgspec
 
 from integration.fuzz.target import Target, choices, document
 from nodeagent.core.coordination.lease import LeaseToken
-from nodeagent.features.page.view.page import page
 from nodeagent.host.store import rows
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.store import ApplyRequest, HistoryEntry
@@ -55,61 +54,6 @@ RECORD: Final[dict[str, Any]] = {
     "added": "",
     "failed": None,
 }
-SPAN: Final[dict[str, Any]] = {
-    "name": "Acting",
-    "at": "2026-11-01T09:59:00.000Z",
-    "boot": 0,
-    "mono": 1.0,
-    "seconds": 2.0,
-    "result": "",
-    "reason": "",
-    "message": "",
-    "phase": "",
-}
-PAGE: Final[dict[str, Any]] = {
-    "plan": {
-        "changes": [{"domain": "file", "key": "/etc/a", "change": "changed", "actions": ["restart a.service"]}],
-        "more": 2,
-        "actions": ["restart a.service"],
-        "drain": True,
-        "os": "x",
-    },
-    "trail": {
-        "boots": [
-            {"id": "a", "seen": 0.0, "last": 9.0, "offset": 1.7e9, "accepted": None, "clock_steps": []},
-            {"id": "b", "seen": 1.0, "last": 5.0, "offset": 1.7e9, "accepted": 3.0, "clock_steps": [[1.0, 2.0]]},
-        ],
-        "phases": [{**SPAN, "name": "Staging"}, SPAN],
-        "steps": [SPAN],
-        "waits": [SPAN],
-    },
-    "etcd_disk": {"before": 0.1},
-    "seconds": 9.0,
-    "fallback": False,
-    "reboots": 1,
-}
-ENTRY: Final[dict[str, Any]] = {
-    "schema": "nodeagent/update/v1",
-    "update_id": "84af7045edd74549",
-    "from_name": "worker-1",
-    "to_name": "worker-2",
-    "started": "2026-11-01T09:59:00.000Z",
-    "finished": "2026-11-01T10:00:00.000Z",
-    "outcome": "done",
-    "disruption": "restart",
-    "reboots": 0,
-    "boots": 0,
-    "reboot_avoided": False,
-    "seconds": 60.0,
-    "reason": "",
-    "message": "",
-    "fallback": False,
-    "to_digest": "",
-    "successor": "",
-    "etcd_disk": {},
-    "plan": {},
-    "trail": {},
-}
 
 
 def stored(data: bytes) -> None:
@@ -131,14 +75,4 @@ def stored(data: bytes) -> None:
             msgspec.convert(found, LeaseToken)
 
 
-def report(data: bytes) -> None:
-    # The store checks the types of the fields, and nothing below them.
-    odd = document(PAGE, data) or {}
-    parts = {key: odd[key] for key in ("plan", "trail", "etcd_disk") if isinstance(odd.get(key), dict)}
-    page({**ENTRY, **parts}, host="h", version="1")
-
-
-TARGETS: Final = (
-    Target("rows", stored, [b"", b"{}", b"[]", json.dumps(RECORD).encode(), *choices(40)]),
-    Target("report", report, [b"{}", json.dumps(PAGE).encode(), b'{"plan": {"changes": [null]}}', *choices(60)]),
-)
+TARGETS: Final = (Target("rows", stored, [b"", b"{}", b"[]", json.dumps(RECORD).encode(), *choices(40)]),)

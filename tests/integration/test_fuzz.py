@@ -14,14 +14,6 @@ from integration.fuzz.targets import TARGETS
 # Inputs of earlier runs that failed, by target.
 FOUND: dict[str, list[bytes]] = {
     "api-objects": [b'{"\\ud800": 1}', b'{"metadata": {"name": "\\ud800", "uid": "u", "resourceVersion": "1"}}'],
-    # Indexes of boots that do not exist, and numbers of no use.
-    "report": [
-        b'{"trail": {"boots": [{"id": "a", "seen": 0, "last": 9, "offset": 1}], "phases":'
-        b' [{"name": "Acting", "at": "", "boot": 1180591620717411303424, "mono": 1.0}]}}',
-        b'{"trail": {"boots": [{"id": "a", "seen": NaN, "last": 1e308, "offset": 1}], "phases":'
-        b' [{"name": "Acting", "at": "", "boot": 0, "mono": Infinity}]}}',
-        b'{"trail": {"\\ud800": {}}}',
-    ],
 }
 DERIVED = 150
 

@@ -26,6 +26,9 @@ from nodeagent.features.selfcheck.decide.bus import (
 )
 from nodeagent.features.selfcheck.decide.files import (
     DIRECTORIES,
+    DOMAIN,
+    LABELLED,
+    PROGRAM_TYPE,
     FileFacts,
     FileKind,
     PathFacts,
@@ -344,3 +347,11 @@ def test_os_fields(found: OsFacts | NotRead, result: str, words: tuple[str, ...]
     assert judged([check]) == {"os.fields": result}
     fields = ("osImageURL", "kernelArguments", "kernelType", "extensions", "baseOSExtensionsContainerImage", "fips")
     assert all(word in check.message for word in (*words, *(fields if isinstance(found, OsFacts) else ())))
+
+
+def test_the_names_are_those_of_the_selinux_module() -> None:
+    module = (SYSTEMD.parents[1] / "packaging/selinux/nodeagent.cil").read_text()
+    assert f"(type {DOMAIN})" in module
+    assert f"(type {PROGRAM_TYPE})" in module
+    assert f'(filecon "/usr/bin/nodeagent" file (system_u object_r {PROGRAM_TYPE} ' in module
+    assert "/usr/bin/nodeagent" in LABELLED
