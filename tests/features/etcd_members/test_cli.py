@@ -9,8 +9,10 @@ import pytest
 
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
-from tests.cli.daemon.conftest import Cli
+from tests.cli.daemon.conftest import Cli, bus_address, cli, daemon, loop_of_the_test, no_settings, private_bus
 from tests.cli.daemon.fake_daemon import FakeDaemon
+
+__all__ = ["bus_address", "cli", "daemon", "loop_of_the_test", "no_settings", "private_bus"]
 
 PROGRESS = {
     "id": "1f2e3d4c",
