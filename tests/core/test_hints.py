@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 
 import nodeagent
+from nodeagent import features
 from nodeagent.kinds import Kind, ReasonEnum
-from nodeagent.reasons import hint, known_reasons, reason_of
+from nodeagent.reasons import Reason, hint, known_reasons, reason_of
 from tests.support.golden import Golden
 
 PACKAGE = Path(nodeagent.__file__).parent
@@ -26,7 +27,14 @@ def test_reasons_are_camel_case_and_hints_are_one_line() -> None:
 
 
 def test_the_text_of_each_hint(golden: Golden) -> None:
-    golden("hints", "reasons", "".join(f"{reason}: {reason.hint}\n" for reason in sorted(known_reasons())))
+    golden("hints", "reasons", hints(Reason))
+    for name, door in features.doors().items():
+        if door.reasons is not None:
+            golden("hints", f"reasons of the feature {name}", hints(door.reasons))
+
+
+def hints(words: type[ReasonEnum]) -> str:
+    return "".join(f"{reason}: {reason.hint}\n" for reason in sorted(words))
 
 
 def test_a_reason_of_a_newer_agent(golden: Golden) -> None:

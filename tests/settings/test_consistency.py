@@ -33,8 +33,6 @@ BAD = {
     "first and last": (CLUSTER + "drain: {first: [app=a], last: [app=a]}\n", "in drain.first and in drain.last"),
     "soft": ("reboot: {allow: false, soft: auto}\n", "needs reboot.allow"),
     "bios": ("bootloader: {bios: true}\n", "bootloader.bios needs"),
-    "token": ("alerts: {url: 'http://a', token_file: /t}\n", "with https"),
-    "alerts.ca": ("alerts: {ca: /c}\n", "alerts.ca needs"),
     "same path": ("metrics: {file: /etc/nodeagent/policy.yaml}\n", "same path"),
     "windows": ("windows: {open: ['night = 01:00 5', 'night = 02:00 5']}\n", "windows.open"),
     "zone": ("windows: {zone: Nowhere/City}\n", "Nowhere/City"),
@@ -48,7 +46,6 @@ GOOD = {
     "soft": "reboot: {soft: auto}\n",
     "no reboots": "reboot: {allow: false}\n",
     "bios": "bootloader: {update: after-boot, bios: true}\n",
-    "servers": "alerts: {url: 'https://a', ca: /c, token_file: /t}\n",
     "no metrics": "metrics: {file: ''}\npolicy: ''\n",
 }
 
