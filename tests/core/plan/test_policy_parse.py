@@ -18,6 +18,8 @@ from nodeagent.core.plan.policy import (
     REBOOT,
     MatchKind,
     clean_path,
+    drop_in_directory,
+    is_policy_file,
     match,
     merge,
     reload,
@@ -346,3 +348,19 @@ def test_two_patterns_that_contradict_each_other(one: str, other: str, refused: 
 
 def test_a_name_with_two_stars() -> None:
     assert "more than one *" in problems(a_file(NONE_DICT, path="/etc/**"))[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "is_one"),
+    [
+        ("/etc/nodeagent/policy.yaml", True),
+        ("/etc/nodeagent/policy.yaml.d/10-a.yaml", True),
+        ("/etc/nodeagent/policy.yaml.d/.10-a.yaml", False),
+        ("/etc/nodeagent/policy.yaml.d/10-a.yaml.rpmsave", False),
+        ("/etc/nodeagent/other.yaml", False),
+    ],
+)
+def test_the_files_of_a_policy(path: str, is_one: bool) -> None:
+    policy = "/etc/nodeagent/policy.yaml"
+    assert is_policy_file(policy, path.replace("/etc/nodeagent/policy.yaml.d", drop_in_directory(policy))) is is_one
+    assert not is_policy_file("", path)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from nodeagent.core.config.file_tree import SymbolicLink
-from nodeagent.core.plan.enablement.unit_files import names_of
+from nodeagent.core.plan.enablement.unit_files import dropin_dirs, names_of
 
 UNITS = "/etc/systemd/system"
 
@@ -27,6 +27,17 @@ UNITS = "/etc/systemd/system"
 def test_names(links: dict[str, str], names: list[str]) -> None:
     files = {f"{UNITS}/{name}": SymbolicLink(target) for name, target in links.items()}
     assert names_of("a.service", files) == names
+
+
+def test_a_unit_has_the_drop_ins_of_each_prefix() -> None:
+    assert dropin_dirs("foo-bar-baz@1.service") == [
+        "foo-bar-baz@1.service.d",
+        "foo-bar-baz@.service.d",
+        "foo-bar-.service.d",
+        "foo-.service.d",
+        "service.d",
+    ]
+    assert dropin_dirs("foo.service") == ["foo.service.d", "service.d"]
 
 
 def test_an_instance_of_an_alias_is_an_instance() -> None:
