@@ -19,11 +19,11 @@ from nodeagent.report.event_view import EventView
 from nodeagent.report.part_view import PartView
 from nodeagent.settings.part import Part
 from nodeagent.settings.schema import Settings
-from nodeagent.update.guard import Guard
 from nodeagent.update.ports.coordination import Slots
 from nodeagent.update.ports.host import Clock, Reporter, Units
 from nodeagent.update.ports.store import Store
 from nodeagent.update.stages.coordination import Coordination
+from nodeagent.update.stages.guard import Guard
 
 if TYPE_CHECKING:
     from nodeagent.host.static_pods.replacement import KubeletStaticPods

@@ -36,7 +36,6 @@ from nodeagent.core.plan.steps import (
 from nodeagent.errors import AgentError, InvalidInput, Problem
 from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
-from nodeagent.update.guard import Guard
 from nodeagent.update.history import trail_fold
 from nodeagent.update.history.trail_fold import Moment
 from nodeagent.update.ports.coordination import NodeDrainer, NodeReadiness
@@ -46,6 +45,7 @@ from nodeagent.update.ports.store import Store
 from nodeagent.update.ports.system import BootedSystem, Power
 from nodeagent.update.record import Record
 from nodeagent.update.stages.coordination import Coordination
+from nodeagent.update.stages.guard import Guard
 from nodeagent.update.stages.os_deployments import HostDeployments
 from nodeagent.update.states import Phase, Unreleased
 

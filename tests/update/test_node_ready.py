@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.update.guard import Guard
 from nodeagent.update.ports.events import RevertStarted, Warned
 from nodeagent.update.run import Ports, Progress, Run
+from nodeagent.update.stages.guard import Guard
 from nodeagent.update.states import Phase
 from tests.world.cluster_host import REBOOT, RESTART, ClusterHost, all_given_back, at_old
 from tests.world.run import config, kinds, until

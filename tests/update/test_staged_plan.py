@@ -22,13 +22,13 @@ from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from nodeagent.report.status_fold import fold
 from nodeagent.update.course import COURSE
-from nodeagent.update.guard import Guard
 from nodeagent.update.next import staged_plan
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.events import UpdateCancelled
 from nodeagent.update.ports.system import StagingUnit
 from nodeagent.update.record import OsProgress, half_way
 from nodeagent.update.run import Run
+from nodeagent.update.stages.guard import Guard
 from nodeagent.update.states import Leg, Phase, Prepare, Rest
 from tests.agent.test_api import api
 from tests.world import FakeDeployments, Fault, Killed

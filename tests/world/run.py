@@ -20,7 +20,6 @@ from nodeagent.core.plan.sides import HostView
 from nodeagent.core.plan.steps import ActStep
 from nodeagent.domains import default_policy
 from nodeagent.host.store.record_codec import record_from_dict
-from nodeagent.update.guard import Guard
 from nodeagent.update.machine import Work
 from nodeagent.update.next.preflight import Desired, Preflight
 from nodeagent.update.ports.events import PhaseEntered
@@ -29,6 +28,7 @@ from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.record import Record
 from nodeagent.update.run import Ports, UpdatePolicy
 from nodeagent.update.stages.coordination import Coordination
+from nodeagent.update.stages.guard import Guard
 from nodeagent.update.stages.os_deployments import HostDeployments
 from nodeagent.update.states import Phase
 from tests.world import (

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from nodeagent.features.alerts.reasons import AlertReason
-from nodeagent.update.guard import Guard
 from nodeagent.update.run import Run, Update
+from nodeagent.update.stages.guard import Guard
 
 
 class Alerts(Protocol):

@@ -16,8 +16,8 @@ from nodeagent.core.check_stage import CheckStage
 from nodeagent.errors import AgentError, Refused
 from nodeagent.features.checks.decide import AdminCheck, stages_of
 from nodeagent.features.checks.reasons import CheckReason
-from nodeagent.update.guard import Guard
 from nodeagent.update.run import Progress, Run, Update
+from nodeagent.update.stages.guard import Guard
 
 # Any unit does for the question whether systemd answers.
 AGENT: Final = "nodeagent.service"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from nodeagent.update.guard import Guard
+from nodeagent.update.stages.guard import Guard
 
 
 class Quorum(Protocol):

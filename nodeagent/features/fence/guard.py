@@ -9,10 +9,10 @@ from typing import Protocol
 
 from nodeagent.features.fence.decide.view import FenceEvent
 from nodeagent.features.fence.events import FenceChanged
-from nodeagent.update.guard import Guard
 from nodeagent.update.ports.events import Warned
 from nodeagent.update.ports.system import StagingUnit
 from nodeagent.update.run import Run
+from nodeagent.update.stages.guard import Guard
 
 
 class Fence(Protocol):

@@ -11,8 +11,8 @@ from nodeagent.core.config.image import content_id
 from nodeagent.core.plan.deployment import OsTarget, contents, merged_arguments
 from nodeagent.core.plan.steps import RemovePath
 from nodeagent.features.update_graph.decide.release import Jump, JumpAnswer, Release
-from nodeagent.update.guard import Guard
 from nodeagent.update.run import Update
+from nodeagent.update.stages.guard import Guard
 from nodeagent.update.stages.os_deployments import HostDeployments
 
 
