@@ -12,7 +12,7 @@ import io
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -33,6 +33,7 @@ from nodeagent.features import doors
 from nodeagent.host.dbus.codec import complete_types
 from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
+from nodeagent.report.exposition import Family
 from nodeagent.report.metrics import HISTORY, families
 from nodeagent.report.properties import PROPERTIES
 from nodeagent.report.views.registry import message_ids
@@ -51,10 +52,7 @@ tables = importlib.import_module("tables")
 table, code = tables.table, tables.code
 EXAMPLES = ROOT / "docs/examples"
 RECOMMENDED = ROOT / "systemd/usr/lib/nodeagent/policy-recommended.yaml"
-CATALOGS = [
-    *ROOT.glob("systemd/usr/lib/systemd/catalog/*"),
-    *ROOT.glob("nodeagent/features/*/tree/usr/lib/systemd/catalog/*"),
-]
+CATALOG = ROOT / "systemd/usr/lib/systemd/catalog/nodeagent.catalog"
 
 PHASES: Mapping[Phase, str] = {
     Phase.IDLE: "No update is in progress. The desired config is watched.",
@@ -403,13 +401,24 @@ def paragraph(hint: str) -> str:
 
 
 def messages() -> str:
-    subjects = re.findall(
-        r"^-- ([0-9a-f]{32})\nSubject: (.+)$", "\n".join(path.read_text() for path in sorted(CATALOGS)), re.MULTILINE
-    )
+    """The entries of the base, in the order of its catalog, then those of each feature."""
+    parts = [messages_table(CATALOG)]
+    for name, door in doors().items():
+        if door.events:
+            parts += [f"### {door.title}", about_feature(door), messages_table(feature_catalog(name))]
+    return "\n\n".join(parts)
+
+
+def feature_catalog(name: str) -> Path:
+    word = name.replace("_", "-")
+    return ROOT / f"nodeagent/features/{name}/tree/usr/lib/systemd/catalog/nodeagent-{word}.catalog"
+
+
+def messages_table(catalog: Path) -> str:
     priorities = message_ids()
     rows = [
         [re.sub(r"@NODEAGENT_(\w+)@", r"*\1*", subject), PRIORITIES[priorities[ident]], code(ident)]
-        for ident, subject in subjects
+        for ident, subject in re.findall(r"^-- ([0-9a-f]{32})\nSubject: (.+)$", catalog.read_text(), re.MULTILINE)
     ]
     return table(["entry", "priority", "MESSAGE_ID"], rows)
 
@@ -495,9 +504,23 @@ def properties() -> str:
 
 
 def metrics() -> str:
+    """The metrics of the base, then those of each feature."""
+    of_features = {
+        door.title: [family for view in door.status for family in (*view.families, *view.counter_families)]
+        for door in doors().values()
+    }
+    own = [family for listed in of_features.values() for family in listed]
+    parts = [metrics_table(family for family in families() if family not in own)]
+    for door in doors().values():
+        if listed := of_features[door.title]:
+            parts += [f"### {door.title}", about_feature(door), metrics_table(listed)]
+    return "\n\n".join(parts)
+
+
+def metrics_table(listed: Iterable[Family]) -> str:
     rows = [
         [code(f.name), f.kind.value, ", ".join(map(code, f.labels)), f.help, "yes" if f in HISTORY else ""]
-        for f in families()
+        for f in listed
     ]
     return table(["metric", "type", "labels", "what", "after a restart"], rows)
 
