@@ -9,6 +9,7 @@ import pytest
 
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
+from nodeagent.core.plan.drift import OnDrift
 from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.events import PhaseEntered, Warned
@@ -60,8 +61,12 @@ def warnings(it: Host) -> list[str]:
 )
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.reason)
 @pytest.mark.parametrize("wanted", [B, C, WITHOUT], ids=lambda wanted: wanted.name)
-async def test_a_path_that_its_owner_blocks_blocks_nothing_else(fault: AgentError, wanted: MachineConfig) -> None:
+@pytest.mark.parametrize("on_drift", ["report", "repair"])
+async def test_a_path_that_its_owner_blocks_blocks_nothing_else(
+    fault: AgentError, wanted: MachineConfig, on_drift: OnDrift
+) -> None:
     it = await started()
+    it.on_drift = on_drift
     it.world.faults.append(Fault(f"path {KEY}", fault, times=None))
     it.want(wanted)
     await it.settle()
@@ -104,6 +109,16 @@ async def test_drift_at_such_a_path_is_no_reason_to_refuse() -> None:
     it.want(C)
     await it.settle()
     assert it.world.disk[KEY] == RegularFile(b"2")
+
+
+async def test_where_drift_is_repaired_it_is_overwritten_there_too() -> None:
+    """Also where it is the only drift, because the rest was put back at rest."""
+    it = await started()
+    it.on_drift = "repair"
+    it.world.disk[KEY] = RegularFile(b"of its owner")
+    it.want(B)
+    await it.settle()
+    assert (it.phase, name_of(it), it.world.disk[KEY]) == (Phase.IDLE, "b", RegularFile(b"1"))
 
 
 async def test_drift_of_a_file_that_belongs_to_a_user_is_none_either() -> None:

@@ -282,7 +282,7 @@ class Preflight:
         # After an update that ended half-way, and on a first start, differences are expected and are no drift.
         if not (dirty or first):
             basis, drift, others = await self._drift(base, new)
-            if not drift:
+            if not drift and not (others and self.on_drift == "repair"):
                 if self.leaves_os:
                     return basis, left_alone
                 old = await with_os(self.ports, base, [*bases, new], new, needed=not same_os(base, new))
