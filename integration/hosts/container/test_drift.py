@@ -120,7 +120,7 @@ def test_drift_is_reported_when_it_happens(make_node: HostMaker) -> None:
     assert host.reboots == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_update_of_many_files_is_no_drift_and_an_idle_host_does_nothing(make_node: HostMaker) -> None:
     host = configured(make_node)
     files = {f"/etc/app/{number}": "x" for number in range(200)}
@@ -201,7 +201,7 @@ def test_drift_that_the_new_config_wants_anyway_is_none(make_node: HostMaker) ->
     assert host.reboots == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_entries_without_actions_are_put_back_at_once(make_node: HostMaker) -> None:
     host = configured(make_node, on_drift="repair")
     until_drift(host, set())

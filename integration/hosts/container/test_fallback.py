@@ -135,7 +135,7 @@ def test_a_reboot_that_does_not_cure(make_node: HostMaker, mode: str, settings: 
     assert now["lease"] is None, "the host is as it was and serves; others may have it"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_reverted_stays_reverted_until_requested(make_node: HostMaker) -> None:
     host = started(make_node, {})
     bad = flaky("bad", "fail")
@@ -158,7 +158,7 @@ def test_reverted_stays_reverted_until_requested(make_node: HostMaker) -> None:
 @pytest.mark.finding(
     "updates: budget of fallback reboots", "Another rendering of a config that failed is not applied again."
 )
-@pytest.mark.slow
+@pytest.mark.long
 def test_other_renderings_of_what_failed_cost_no_reboot(make_node: HostMaker) -> None:
     def rendered(number: int) -> str:
         config = json.loads(flaky(f"bad-{number}", "fail"))
@@ -182,7 +182,7 @@ def test_other_renderings_of_what_failed_cost_no_reboot(make_node: HostMaker) ->
     assert host.reboots == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_degraded_instead_of_reverted(make_node: HostMaker) -> None:
     host = started(make_node, {"on_failure": "degraded"})
     apply_and_reboot(host, flaky("bad", "fail"))
@@ -223,12 +223,12 @@ def test_a_reload_that_fails(make_node: HostMaker) -> None:
     assert host.is_active("reloadable.service")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "mode",
     ["fail until-reboot", pytest.param("fail", marks=pytest.mark.long)],
     ids=["a reboot cures it", "a reboot does not cure it"],
 )
+@pytest.mark.long
 def test_killed_on_the_way(make_node: HostMaker, mode: str) -> None:
     """A daemon that dies while it falls back or reverts does not do so twice."""
     host = started(make_node, {}, files=KILLABLE)

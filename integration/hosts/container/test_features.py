@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.container.conftest import HostMaker
 from integration.hosts.container.container_host import Host
@@ -43,6 +45,7 @@ def install(host: Host, *names: str) -> None:
     agent.wait_daemon(host)
 
 
+@pytest.mark.long
 def test_the_base_alone_updates_falls_back_and_reverts(make_node: HostMaker) -> None:
     host = make_node(settings=QUICK, files={agent.POLICY: POLICY})
     install(host)
@@ -64,6 +67,7 @@ def test_the_base_alone_updates_falls_back_and_reverts(make_node: HostMaker) -> 
     assert "bad was taken back" in host.run(["journalctl", "-u", agent.UNIT, "-o", "cat"]).stdout
 
 
+@pytest.mark.long
 def test_each_feature_works_alone(make_node: HostMaker) -> None:
     host = make_node(settings=QUICK, files={agent.POLICY: POLICY})
     package = package_of(host)

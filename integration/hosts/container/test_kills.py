@@ -303,9 +303,9 @@ def test_killed_before_and_after_every_step(killpoint_node: Host, part: int) -> 
         updates.kill_at(A, other)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("part", parts(RANDOM_PARTS))
+@pytest.mark.parametrize("part", range(RANDOM_PARTS))
 def test_killed_at_random_times(make_node: HostMaker, part: int) -> None:
     updates = Updates(make_node(settings=SETTINGS, files={agent.POLICY: POLICY, DROPIN: AT_ONCE, **NO_LIMIT}))
     chance = random.Random(SEED + part)

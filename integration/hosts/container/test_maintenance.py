@@ -86,7 +86,7 @@ def planned_behind(node: Host, config: str) -> bool:
     return found.get("state") == "planned" and config in found["message"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_its_turn_is_after_the_update_and_before_the_next_one(node: Host) -> None:
     busy(node, "first")
     refused = node.run(start(node), check=False)

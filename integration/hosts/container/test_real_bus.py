@@ -87,6 +87,7 @@ async def run_beside(host: Host, argv: list[str], work: Callable[[], Awaitable[o
     return await task
 
 
+@pytest.mark.long
 async def test_others_at_work_at_the_same_time(host: Host) -> None:
     prepare(host)
     async with Bus(address(host)) as bus:

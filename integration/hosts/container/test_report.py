@@ -23,7 +23,7 @@ def course(host: Host) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_fallback_reboot_is_in_both_boots(make_node: HostMaker) -> None:
     host = started(make_node, {})
     # Without it, systemd may stop the agent some milliseconds after logind's answer, before that is recorded.

@@ -105,12 +105,12 @@ def without_bus(host: Host, seconds: float) -> None:
     host.run(["systemctl", "start", "dbus.socket", "dbus.service"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.finding(
     "services: results that were lost",
     "A bus that is stopped while units are verified delays the update and nothing else.",
 )
-@pytest.mark.parametrize("seconds", [12, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seconds", [12, 50])
 def test_a_bus_that_is_away_while_units_are_verified(make_node: HostMaker, seconds: float) -> None:
     """After ten seconds the config was judged bad, and the revert failed as well."""
     host = make_node(files={agent.POLICY: POLICY}, settings={"actions": {"settle": 2}})

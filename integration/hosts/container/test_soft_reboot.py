@@ -35,7 +35,7 @@ def resumed(host: Host) -> list[str]:
     return [text.rpartition(": ")[2] for text in found if text.endswith("after a soft reboot")]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_while_it_waits_acts_and_verifies(make_node: HostMaker) -> None:
     """Services are all that these configs need, so they need no reboot of ours."""
     node = make_node(settings={"actions": {"settle": 3}})

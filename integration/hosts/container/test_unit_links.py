@@ -70,7 +70,6 @@ def enabled(host: Host, *units: str) -> list[str]:
     return host.run(["systemctl", "is-enabled", *units], check=False).stdout.split()
 
 
-@pytest.mark.slow
 @pytest.mark.finding(
     "units: changed templates", "A changed template keeps the links of its instances, also those of an admin."
 )
@@ -78,6 +77,7 @@ def enabled(host: Host, *units: str) -> list[str]:
     "units: instances of a changed template",
     "Instances that a config enables stay enabled when their template changes.",
 )
+@pytest.mark.long
 def test_a_changed_template_keeps_its_instances(host: Host) -> None:
     before = links(host)
     instances = {f"echo@{name}.service": UnitSpec(enabled=True) for name in ("foo", "bar")}

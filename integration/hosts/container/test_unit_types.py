@@ -30,10 +30,10 @@ def newest(host: Host) -> tuple[str, int, str]:
     return entry["outcome"], entry["reboots"], entry.get("message", "")
 
 
-@pytest.mark.slow
 @pytest.mark.finding("units: slices and scopes", "A slice that leaves the config takes no service down.")
 @pytest.mark.finding("units: units that leave", "A mount that leaves is unmounted.")
 @pytest.mark.finding("units: what stops along", "A part of a target that leaves runs on.")
+@pytest.mark.long
 def test_units_that_leave(make_node: HostMaker) -> None:
     units = {
         "pod.slice": UnitSpec("[Slice]\nMemoryMax=400M\n"),
@@ -120,6 +120,7 @@ def test_a_socket_and_its_service(make_node: HostMaker) -> None:
 
 @pytest.mark.finding("units: masks", "A mask stops a unit that runs, or the plan names it.")
 @pytest.mark.finding("units: what stops along", "What a restart stops along is named, and started again or reported.")
+@pytest.mark.long
 def test_masks_and_units_along(make_node: HostMaker) -> None:
     names = ("zincati", "lock", "keep", "a", "b", "c", "victim")
     relations = {"a": "[Unit]\nPropagatesStopTo=b.service\n", "c": "[Unit]\nBindsTo=a.service\nAfter=a.service\n"}
@@ -172,9 +173,9 @@ WantedBy=multi-user.target
 ONESHOT = f"[Service]\nType=oneshot\nExecStart=/bin/sh -c '! grep -q 2 /etc/one'\n{WANTED}"
 
 
-@pytest.mark.slow
 @pytest.mark.finding("units: automatic restarts", "A service that comes up at its second try is waited for.")
 @pytest.mark.finding("units: oneshots", "A oneshot that fails is a failure.")
+@pytest.mark.long
 def test_a_second_try_and_a_oneshot(make_node: HostMaker) -> None:
     policy = agent.policy(files={"/etc/net": ["Restart net.service"], "/etc/one": ["Restart one.service"]})
     host = make_node(
@@ -199,7 +200,9 @@ STAT = "[Unit]\nRequires=dep.service\nAfter=dep.service\n[Service]\nExecStart=sl
 
 @pytest.mark.slow
 @pytest.mark.finding("units: proof after an update", "A static unit whose requirement fails is no success.")
-@pytest.mark.parametrize("restarts", [True, False], ids=["fallback", "planned reboot"])
+@pytest.mark.parametrize(
+    "restarts", [True, pytest.param(False, marks=pytest.mark.long)], ids=["fallback", "planned reboot"]
+)
 def test_a_static_unit_that_is_down_after_the_reboot(make_node: HostMaker, restarts: bool) -> None:
     actions = "Restart stat.service" if restarts else "None"
     lib = "/usr/lib/systemd/system"
@@ -229,7 +232,14 @@ def test_a_static_unit_that_is_down_after_the_reboot(make_node: HostMaker, resta
 @pytest.mark.finding(
     "units: starts without an end", "A unit that never starts and blocks others is no success after a planned reboot."
 )
-@pytest.mark.parametrize("kind", ["notify", "oneshot", "oneshot that blocks none"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("notify", marks=pytest.mark.long),
+        "oneshot",
+        pytest.param("oneshot that blocks none", marks=pytest.mark.long),
+    ],
+)
 def test_a_unit_that_never_starts(make_node: HostMaker, kind: str) -> None:
     host = make_node(settings={"verify": {"timeout": 8}})
     blocks = kind != "oneshot that blocks none"
