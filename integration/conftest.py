@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent import features
 from tests.support.guards import pytest_collection_finish, pytest_sessionstart
-
-features.install()
 
 __all__ = ["pytest_collection_finish", "pytest_sessionstart"]
 

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, Protocol
 
 
@@ -29,16 +31,26 @@ class Declared(Protocol):
     def self_checks(self) -> Sequence[Any]: ...
 
 
-_find: Callable[[], Sequence[Declared]] | None = None
+def _listed() -> Sequence[Declared]:
+    # By its name and only when it is needed: the list imports the doors, and they import the base.
+    listed: Sequence[Declared] = list(import_module("nodeagent.features").doors().values())
+    return listed
 
 
-def install(find: Callable[[], Sequence[Declared]]) -> None:
-    """Set what returns the doors. They are imported when something asks for them, which takes time."""
-    global _find
-    _find = find
+_find: Callable[[], Sequence[Declared]] = _listed
 
 
 def doors() -> Sequence[Declared]:
-    if _find is None:
-        raise RuntimeError("nodeagent.features.install() comes first")
+    """Return the doors of ``nodeagent.features``, or those of ``replaced``."""
     return _find()
+
+
+@contextmanager
+def replaced(others: Sequence[Declared]) -> Iterator[None]:
+    """Inside, these doors are installed and no others. For tests."""
+    global _find
+    before, _find = _find, lambda: others
+    try:
+        yield
+    finally:
+        _find = before

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from nodeagent import features
 from tests.support.golden import golden
 from tests.support.guards import (
     fitting_errors,
@@ -15,8 +14,6 @@ from tests.support.guards import (
     pytest_collection_modifyitems,
     pytest_sessionstart,
 )
-
-features.install()
 
 __all__ = [
     "fitting_errors",

@@ -31,8 +31,6 @@ BUILD_TIMEOUT = 1200.0  # seconds; the first build on a machine fetches 150 MB
 # Some modules have values that they ask the features for.
 IMPORT_ALL = """
 import importlib, pkgutil
-import nodeagent.features
-nodeagent.features.install()
 modules = [module.name for module in pkgutil.walk_packages(nodeagent.__path__, "nodeagent.")]
 for name in modules:
     if not name.endswith("__main__"):

@@ -61,8 +61,6 @@ COMMANDS: Final = listed(
     [command for command in _OF_FEATURES if not command.under],
 )
 
-features.install()
-
 NAMES: Final = frozenset(command.name for command in COMMANDS)
 
 DESCRIPTION: Final = "Applies MachineConfigs to this host with the least disruption that is safe."

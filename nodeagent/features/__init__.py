@@ -12,7 +12,6 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from nodeagent import installed
 from nodeagent.commands import Command
 
 if TYPE_CHECKING:
@@ -44,8 +43,3 @@ def commands(name: str) -> Sequence[Command]:
 def doors() -> Mapping[str, Door]:
     """Return the door of each feature, by the name of its folder."""
     return {name: import_module(f"{__name__}.{name}.door").DOOR for name in NAMES}
-
-
-def install() -> None:
-    """Tell the base which features there are. Called once, by each program."""
-    installed.install(lambda: list(doors().values()))

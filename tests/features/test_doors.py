@@ -19,7 +19,6 @@ from nodeagent.settings.schema import keys, part_keys
 
 PACKAGE: Final = Path(nodeagent.__file__).parent
 FOLDERS: Final = sorted(path.parent.name for path in PACKAGE.glob("features/*/__init__.py"))
-features.install()
 ALL: Final = pytest.mark.parametrize(("name", "door"), features.doors().items(), ids=features.NAMES)
 
 
@@ -78,8 +77,5 @@ def test_two_features_have_no_word_in_common() -> None:
 def test_without_features_there_are_only_the_settings_and_reasons_of_the_base() -> None:
     of_features = {word for door in features.doors().values() for word in _words(door)}
     with_features = {*keys(), *known_reasons()}
-    try:
-        installed.install(lambda: ())
+    with installed.replaced(()):
         assert {*keys(), *known_reasons()} == with_features - of_features
-    finally:
-        features.install()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import nodeagent
-from nodeagent import features, installed
+from nodeagent import installed
 from nodeagent.core.syslog import DEBUG, ERROR, INFO, NOTICE, WARNING
 from nodeagent.door import Door
 from nodeagent.report.counters import Counters
@@ -87,9 +87,6 @@ def test_an_event_of_a_feature_is_shown_while_it_is_installed() -> None:
         pass
 
     view = EventView(event=Rained, id="0" * 32, priority=INFO, sentence=lambda _event, _status: "it rained")
-    try:
-        installed.install(lambda: [Door(title="Rain", page="rain.md", events=(view,))])
+    with installed.replaced([Door(title="Rain", page="rain.md", events=(view,))]):
         assert view_of(Rained()) is view
-    finally:
-        features.install()
     assert Rained not in views()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent import features, installed
+from nodeagent import installed
 from nodeagent.door import Door
 from nodeagent.features.fence.decide.view import FenceView
 from nodeagent.report.counters import Counters
@@ -56,9 +56,8 @@ VIEW = PartView(
 
 @pytest.fixture
 def sprinkler() -> Iterator[None]:
-    installed.install(lambda: [Door(title="Sprinkler", page="sprinkler.md", status=(VIEW,))])
-    yield
-    features.install()
+    with installed.replaced([Door(title="Sprinkler", page="sprinkler.md", status=(VIEW,))]):
+        yield
 
 
 def test_a_part_is_found_by_its_class() -> None:
@@ -100,9 +99,6 @@ def test_a_part_has_its_metrics() -> None:
 def test_each_part_has_a_key_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [view.key for view in part_views()]
     monkeypatch.setattr(registry, "_BASE", ())
-    installed.install(list)
-    try:
+    with installed.replaced(()):
         base = status_to_dict(Status(), daemon="").keys()
-    finally:
-        features.install()
     assert len({*keys, *base}) == len(keys) + len(base)

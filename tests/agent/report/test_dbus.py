@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn
 
 import pytest
 
-from nodeagent import features, installed
+from nodeagent import installed
 from nodeagent.agent.report import dbus as module
 from nodeagent.agent.report.dbus import NAME, PATH, serve, while_connected
 from nodeagent.agent.report.report import Report
@@ -197,8 +197,7 @@ async def test_a_feature_adds_methods_that_change_or_read(
 
     monkeypatch.setattr(module, "authorize", authorize)
     api = WithCalls()
-    try:
-        installed.install(lambda: [Door(title="Garden", page="garden.md", methods=(WATER, LEVEL))])
+    with installed.replaced([Door(title="Garden", page="garden.md", methods=(WATER, LEVEL))]):
         async with (
             asyncio.timeout(PATIENCE),
             Bus(private_bus.address) as bus,
@@ -207,8 +206,6 @@ async def test_a_feature_adds_methods_that_change_or_read(
         ):
             watered = await client.call(NAME, PATH, MANAGER, "Water", "s", ("a rose",))
             level = await client.call(NAME, PATH, MANAGER, "Level")
-    finally:
-        features.install()
     assert (*watered, *level) == ("root waters a rose", "[]")
     assert asked == ["org.nodeagent.agent1.water"]
 
@@ -220,8 +217,7 @@ async def test_a_method_of_a_feature_fails_with_the_error_of_a_daemon_that_canno
     def refuse() -> NoReturn:
         raise Terminal("the store is damaged", reason=Reason.STORE_CORRUPT)
 
-    try:
-        installed.install(lambda: [Door(title="Garden", page="garden.md", methods=(WATER, LEVEL))])
+    with installed.replaced([Door(title="Garden", page="garden.md", methods=(WATER, LEVEL))]):
         async with (
             asyncio.timeout(PATIENCE),
             Bus(private_bus.address) as bus,
@@ -232,5 +228,3 @@ async def test_a_method_of_a_feature_fails_with_the_error_of_a_daemon_that_canno
                 with pytest.raises(AgentError) as caught:
                     await client.call(NAME, PATH, MANAGER, name, signature, values)
                 assert caught.value.reason == "StoreCorrupt"
-    finally:
-        features.install()

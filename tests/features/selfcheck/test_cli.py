@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent import features, installed
+from nodeagent import installed
 from nodeagent.core.boot_count import BootCounting
 from nodeagent.core.self_check import NotRead, SelfCheck, failed, ok, skipped
 from nodeagent.door import Door, InstallationCheck
@@ -145,9 +145,6 @@ async def test_a_feature_adds_its_checks() -> None:
         raise Terminal("no", reason=Reason.READ_ONLY, hint="mount it")
 
     checks = (InstallationCheck("reach.spare", well), InstallationCheck("spare", broken))
-    try:
-        installed.install(lambda: [Door(title="Spare", page="", self_checks=checks)])
+    with installed.replaced([Door(title="Spare", page="", self_checks=checks)]):
         found = await _survey._added(Settings())
-    finally:
-        features.install()
     assert found == [ok("reach.spare", Settings().desired_config), failed("spare", "no", "mount it")]
