@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 import signal
 import socket
 import subprocess
@@ -24,10 +25,16 @@ class ServerFailed(HostRingError):
 
 
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
+    """Return a free port that no outgoing connection gets until a server listens on it, or listens again.
+
+    The kernel takes those from 32768 on.
+    """
+    while True:
+        port = random.randrange(20000, 32768)
+        with socket.socket() as sock, suppress(OSError):
+            # Free on all addresses of loopback: members of etcd have one each.
+            sock.bind(("", port))
+            return port
 
 
 class Server:
