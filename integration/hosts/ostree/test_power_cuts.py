@@ -65,7 +65,9 @@ def test_while_waiting_for_the_lease(node_at_a: OstreeHost, publish: Publish) ->
     node = node_at_a
     updates.inject_faults(node, {"at": "staged", "do": "sleep", "seconds": 3})
     begin(node, publish)
-    updates.wait_step(node, "Fetching ostree chunk")
+    node.wait_for(lambda: node.exists("/run/ostree/staged-deployment"), "B is staged", updates.WAIT)
+    # The agent reads a new desired config once more a moment later, and a staging ends where the lease is taken then.
+    node.run(["sleep", "1"])
     node.run(["nodeagent", "maintenance", "start", "--reason", "disk"])
     agent.wait_phase(node, "Leasing")
     node.power_cut()
