@@ -28,9 +28,8 @@ SOURCE = HERE.parent.parent
 INPUTS = ("nodeagent", "systemd", "packaging", "LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "uv.lock")
 EPOCH = 1_700_000_000
 BUILD_TIMEOUT = 1200.0  # seconds; the first build on a machine fetches 150 MB
-# Some modules have values that they ask the features for.
 IMPORT_ALL = """
-import importlib, pkgutil
+import importlib, nodeagent, pkgutil
 modules = [module.name for module in pkgutil.walk_packages(nodeagent.__path__, "nodeagent.")]
 for name in modules:
     if not name.endswith("__main__"):
