@@ -24,6 +24,7 @@ from nodeagent.update.ports.host import Clock, Reporter, Units
 from nodeagent.update.ports.store import Store
 from nodeagent.update.stages.coordination import Coordination
 from nodeagent.update.stages.guard import Guard
+from nodeagent.update.stages.os_deployments import HostDeployments
 
 if TYPE_CHECKING:
     from nodeagent.host.static_pods.replacement import KubeletStaticPods
@@ -45,6 +46,8 @@ class Base:
     static_pods: KubeletStaticPods
     bus: Bus
     coordination: Coordination
+    # None: nothing can change the OS of this host.
+    os: HostDeployments | None
     look_again: Callable[[], None]
     status: Callable[[], str]
 

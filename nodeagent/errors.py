@@ -93,7 +93,7 @@ class Unreconcilable(AgentError):
 class Refused(AgentError):
     """Another holder has the lease, a window is closed, or etcd would lose its quorum. Waiting may help."""
 
-    kinds = frozenset({Kind.REFUSED})
+    kinds = frozenset({Kind.REFUSED, Kind.REJECTED})
     default_reason = Reason.REFUSED
     # What refuses, where the message differs each time.
     subject: str = ""
@@ -140,6 +140,7 @@ _CLASSES: dict[Kind, type[AgentError]] = {
     Kind.INPUT: InvalidInput,
     Kind.UNRECONCILABLE: Unreconcilable,
     Kind.REFUSED: Refused,
+    Kind.REJECTED: Refused,
     Kind.UNREACHABLE: Unreachable,
     Kind.RETRY: Retryable,
     Kind.FAULT: Terminal,

@@ -13,6 +13,8 @@ class Kind(Enum):
     INPUT = "input", 2
     UNRECONCILABLE = "unreconcilable", 3
     REFUSED = "refused", 4
+    # As refused, and a repetition has the same result: the config is not tried again without a request.
+    REJECTED = "rejected", 4
     UNREACHABLE = "unreachable", 5
     # The agent tries again on its own.
     RETRY = "retry", 1

@@ -113,6 +113,7 @@ class Adapters:
             static_pods=static_pods,
             bus=bus,
             coordination=coordination,
+            os=os,
             look_again=lambda: self.look_again(),
             status=lambda: json.dumps(status_to_dict(report.status, daemon="running")),
         )

@@ -57,6 +57,8 @@ async def plan_answer(
         deployment = await _staged_for(ports.os, update.target)
         if deployment and (changes := await ports.os.inspect(expand(update.new))) is not None:
             answer["os"] = os_changes_to_dict(changes)
+            for guard in ports.guards:
+                answer |= await guard.staged_plan(update, ports.os)
             # The update itself checks the bootloader again, so a plan does not fail because of it.
             with suppress(AgentError):
                 if (check := await ports.os.check_bootloader()) is not None:

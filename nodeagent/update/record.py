@@ -91,6 +91,8 @@ class OsProgress:
     summary: str = ""
     # Updates of the bootloader that were begun.
     bootloader_tries: int = 0
+    # What features keep for this target, by the name of the feature.
+    parts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def leftover(self) -> OsProgress:
@@ -101,6 +103,7 @@ class OsProgress:
             staged=self.staged,
             staged_boot_id=self.staged_boot_id,
             bootloader_tries=self.bootloader_tries,
+            parts=self.parts,
         )
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from nodeagent.errors import AgentError, Terminal
-from nodeagent.reasons import Reason
+from nodeagent.kinds import Kind
+from nodeagent.reasons import Reason, reason_of
 from nodeagent.update.course import COURSE, Failure
 from nodeagent.update.decide import after_failure
 from nodeagent.update.history.ends import OUTCOMES
@@ -37,9 +38,6 @@ from nodeagent.update.states import (
 
 # Reasons with which an operator stopped the update. It is not tried again without a request.
 CANCELED: Final = frozenset({Reason.DRAIN_CANCELED, Reason.SLOT_LOST})
-
-# Reasons with which this host refuses the OS of a config. A repetition has the same result.
-REFUSALS: Final = frozenset({Reason.BOOTLOADER_TOO_OLD, Reason.BOOTLOADER_UPDATE_FAILED})
 
 
 async def failed(run: Run, message: str, reason: str, *, curable: bool) -> Transition:
@@ -70,7 +68,7 @@ async def failed(run: Run, message: str, reason: str, *, curable: bool) -> Trans
 
 
 async def _failed_before_writing(run: Run, message: str, reason: str) -> Transition:
-    if reason in REFUSALS:
+    if _is_final(reason):
         return abort(reason, f"{message}; {_left(run.record)}", rejects=message)
     if run.record.phase is Phase.STAGING:
         # The slot may still be held: the staging was cancelled, or the API server is away. Releasing waits for it.
@@ -82,6 +80,11 @@ async def _failed_before_writing(run: Run, message: str, reason: str) -> Transit
         canceled = not await run.ports.coordination.lease_was_stolen(run.record.operation)
     # Without the rejection, the next turn would begin the update again that an operator has just stopped.
     return abort(reason, message, rejects=message if canceled else "")
+
+
+def _is_final(reason: str) -> bool:
+    """Return whether a repetition would have the same result."""
+    return reason_of(reason).kind is Kind.REJECTED
 
 
 def _response(run: Run, *, curable: bool, may_reboot: bool) -> Failure:
@@ -161,7 +164,7 @@ def unreleased(run: Run, phase: Phase, message: str, reason: str) -> Transition:
 def aborted_end(record: Record) -> HowEnded | None:
     """Return the end of an update that was superseded, withdrawn or refused; None for any other."""
     aborted = record.aborted
-    if aborted is None or not (aborted.reason in OUTCOMES or aborted.reason in REFUSALS):
+    if aborted is None or not (aborted.reason in OUTCOMES or _is_final(aborted.reason)):
         return None
     return HowEnded(OUTCOMES.get(aborted.reason, UpdateOutcome.REFUSED), aborted.reason, aborted.message)
 

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nodeagent.core.plan.deployment import OsTarget
@@ -39,6 +39,24 @@ class Guard:
         Raises ``Refused`` and ``Unreachable``: the config is not applied now.
         """
         return ()
+
+    async def check_staged(self, run: Run) -> None:
+        """Check the staged OS, before the update waits for its turn: a host that waits for hours must not be refused
+        after them.
+
+        Raises ``Refused``, with a reason of the kind ``REJECTED`` if a repetition has the same result.
+        """
+
+    async def staged_plan(self, update: Update, os: HostDeployments) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return keys of a plan about the OS that is staged for it. It raises no error."""
+        return {}
+
+    async def before_disruption(self, run: Run) -> None:
+        """Prepare the host under the lease, right before the node is drained or the first file is written. It may take
+        minutes.
+
+        Raises as ``check_staged``.
+        """
 
     async def permit_stop(self) -> None:
         """Check whether the node may be drained or stopped now, whether by an update or by a maintenance. It is called
@@ -82,4 +100,10 @@ class Guard:
         """Check the host when the config took effect, or when a revert did. It may take minutes.
 
         Raises ``Refused``: the config is bad.
+        """
+
+    async def after_verification(self, run: Run) -> None:
+        """Do what follows when the new config is verified. A failure is reported only.
+
+        Raises ``ServiceUnavailable``.
         """

@@ -27,6 +27,8 @@ async def do(run: Run) -> Transition:
     if (blocked := await _blocked_reboot(run)) is not None and await run.safe_first(run.update, blocked):
         return safe_parts_first(blocked)
     await _acquire_all(run)
+    for guard in run.ports.guards:
+        await guard.before_disruption(run)
     if run.ports.os is not None and run.update.target is not None:
         await bootloader.before_disruption(run, run.ports.os)
     if run.update.plan.drain and run.ports.node is not None:

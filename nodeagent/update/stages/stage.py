@@ -53,7 +53,8 @@ async def do(run: Run) -> Transition:
     await release_staging_slot(run)
     if not staged:
         raise Superseded
-    # Before the lease: a host that waits for hours must not be refused after them.
+    for guard in run.ports.guards:
+        await guard.check_staged(run)
     await bootloader.check(run, os)
     return Transition(Phase.LEASING)
 
