@@ -35,7 +35,7 @@ from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 from nodeagent.report.exposition import Family
 from nodeagent.report.metrics import HISTORY, families
-from nodeagent.report.properties import PROPERTIES
+from nodeagent.report.properties import properties as typed_properties
 from nodeagent.report.views.registry import message_ids
 from nodeagent.settings.schema import Settings, flatten, keys, part_keys
 from nodeagent.update.course import COURSE, DISRUPTIVE, Cancellation, Failure, Restart, Row, Stage, following
@@ -488,7 +488,8 @@ def dbus() -> str:
         **{name: (method.takes, method.gives, method.arguments) for name, method in interface.methods.items()},
         **{name: ("", signal.signature, signal.arguments) for name, signal in interface.signals.items()},
     }
-    added = {method.name: (method.action, method.about) for door in doors().values() for method in door.methods}
+    of_features = [method for door in doors().values() for method in door.methods]
+    added = {method.name: (method.actions or method.action, method.about) for method in of_features}
     notes = {**DBUS, **added}
     rows = []
     for name, (takes, gives, names) in declared.items():
@@ -499,7 +500,7 @@ def dbus() -> str:
 
 
 def properties() -> str:
-    rows = [[code(name), code(found.signature), found.about] for name, found in PROPERTIES.items()]
+    rows = [[code(name), code(found.signature), found.about] for name, found in typed_properties().items()]
     return table(["property", "type", "content"], rows)
 
 

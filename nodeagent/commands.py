@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A command of the command line, as its name is listed before its module is imported."""
+"""What the command line lists before its module is imported: commands, and rows of the status."""
 
 from __future__ import annotations
 
@@ -23,3 +23,17 @@ class Command(NamedTuple):
     def words(self) -> str:
         """Return its words on the command line."""
         return f"{self.under} {self.name}".lstrip()
+
+
+class StatusRows(NamedTuple):
+    """Rows of a feature in ``nodeagent status``. ``module`` has ``rows(part, now)``, which returns labels and texts.
+
+    ``part`` is the value of ``key`` in the JSON of the status; there are no rows while it is null, false or empty.
+    ``after`` is the row of the base that they follow. With ``delays``, the part delays an update that is requested
+    now, and ``module`` has ``delay(part, now)``, which says so to the operator.
+    """
+
+    key: str
+    module: str
+    after: str
+    delays: bool = False

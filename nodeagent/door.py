@@ -22,6 +22,7 @@ from nodeagent.settings.schema import Settings
 from nodeagent.update.ports.coordination import Slots
 from nodeagent.update.ports.host import Clock, Reporter, Units
 from nodeagent.update.ports.store import Store
+from nodeagent.update.run import Ports, UpdatePolicy
 from nodeagent.update.stages.coordination import Coordination
 from nodeagent.update.stages.guard import Guard
 from nodeagent.update.stages.os_deployments import HostDeployments
@@ -34,8 +35,9 @@ if TYPE_CHECKING:
 class Base:
     """What the base gives to a feature when the daemon starts.
 
-    ``look_again`` lets the loop check what is desired, because a wait may be over. ``status`` returns the status as
-    JSON, for the answer to a request.
+    ``ports`` has the guards of all features only when all are open. ``policy`` returns the present one. ``look_again``
+    lets the loop check what is desired, because a wait may be over. ``status`` returns the status as JSON, for the
+    answer to a request.
     """
 
     settings: Settings
@@ -48,6 +50,8 @@ class Base:
     coordination: Coordination
     # None: nothing can change the OS of this host.
     os: HostDeployments | None
+    ports: Ports
+    policy: Callable[[], UpdatePolicy]
     look_again: Callable[[], None]
     status: Callable[[], str]
 
@@ -60,22 +64,31 @@ async def _no_config() -> ConfigSource | None:
     return None
 
 
+def _nothing_else(_values: Sequence[Any]) -> Sequence[str]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BusMethod:
-    """A method that a feature adds to ``org.nodeagent.Agent1.Manager``. Its answer is one text.
+    """A method that a feature adds to ``org.nodeagent.Agent1.Manager``. Its answer is one text, or nothing.
 
     ``action`` is that of polkit, below org.nodeagent.agent1; "" for a read, which every user may repeat without end.
-    ``arguments`` are the names of the values of ``takes``, then that of the answer. ``about`` is for the reference.
+    ``also`` returns the other actions that a call with these values needs. ``gives`` is "" without an answer.
+    ``arguments`` are the names of the values of ``takes``, then that of the answer. ``actions`` and ``about`` are for
+    the reference.
     """
 
     name: str
     takes: str = ""
+    gives: str = "s"
     arguments: Sequence[str] = ()
     action: str = ""
+    also: Callable[[Sequence[Any]], Sequence[str]] = _nothing_else
+    actions: str = ""
     about: str = ""
 
 
-# A call of a method: the name of the caller ("" for a read), and the values. Returns the answer.
+# A call of a method: the name of the caller ("" for a read), and the values. Returns the answer, "" without one.
 Call = Callable[[str, Sequence[Any]], Awaitable[str]]
 
 

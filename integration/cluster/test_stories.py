@@ -22,7 +22,8 @@ from integration.cluster.other_holders import client_of, foreign, goodbye
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.agent import maintenance as keeping
 from nodeagent.agent.report import kubernetes
-from nodeagent.core.coordination.maintenance import MaintenanceRequest, seconds_until
+from nodeagent.core.coordination.maintenance import MaintenanceRequest
+from nodeagent.core.times import seconds_until
 from nodeagent.errors import AgentError, Retryable, Unreachable
 from nodeagent.kube import events
 from nodeagent.kube.gates import MACHINES, MAINTENANCES

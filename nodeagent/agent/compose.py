@@ -62,6 +62,7 @@ from nodeagent.update.ports.events import UpdateContext, Warned
 from nodeagent.update.ports.host import Clock
 from nodeagent.update.run import Ports, UpdatePolicy
 from nodeagent.update.stages.coordination import Coordination
+from nodeagent.update.stages.guard import Guard
 from nodeagent.update.stages.os_deployments import HostDeployments
 
 if TYPE_CHECKING:
@@ -104,23 +105,7 @@ class Adapters:
         coordination = coordinate(settings, store, clock, self.cluster, report)
         # The daemon sets it. A plan without a daemon has no loop.
         self.look_again: Callable[[], None] = _nothing
-        base = Base(
-            settings=settings,
-            store=store,
-            clock=clock,
-            reporter=report,
-            units=units,
-            static_pods=static_pods,
-            bus=bus,
-            coordination=coordination,
-            os=os,
-            look_again=lambda: self.look_again(),
-            status=lambda: json.dumps(status_to_dict(report.status, daemon="running")),
-        )
-        opened = [door.open(base) for door in doors().values() if door.open is not None]
-        self.features = opened
-        guards = [feature.guard for feature in opened if feature.guard is not None]
-        # Features get the coordination when they are opened.
+        guards: list[Guard] = []
         coordination.guards = guards
         self.ports = Ports(
             store=store,
@@ -140,6 +125,24 @@ class Adapters:
             system=HostBootedSystem(),
             guards=guards,
         )
+        base = Base(
+            settings=settings,
+            store=store,
+            clock=clock,
+            reporter=report,
+            units=units,
+            static_pods=static_pods,
+            bus=bus,
+            coordination=coordination,
+            os=os,
+            ports=self.ports,
+            policy=lambda: self.update_policy,
+            look_again=lambda: self.look_again(),
+            status=lambda: json.dumps(status_to_dict(report.status, daemon="running")),
+        )
+        self.features = [door.open(base) for door in doors().values() if door.open is not None]
+        # Features get the ports and the coordination when they are opened.
+        guards += [feature.guard for feature in self.features if feature.guard is not None]
 
     @property
     def update_policy(self) -> UpdatePolicy:

@@ -21,12 +21,11 @@ from nodeagent.core.coordination.maintenance import (
     Maintenance,
     MaintenanceRequest,
     MaintenanceState,
-    add_seconds,
     held_message,
     is_maintenance,
     of_lease,
-    seconds_until,
 )
+from nodeagent.core.times import add_seconds, seconds_until
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
 from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason

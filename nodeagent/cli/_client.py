@@ -148,6 +148,10 @@ class Client:
         """Call a method of a feature that requests a change of the host."""
         return _object(await self._change(method, signature, values))
 
+    async def request(self, method: str, signature: str = "", *values: Any) -> None:
+        """Call a method of a feature that has no answer."""
+        await self._change(method, signature, values)
+
     async def read(self, method: str, *, timeout: float = QUICK) -> dict[str, Any]:
         """Call a method of a feature that reads."""
         return _object(await self._call(method, timeout=timeout))

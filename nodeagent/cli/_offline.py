@@ -20,6 +20,7 @@ from nodeagent.errors import AgentError, InvalidInput, Refused, Terminal, Unreac
 from nodeagent.host.store.database import HISTORY_LIMIT, Reader
 from nodeagent.host.store.opening import read_only_open
 from nodeagent.reasons import Reason, hint
+from nodeagent.report.parts.registry import part_views
 from nodeagent.report.shown_config import config_to_dict
 from nodeagent.report.status import recorded_status
 from nodeagent.report.status_json import status_to_dict
@@ -60,6 +61,9 @@ class Stored:
             # The boot in which the record was written stays: the present one may be later.
             status = recorded_status(store.load(), store.get_config(digest).name if digest else "", digest)
             status = replace(status, lease=store.lease(), maintenance=store.maintenance())
+            for view in part_views():
+                if (part := view.stored(store.note)) is not None:
+                    status = status.with_part(part)
         return status_to_dict(status, daemon="stopped")
 
     def config(self, which: str, name: str, *, secrets: bool) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from nodeagent.cli import _io, plan
 from nodeagent.cli._client import Client, ask
+from nodeagent.cli._features import delaying, delays
 from nodeagent.cli._follow import Ending, print_ending, request_and_wait
 from nodeagent.cli._io import emit, printable, warn
 from nodeagent.cli._plan_inputs import add_max_disruption, add_strict, read_config
@@ -150,8 +151,8 @@ async def _request(
 ) -> tuple[str, Ending, dict[str, Any]]:
     # A maintenance, which an operator may have forgotten, delays the update without a limit.
     before = await client.status()
-    if flag(before) and not silent:
-        warn(f"{flag(before)}; the update begins after it")
+    for cause in () if silent else [*delays(before, local_now()), *([flag(before)] if flag(before) else [])]:
+        warn(f"{cause}; the update begins after it")
     if not wait:
         return await client.apply(text, options), Ending("accepted"), before
 
@@ -163,11 +164,12 @@ async def _request(
 
 
 def _answer(name: str, digest: str, result: Ending, before: dict[str, Any]) -> dict[str, Any]:
-    """``before`` is the status before the request: its maintenance delays the update."""
+    """``before`` is the status before the request: parts of it delay the update."""
     return {
         "schema": "nodeagent/apply/v1",
         "config": name,
         "digest": digest,
         **result.chosen("outcome", "reason", "message", "seconds", "reboots", "boots", "reboot_avoided", "successor"),
         "maintenance": before.get("maintenance"),
+        **delaying(before),
     }

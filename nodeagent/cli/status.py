@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from nodeagent.cli._client import Client, ask, stored
+from nodeagent.cli._features import rows_after
 from nodeagent.cli._follow import Tick, events, lines
 from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import (
@@ -109,6 +110,7 @@ def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool, log: Sequence[
         yield "what now", paint(hint(problem["reason"]), STRONG)
     if partial := status.get("partial"):
         yield from _partial(partial, status["message"], now)
+    yield from rows_after("partly", status, now)
     yield from _drift(status["drift"], now)
     if status["reboot"]:
         yield "reboot", printable(f"a {status['reboot']} one")
@@ -121,13 +123,10 @@ def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool, log: Sequence[
     # The update to the desired config begins afterwards.
     if target != status["desired"]:
         yield "updating to", printable(target)
-    maintenance = status.get("maintenance")
-    lease = status["lease"]
-    # The lease of the maintenance repeats its line.
-    cause = maintenance["reason"] if maintenance else None
-    if lease and not (maintenance and lease.get("operation") == "maintenance" and lease["reason"] == cause):
+    if (lease := status["lease"]) and not _repeats(lease, status):
         yield "lease", _lease(lease, now)
-    if maintenance:
+    yield from rows_after("lease", status, now)
+    if maintenance := status.get("maintenance"):
         yield "maintenance", _maintenance(maintenance, now)
     if drain := status["drain"]:
         yield from _drain(drain, now)
@@ -137,6 +136,7 @@ def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool, log: Sequence[
         yield "next boot", printable(changes["summary"])
     if (bootloader := status.get("bootloader")) and bootloader["state"] != "same":
         yield "bootloader", paint(printable(bootloader["summary"].removeprefix("bootloader ")), WARN)
+    yield from rows_after("bootloader", status, now)
     if fence := status["fence"]:
         yield "fence", printable(_fence(fence))
     if status["update_id"]:
@@ -204,6 +204,12 @@ def _step(step: dict[str, Any], *, as_bar: bool) -> str:
     if not as_bar:
         return f"{printable(step['name'])}, {counted}"
     return f"{printable(step['name'])}  {bar(step['percent'])}  {counted}"
+
+
+def _repeats(lease: dict[str, Any], status: dict[str, Any]) -> bool:
+    """Return whether the row of the operation that has the lease says the same."""
+    part = status.get(lease.get("operation") or "")
+    return isinstance(part, dict) and part["reason"] == lease["reason"]
 
 
 def _lease(lease: dict[str, Any], now: datetime) -> str:

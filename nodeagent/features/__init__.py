@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The features: one folder each, with all that is about it. A feature leaves with its folder and its line in ``NAMES``.
 
-The package of a feature has its ``COMMANDS``, if any: their names are needed for each command line. Its door has the
-rest, and is imported when something asks for it.
+The package of a feature has its ``COMMANDS`` and its ``ROWS`` of the status, if any, for the command line. Its door has
+the rest, and is imported when something asks for it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from nodeagent.commands import Command
+from nodeagent.commands import Command, StatusRows
 
 if TYPE_CHECKING:
     from nodeagent.door import Door
@@ -37,6 +37,12 @@ def commands(name: str) -> Sequence[Command]:
     """Return the commands of the feature of a folder."""
     listed: Sequence[Command] = getattr(import_module(f"{__name__}.{name}"), "COMMANDS", ())
     return listed
+
+
+def status_rows() -> Sequence[StatusRows]:
+    """Return the rows that the features add to the status."""
+    packages = (import_module(f"{__name__}.{name}") for name in NAMES)
+    return [rows for package in packages for rows in getattr(package, "ROWS", ())]
 
 
 @cache

@@ -16,7 +16,7 @@ import msgspec
 
 from nodeagent.core.config.text import plain_json
 from nodeagent.core.coordination.lease import LeaseToken
-from nodeagent.core.coordination.maintenance import add_seconds
+from nodeagent.core.times import add_seconds
 from nodeagent.errors import Refused, Terminal
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.reasons import Reason

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The view of one part of the status: its JSON, its phrase in the line, and its metrics.
+"""The view of one part of the status: its JSON, its phrase in the line, its properties and its metrics.
 
 A part is a value of a class of its own, which an event of the feature folds into the status.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from nodeagent.report.counters import Counters
@@ -25,6 +25,45 @@ def _no_samples(_of: Status | Counters) -> Iterable[Sample]:
     return ()
 
 
+def _no_disruption(_part: object, _status: Status) -> Disruption | None:
+    return None
+
+
+def _not_stored(_note: Callable[[str], str]) -> Any:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class TypedProperty:
+    """A property of the D-Bus interface. ``signature`` is of D-Bus, ``about`` is for the reference.
+
+    D-Bus has no null, so a missing value is 0 or empty.
+    """
+
+    signature: str
+    about: str
+    value: Callable[[Status], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disruption:
+    """What an operator does with this node, or is about to do, while every update waits.
+
+    ``since`` is "" while it is planned. ``until`` is "" without an end. ``drain_by`` is the deadline of its drain, and
+    ``then`` what follows after that.
+    """
+
+    requester: str
+    reason: str
+    since: str = ""
+    until: str = ""
+    planned: bool = False
+    draining: bool = False
+    drained: bool = False
+    drain_by: str = ""
+    then: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartView(Generic[P]):
     """``to_json`` and ``phrase`` are called with a part only. ``samples`` gets a status without one too, because a
@@ -36,6 +75,11 @@ class PartView(Generic[P]):
     to_json: Callable[[P, Status], Any]
     # In ``STATUS=``, which ``systemctl status`` shows. "" for none.
     phrase: Callable[[P, Status], str] = _no_phrase
+    # By their names.
+    properties: Mapping[str, TypedProperty] = field(default_factory=dict)
+    disruption: Callable[[P, Status], Disruption | None] = _no_disruption
+    # Returns the part, or None, from the notes of the store, for a status while the daemon does not run.
+    stored: Callable[[Callable[[str], str]], P | None] = _not_stored
     # In the order of the page of metrics.
     families: Sequence[Family] = ()
     samples: Callable[[Status], Iterable[Sample]] = _no_samples

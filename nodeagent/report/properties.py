@@ -4,59 +4,71 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from nodeagent.reasons import hint
+from nodeagent.report.part_view import TypedProperty
+from nodeagent.report.parts.registry import part_views
 from nodeagent.report.status import Status
 
-
-class TypedProperty(NamedTuple):
-    """``signature`` is of D-Bus, ``about`` is for the reference."""
-
-    signature: str
-    about: str
-
-
 # Every binding of D-Bus reads such properties and their changes, without the JSON of the whole status.
-PROPERTIES: Final[Mapping[str, TypedProperty]] = {
-    "Phase": TypedProperty("s", "a phase of `nodeagent status`"),
-    "Reason": TypedProperty("s", "the reason of a wait or a failure, or empty"),
-    "Message": TypedProperty("s", "the text for admins, or empty"),
-    "Hint": TypedProperty("s", "what to do about the reason, or empty"),
-    "Since": TypedProperty("s", "since when the phase lasts (RFC 3339)"),
-    "Current": TypedProperty("s", "the name of the config that was applied and verified last, or empty"),
-    "Desired": TypedProperty("s", "the name of the config that the host should have, or empty"),
-    "Target": TypedProperty("s", "the name of the config of the update under way, or empty"),
-    "UpdateId": TypedProperty("s", "the id of the update under way, or of the last one after a failure"),
-    "Step": TypedProperty("s", "the step of the update, or empty"),
-    "Percent": TypedProperty("u", "the progress of the step, 0 to 100"),
-    "RebootRequired": TypedProperty("b", "the host is about to reboot, or has to reboot to take effect"),
-    "LeaseHolder": TypedProperty("s", "who may disrupt the host, or empty"),
-    "Maintenance": TypedProperty("s", "the state of the maintenance, or empty"),
-    "DriftedEntries": TypedProperty("u", "the number of entries that differ from the current config"),
-    "Problems": TypedProperty("a(sss)", "problems that an admin must fix: topic, reason and message of each"),
+_BASE: Final[Mapping[str, TypedProperty]] = {
+    "Phase": TypedProperty("s", "a phase of `nodeagent status`", lambda status: str(status.phase)),
+    "Reason": TypedProperty("s", "the reason of a wait or a failure, or empty", lambda status: status.reason),
+    "Message": TypedProperty("s", "the text for admins, or empty", lambda status: status.message),
+    "Hint": TypedProperty(
+        "s",
+        "what to do about the reason, or empty",
+        lambda status: hint(status.reason, status.failed_unit.name if status.failed_unit is not None else ""),
+    ),
+    "Since": TypedProperty("s", "since when the phase lasts (RFC 3339)", lambda status: status.since),
+    "Current": TypedProperty(
+        "s", "the name of the config that was applied and verified last, or empty", lambda status: status.current
+    ),
+    "Desired": TypedProperty(
+        "s", "the name of the config that the host should have, or empty", lambda status: status.desired
+    ),
+    "Target": TypedProperty(
+        "s", "the name of the config of the update under way, or empty", lambda status: status.target
+    ),
+    "UpdateId": TypedProperty(
+        "s", "the id of the update under way, or of the last one after a failure", lambda status: status.update_id
+    ),
+    "Step": TypedProperty(
+        "s", "the step of the update, or empty", lambda status: status.step.name if status.step is not None else ""
+    ),
+    "Percent": TypedProperty(
+        "u",
+        "the progress of the step, 0 to 100",
+        lambda status: status.step.percent if status.step is not None else 0,
+    ),
+    "RebootRequired": TypedProperty(
+        "b", "the host is about to reboot, or has to reboot to take effect", lambda status: status.reboot_required
+    ),
+    "LeaseHolder": TypedProperty(
+        "s", "who may disrupt the host, or empty", lambda status: status.lease.name if status.lease is not None else ""
+    ),
+    "Maintenance": TypedProperty(
+        "s",
+        "the state of the maintenance, or empty",
+        lambda status: str(status.maintenance.state(status.boot_id)) if status.maintenance is not None else "",
+    ),
+    "DriftedEntries": TypedProperty(
+        "u", "the number of entries that differ from the current config", lambda status: len(status.drift)
+    ),
+    "Problems": TypedProperty(
+        "a(sss)",
+        "problems that an admin must fix: topic, reason and message of each",
+        lambda status: [[problem.topic, problem.reason, problem.message] for problem in status.problems],
+    ),
 }
 
 
+def properties() -> Mapping[str, TypedProperty]:
+    """Return the properties of the base, then those of the installed features."""
+    return {**_BASE, **{name: declared for view in part_views() for name, declared in view.properties.items()}}
+
+
 def properties_of(status: Status) -> dict[str, Any]:
-    """Return the values of ``PROPERTIES``."""
-    step, note = status.step, status.maintenance
-    return {
-        "Phase": str(status.phase),
-        "Reason": status.reason,
-        "Message": status.message,
-        "Hint": hint(status.reason, status.failed_unit.name if status.failed_unit is not None else ""),
-        "Since": status.since,
-        "Current": status.current,
-        "Desired": status.desired,
-        "Target": status.target,
-        "UpdateId": status.update_id,
-        "Step": step.name if step is not None else "",
-        # D-Bus has no null, so a missing value is 0 or empty.
-        "Percent": step.percent if step is not None else 0,
-        "RebootRequired": status.reboot_required,
-        "LeaseHolder": status.lease.name if status.lease is not None else "",
-        "Maintenance": str(note.state(status.boot_id)) if note is not None else "",
-        "DriftedEntries": len(status.drift),
-        "Problems": [[problem.topic, problem.reason, problem.message] for problem in status.problems],
-    }
+    """Return the values of ``properties``."""
+    return {name: declared.value(status) for name, declared in properties().items()}

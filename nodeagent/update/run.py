@@ -12,7 +12,6 @@ from typing import Any, Concatenate, ParamSpec
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.units import OWN_UNIT
-from nodeagent.core.coordination.maintenance import add_seconds
 from nodeagent.core.coordination.windows import Schedule
 from nodeagent.core.display import displayable
 from nodeagent.core.once import Once
@@ -33,6 +32,7 @@ from nodeagent.core.plan.steps import (
     step_id,
     step_unit,
 )
+from nodeagent.core.times import add_seconds
 from nodeagent.errors import AgentError, InvalidInput, Problem
 from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason

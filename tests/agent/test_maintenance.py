@@ -14,7 +14,8 @@ import pytest
 
 from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.report.report import Report
-from nodeagent.core.coordination.maintenance import Maintenance, MaintenanceRequest, add_seconds
+from nodeagent.core.coordination.maintenance import Maintenance, MaintenanceRequest
+from nodeagent.core.times import add_seconds
 from nodeagent.errors import AgentError, InvalidInput, Refused, ServiceUnavailable, Terminal, Unreachable
 from nodeagent.host.store.rows import maintenance_from_row, to_json
 from nodeagent.reasons import Reason

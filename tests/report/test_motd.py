@@ -9,7 +9,7 @@ from nodeagent.core.display import with_times
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.reasons import Reason, hint
 from nodeagent.report.motd import motd
-from nodeagent.report.properties import PROPERTIES, properties_of
+from nodeagent.report.properties import properties, properties_of
 from nodeagent.report.status import Status
 from nodeagent.update.states import Phase
 from tests.support.golden import Golden
@@ -62,7 +62,7 @@ def test_a_failure_has_its_way_out() -> None:
 
 def test_each_declared_property_has_a_value() -> None:
     found = properties_of(busy(Phase.REBOOTING))
-    assert found.keys() == PROPERTIES.keys()
+    assert found.keys() == properties().keys()
     assert (found["Phase"], found["Target"], found["RebootRequired"]) == ("Rebooting", "worker-2", True)
 
 

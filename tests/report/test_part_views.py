@@ -15,9 +15,10 @@ from nodeagent.features.fence.decide.view import FenceView
 from nodeagent.report.counters import Counters
 from nodeagent.report.exposition import Family, MetricKind, render
 from nodeagent.report.metrics import families, samples
-from nodeagent.report.part_view import PartView
+from nodeagent.report.part_view import Disruption, PartView, TypedProperty
 from nodeagent.report.parts import registry
-from nodeagent.report.parts.registry import part_views
+from nodeagent.report.parts.registry import disruption_of, part_views
+from nodeagent.report.properties import properties, properties_of
 from nodeagent.report.status import Status
 from nodeagent.report.status_json import status_to_dict
 from nodeagent.report.status_line import line
@@ -37,9 +38,13 @@ LITRES = Family("nodeagent_sprinkler_litres", "Litres.")
 SHOWERS = Family("nodeagent_showers_total", "Showers.", kind=MetricKind.COUNTER)
 
 
-def litres(status: Status) -> list[Any]:
+def litres_of(status: Status) -> int:
     sprinkler = status.part(Sprinkler)
-    return [LITRES.at(sprinkler.litres if sprinkler else 0)]
+    return sprinkler.litres if sprinkler else 0
+
+
+def litres(status: Status) -> list[Any]:
+    return [LITRES.at(litres_of(status))]
 
 
 VIEW = PartView(
@@ -47,6 +52,9 @@ VIEW = PartView(
     key="sprinkler",
     to_json=lambda sprinkler, status: {"litres": sprinkler.litres, "phase": str(status.phase)},
     phrase=lambda sprinkler, _status: f"{sprinkler.litres} litres" if sprinkler.litres else "",
+    properties={"Litres": TypedProperty("u", "the litres", lambda status: litres_of(status))},
+    disruption=lambda sprinkler, _: Disruption(requester="rain", reason="dry") if sprinkler.litres > 99 else None,
+    stored=lambda note: Sprinkler(int(text)) if (text := note("litres")) else None,
     families=(LITRES,),
     samples=litres,
     counter_families=(SHOWERS,),
@@ -94,6 +102,20 @@ def test_a_part_has_its_metrics() -> None:
     assert page.endswith("nodeagent_showers_total 2\n")
     assert {LITRES, SHOWERS} < set(families())
     assert "nodeagent_sprinkler_litres 0\n" in render(samples(Status(), Counters(), "1"))
+
+
+@pytest.mark.usefixtures("sprinkler")
+def test_a_part_has_its_properties() -> None:
+    assert properties()["Litres"].signature == "u"
+    assert properties_of(Status().with_part(Sprinkler(3)))["Litres"] == 3
+    assert properties_of(Status())["Litres"] == 0
+
+
+@pytest.mark.usefixtures("sprinkler")
+def test_a_part_may_be_a_disruption() -> None:
+    assert disruption_of(Status()) is None
+    assert disruption_of(Status().with_part(Sprinkler(3))) is None
+    assert disruption_of(Status().with_part(Sprinkler(100))) == Disruption(requester="rain", reason="dry")
 
 
 def test_each_part_has_a_key_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ from nodeagent.host.dbus.polkit import authorize, caller_name, is_root, uid_of
 from nodeagent.host.dbus.signals import BUS_NAME, Match
 from nodeagent.installed import doors
 from nodeagent.reasons import Reason
-from nodeagent.report.properties import PROPERTIES, properties_of
+from nodeagent.report.properties import properties, properties_of
 from nodeagent.report.status import Status
 from nodeagent.report.status_json import status_to_dict
 from nodeagent.tasks import running
@@ -140,9 +140,11 @@ class _Manager:
     async def of_feature(self, method: BusMethod, message: Message) -> Sequence[Any]:
         if not method.action:
             return await self._read(message, method.name, lambda: self.api().calls[method.name]("", message.body))
-        await authorize(self.bus, message, f"{ACTIONS}.{method.action}")
+        for action in (method.action, *method.also(message.body)):
+            await authorize(self.bus, message, f"{ACTIONS}.{action}")
         call = self.api().calls[method.name]
-        return (await call(await caller_name(self.bus, message), message.body),)
+        answer = await call(await caller_name(self.bus, message), message.body)
+        return (answer,) if method.gives else ()
 
     async def start_maintenance(self, message: Message) -> Sequence[Any]:
         request = _request(*message.body)
@@ -180,7 +182,7 @@ class _Manager:
                 "StopMaintenance": Method(self.stop_maintenance),
                 "Reload": Method(self.reload),
                 **{
-                    method.name: Method(partial(self.of_feature, method), method.takes, "s", method.arguments)
+                    method.name: Method(partial(self.of_feature, method), method.takes, method.gives, method.arguments)
                     for door in doors()
                     for method in door.methods
                 },
@@ -299,7 +301,7 @@ def _properties(report: Report) -> dict[str, Property]:
 
     parts = {
         name: Property(declared.signature, partial(lambda name: values()[1][name], name))
-        for name, declared in PROPERTIES.items()
+        for name, declared in properties().items()
     }
     return {"Status": Property("s", lambda: values()[0]), "Version": Property("s", lambda: __version__), **parts}
 

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from nodeagent import log
 from nodeagent.core.coordination.drain import Remaining
-from nodeagent.core.coordination.maintenance import add_seconds
 from nodeagent.core.display import displayable
+from nodeagent.core.times import add_seconds
 from nodeagent.errors import AgentError, full_text
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status, recorded_status

@@ -8,7 +8,7 @@ wants, also while another holder has the lease, the API server is down, or the h
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 
 from nodeagent.core.boot import kernel_boot
@@ -147,16 +147,6 @@ def is_maintenance(operation: str) -> bool:
 def of_lease(operation: str, name: str, reason: str, since: str) -> Maintenance:
     """Return the maintenance of a lease of which nothing else is stored."""
     return Maintenance(operation.partition(".")[2], name, reason, since, began=since)
-
-
-def add_seconds(now: str, seconds: float) -> str:
-    when = datetime.fromisoformat(now) + timedelta(seconds=seconds)
-    return when.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def seconds_until(until: str, now: str) -> float | None:
-    """Return the seconds from ``now``, negative after ``until``; None without an end."""
-    return (datetime.fromisoformat(until) - datetime.fromisoformat(now)).total_seconds() if until else None
 
 
 def checked(stored: Maintenance) -> Maintenance:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from nodeagent.installed import doors
-from nodeagent.report.part_view import PartView
+from nodeagent.report.part_view import Disruption, PartView
+from nodeagent.report.status import Status
 
 _BASE: Final[Sequence[PartView[Any]]] = ()
 
@@ -18,3 +19,10 @@ def part_views() -> Sequence[PartView[Any]]:
     That is their order in the status and on the page of metrics.
     """
     return *_BASE, *(view for door in doors() for view in door.status)
+
+
+def disruption_of(status: Status) -> Disruption | None:
+    """Return what an operator does with the node apart from an update; None without that."""
+    parts = ((view, status.part(view.part)) for view in part_views())
+    found = (view.disruption(part, status) for view, part in parts if part is not None)
+    return next((disruption for disruption in found if disruption is not None), None)

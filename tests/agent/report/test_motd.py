@@ -20,7 +20,7 @@ from nodeagent.agent.report.motd import MotdFile
 from nodeagent.errors import AgentError
 from nodeagent.host import boot
 from nodeagent.host.fs.text_file import TextFile
-from nodeagent.report.properties import PROPERTIES
+from nodeagent.report.properties import properties
 from nodeagent.report.status import Status
 from nodeagent.tasks import running
 from nodeagent.update.ports.events import DaemonStopped
@@ -116,8 +116,8 @@ async def test_typed_properties(host: WholeDaemon, private_bus: PrivateBus) -> N
             )
             assert got is not None
             values = got.body[0]
-            assert {name: values[name].signature for name in PROPERTIES} == {
-                name: declared.signature for name, declared in PROPERTIES.items()
+            assert {name: values[name].signature for name in properties()} == {
+                name: declared.signature for name, declared in properties().items()
             }
             assert (values["Phase"].value, values["Target"].value) == ("Leasing", "a")
             assert values["Maintenance"].value == "under way"

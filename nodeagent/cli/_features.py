@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What features add to the commands about the status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from importlib import import_module
+from typing import Any
+
+from nodeagent.features import status_rows
+
+
+def rows_after(label: str, status: Mapping[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
+    """Yield the rows of features that follow this row of the base."""
+    for rows in status_rows():
+        if rows.after == label and (part := status.get(rows.key)):
+            yield from import_module(rows.module).rows(part, now)
+
+
+def delaying(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts that delay an update that is requested now, by their keys; None for one that does not."""
+    return {rows.key: status.get(rows.key) for rows in status_rows() if rows.delays}
+
+
+def delays(status: Mapping[str, Any], now: datetime) -> Iterator[str]:
+    """Yield what delays an update that is requested now."""
+    for rows in status_rows():
+        if rows.delays and (part := status.get(rows.key)):
+            yield import_module(rows.module).delay(part, now)
