@@ -29,6 +29,7 @@ from nodeagent.update.stages.os_deployments import HostDeployments
 
 if TYPE_CHECKING:
     from nodeagent.host.static_pods.replacement import KubeletStaticPods
+    from nodeagent.kube.client import KubeClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,27 @@ class InstallationCheck:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FleetHost:
+    """This host among others, for what limits how many of them do the same at once.
+
+    ``host_id`` returns the id of this host. ``api`` is the client of the API server; None for a host without a cluster.
+    """
+
+    settings: Settings
+    clock: Clock
+    host_id: Callable[[], str]
+    api: KubeClient | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetSlots:
+    """How many hosts are disrupted at once, and how many pull an image at once. None: any number."""
+
+    disrupt: Slots | None = None
+    stage: Slots | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Door:
     """``title`` is the heading in the references. ``page`` is below docs/.
 
@@ -140,7 +162,6 @@ class Door:
     self_checks: tuple[InstallationCheck, ...] = ()
     # Takes back what a killed agent left. Called first at the start, before anything that may fail. It raises no error.
     recover: Callable[[Bus], Awaitable[None]] | None = None
-    # Returns what limits how many hosts are disrupted at once, for a host without a cluster; None if it is not set. The
-    # second argument returns the id of this host. At most one feature is set.
-    slots: Callable[[Settings, Callable[[], str]], Slots | None] | None = None
+    # Returns what limits how many hosts are disrupted at once; None if it is not set. At most one feature is set.
+    slots: Callable[[FleetHost], FleetSlots | None] | None = None
     open: Callable[[Base], Feature] | None = None

@@ -99,6 +99,10 @@ class Refused(AgentError):
     subject: str = ""
 
 
+class OutOfTurn(Refused):
+    """It is the turn of other hosts. Not even a part of the config is applied before that of this one."""
+
+
 class Unreachable(AgentError):
     """The daemon, or a service that the agent needs, does not answer."""
 

@@ -297,11 +297,7 @@ class Reason(ReasonEnum):
     BAD_TIME = "BadTime", Kind.INPUT, "write 02:00, 'sat 02:00', 2026-11-24T02:00, a window 'sat,sun 02:00 60', or its name in windows.open"
     WINDOW_CLOSED = "WindowClosed", Kind.REFUSED, "wait for the next window, or change windows.open; nodeagent settings show lists them"
     SLOT_HELD = "SlotHeld", Kind.REFUSED, "wait for the hosts that have the slots; free the slot of a host that is gone permanently"
-    SLOT_PAUSED = "SlotPaused", Kind.REFUSED, "none: the update continues at the named time; slots.pause sets it, and deleting the free slots ends it"
-    POOL_HALTED = "PoolHalted", Kind.REFUSED, "repair the degraded nodes (nodeagent fleet status), give them another config, or raise slots.halt_degraded"
-    POOL_ORDER = "PoolOrder", Kind.REFUSED, "wait for the named pool; nodeagent fleet status shows its nodes; slots.order sets the order"
     SLOT_LOST = "SlotLost", Kind.REFUSED, "the slot of this node was freed (kubectl get lease -n nodeagent); apply the config again"
-    SLOT_CONTENDED = "SlotContended", Kind.RETRY, "kubectl get lease -n nodeagent -w shows which client keeps writing the slots"
 
     # The agent
     SWEEP_INCOMPLETE = "SweepIncomplete", Kind.FAULT, "remove the named files; they are harmless, and no update waits for that"

@@ -19,9 +19,12 @@ from integration.cluster.cluster import ADMINS, Cluster
 from integration.cluster.other_holders import Memory
 from nodeagent.agent.loop import Loop
 from nodeagent.core.coordination.drain import Remaining
+from nodeagent.door import FleetHost
+from nodeagent.features.slots.leases import slots_of
+from nodeagent.features.slots.settings import SlotSettings
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube.cluster import Cluster as Side
-from nodeagent.settings.cluster import ClusterSettings, SlotSettings
+from nodeagent.settings.cluster import ClusterSettings
 from nodeagent.settings.schema import Settings
 from nodeagent.update.next.preflight import Preflight
 from nodeagent.update.ports.coordination import Holder, StopGuard
@@ -92,7 +95,7 @@ class SimNode(Host):
         self._settings = Settings(
             node_name=node,
             cluster=ClusterSettings(kubeconfig=str(kubeconfig)),
-            slots=SlotSettings(pool=pool, max_unavailable=slots),
+            parts=(SlotSettings(pool=pool, max_unavailable=slots),),
         )
 
     def build(self) -> Loop:
@@ -139,11 +142,13 @@ class SimNode(Host):
     def coordination(self, report: Callable[[Holder | None], None] = lambda _: None) -> Coordination:
         side = self.side
         assert side is not None
+        host = FleetHost(settings=self._settings, clock=SystemClock(), host_id=lambda: f"host-of-{self.node}")
+        slots = slots_of(host, side.client, self._settings.of(SlotSettings))
         return Coordination(
             side.lease,
             self.clock,
-            slot=side.slot,
-            staging_slot=side.staging_slot,
+            slot=slots.disrupt,
+            staging_slot=slots.stage,
             gates=side.gates,
             guards=[self.guard] if self.guard is not None else (),
             node=side.node,

@@ -21,8 +21,9 @@ from integration.cluster.test_machine_config_node import make_machine_config_nod
 from nodeagent.core.coordination.drain import DrainPolicy, PodWait, eviction
 from nodeagent.core.coordination.kube_objects import Pod
 from nodeagent.core.coordination.lease import HostIdentity
-from nodeagent.core.coordination.slots import SlotKind, SlotPool
 from nodeagent.errors import Refused
+from nodeagent.features.slots.decide.pool import SlotKind, SlotPool
+from nodeagent.features.slots.leases import KubeSlots
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube import client as client_module
 from nodeagent.kube import drain as drain_module
@@ -34,7 +35,6 @@ from nodeagent.kube.events import CONTROLLER, EVENTS, NodeEvents
 from nodeagent.kube.gates import MACHINES, Gates
 from nodeagent.kube.handshake import Handshake
 from nodeagent.kube.node import MACHINE_CONFIG_NODES, ControlledNodeConditions
-from nodeagent.kube.slots import KubeSlots
 from nodeagent.report.handshake import read_request
 from nodeagent.report.machine_config_node import UpdateProgress
 from nodeagent.report.node_events import NodeEvent, NodeState

@@ -21,16 +21,16 @@ from integration.cluster.controller import Controller
 from integration.cluster.controller import Memory as Fetched
 from integration.cluster.other_holders import client_at, seconds, written
 from nodeagent.core.coordination.lease import HostIdentity
-from nodeagent.core.coordination.slots import SlotKind, SlotPool
 from nodeagent.errors import Refused, Retryable
+from nodeagent.features.slots.decide.order import RolloutOrder
+from nodeagent.features.slots.decide.pool import SlotKind, SlotPool
+from nodeagent.features.slots.leases import KubeSlots
+from nodeagent.features.slots.turn import KubeTurn
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube import handshake as module
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Forbidden
 from nodeagent.kube.handshake import Handshake
-from nodeagent.kube.rollout import KubeTurn
-from nodeagent.kube.slots import KubeSlots
-from nodeagent.report.rollout_order import RolloutOrder
 from nodeagent.report.status import Status
 from nodeagent.update.states import Phase
 

@@ -14,12 +14,12 @@ import pytest
 from integration.cluster.cluster import LEASE_PATH, LEASES, Cluster
 from integration.cluster.other_holders import client_of, goodbye, seconds, written
 from nodeagent.core.coordination.lease import HostIdentity
-from nodeagent.core.coordination.slots import SlotKind, SlotPool
 from nodeagent.errors import Refused, Retryable
+from nodeagent.features.slots.decide.pool import SlotKind, SlotPool
+from nodeagent.features.slots.leases import KubeSlots
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import NoAnswer
-from nodeagent.kube.slots import KubeSlots
 
 OP = "3f2b"
 WHY = "update to rendered-2"

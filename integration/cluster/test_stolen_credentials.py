@@ -16,11 +16,11 @@ import pytest
 from integration.cluster.cluster import Cluster
 from integration.cluster.test_rights import by_certificate, by_token, in_force, installed
 from nodeagent.core.coordination.lease import HostIdentity
-from nodeagent.core.coordination.slots import SlotKind, SlotPool
+from nodeagent.features.slots.decide.pool import SlotKind, SlotPool
+from nodeagent.features.slots.leases import KubeSlots
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Forbidden
-from nodeagent.kube.slots import KubeSlots
 
 __all__ = ["installed"]
 

@@ -21,6 +21,7 @@ from integration.cluster.other_holders import client_of, foreign, goodbye, lease
 from integration.cluster.sim_node import QUICK, SimNode
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.agent.loop import Loop
+from nodeagent.features.slots.settings import SlotSettings
 from nodeagent.update import wait
 from nodeagent.update.ports.events import FallbackChosen, UpdateWaiting
 from nodeagent.update.ports.system import Inhibitor
@@ -106,8 +107,8 @@ async def make_member(cluster: Cluster, make_node: Callable[[], str]) -> AsyncIt
             cluster.admin.create("/api/v1/namespaces", {"metadata": {"name": f"update-{name}"}})
             node = Node(cluster, client, name, f"update-{name}")
             member = node.member = kind(cluster, name, on_remaining=node.seen.append, **more)
-            slots = msgspec.structs.replace(member._settings.slots, max_staging=staging)
-            member._settings = msgspec.structs.replace(member._settings, slots=slots)
+            slots = msgspec.structs.replace(member._settings.of(SlotSettings), max_staging=staging)
+            member._settings = msgspec.structs.replace(member._settings, parts=(slots,))
             made.append((node, asyncio.create_task(node.kubelet())))
             node.update(first)
             await node.rests()

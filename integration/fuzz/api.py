@@ -39,14 +39,12 @@ from nodeagent.core.coordination.kube_objects import (
 from nodeagent.core.coordination.kube_time import ServerClock
 from nodeagent.core.coordination.lease import Claim, judge, read_lease, renewal, take_over
 from nodeagent.core.coordination.readiness import unready
-from nodeagent.core.coordination.slots import SlotKind, SlotPool, free_indices, pool_pause, read_slots, released
 from nodeagent.kube.decode import decoded, status_of
 from nodeagent.kube.errors import ServerFault, from_answer
 from nodeagent.report.handshake import drain_request, read_request, source_of
 from nodeagent.report.machine_config_node import UpdateProgress, changed_status
 from nodeagent.report.node_events import NodeState, conditions, differing
 from nodeagent.report.rollout import ClusterObjects, rollout_of, rollout_to_dict
-from nodeagent.report.rollout_order import RolloutOrder, turn_gate
 from nodeagent.update.states import Phase
 
 # Every field that some reader reads, as one object of every kind.
@@ -107,7 +105,6 @@ def _node(node: Node) -> None:
     differing(conditions(NodeState("a", "b", draining=True)), (node.get("status") or {}).get("conditions") or (), SINCE)
     objects = ClusterObjects([node])
     rollout_to_dict(rollout_of(objects, silent=True), ())
-    turn_gate(objects, "n", RolloutOrder(("worker",), 1))
 
 
 def _pod(pod: Pod) -> None:
@@ -124,12 +121,6 @@ def _lease(lease: LeaseObject) -> None:
     judge(held, None, CLAIM, clock, 5.0)
     renewal(held, 60.0, 1e9)
     take_over(held, CLAIM, "n", "u", 60.0, 1e9)
-    pool = SlotPool("p", SlotKind.DISRUPT, 2, 60.0)
-    slots = read_slots(pool, [lease])
-    free_indices(pool, slots, 0)
-    pool_pause(slots, 60.0, 1e9, 1e9, lambda _: 1.0)
-    for slot in slots:
-        released(slot, "n", 1e9)
     node: Node = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "1"}}
     rollout_of(ClusterObjects([node], leases={"n": lease}, now=1e9), silent=True)
 

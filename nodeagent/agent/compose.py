@@ -29,7 +29,7 @@ from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.domain import Health
 from nodeagent.core.plan.sides import NO_CONFIG
 from nodeagent.domains import health_of, kept_back, reload_proof_of
-from nodeagent.door import Base
+from nodeagent.door import Base, FleetHost, FleetSlots
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.features import doors
 from nodeagent.host import boot
@@ -55,7 +55,7 @@ from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from nodeagent.report.status_json import status_to_dict
 from nodeagent.settings.check import load_zone, window_schedule
-from nodeagent.settings.cluster import ClusterSettings, DrainSettings, SlotSettings
+from nodeagent.settings.cluster import ClusterSettings, DrainSettings
 from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.schema import Settings
 from nodeagent.update.ports.events import UpdateContext, Warned
@@ -249,8 +249,9 @@ async def open_adapters(
     settings = await choose(found_settings, store, report)
     if only_plan:
         # A plan needs neither an API server nor slots.
-        unused = {"cluster": ClusterSettings(), "slots": SlotSettings(), "drain": DrainSettings()}
-        parts = tuple(part for part in settings.parts if part.group not in unused)
+        of_slots = tuple(part for door in doors().values() if door.slots is not None for part in door.settings)
+        parts = tuple(part for part in settings.parts if not isinstance(part, of_slots))
+        unused = {"cluster": ClusterSettings(), "drain": DrainSettings()}
         settings = msgspec.structs.replace(settings, **unused, parts=parts)
     else:
         # The last valid settings may have another level than the readable part of invalid ones.
@@ -312,20 +313,20 @@ def coordinate(
     cluster: Cluster | None,
     report: Report,
 ) -> Coordination:
-    if cluster is not None:
-        return Coordination(
-            cluster.lease,
-            clock,
-            slot=cluster.slot,
-            staging_slot=cluster.staging_slot,
-            gates=cluster.gates,
-            node=cluster.drainer,
-            report=report.lease,
-        )
-    # The lease in the store counts on this host only. Across hosts, without a cluster, slots are the only limit.
-    by_feature = [door.slots(settings, _instance) for door in doors().values() if door.slots is not None]
-    slot = next((slots for slots in by_feature if slots is not None), None)
-    return Coordination(LocalLease(store, clock), clock, slot=slot, report=report.lease)
+    api = cluster.client if cluster is not None else None
+    host = FleetHost(settings=settings, clock=clock, host_id=_instance, api=api)
+    by_feature = [door.slots(host) for door in doors().values() if door.slots is not None]
+    slots = next((found for found in by_feature if found is not None), FleetSlots())
+    return Coordination(
+        # The lease in the store counts on this host only. Across hosts, without a cluster, slots are the only limit.
+        cluster.lease if cluster is not None else LocalLease(store, clock),
+        clock,
+        slot=slots.disrupt,
+        staging_slot=slots.stage,
+        gates=cluster.gates if cluster is not None else None,
+        node=cluster.drainer if cluster is not None else None,
+        report=report.lease,
+    )
 
 
 def _instance() -> str:

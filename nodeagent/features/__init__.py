@@ -29,6 +29,7 @@ NAMES: Final = (
     "mcd_import",
     "page",
     "selfcheck",
+    "slots",
     "update_graph",
 )
 

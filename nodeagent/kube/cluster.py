@@ -13,7 +13,6 @@ from pathlib import Path
 from nodeagent.core.coordination.drain import DrainPolicy, Remaining
 from nodeagent.core.coordination.drain_order import DrainOrder
 from nodeagent.core.coordination.lease import HostIdentity
-from nodeagent.core.coordination.slots import SlotKind, SlotPool
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
 from nodeagent.kube.drain import KubeNode
@@ -22,10 +21,6 @@ from nodeagent.kube.gates import Gates
 from nodeagent.kube.lease import KubeLease, TokenStore
 from nodeagent.kube.mco_drain import ControllerDrain, EitherDrain
 from nodeagent.kube.node import ControlledNodeConditions, KubeReadiness, NodeConditions
-from nodeagent.kube.rollout import KubeTurn
-from nodeagent.kube.slots import KubeSlots
-from nodeagent.report.rollout_order import RolloutOrder
-from nodeagent.settings.cluster import SlotSettings
 from nodeagent.settings.schema import Settings
 from nodeagent.update.ports.coordination import NodeDrainer
 from nodeagent.update.ports.host import Clock
@@ -50,10 +45,9 @@ class Cluster:
         access = ClusterAccess(about.kubeconfig, private=private, service_account=Path(about.service_account))
         self.name = name
         self.controls_node = controls_node
-        self._clock = clock
-        self._host = HostIdentity(name, instance)
+        host = HostIdentity(name, instance)
         self.client = KubeClient(access, clock)
-        self.lease = KubeLease(self.client, self._host, tokens, clock, namespace=about.lease_namespace)
+        self.lease = KubeLease(self.client, host, tokens, clock, namespace=about.lease_namespace)
         # A machine-config-controller makes the MachineConfigNodes, so without one there are none.
         conditions = ControlledNodeConditions if controls_node else NodeConditions
         self.conditions = conditions(self.client, name, clock)
@@ -67,12 +61,6 @@ class Cluster:
         # Otherwise the annotations of a drain are between the controller and its own daemon.
         self._either = EitherDrain(self.node, controller) if controls_node else None
         self.use(settings)
-        slots = settings.slots
-        order = RolloutOrder(slots.order, slots.halt_degraded)
-        turn = KubeTurn(self.client, name, order) if order.given else None
-        self.slot = self._slots(slots, SlotKind.DISRUPT, slots.max_unavailable, slots.pause, turn)
-        # No pause and no order: a pull disturbs no workload.
-        self.staging_slot = self._slots(slots, SlotKind.STAGE, slots.max_staging)
 
     @property
     def drainer(self) -> NodeDrainer:
@@ -89,11 +77,3 @@ class Cluster:
 
     async def close(self) -> None:
         await self.client.close()
-
-    def _slots(
-        self, slots: SlotSettings, kind: SlotKind, count: int, pause: float = 0.0, turn: KubeTurn | None = None
-    ) -> KubeSlots | None:
-        # A count of 0 means any number, for which no slot is needed.
-        if not slots.pool or not count:
-            return None
-        return KubeSlots(self.client, self._host, SlotPool(slots.pool, kind, count, pause), self._clock, turn=turn)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the objects of a rollout (``report/rollout.py``): for a user once, and for a node before it takes a slot.
+"""Reads the objects of a rollout (``report/rollout.py``): for a user, or for a node that asks whether it may begin.
 
 Nodes must be readable. Pools may be missing, and the user may have no permission to list leases or maintenances: then
-flags may be missing, and the answer says so. A node reads whether it is its turn only when a slot could be taken, so
-nodes that wait for a slot read nothing. For it a missing permission is an error: what cannot be read allows nothing.
+flags may be missing, and the answer says so. For a node a missing permission is an error: what cannot be read allows
+nothing.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from nodeagent.core.coordination.kube_objects import (
     NodeMaintenance,
 )
 from nodeagent.core.coordination.kube_time import Uncertain
-from nodeagent.errors import Refused
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Forbidden, NotFound
 from nodeagent.kube.gates import MAINTENANCES
 from nodeagent.report.rollout import ClusterObjects
-from nodeagent.report.rollout_order import RolloutOrder, turn_gate
 from nodeagent.update.ports.host import Clock
 
 POOLS: Final = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools"
@@ -58,6 +56,12 @@ async def read_objects(client: KubeClient, clock: Clock, *, namespace: str) -> t
     return ClusterObjects(nodes, pools, held, maintenances, images, now), unknown
 
 
+async def read_members(client: KubeClient) -> ClusterObjects:
+    """Return the nodes and the pools. Raises what the client raises."""
+    # In a cluster without pools, the labels of the nodes are the pools.
+    return ClusterObjects(await client.objects("/api/v1/nodes", Node), await _list(client, POOLS, MachineConfigPool))
+
+
 async def _list(client: KubeClient, path: str, kind: type[T]) -> list[T]:
     try:
         return await client.objects(path, kind)
@@ -82,20 +86,3 @@ def _images(layered: Sequence[MachineOSConfig]) -> Mapping[str, str]:
         if pool:
             images[pool] = (os_config.get("status") or {}).get("currentImagePullSpec") or ""
     return images
-
-
-class KubeTurn:
-    def __init__(self, client: KubeClient, node: str, order: RolloutOrder) -> None:
-        self._client = client
-        self._node = node
-        self._order = order
-
-    async def check(self) -> None:
-        """Raise ``Refused`` (``PoolHalted``, ``PoolOrder``), and what the client raises."""
-        nodes = await self._client.objects("/api/v1/nodes", Node)
-        # In a cluster without pools, the labels of the nodes are the pools.
-        gate = turn_gate(
-            ClusterObjects(nodes, await _list(self._client, POOLS, MachineConfigPool)), self._node, self._order
-        )
-        if gate is not None:
-            raise Refused(gate.message, reason=gate.reason)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings for hosts in a cluster or a fleet: cluster, drain, slots, windows. Part of ``settings``.
+"""The settings for hosts in a cluster or a fleet: cluster, drain, windows. Part of ``settings``.
 
 If none of them is set, no Kubernetes code is loaded, and the lease is a local one.
 """
@@ -19,22 +19,6 @@ OptionalPath = Annotated[str, Meta(pattern=PATH, max_length=4096)]
 # A label of RFC 1123, as the API server requires it.
 Namespace = Annotated[
     str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63, description="the name of a namespace")
-]
-# The name becomes part of the names of Leases, see ``core.coordination.slots``.
-Pool = Annotated[
-    str,
-    Meta(
-        pattern=r"^([a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?)?$",
-        description='a pool\'s name (lower case letters, digits, -; 40 at most) or ""',
-    ),
-]
-PoolName = Annotated[
-    str,
-    Meta(
-        pattern=r"^[a-z0-9A-Z]([-a-z0-9A-Z_.]*[a-z0-9A-Z])?$",
-        max_length=253,
-        description="a pool's name, as in nodeagent fleet status",
-    ),
 ]
 # No user and no query, where passwords and tokens are put: addresses are in messages and in the status.
 Url = Annotated[
@@ -63,9 +47,6 @@ LabelSelector = Annotated[
     ),
 ]
 Unit = Annotated[str, Meta(pattern=r"^[A-Za-z0-9:_.@-]+\.service$", max_length=255)]
-# Twice the 5,000 nodes for which Kubernetes is built.
-Nodes = Annotated[int, Meta(ge=1, le=10000, description="a whole number of nodes")]
-NodesOrNone = Annotated[int, Meta(ge=0, le=10000, description="a whole number of nodes")]
 
 
 class ClusterSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -134,35 +115,6 @@ class DrainSettings(Struct, frozen=True, forbid_unknown_fields=True):
     lead_time: Annotated[float, Meta(ge=0, le=86400)] = 0
     first: tuple[LabelSelector, ...] = ()
     last: tuple[LabelSelector, ...] = ()
-
-
-class SlotSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many nodes of a cluster are updated at once, by leases of the cluster.
-
-    ``pool``: the pool whose slots this node takes; "" for none. All nodes of a pool must have the same numbers here.
-
-    ``max_unavailable``: how many nodes of the pool may be updated at once. 1: the default of a MachineConfigPool.
-
-    ``max_staging``: how many nodes of the pool may pull an image at once; 0 for any number. 0: many registries can
-    serve a whole fleet.
-
-    ``pause``: seconds after a node of the pool has released its slot, in which no other node takes one: time to see
-    whether the node works. 0: none. All nodes of a pool must have the same number here.
-
-    ``order``: pools of the cluster in the order in which they are updated, as in [control-plane, worker]. A node takes
-    no slot before all nodes of the pools before its own are updated; a pool that is not listed comes after all of them.
-    The names are those of ``nodeagent fleet status``. An empty list: no order.
-
-    ``halt_degraded``: how many other degraded nodes of its pool, as in ``nodeagent fleet status``, keep a node from
-    taking a slot, so that a bad config stops spreading. 0: any number.
-    """
-
-    pool: Pool = ""
-    max_unavailable: Nodes = 1
-    max_staging: NodesOrNone = 0
-    pause: Annotated[float, Meta(ge=0, le=7 * 86400)] = 0
-    order: tuple[PoolName, ...] = ()
-    halt_degraded: NodesOrNone = 0
 
 
 class WindowSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -16,7 +16,7 @@ from nodeagent.settings.part import Contradiction, parts
 from nodeagent.settings.schema import Settings
 
 # These name the peers and the store of the process: a loop that changed them while it runs could act for two nodes.
-FIXED: Final = ("desired_config", "state_dir", "node_name", "cluster", "slots")
+FIXED: Final = ("desired_config", "state_dir", "node_name", "cluster")
 
 
 def check_consistency(settings: Settings, origins: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -43,7 +43,6 @@ def check_consistency(settings: Settings, origins: Mapping[str, str] = MappingPr
 def contradictions(settings: Settings) -> Iterator[Contradiction]:
     """Yield every pair of settings that cannot both take effect."""
     yield from _of_cluster(settings)
-    yield from _of_slots(settings)
     yield from _of_drain(settings)
     yield from _of_times(settings)
     yield from _of_reboots(settings)
@@ -68,27 +67,6 @@ def _of_cluster(settings: Settings) -> Iterator[Contradiction]:
     if cluster.source == "cluster" and not cluster.configured:
         message = "cluster.source: cluster needs a cluster (cluster.kubeconfig or cluster.service_account)"
         yield ("cluster.source",), message
-
-
-def _of_slots(settings: Settings) -> Iterator[Contradiction]:
-    cluster, slots = settings.cluster, settings.slots
-    if slots.pool and not cluster.configured:
-        yield ("slots.pool",), "slots.pool needs a cluster (cluster.kubeconfig)"
-    if slots.pause and not slots.pool:
-        yield ("slots.pause",), "slots.pause needs slots.pool: without a pool no node waits for another"
-    if slots.max_staging and not slots.pool:
-        yield ("slots.max_staging",), "slots.max_staging needs slots.pool: without a pool no stagings are counted"
-    if slots.max_unavailable != 1 and not slots.pool:
-        message = "slots.max_unavailable needs slots.pool: without a pool no nodes are counted"
-        yield ("slots.max_unavailable",), message
-    if slots.order or slots.halt_degraded:
-        if not (slots.pool and cluster.source == "cluster"):
-            keys = ("slots.order", "slots.halt_degraded", "slots.pool", "cluster.source")
-            # Otherwise the agents do not report on their Nodes what they run.
-            yield keys, "slots.order and slots.halt_degraded need slots.pool and cluster.source: cluster"
-        if slots.halt_degraded and not slots.pause:
-            message = "slots.halt_degraded needs slots.pause: a node may report after it released its slot"
-            yield ("slots.halt_degraded", "slots.pause"), message
 
 
 def _of_drain(settings: Settings) -> Iterator[Contradiction]:

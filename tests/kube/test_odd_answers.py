@@ -13,7 +13,6 @@ import pytest
 from integration.fuzz.api import WHOLE
 from nodeagent.core.coordination.drain import DrainPolicy
 from nodeagent.core.coordination.lease import HostIdentity
-from nodeagent.core.coordination.slots import SlotKind, SlotPool
 from nodeagent.errors import AgentError
 from nodeagent.kube import drain as kube_drain
 from nodeagent.kube.client import KubeClient
@@ -24,12 +23,10 @@ from nodeagent.kube.gates import Gates
 from nodeagent.kube.lease import KubeLease
 from nodeagent.kube.mco_drain import ControllerDrain
 from nodeagent.kube.node import ControlledNodeConditions, KubeReadiness
-from nodeagent.kube.rollout import KubeTurn, read_objects
-from nodeagent.kube.slots import KubeSlots
+from nodeagent.kube.rollout import read_objects
 from nodeagent.report.machine_config_node import UpdateProgress
 from nodeagent.report.node_events import NodeEvent, NodeState
 from nodeagent.report.rollout import rollout_of, rollout_to_dict
-from nodeagent.report.rollout_order import RolloutOrder
 from nodeagent.update.states import Phase
 from tests.kube.server import Answer, Request, serving
 from tests.kube.test_client import Clock, kubeconfig
@@ -129,12 +126,10 @@ READERS: Final[Readers] = {
     "gates": lambda client: Gates(client, "n", controls_node=False).read(),
     "hooks": lambda client: Gates(client, "n", controls_node=False).hold_machine(),
     "lease": lambda client: KubeLease(client, HOST, Memory(), Clock()).acquire("nodeagent", "op", "why"),
-    "slots": lambda client: KubeSlots(client, HOST, SlotPool("p", SlotKind.DISRUPT, 1), Clock()).check("op"),
     "readiness": lambda client: KubeReadiness(client, "n", Clock()).unready("2026-01-01T00:00:00Z", {"pods": "9"}),
     "conditions": lambda client: ControlledNodeConditions(client, "n", Clock()).publish(STATE),
     "events": lambda client: NodeEvents(client, "n").write(NodeEvent("A", "B", "c"), 1.0),
     "rollout": rollout,
-    "turn": lambda client: KubeTurn(client, "n", RolloutOrder(("a",), 1)).check(),
 }
 LISTS: Final = ("pods", "nodes", "leases", "nodemaintenances", "pools", "machineosconfigs", "signingrequests")
 

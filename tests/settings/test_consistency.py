@@ -21,12 +21,6 @@ BAD = {
     "settle, by the other": ("verify: {timeout: 5}\n", "verify.timeout (5)"),
     "two identities": ("cluster: {kubeconfig: /k, service_account: /s}\n", "not both"),
     "no cluster": ("cluster: {source: cluster}\n", "needs a cluster"),
-    "pool": ("slots: {pool: p}\n", "slots.pool needs a cluster"),
-    "pause": ("slots: {pause: 5}\n", "slots.pause needs"),
-    "staging": ("slots: {max_staging: 2}\n", "slots.max_staging needs"),
-    "unavailable": ("slots: {max_unavailable: 2}\n", "slots.max_unavailable needs"),
-    "order": (CLUSTER + "slots: {pool: p, order: [a]}\n", "need slots.pool and cluster.source"),
-    "halt": (AS_CLUSTER + "slots: {pool: p, halt_degraded: 1}\n", "needs slots.pause"),
     "lead time": ("drain: {timeout: 60, lead_time: 60}\n", "drain.lead_time is part"),
     "order of a controller": (AS_CLUSTER + "drain: {first: [app=a]}\n", "need drain.by: self"),
     "controller": (CLUSTER + "drain: {by: controller}\n", "needs cluster.source: cluster"),
@@ -40,7 +34,6 @@ BAD = {
 GOOD = {
     "defaults": "",
     "settle": "actions: {settle: 300}\nverify: {timeout: 900}\n",
-    "all of a pool": AS_CLUSTER + "slots: {pool: p, max_unavailable: 2, max_staging: 1, pause: 5, halt_degraded: 1}\n",
     "order": AS_CLUSTER + "drain: {by: self, first: [app=a], last: [app=b], lead_time: 5}\n",
     "controller": AS_CLUSTER + "drain: {by: controller}\n",
     "soft": "reboot: {soft: auto}\n",
@@ -89,8 +82,8 @@ def test_each_place_is_named_and_all_problems_at_once(tmp_path: Path) -> None:
 def test_without_origins_the_message_has_no_empty_place() -> None:
     settings: Any = Settings
     with pytest.raises(InvalidInput) as raised:
-        check_consistency(settings(slots=settings().slots.__class__(pause=5)))
-    assert raised.value.message.startswith("slots.pause needs")
+        check_consistency(settings(cluster=settings().cluster.__class__(source="cluster")))
+    assert raised.value.message.startswith("cluster.source: cluster needs")
 
 
 def test_what_names_the_peers_and_the_store_requires_a_restart() -> None:
@@ -98,4 +91,4 @@ def test_what_names_the_peers_and_the_store_requires_a_restart() -> None:
     old = settings()
     assert fixed_change(old, settings(strict_units=True)) == ""
     assert fixed_change(old, settings(node_name="n2")) == "node_name"
-    assert fixed_change(old, settings(slots=old.slots.__class__(pause=5))) == "slots"
+    assert fixed_change(old, settings(cluster=old.cluster.__class__(kubeconfig="/k"))) == "cluster"

@@ -99,14 +99,6 @@ TABLE = [
     ("node_name: Worker_1", "/50-x.yaml:1: node_name must be a node name: lower case letters, digits, - and ."),
     ("log: {level: loud}", "/50-x.yaml:1: log.level must be one of debug, info, warning, error"),
     (
-        "slots: {max_unavailable: 0}",
-        "/50-x.yaml:1: slots.max_unavailable must be a whole number of nodes from 1 to 10000",
-    ),
-    (
-        "slots: {pool: Workers}",
-        '/50-x.yaml:1: slots.pool must be a pool\'s name (lower case letters, digits, -; 40 at most) or ""',
-    ),
-    (
         "windows: {open: ['sat 25:00 10']}",
         '/50-x.yaml:1: windows.open must be a list, each "DAYS HH:MM MINUTES", as in "sat,sun 02:00 120"; '
         'without days for every day; "NAME = " may precede it',

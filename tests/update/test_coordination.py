@@ -25,7 +25,7 @@ from nodeagent.kube.mco_drain import EitherDrain
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from nodeagent.settings.check import window_schedule
-from nodeagent.settings.cluster import ClusterSettings, DrainSettings, SlotSettings, WindowSettings
+from nodeagent.settings.cluster import ClusterSettings, DrainSettings, WindowSettings
 from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.schema import Settings
 from nodeagent.update.stages.coordination import Coordination, Operation
@@ -59,17 +59,13 @@ def test_in_a_cluster(tmp_path: Path) -> None:
     settings = Settings(
         node_name="worker-1",
         cluster=ClusterSettings(kubeconfig="/nowhere"),
-        slots=SlotSettings(pool="workers", max_staging=3),
     )
     cluster, coordination = connected(tmp_path, settings)
-    assert (coordination.lease.backend, coordination.slot is not None) == ("kubernetes", True)
+    assert (coordination.lease.backend, coordination.slot) == ("kubernetes", None)
     assert cluster is not None
     assert cluster.drainer is cluster.node
-    assert cluster.staging_slot is not None
     bare, coordination = connected(tmp_path, Settings(cluster=ClusterSettings(service_account="/nowhere")))
-    assert coordination.slot is None
-    assert bare is not None
-    assert bare.staging_slot is None
+    assert (coordination.lease.backend, bare is not None) == ("kubernetes", True)
 
 
 @pytest.mark.parametrize(("by", "controller"), [("auto", None), ("self", False), ("controller", True)])
@@ -86,24 +82,15 @@ def test_a_controller_may_drain_where_the_cluster_is_the_source(
 
 
 @pytest.mark.parametrize(
-    ("cluster", "slots", "words"),
+    ("cluster", "words"),
     [
-        (ClusterSettings(kubeconfig="/a", service_account="/b"), SlotSettings(), "not both"),
-        (ClusterSettings(), SlotSettings(pool="workers"), "needs a cluster"),
-        (ClusterSettings(source="cluster"), SlotSettings(), "needs a cluster"),
-        (ClusterSettings(), SlotSettings(pause=60), "slots.pause needs slots.pool"),
-        (ClusterSettings(kubeconfig="/a"), SlotSettings(pool="p", order=("a",)), "need slots.pool and cluster.source"),
-        (ClusterSettings(kubeconfig="/a", source="cluster"), SlotSettings(order=("a",)), "need slots.pool"),
-        (
-            ClusterSettings(kubeconfig="/a", source="cluster"),
-            SlotSettings(pool="p", halt_degraded=1),
-            "needs slots.pause",
-        ),
+        (ClusterSettings(kubeconfig="/a", service_account="/b"), "not both"),
+        (ClusterSettings(source="cluster"), "needs a cluster"),
     ],
 )
-def test_contradictions(cluster: ClusterSettings, slots: SlotSettings, words: str) -> None:
+def test_contradictions(cluster: ClusterSettings, words: str) -> None:
     with pytest.raises(InvalidInput, match=words) as caught:
-        check_consistency(Settings(cluster=cluster, slots=slots))
+        check_consistency(Settings(cluster=cluster))
     assert caught.value.reason == "SettingsInvalid"
 
 

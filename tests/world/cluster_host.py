@@ -13,7 +13,7 @@ from decimal import Decimal
 
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.errors import Refused, Unreachable
+from nodeagent.errors import OutOfTurn, Refused, Unreachable
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.system import Confirm, ShutdownKind
@@ -158,7 +158,7 @@ class FakeSlots:
         self.world.tick()
         held = getattr(self.around, self.kind)
         if held.startswith("other"):
-            raise Refused(f"1 of 1 slots are held: {held}", reason=Reason.SLOT_HELD)
+            raise OutOfTurn(f"1 of 1 slots are held: {held}", reason=Reason.SLOT_HELD)
         setattr(self.around, self.kind, operation)
         self.around.log.append(self.kind)
         self.world.tick()

@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from nodeagent.core.backoff import delays, jittered
-from nodeagent.errors import InvalidInput, Refused, Terminal, Unreachable
+from nodeagent.errors import InvalidInput, OutOfTurn, Terminal, Unreachable
 from nodeagent.features.fleetlock.decide import Call, body_of, is_group, refusal_text
 from nodeagent.features.fleetlock.reasons import FleetLockReason
 from nodeagent.host.http import Answer, HttpFault, request, tls_context
@@ -80,7 +80,7 @@ class FleetLock:
         await self.unlock()
 
     async def lock(self) -> None:
-        """Take a slot, or keep the present one. Raises ``Refused`` (``SlotHeld``), and the errors of ``unlock``."""
+        """Take a slot, or keep the present one. Raises ``OutOfTurn`` (``SlotHeld``), and the errors of ``unlock``."""
         await self._call(Call.LOCK)
 
     async def unlock(self) -> None:
@@ -127,7 +127,7 @@ class FleetLock:
             return
         refused = status in NOT_NOW or (status >= 500 and words and body.get("kind") != INTERNAL_ERROR)
         if call is Call.LOCK and refused:
-            raise Refused(f"no slot of group {self._group} ({words or f'status {status}'})", reason=Reason.SLOT_HELD)
+            raise OutOfTurn(f"no slot of group {self._group} ({words or f'status {status}'})", reason=Reason.SLOT_HELD)
         message = f"{self._base}{call}: status {status}{', ' + words if words else ''}"
         if status >= 500 or status in NOT_NOW:
             raise Unreachable(message, reason=FleetLockReason.FLEET_LOCK_UNREACHABLE)

@@ -3,24 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from nodeagent.core.self_check import SelfCheck
-from nodeagent.door import Door, InstallationCheck
+from nodeagent.door import Door, FleetHost, FleetSlots, InstallationCheck
 from nodeagent.features.fleetlock.reasons import FleetLockReason
 from nodeagent.features.fleetlock.settings import FleetLockSettings
 from nodeagent.settings.schema import Settings
-from nodeagent.update.ports.coordination import Slots
 
 
-def _slots(settings: Settings, host_id: Callable[[], str]) -> Slots | None:
-    part = settings.of(FleetLockSettings)
+def _slots(host: FleetHost) -> FleetSlots | None:
+    part = host.settings.of(FleetLockSettings)
     if not part.fleetlock:
         return None
     from nodeagent.features.fleetlock.client import FleetLock
 
-    return FleetLock(part.fleetlock, host_id(), part.fleetlock_group, ca=part.fleetlock_ca)
+    lock = FleetLock(part.fleetlock, host.host_id(), part.fleetlock_group, ca=part.fleetlock_ca)
+    return FleetSlots(disrupt=lock)
 
 
 async def _check(settings: Settings) -> SelfCheck:

@@ -40,7 +40,7 @@ class FleetLockSettings(Part, frozen=True, forbid_unknown_fields=True):
     def contradictions(self, settings: Settings) -> Iterator[Contradiction]:
         # Two counts of the same nodes could each wait for the other.
         if self.fleetlock and settings.cluster.configured:
-            message = "slots.fleetlock is for hosts without a cluster; in one there is slots.pool"
+            message = "slots.fleetlock is for hosts without a cluster, which has slots of its own"
             yield ("slots.fleetlock", "cluster.kubeconfig", "cluster.service_account"), message
         if self.fleetlock_ca and not self.fleetlock:
             yield ("slots.fleetlock_ca",), "slots.fleetlock_ca needs slots.fleetlock: without it no server is called"

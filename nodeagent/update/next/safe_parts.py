@@ -24,6 +24,7 @@ from nodeagent.errors import (
     AgentError,
     Cause,
     InvalidInput,
+    OutOfTurn,
     Refused,
     Retryable,
     ServiceUnavailable,
@@ -44,15 +45,10 @@ from nodeagent.update.stages.coordination import LOST
 Compose = Callable[[Desired, Desired, frozenset[str]], Desired]
 
 # Reasons after which nothing of the config is applied: another holder has the node, an operator stopped the update,
-# rolled it back or requested a time for it, it is not the turn of this node in a rollout, or
-# the check of a file gave no result.
+# rolled it back or requested a time for it, or the check of a file gave no result.
 _NO_BLOCK: Final = LOST | {
     Reason.LEASE_HELD,
     Reason.LEASE_EXPIRED,
-    Reason.SLOT_HELD,
-    Reason.SLOT_PAUSED,
-    Reason.POOL_HALTED,
-    Reason.POOL_ORDER,
     Reason.DRAIN_CANCELED,
     Reason.CANCELLED,
     # Nothing of it is applied before an operator confirms it.
@@ -80,7 +76,7 @@ def is_block(error: AgentError) -> bool:
     """Return whether an update that ``error`` stops before its first write is blocked, rather than invalid, or waiting
     for an answer."""
     cause = error.__cause__ if isinstance(error.__cause__, AgentError) else error
-    kinds = InvalidInput | Unreconcilable | ServiceUnavailable | Retryable | Unreachable
+    kinds = OutOfTurn | InvalidInput | Unreconcilable | ServiceUnavailable | Retryable | Unreachable
     return not isinstance(cause, kinds) and error.reason not in _NO_BLOCK
 
 

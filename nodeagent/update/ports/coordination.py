@@ -95,10 +95,7 @@ class Slots(Protocol):
     """The slots of a pool. Re-entrant. A slot does not expire: a host that failed during an update keeps it."""
 
     async def acquire(self, holder: str, operation: str, reason: str) -> object:
-        """Acquire a slot.
-
-        Raises ``Refused`` (``SlotHeld``, ``SlotPaused``, ``PoolHalted``, ``PoolOrder``) if none may be taken.
-        """
+        """Acquire a slot. Raises ``OutOfTurn`` if none may be taken."""
         ...
 
     async def check(self, operation: str) -> None:

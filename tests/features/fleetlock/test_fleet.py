@@ -37,7 +37,6 @@ BAD = {
     "ca": ("slots: {fleetlock_ca: /ca}\n", "needs slots.fleetlock"),
     "ca, http": ("slots: {fleetlock: 'http://f', fleetlock_ca: /ca}\n", "with https"),
     "group": ("slots: {fleetlock_group: g}\n", "needs slots.fleetlock"),
-    "pause": ("slots: {fleetlock: 'https://f', pause: 60}\n", "slots.pause needs slots.pool"),
 }
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from nodeagent.core.coordination.kube_objects import LeaseObject
 from nodeagent.core.coordination.lease import HostIdentity
-from nodeagent.core.coordination.slots import SlotKind, SlotPool
 from nodeagent.errors import AgentError, Retryable, Terminal
+from nodeagent.features.slots.decide.pool import SlotKind, SlotPool
+from nodeagent.features.slots.leases import WRITES, KubeSlots
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Conflict, NotFound
-from nodeagent.kube.slots import WRITES, KubeSlots
 from tests.world import FakeClock, World
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeagent.features.slots.decide.order import RolloutOrder, turn_gate
 from nodeagent.report.rollout import ClusterObjects
-from nodeagent.report.rollout_order import RolloutOrder, turn_gate
 
 MCO = "machineconfiguration.openshift.io/"
 PREFIX = "nodeagent.org/pool"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.core.coordination.lease import Claim
-from nodeagent.core.coordination.slots import SlotKind, SlotPool, free_indices, held_by, new_slot, read_slots, taken
+from nodeagent.features.slots.decide.pool import SlotKind, SlotPool, free_indices, held_by, new_slot, read_slots, taken
 
 CLAIM = Claim("nodeagent", "3f2b", "update", "host-a")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from nodeagent.core.coordination.gates import Gate
 from nodeagent.core.enumerated import enumerated
-from nodeagent.reasons import Reason
+from nodeagent.features.slots.reasons import SlotReason
 from nodeagent.report.handshake import DaemonState
 from nodeagent.report.rollout import ClusterObjects, NodeProgress, NodeRollout, PoolRollout, rollout_of
 
@@ -36,14 +36,14 @@ def turn_gate(objects: ClusterObjects, node: str, order: RolloutOrder) -> Gate |
     pools = {pool.name: pool for pool in rollout_of(objects, silent=True).pools}
     own = next((pool for pool in pools.values() if any(member.name == node for member in pool.members)), None)
     if own is None:
-        return Gate(Reason.POOL_ORDER, f"node {node} is in no pool of the cluster, so its turn is not known")
+        return Gate(SlotReason.POOL_ORDER, f"node {node} is in no pool of the cluster, so its turn is not known")
     if order.halt_degraded and (gate := _halt(own, node, order.halt_degraded)) is not None:
         return gate
     before = order.pools[: order.pools.index(own.name)] if own.name in order.pools else order.pools
     for name in before:
         if (obstacle := _incomplete(pools.get(name))) is not None:
             message = f"pool {name} is updated before pool {own.name}, and is not complete: {obstacle}"
-            return Gate(Reason.POOL_ORDER, message)
+            return Gate(SlotReason.POOL_ORDER, message)
     return None
 
 
@@ -54,7 +54,7 @@ def _halt(pool: PoolRollout, node: str, limit: int) -> Gate | None:
         return None
     names = enumerated(f"{member.name} ({_state(member)})" for member in unwell)
     message = f"pool {pool.name} halts at {limit} degraded nodes, and has {len(unwell)}: {names}"
-    return Gate(Reason.POOL_HALTED, message)
+    return Gate(SlotReason.POOL_HALTED, message)
 
 
 def _is_well(member: NodeRollout) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slots of a pool on an API server (``core/coordination/slots.py``). Implements ``ports.Slots``.
+"""Slots of a pool on an API server (``decide/pool.py``). Implements ``ports.Slots``.
 
 A slot is deleted when it is released, or stays with the time of the release if the pool has, or had, a pause. Taking
 one needs two requests, checking one, releasing two; there is none in between, since a slot does not expire. A write
@@ -16,9 +16,14 @@ from typing import Final
 from nodeagent.core.coordination.kube_objects import LeaseObject
 from nodeagent.core.coordination.kube_time import Uncertain
 from nodeagent.core.coordination.lease import Claim, HostIdentity
-from nodeagent.core.coordination.slots import (
+from nodeagent.core.enumerated import enumerated
+from nodeagent.door import FleetHost, FleetSlots
+from nodeagent.errors import OutOfTurn, Refused, Retryable, Terminal
+from nodeagent.features.slots.decide.order import RolloutOrder
+from nodeagent.features.slots.decide.pool import (
     RELEASED,
     Slot,
+    SlotKind,
     SlotPool,
     free_indices,
     held_by,
@@ -28,11 +33,11 @@ from nodeagent.core.coordination.slots import (
     released,
     taken,
 )
-from nodeagent.core.enumerated import enumerated
-from nodeagent.errors import Refused, Retryable, Terminal
+from nodeagent.features.slots.reasons import SlotReason
+from nodeagent.features.slots.settings import SlotSettings
+from nodeagent.features.slots.turn import KubeTurn
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Conflict, NotFound
-from nodeagent.kube.rollout import KubeTurn
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.host import Clock
 
@@ -65,8 +70,8 @@ class KubeSlots:
     async def acquire(self, holder: str, operation: str, reason: str) -> str:
         """Take a slot, or keep the slot of this node, and return its name.
 
-        Raises ``Refused`` (``SlotHeld``, ``SlotPaused``, ``PoolHalted``, ``PoolOrder``, ``NodeUnknown``), ``Retryable``
-        (``SlotContended``), and what the client raises.
+        Raises ``OutOfTurn`` (``SlotHeld``, ``SlotPaused``, ``PoolHalted``, ``PoolOrder``), ``Refused``
+        (``NodeUnknown``), ``Retryable`` (``SlotContended``), and what the client raises.
         """
         claim = Claim(holder, operation, reason, self._host.instance)
         uid = await self._node_uid()
@@ -83,7 +88,7 @@ class KubeSlots:
             # The first free index is chosen at random, so that nodes which start together do not all try the same slot.
             free = free_indices(self._pool, slots, random.randrange(1 << 16))  # noqa: S311 - spreads nodes
             if not free:
-                raise Refused(self._describe(slots), reason=Reason.SLOT_HELD)
+                raise OutOfTurn(self._describe(slots), reason=Reason.SLOT_HELD)
             self._check_pause(slots)
             if self._turn is not None:
                 await self._turn.check()
@@ -91,7 +96,7 @@ class KubeSlots:
             for index in free:
                 if await self._took(index, by_index.get(index), claim, uid):
                     return self._pool.lease(index)
-        raise Retryable(f"the slots of {self._pool.name} are taken as soon as free", reason=Reason.SLOT_CONTENDED)
+        raise Retryable(f"the slots of {self._pool.name} are taken as soon as free", reason=SlotReason.SLOT_CONTENDED)
 
     async def check(self, operation: str) -> None:
         """Raise ``Refused`` (``SlotLost``) if an admin released the slot of this operation."""
@@ -123,7 +128,7 @@ class KubeSlots:
                     else:
                         await self._client.delete(path, uid=slot.lease.uid, resource_version=slot.lease.version)
         raise Retryable(
-            f"the slot of {self._host.node} changes faster than it can be read", reason=Reason.SLOT_CONTENDED
+            f"the slot of {self._host.node} changes faster than it can be read", reason=SlotReason.SLOT_CONTENDED
         )
 
     async def read(self) -> Sequence[Slot]:
@@ -132,7 +137,7 @@ class KubeSlots:
         return read_slots(pool, await self._client.objects(self._leases, LeaseObject, labelSelector=pool.selector))
 
     def _check_pause(self, slots: Sequence[Slot]) -> None:
-        """Raise ``Refused`` (``SlotPaused``) after a release.
+        """Raise ``OutOfTurn`` (``SlotPaused``) after a release.
 
         A node that releases its slot after ``slots`` were read is not waited for: this node could have begun while
         that node held the slot.
@@ -153,7 +158,7 @@ class KubeSlots:
         cause = f"for {pool.pause:g} s, because a slot was freed at a time that is not known"
         if pause.until:
             cause = f"until {pause.until}, because {pause.node or 'a node'} released its slot at {pause.since}"
-        raise Refused(f"pool {pool.name} pauses {cause}", reason=Reason.SLOT_PAUSED)
+        raise OutOfTurn(f"pool {pool.name} pauses {cause}", reason=SlotReason.SLOT_PAUSED)
 
     async def _took(self, index: int, slot: Slot | None, claim: Claim, uid: str) -> bool:
         pool, node = self._pool, self._host.node
@@ -190,3 +195,26 @@ class KubeSlots:
         ]
         shown = enumerated(who) or "by unknown holders"
         return f"{len(held)} of {pool.count} slots ({pool.kind}) of pool {pool.name} are held: {shown}"
+
+
+def slots_of(host: FleetHost, api: KubeClient, settings: SlotSettings) -> FleetSlots:
+    """Return the slots of the pool of this node. It sends no request."""
+    node = HostIdentity(host.settings.node_name, host.host_id())
+    order = RolloutOrder(settings.order, settings.halt_degraded)
+
+    def slots(kind: SlotKind, count: int, pause: float = 0.0, turn: KubeTurn | None = None) -> KubeSlots | None:
+        # A count of 0 means any number, for which no slot is needed.
+        if not count:
+            return None
+        return KubeSlots(api, node, SlotPool(settings.pool, kind, count, pause), host.clock, turn=turn)
+
+    return FleetSlots(
+        disrupt=slots(
+            SlotKind.DISRUPT,
+            settings.max_unavailable,
+            settings.pause,
+            KubeTurn(api, host.settings.node_name, order) if order.given else None,
+        ),
+        # No pause and no order: a pull disturbs no workload.
+        stage=slots(SlotKind.STAGE, settings.max_staging),
+    )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nodeagent.core.coordination.kube_time import micro_time
 from nodeagent.core.coordination.lease import Claim
-from nodeagent.core.coordination.slots import (
+from nodeagent.features.slots.decide.pool import (
     SLACK,
     Slot,
     SlotKind,

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reasons of the feature."""
+
+from __future__ import annotations
+
+from nodeagent.kinds import Kind, ReasonEnum
+
+
+class SlotReason(ReasonEnum):
+    # fmt: off
+    SLOT_PAUSED = "SlotPaused", Kind.REFUSED, "none: the update continues at the named time; slots.pause sets it, and deleting the free slots ends it"
+    SLOT_CONTENDED = "SlotContended", Kind.RETRY, "kubectl get lease -n nodeagent -w shows which client keeps writing the slots"
+    POOL_HALTED = "PoolHalted", Kind.REFUSED, "repair the degraded nodes (nodeagent fleet status), give them another config, or raise slots.halt_degraded"
+    POOL_ORDER = "PoolOrder", Kind.REFUSED, "wait for the named pool; nodeagent fleet status shows its nodes; slots.order sets the order"
+    # fmt: on

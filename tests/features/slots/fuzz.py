@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects of an API server that are read for a slot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from integration.fuzz.api import read_objects
+from integration.fuzz.target import Target, choices
+from nodeagent.core.coordination.kube_objects import LeaseObject, Node
+from nodeagent.features.slots.decide.order import RolloutOrder, turn_gate
+from nodeagent.features.slots.decide.pool import SlotKind, SlotPool, free_indices, pool_pause, read_slots, released
+from nodeagent.report.rollout import ClusterObjects
+
+
+def _lease(lease: LeaseObject) -> None:
+    pool = SlotPool("p", SlotKind.DISRUPT, 2, 60.0)
+    found = read_slots(pool, [lease])
+    free_indices(pool, found, 0)
+    pool_pause(found, 60.0, 1e9, 1e9, lambda _: 1.0)
+    for slot in found:
+        released(slot, "n", 1e9)
+
+
+def _node(node: Node) -> None:
+    turn_gate(ClusterObjects([node]), "n", RolloutOrder(("worker",), 1))
+
+
+READERS: Final[Mapping[type[Any], Callable[[Any], object]]] = {LeaseObject: _lease, Node: _node}
+
+
+def slots(data: bytes) -> None:
+    read_objects(data, READERS)
+
+
+TARGETS: Final = (Target("api-slots", slots, [b"{}", b'{"metadata": {"annotations": {}}}', *choices(40)]),)
