@@ -43,7 +43,7 @@ from nodeagent.host.fs.files import HostFiles
 from nodeagent.host.health import HostHealth
 from nodeagent.host.lease import LocalLease, StoredToken
 from nodeagent.host.logind import Logind
-from nodeagent.host.rpmostree import adapter
+from nodeagent.host.rpmostree.adapter import RpmOstree, detect
 from nodeagent.host.static_pods.replacement import KubeletStaticPods
 from nodeagent.host.static_pods.running import Crictl
 from nodeagent.host.store.store import SqliteStore
@@ -174,9 +174,9 @@ class Adapters:
         zone = await asyncio.to_thread(load_zone, settings.windows.zone)
         # What can fail or wait is done, and nothing is awaited from here on: no task sees half of the new settings.
         if self.ports.os is not None:
-            # Not ``adapter.detect``, which would delete the credentials of a pull that is under way.
+            # Not ``detect``, which would delete the credentials of a pull that is under way.
             free = settings.os.free_space << 20
-            self.ports.os.port = adapter.RpmOstree(self._units, min_free=free)
+            self.ports.os.port = RpmOstree(self._units, min_free=free)
             self.ports.os.counter = boot_counter(settings)
             self.ports.os.bootloader = bootloader_of(settings)
         if self.cluster is not None:
@@ -257,7 +257,7 @@ async def open_adapters(
         # The last valid settings may have another level than the readable part of invalid ones.
         log.setup(settings.log.level)
     units, power = Systemd(bus), Logind(bus, await boot.identify(bus))
-    port = await adapter.detect(units, min_free=settings.os.free_space << 20)
+    port = await detect(units, min_free=settings.os.free_space << 20)
     if port is not None and not only_plan:
         # A killed agent may have left a pull secret where rpm-ostree reads it for every later pull, also by other
         # programs.

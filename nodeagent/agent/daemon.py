@@ -43,8 +43,8 @@ from nodeagent.host.dbus.client import Bus
 from nodeagent.host.drop_in_names import unread_names
 from nodeagent.host.eventloop import DaemonLoop
 from nodeagent.host.notify import Notifier
+from nodeagent.host.ostree.soft_reboot import PREPARED
 from nodeagent.host.path_watch import PathWatch
-from nodeagent.host.rpmostree.soft_reboot import PREPARED
 from nodeagent.host.static_pods.validator import StaticPodValidator
 from nodeagent.host.view import read_view
 from nodeagent.reasons import Reason

@@ -46,7 +46,7 @@ from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import variant
 from nodeagent.host.fs.read_inside import read_regular
-from nodeagent.host.rpmostree.deployments import BootEntries
+from nodeagent.host.ostree.boot_order import BootEntries
 from nodeagent.host.systemd_jobs import MANAGER, NAME, PATH, run_unit
 from nodeagent.reasons import Reason
 

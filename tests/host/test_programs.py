@@ -23,8 +23,8 @@ from nodeagent.errors import ServiceUnavailable
 from nodeagent.features.etcd_members.host import program_version
 from nodeagent.host.checkers import HostValidator
 from nodeagent.host.health import reload_problem
+from nodeagent.host.ostree.programs import ostree_version
 from nodeagent.host.programs import NotStarted, ProgramLate, run_program
-from nodeagent.host.rpmostree.guards import ostree_version
 from nodeagent.host.static_pods.running import Crictl
 from nodeagent.host.users import HostUsers
 

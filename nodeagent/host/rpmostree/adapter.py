@@ -4,7 +4,8 @@
 The deployments show the result of a call: a transaction may succeed without staging anything, and may stage before it
 fails. The result of a failed or unobserved transaction is discarded before the next request, because the daemon checks
 a deployment only after staging it. It is never accepted as the result of a later request, and never unlocked
-(``staging``). ``FinalizeDeployment`` is never used, because it reboots the host; see ``finalization``.
+(``host.ostree.staged``). ``FinalizeDeployment`` is never used, because it reboots the host; see
+``host.ostree.finalization``.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import BusUnreachable
-from nodeagent.host.rpmostree.boot_order import other_boots_first
-from nodeagent.host.rpmostree.changes import compare
+from nodeagent.host.ostree.boot_order import BootEntries, other_boots_first
+from nodeagent.host.ostree.credentials import Credentials
+from nodeagent.host.ostree.failures import one_line
+from nodeagent.host.ostree.finalization import Finalization
+from nodeagent.host.ostree.programs import Services
+from nodeagent.host.ostree.redeployment import Redeployment
+from nodeagent.host.ostree.soft_reboot import SoftReboot
+from nodeagent.host.ostree.staged import OwnDeployments, Ownership, StagedState
 from nodeagent.host.rpmostree.client import SERVICE, BusyWait, Local, Session, SysrootState, start_transaction
-from nodeagent.host.rpmostree.credentials import Credentials
-from nodeagent.host.rpmostree.deployments import BootEntries
 from nodeagent.host.rpmostree.extensions import ExtensionsRepository
-from nodeagent.host.rpmostree.failures import SAME_REFS, absent_package, failure, incomplete, one_line, unknown_packages
-from nodeagent.host.rpmostree.finalization import Finalization
-from nodeagent.host.rpmostree.guards import Guards, Services, native_bootc
-from nodeagent.host.rpmostree.redeployment import Redeployment
+from nodeagent.host.rpmostree.failures import SAME_REFS, absent_package, failure, incomplete, unknown_packages
+from nodeagent.host.rpmostree.guards import Guards, native_bootc
 from nodeagent.host.rpmostree.request import CLEANUP, ROLLBACK, Request, next_request
-from nodeagent.host.rpmostree.soft_reboot import SoftReboot
-from nodeagent.host.rpmostree.staging import OwnDeployments, Ownership, StagedState
 from nodeagent.host.rpmostree.transaction import End, Timing, TransactionResult, follow
 from nodeagent.reasons import Reason
 
@@ -92,7 +93,8 @@ class RpmOstree:
 
     async def list(self) -> Sequence[Deployment]:
         deployments = (await self._state()).deployments
-        if await self._soft_reboot.renewed(deployments, self._services):
+        if await self._soft_reboot.is_outdated(deployments):
+            await self._services.restart(SERVICE, self._timing.restart)
             return (await self._state()).deployments
         return deployments
 
@@ -210,12 +212,10 @@ class RpmOstree:
 
     async def changes(self, staged: str, managed: Mapping[str, FileTreeEntry] | None) -> OsChanges:
         async with self._session() as session:
-            return await compare(session, self._root, staged, managed)
+            return await session.compare(self._root, staged, managed)
 
     async def finalize_failure(self) -> str:
         return await self._finalization.failure()
-
-    # -- parts ----------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[Session]:

@@ -26,17 +26,24 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
+from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.plan.deployment import Deployment, StageProgress
-from nodeagent.errors import Refused, Retryable, Unreconcilable
+from nodeagent.core.plan.os_changes import OsChanges, PackageChange, PackageChangeKind
+from nodeagent.errors import AgentError, Refused, Retryable, Unreconcilable
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import a_sv
 from nodeagent.host.dbus.errors import LOST, BusFault, BusRefused, BusRetryable, BusUnreachable
-from nodeagent.host.rpmostree.deployments import BootEntry, first_of_booted, read_all
-from nodeagent.host.rpmostree.failures import failure, one_line
+from nodeagent.host.ostree.boot_order import BootEntry
+from nodeagent.host.ostree.failures import one_line
+from nodeagent.host.ostree.staged import Lock
+from nodeagent.host.ostree.trees import Trees
+from nodeagent.host.ostree.trees import compare as differences
+from nodeagent.host.rpmostree.deployments import first_of_booted, read_all
+from nodeagent.host.rpmostree.failures import failure
 from nodeagent.host.rpmostree.request import TITLE, Request
-from nodeagent.host.rpmostree.staging import Lock
 from nodeagent.host.rpmostree.transaction import Timing, cancel, describe
 from nodeagent.reasons import Reason
 
@@ -92,6 +99,30 @@ class SysrootState:
         """Return whether another deployment boots next. Raises as ``refuse_staged``."""
         self.refuse_staged()
         return not self.first.booted
+
+
+# As rpm-ostree numbers them.
+_KINDS: Final = (
+    PackageChangeKind.ADDED,
+    PackageChangeKind.REMOVED,
+    PackageChangeKind.UPGRADED,
+    PackageChangeKind.DOWNGRADED,
+)
+
+# Packages of one answer; a large OS has 1,000.
+MAX_PACKAGES: Final = 20_000
+
+
+def packages_from(raw: Sequence[Any]) -> tuple[PackageChange, ...]:
+    """Return the result of ``GetDeploymentsRpmDiff``, a(sua{sv}). Raises ``ValueError`` for another shape."""
+    changes: list[PackageChange] = []
+    try:
+        for name, kind, details in raw[:MAX_PACKAGES]:
+            before, after = (str(details.get(key, ("", "", ""))[1]) for key in ("PreviousPackage", "NewPackage"))
+            changes.append(PackageChange(str(name), _KINDS[int(kind)], before, after))
+    except (TypeError, IndexError, AttributeError, ValueError) as error:
+        raise ValueError(f"unexpected package: {error}") from error
+    return tuple(changes)
 
 
 class Session:
@@ -156,6 +187,20 @@ class Session:
     async def package_diff(self, os_path: str, before: str, after: str) -> list[Any]:
         """Return the packages that differ between two deployments, a(sua{sv})."""
         return list((await self.call(os_path, _OS, "GetDeploymentsRpmDiff", "ss", (before, after)))[0])
+
+    async def compare(self, root: Path, staged: str, managed: Mapping[str, FileTreeEntry] | None) -> OsChanges:
+        """Return how ``staged`` differs from the booted one. Raises ``Refused`` (``StagedLost``) if it is gone."""
+        state = await self.read()
+        deployment = next((d for d in state.deployments if d.id == staged), None)
+        if deployment is None:
+            raise Refused(f"{staged} is not staged any more", reason=Reason.STAGED_LOST)
+        trees = Trees(root, state.booted.osname, state.booted.id, staged)
+        packages: tuple[PackageChange, ...] | None = None
+        if await asyncio.to_thread(trees.have_packages):
+            # Without the packages the files are counted, so a failure of the daemon here fails no update.
+            with suppress(AgentError, ValueError):
+                packages = packages_from(await self.package_diff(state.os_path, state.booted.id, staged))
+        return await asyncio.to_thread(differences, trees, state.booted, deployment, packages, managed)
 
     async def call(
         self, path: str, interface: str, member: str, signature: str = "", body: Sequence[Any] = ()

@@ -28,9 +28,10 @@ from nodeagent.core.config.image import ContainerImage
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.fs.read_inside import read_inside, read_regular
+from nodeagent.host.ostree.failures import one_line
+from nodeagent.host.ostree.programs import Services
 from nodeagent.host.rpmostree.extensions_image import AUTH, REQUEST, FetchRequest
-from nodeagent.host.rpmostree.failures import failure, one_line
-from nodeagent.host.rpmostree.guards import Services
+from nodeagent.host.rpmostree.failures import failure
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.system import StagingUnit
 

@@ -33,11 +33,12 @@ from nodeagent.errors import AgentError
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import LOST, BusFault, BusTerminal, BusUnreachable
 from nodeagent.host.dbus.signals import Match, Signals
+from nodeagent.host.ostree.programs import CommandTiming
 from nodeagent.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(CommandTiming):
     """Timeouts, in seconds."""
 
     # One method call. A cold start of the daemon loads the sysroot first; its unit allows five minutes for that.
@@ -62,12 +63,6 @@ class Timing:
     # From Cancel to Finished while the agent itself is stopping.
     leave: float = 5.0
 
-    # From a soft reboot to the end of ostree-boot-complete.service, which starts after sysinit.target.
-    complete: float = 60.0
-
-    # Restarting rpm-ostreed.service; systemd kills it after 90 seconds.
-    restart: float = 120.0
-
     # Waiting for the transaction of another client. An interactive upgrade takes minutes. After that the client is
     # reported, and the staging is retried later.
     busy: float = 1800.0
@@ -76,16 +71,6 @@ class Timing:
     busy_pause: float = 1.0
 
     busy_pause_max: float = 30.0
-
-    # Pause before a call is repeated because the daemon ended (idle exit, crash).
-    retry_pause: float = 0.5
-
-    # ``ostree admin lock-finalization``, which waits for the lock of the sysroot; a cleanup can hold it.
-    unlock: float = 120.0
-
-    # ``ostree admin deploy`` of a tree in the repository: hard links, a kernel and a few syncs of a whole file system,
-    # each of which waits for all dirty data.
-    redeploy: float = 900.0
 
 
 _COUNTED = re.compile(r"\s*\((\d{1,9})/(\d{1,9})\)\s*$")

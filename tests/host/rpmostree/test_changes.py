@@ -14,7 +14,7 @@ from nodeagent.core.config.file_tree import RegularFile, SymbolicLink
 from nodeagent.core.plan.os_changes import FileCounts, OsChanges, PackageChange, PackageChangeKind, summary
 from nodeagent.errors import Refused
 from nodeagent.host.rpmostree.adapter import RpmOstree
-from nodeagent.host.rpmostree.changes import packages_from
+from nodeagent.host.rpmostree.client import packages_from
 from tests.host.rpmostree.adapters import IMAGE
 from tests.host.rpmostree.fake_rpmostree import FakeRpmOstree
 from tests.support.fake_peer import DBusFault

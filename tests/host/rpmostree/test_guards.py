@@ -12,16 +12,15 @@ from dbus_next import Variant
 
 from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.errors import AgentError, Refused, Terminal
-from nodeagent.host import programs as host_programs
 from nodeagent.host.dbus.client import Bus
-from nodeagent.host.rpmostree import guards
+from nodeagent.host.ostree import checks
 from nodeagent.host.rpmostree.adapter import RpmOstree
-from nodeagent.host.rpmostree.guards import output_of
 from nodeagent.host.systemd import Systemd
 from tests.host.fake_systemd import FakeSystemd
 from tests.host.rpmostree.adapters import IMAGE, INACTIVE, adapter
-from tests.host.rpmostree.fake_rpmostree import A, B, C, FakeRpmOstree, vardict
+from tests.host.rpmostree.fake_rpmostree import A, B, C, FakeRpmOstree
 from tests.support.fixtures import PrivateBus
+from tests.support.vardict import vardict
 
 MIB = 1 << 20
 ACTIVE = {"ActiveState": Variant("s", "active")}
@@ -127,8 +126,8 @@ def given(monkeypatch: pytest.MonkeyPatch, os: RpmOstree, *, free: int, version:
     async def known() -> tuple[int, int]:
         return version
 
-    monkeypatch.setattr(guards.os, "statvfs", statvfs)
-    monkeypatch.setattr(guards, "ostree_version", known)
+    monkeypatch.setattr(checks.os, "statvfs", statvfs)
+    monkeypatch.setattr(checks, "ostree_version", known)
 
 
 @pytest.mark.parametrize(
@@ -170,20 +169,3 @@ async def test_a_boot_directory_on_the_same_file_system(os: RpmOstree, daemon: F
     (daemon.root / "boot/ostree" / f"fedora-coreos-{A}").mkdir(parents=True)
     daemon.stage(checksum=B)
     await os.check_stageable(IMAGE)
-
-
-async def test_the_version_of_the_library(os: RpmOstree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    program = programs / "ostree"
-    program.write_text("#!/bin/sh\nprintf \"libostree:\\n Version: '2025.2'\\n Features:\\n  - libcurl\\n\"\n")
-    program.chmod(0o755)
-    monkeypatch.setitem(host_programs.ENVIRONMENT, "PATH", f"{programs}:{system.environ['PATH']}")
-    assert await guards.ostree_version() == (2025, 2)
-    monkeypatch.setitem(host_programs.ENVIRONMENT, "PATH", str(tmp_path))
-    assert await guards.ostree_version() == (0, 0)
-
-
-async def test_a_program_that_hangs_is_ended() -> None:
-    assert await output_of("sh", "-c", "echo no; exec sleep 60", deadline=0.2) == ()
-    assert await output_of("echo", "yes", deadline=5) == ["yes"]

@@ -10,8 +10,8 @@ import pytest
 from dbus_next import Variant
 
 from nodeagent.errors import Refused, Terminal
+from nodeagent.host.ostree.redeployment import has_superusers
 from nodeagent.host.rpmostree.adapter import RpmOstree
-from nodeagent.host.rpmostree.deployments import has_superusers
 from tests.host.fake_systemd import FakeSystemd
 from tests.host.rpmostree.fake_rpmostree import A, C, FakeRpmOstree, deployment
 

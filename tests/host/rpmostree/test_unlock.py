@@ -14,8 +14,8 @@ from nodeagent.core.plan.deployment import StagedLock
 from nodeagent.errors import Refused, Terminal
 from nodeagent.host import programs as host_programs
 from nodeagent.host.dbus.client import Bus
+from nodeagent.host.ostree.staged import OwnDeployments, Ownership
 from nodeagent.host.rpmostree.adapter import RpmOstree
-from nodeagent.host.rpmostree.staging import OwnDeployments, Ownership
 from nodeagent.host.systemd import Systemd
 from tests.host.fake_systemd import FakeSystemd
 from tests.host.rpmostree.adapters import INACTIVE, adapter

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finalize a staged deployment: unlocking without a reboot, and the result of the last shutdown.
 
-Unlocking. The daemon's own method to unlock reboots at once, without regard for lease and inhibitors. libostree can
-unlock alone: since 2023.8 with ``ostree admin lock-finalization --unlock``, before that by removing a file. The kind of
-lock shows which one is right, not the version. The command needs a writable /sysroot and its own mount namespace, which
-the unit of nodeagent does not have, so systemd runs it in a transient unit.
+Unlocking. libostree unlocks without the reboot that other programs make of it: since 2023.8 with ``ostree admin
+lock-finalization --unlock``, before that by removing a file. The kind of lock shows which one is right, not the
+version. The command needs a writable /sysroot and its own mount namespace, which the unit of nodeagent does not have,
+so systemd runs it in a transient unit.
 
 Finalizing. A shutdown finalizes only if ostree-finalize-staged.service is active, because the work is in its
 ``ExecStop=``. Old versions start it with a path unit some time after staging, which a quick reboot overtakes
@@ -21,10 +21,9 @@ from pathlib import Path
 from nodeagent.errors import AgentError, Refused, Terminal
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.fs.os_errors import translated
-from nodeagent.host.rpmostree.failures import one_line
-from nodeagent.host.rpmostree.guards import Services, output_of
-from nodeagent.host.rpmostree.staging import Lock, StagedState
-from nodeagent.host.rpmostree.transaction import Timing
+from nodeagent.host.ostree.failures import one_line
+from nodeagent.host.ostree.programs import CommandTiming, Services, output_of
+from nodeagent.host.ostree.staged import Lock, StagedState
 from nodeagent.host.systemd_jobs import run_unit
 from nodeagent.reasons import Reason
 
@@ -51,7 +50,7 @@ class Finalization:
         staged: StagedState,
         make_bus: Callable[[], Bus],
         root: Path,
-        timing: Timing,
+        timing: CommandTiming,
     ) -> None:
         self._services = services
         self._staged = staged

@@ -5,7 +5,7 @@ Facts (libostree's ``ostree-sysroot-deploy.c`` and ``ostree-soft-reboot.c``)
 - ``ostree admin prepare-soft-reboot INDEX`` (since 2025.3) mounts a deployment at /run/nextroot and writes
   /run/ostree/nextroot-booted: an ``a{sv}`` whose key ``backing-root-device-inode`` is the directory of the deployment.
   libostree itself knows the prepared deployment by that. Before 2026.1 /boot or /sysroot may be missing after a soft
-  reboot. It needs composefs, and rpm-ostree has no method for it.
+  reboot. It needs composefs.
 - It refuses another kernel, initramfs or kernel arguments. It checks neither the SELinux policy, which a soft reboot
   does not load, nor modules, firmware and settings that only a starting kernel reads; so these are compared here.
 - It ignores the lock of a staged deployment. The shutdown does not finalize that one, but the system starts it: with an
@@ -34,12 +34,11 @@ from nodeagent.core.enumerated import enumerated
 from nodeagent.core.plan.deployment import Deployment, booted
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
 from nodeagent.host.dbus.client import Bus
-from nodeagent.host.rpmostree.boot_order import BOOTED, DIRECTORY
-from nodeagent.host.rpmostree.changes import Trees, argument_changes
-from nodeagent.host.rpmostree.client import SERVICE
-from nodeagent.host.rpmostree.guards import Services, ostree_version
-from nodeagent.host.rpmostree.staging import StagedState, Variant, boolean, device_and_inode, read_vardict
-from nodeagent.host.rpmostree.transaction import Timing
+from nodeagent.host.ostree.boot_order import BOOTED, DIRECTORY
+from nodeagent.host.ostree.programs import CommandTiming, ostree_version
+from nodeagent.host.ostree.staged import StagedState
+from nodeagent.host.ostree.trees import Trees, argument_changes
+from nodeagent.host.ostree.vardict import Variant, boolean, device_and_inode, read_vardict
 from nodeagent.host.systemd_jobs import run_unit
 from nodeagent.reasons import Reason
 
@@ -58,7 +57,7 @@ _MAX: Final = 1 << 16
 class SoftReboot:
     """Checks, prepares, detects and clears a soft reboot into a staged deployment."""
 
-    def __init__(self, staged: StagedState, make_bus: Callable[[], Bus], root: Path, timing: Timing) -> None:
+    def __init__(self, staged: StagedState, make_bus: Callable[[], Bus], root: Path, timing: CommandTiming) -> None:
         self._staged = staged
         self._make_bus = make_bus
         self._root = root
@@ -78,17 +77,15 @@ class SoftReboot:
                     first = await asyncio.to_thread(self._is_left_over)
                     await asyncio.sleep(self._timing.retry_pause if first else 0)
 
-    async def renewed(self, deployments: Sequence[Deployment], services: Services) -> bool:
-        """Restart the daemon if it takes another deployment for the booted one than libostree, once at most.
+    async def is_outdated(self, deployments: Sequence[Deployment]) -> bool:
+        """Return whether ``deployments`` take another one for the booted one than libostree does. Compared once.
 
-        Returns whether it was restarted.
+        A daemon from before the soft reboot is to be restarted then.
         """
         if self._compared:
             return False
         self._compared = True
-        if wrong := await asyncio.to_thread(self._is_another, deployments):
-            await services.restart(SERVICE, self._timing.restart)
-        return wrong
+        return await asyncio.to_thread(self._is_another, deployments)
 
     async def unmerged(self, *, running: bool = False) -> str:
         """Return the id of the locked deployment that a soft reboot would start, "" if there is none.

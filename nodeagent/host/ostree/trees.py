@@ -1,38 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compare a staged deployment with the booted one.
+"""Compare the tree of a staged deployment with that of the booted one, almost without reading files.
 
-The daemon compares the packages. The rest is read from the trees, almost without reading files: deployments are hard
-links into one repository, so files with the same inode have the same content, mode and label.
+Deployments are hard links into one repository, so files with the same inode have the same content, mode and label.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile
-from nodeagent.core.plan.os_changes import FileCounts, OsChanges, PackageChange, PackageChangeKind
+from nodeagent.core.plan.deployment import Deployment
+from nodeagent.core.plan.os_changes import FileCounts, OsChanges, PackageChange
 from nodeagent.core.plan.reboot_kind import LINK_DIRECTORY, TREE_PATHS
-from nodeagent.errors import AgentError, Refused
-from nodeagent.host.rpmostree.client import Session
-from nodeagent.reasons import Reason
-
-# As rpm-ostree numbers them.
-_KINDS: Final = (
-    PackageChangeKind.ADDED,
-    PackageChangeKind.REMOVED,
-    PackageChangeKind.UPGRADED,
-    PackageChangeKind.DOWNGRADED,
-)
-
-# Packages of one answer; a large OS has 1,000.
-MAX_PACKAGES: Final = 20_000
 
 # Entries of a tree. A node OS has 60,000; a larger tree is not compared.
 MAX_ENTRIES: Final = 1_000_000
@@ -44,52 +28,36 @@ _DATABASES: Final = ("usr/share/rpm", "usr/lib/sysimage/rpm")
 _DATABASE_FILES: Final = ("rpmdb.sqlite", "Packages", "Packages.db")
 
 
-def packages_from(raw: Sequence[Any]) -> tuple[PackageChange, ...]:
-    """Return the result of ``GetDeploymentsRpmDiff``, a(sua{sv}). Raises ``ValueError`` for another shape."""
-    changes: list[PackageChange] = []
-    try:
-        for name, kind, details in raw[:MAX_PACKAGES]:
-            before, after = (str(details.get(key, ("", "", ""))[1]) for key in ("PreviousPackage", "NewPackage"))
-            changes.append(PackageChange(str(name), _KINDS[int(kind)], before, after))
-    except (TypeError, IndexError, AttributeError, ValueError) as error:
-        raise ValueError(f"unexpected package: {error}") from error
-    return tuple(changes)
-
-
 def argument_changes(before: Sequence[str], after: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the kernel arguments that are added and removed, without the one that names the deployment."""
     was, now = (Counter(token for token in side if not token.startswith("ostree=")) for side in (before, after))
     return [*(now - was).elements()], [*(was - now).elements()]
 
 
-async def compare(session: Session, root: Path, staged: str, managed: Mapping[str, FileTreeEntry] | None) -> OsChanges:
-    """Return the differences. Raises ``Refused`` (``StagedLost``) if ``staged`` is not a deployment any more."""
-    state = await session.read()
-    deployment = next((d for d in state.deployments if d.id == staged), None)
-    if deployment is None:
-        raise Refused(f"{staged} is not staged any more", reason=Reason.STAGED_LOST)
-    trees = Trees(root, state.booted.osname, state.booted.id, staged)
-    packages: tuple[PackageChange, ...] | None = None
-    if await asyncio.to_thread(trees.have_packages):
-        # Without the packages the files are counted, so a failure of the daemon here fails no update.
-        with suppress(AgentError, ValueError):
-            packages = packages_from(await session.package_diff(state.os_path, state.booted.id, staged))
-    added, removed = argument_changes(state.booted.kernel_arguments, deployment.kernel_arguments)
+def compare(
+    trees: Trees,
+    booted: Deployment,
+    staged: Deployment,
+    packages: tuple[PackageChange, ...] | None,
+    managed: Mapping[str, FileTreeEntry] | None,
+) -> OsChanges:
+    """Return how ``staged`` differs from ``booted``; parts that cannot be read are unknown. Blocks.
 
-    def read() -> OsChanges:
-        return OsChanges(
-            staged,
-            packages,
-            trees.files() if packages is None else None,
-            trees.kernel(),
-            trees.same_initramfs(),
-            trees.same_selinux_policy(),
-            added,
-            removed,
-            None if managed is None else trees.merged(managed),
-        )
-
-    return await asyncio.to_thread(read)
+    ``packages`` are those that differ, None if that is not known: then files are counted. ``managed`` are the entries
+    of the new config, None if it is not known.
+    """
+    added, removed = argument_changes(booted.kernel_arguments, staged.kernel_arguments)
+    return OsChanges(
+        staged.id,
+        packages,
+        trees.files() if packages is None else None,
+        trees.kernel(),
+        trees.same_initramfs(),
+        trees.same_selinux_policy(),
+        added,
+        removed,
+        None if managed is None else trees.merged(managed),
+    )
 
 
 class Trees:
@@ -100,7 +68,7 @@ class Trees:
         self._booted, self._staged = (deploy / deployment.removeprefix(f"{osname}-") for deployment in (booted, staged))
 
     def have_packages(self) -> bool:
-        """Return whether both trees have a package database: without one the daemon has nothing to compare."""
+        """Return whether both trees have a package database: without one there is nothing to compare."""
         return all(any((tree / path / name).exists() for path in _DATABASES for name in _DATABASE_FILES)
                    for tree in (self._booted, self._staged))  # fmt: skip
 

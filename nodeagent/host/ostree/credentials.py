@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pull secret at the path where rpm-ostree reads it: /run/ostree/auth.json, for the duration of a transaction.
+"""The pull secret at the path where ostree-ext reads it: /run/ostree/auth.json, for the duration of a pull.
 
-A file of another owner at that path is kept and used; /etc/ostree/auth.json is never touched (the daemon prefers the
-one in /run). The agent's own file has a second name, a hard link to the same inode, so another file is never mistaken
-for it, and a restarted agent finds and removes the secret of its earlier run.
+A file of another owner at that path is kept and used; /etc/ostree/auth.json is never touched (the one in /run is
+preferred). The agent's own file has a second name, a hard link to the same inode, so another file is never mistaken for
+it, and a restarted agent finds and removes the secret of its earlier run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nodeagent.host.fs.os_errors import translated
 
 
 class Credentials:
-    """Provides the pull secret to rpm-ostree."""
+    """Provides the pull secret to ostree-ext."""
 
     def __init__(self, root: Path) -> None:
         self._path = root / "run/ostree/auth.json"
@@ -26,7 +26,7 @@ class Credentials:
 
     @asynccontextmanager
     async def provided(self, text: bytes | None) -> AsyncIterator[None]:
-        """Provide the pull secret inside the context. With None, rpm-ostree uses the host's own."""
+        """Provide the pull secret inside the context. With None, the host's own is used."""
         if text is None:
             yield
             return
