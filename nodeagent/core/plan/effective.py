@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from nodeagent.core.config.image import OsImage, parse_image
+from nodeagent.core.config.kargs import families_of, members
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UserEntry
 from nodeagent.core.config.packages import KERNELS, NOT_IN_EACH_IMAGE, optional_of, packages_of, replaced_of
 from nodeagent.core.plan.deployment import Deployment, OsTarget, unmet
@@ -185,7 +186,16 @@ def _kernel_arguments(
             left[token] -= 1
         else:
             managed.append(token)
-    return tuple(managed)
+    if tuple(managed) != new.kernel_arguments:
+        return tuple(managed)
+    # An equal value would be no change. A later token of another program may have taken the effect of one away.
+    return tuple(token for token in managed if _has_family(deployment, families_of([token])[0], new, named, own))
+
+
+def _has_family(
+    deployment: Deployment, family: str, new: MachineConfig, named: Sequence[str], own: Sequence[str]
+) -> bool:
+    return _has_arguments(deployment, *(members(tokens, family) for tokens in (new.kernel_arguments, named, own)))
 
 
 def _of_all(new: MachineConfig, candidates: Sequence[MachineConfig]) -> Iterator[tuple[str, ...]]:
@@ -194,8 +204,8 @@ def _of_all(new: MachineConfig, candidates: Sequence[MachineConfig]) -> Iterator
         yield config.kernel_arguments
 
 
-def _has_arguments(deployment: Deployment, wants: tuple[str, ...], named: tuple[str, ...], own: Sequence[str]) -> bool:
-    return not unmet(OsTarget(None, wants, named, tuple(own)), deployment)
+def _has_arguments(deployment: Deployment, wants: Sequence[str], named: Sequence[str], own: Sequence[str]) -> bool:
+    return not unmet(OsTarget(None, tuple(wants), tuple(named), tuple(own)), deployment)
 
 
 def _kernel_type(candidates: Sequence[MachineConfig], new: MachineConfig, deployment: Deployment) -> str:

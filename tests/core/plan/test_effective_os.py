@@ -97,6 +97,11 @@ def test_the_image_in_force(candidates: list[MachineConfig], there: Deployment, 
         (("a",), ("b",), (), ()),
         (("a",), (), ("a", "own"), ("a",)),
         (("x=1", "x=2"), ("x=1", "x=2"), ("x=2", "x=1"), ("x=2", "x=1")),
+        # Another program has appended a value, which takes the effect of that of the config away.
+        ((), ("c=1",), ("c=1", "c=2"), ()),
+        (("c=1",), ("c=1",), ("c=1", "c=2"), ()),
+        (("a", "c=1"), ("a", "c=1"), ("a", "c=1", "c=2"), ("a",)),
+        (("ip=1",), ("ip=1",), ("ip=1", "ip=2"), ("ip=1",)),  # each value counts
     ],
 )
 def test_the_arguments_in_force(old: Any, new: Any, there: Any, arguments: Any) -> None:
