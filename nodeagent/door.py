@@ -17,9 +17,12 @@ from nodeagent.host.dbus.client import Bus
 from nodeagent.kinds import ReasonEnum
 from nodeagent.report.event_view import EventView
 from nodeagent.report.part_view import PartView
+from nodeagent.report.status import Status
 from nodeagent.settings.part import Part
 from nodeagent.settings.schema import Settings
-from nodeagent.update.ports.coordination import Slots
+from nodeagent.update.next.desired import DesiredSource
+from nodeagent.update.ports.coordination import Backend, Slots
+from nodeagent.update.ports.events import Event
 from nodeagent.update.ports.host import Clock, Reporter, Units
 from nodeagent.update.ports.store import Store
 from nodeagent.update.run import Ports, UpdatePolicy
@@ -36,9 +39,10 @@ if TYPE_CHECKING:
 class Base:
     """What the base gives to a feature when the daemon starts.
 
-    ``ports`` has the guards of all features only when all are open. ``policy`` returns the present one. ``look_again``
-    lets the loop check what is desired, because a wait may be over. ``status`` returns the status as JSON, for the
-    answer to a request.
+    ``ports`` has the guards of all features only when all are open. ``policy`` returns the present one. ``backend`` is
+    what ``Door.backend`` of a feature returned. ``look_again`` lets the loop check what is desired, because a wait may
+    be over. ``requested`` records that an operator requests the desired config again. ``shown`` returns the present
+    status. ``status`` returns it as JSON, for the answer to a request.
     """
 
     settings: Settings
@@ -53,7 +57,10 @@ class Base:
     os: HostDeployments | None
     ports: Ports
     policy: Callable[[], UpdatePolicy]
+    backend: Backend | None
     look_again: Callable[[], None]
+    requested: Callable[[ConfigSource], Awaitable[None]]
+    shown: Callable[[], Status]
     status: Callable[[], str]
 
 
@@ -102,6 +109,10 @@ class Feature:
 
     use: Callable[[Settings], None] = _keep
     guard: Guard | None = None
+    # Where the desired config comes from, if not from the file of this host. At most one feature has it.
+    desired: DesiredSource | None = None
+    # What gets each event with the status after it, ``DaemonStarted`` first. They must not wait.
+    sinks: Sequence[Callable[[Event, Status], None]] = ()
     # What runs beside the loop, and its name. One that fails is started again.
     beside: Sequence[tuple[str, Callable[[], Awaitable[None]]]] = ()
     # What is read from the store before the status is served. An error is a problem of the status with this topic.
@@ -138,6 +149,15 @@ class FleetHost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BackendHost(FleetHost):
+    """This host for a back end of coordination. ``shown`` returns the present status."""
+
+    store: Store
+    reporter: Reporter
+    shown: Callable[[], Status]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FleetSlots:
     """How many hosts are disrupted at once, and how many pull an image at once. None: any number."""
 
@@ -162,6 +182,9 @@ class Door:
     self_checks: tuple[InstallationCheck, ...] = ()
     # Takes back what a killed agent left. Called first at the start, before anything that may fail. It raises no error.
     recover: Callable[[Bus], Awaitable[None]] | None = None
+    # Returns what coordinates disruptions with others, in place of the lease of this host alone; None if it is not set.
+    # It sends no request yet. At most one feature is set. It is not called for a plan without the daemon.
+    backend: Callable[[BackendHost], Backend | None] | None = None
     # Returns what limits how many hosts are disrupted at once; None if it is not set. At most one feature is set.
     slots: Callable[[FleetHost], FleetSlots | None] | None = None
     open: Callable[[Base], Feature] | None = None

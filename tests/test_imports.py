@@ -20,8 +20,8 @@ CLIENT: Final = "the client of the API server"
 FENCE: Final = "the fence is not imported where it is turned off"
 
 LATER: Final = {
-    ("agent/compose.py", "nodeagent.kube.cluster"): CLIENT,
-    ("agent/compose.py", "nodeagent.kube.handshake"): CLIENT,
+    ("agent/compose.py", "nodeagent.kube.client"): CLIENT,
+    ("agent/compose.py", "nodeagent.kube.credentials"): CLIENT,
     ("cli/_client.py", "nodeagent.cli._offline"): "the store and the settings, for a command without a daemon",
     ("cli/_offline.py", "nodeagent.agent.offline"): "the daemon's planner, for a plan without a daemon",
     ("features/fence/blockdev/find.py", "pyudev"): EXECUTABLE,

@@ -13,9 +13,9 @@ import msgspec
 from integration.cluster.sim_node import SimNode
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.maintenance import MaintenanceManager
-from nodeagent.agent.report.kubernetes import ClusterReporter
 from nodeagent.agent.report.report import Report
 from nodeagent.core.coordination.maintenance import Maintenance, checked
+from nodeagent.features.cluster.reports import ClusterReporter
 from nodeagent.kube.events import EVENTS
 from nodeagent.report.status import Status
 from nodeagent.report.status_json import status_to_dict
@@ -88,7 +88,7 @@ class ManagedNode(SimNode):
                 each.cancel()
             await asyncio.gather(*tasks, down, *keeping, return_exceptions=True)
             if self.side is not None:
-                await self.side.close()
+                await self.side.client.close()
 
     async def goes_down(self) -> None:
         """The host rebooted or powered off on its own."""

@@ -2,8 +2,8 @@
 """A node of the cluster: the real loop and executor on a host in memory, with everything real that it has of a cluster.
 
 The host is that of ring 1 (`tests/world`), so a test can cut its power or have it boot something else at any moment;
-lease, slots, drain and gates are what the daemon composes (`nodeagent/agent/cluster.py`), on the API server. Each life
-of the daemon has a connection and a boot id of its own; the token of the lease is all that it finds of the last one.
+lease, slots, drain and gates are what the daemon has (`nodeagent/features/cluster/backend.py`), on the API server. Each
+life of the daemon has a connection and a boot id of its own; the token of the lease is all that it finds of the last.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from integration.cluster.other_holders import Memory
 from nodeagent.agent.loop import Loop
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.door import FleetHost
+from nodeagent.features.cluster.backend import Cluster as Side
 from nodeagent.features.slots.leases import slots_of
 from nodeagent.features.slots.settings import SlotSettings
 from nodeagent.host.clock import SystemClock
-from nodeagent.kube.cluster import Cluster as Side
+from nodeagent.kube.client import KubeClient
+from nodeagent.kube.credentials import ClusterAccess
 from nodeagent.settings.cluster import ClusterSettings
 from nodeagent.settings.schema import Settings
 from nodeagent.update.next.preflight import Preflight
@@ -100,14 +102,14 @@ class SimNode(Host):
 
     def build(self) -> Loop:
         world, power = self.world, FakePower(self.world)
+        clock, access = SystemClock(), ClusterAccess(self._settings.cluster.kubeconfig, private=str(self._private))
         side = self.side = Side(
             self._settings,
+            KubeClient(access, clock),
             self.memory,
-            SystemClock(),
+            clock,
             instance=f"host-of-{self.node}",
-            controls_node=False,
             report=self._on_remaining,
-            private=str(self._private),
         )
         ports = Ports(
             FakeStore(world),
@@ -167,7 +169,7 @@ class SimNode(Host):
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
         if self.side is not None:
-            await self.side.close()
+            await self.side.client.close()
 
     async def settle(self, lives: int = 12) -> None:
         for _ in range(lives):

@@ -17,9 +17,9 @@ from integration.cluster.cluster import ADMINS, Cluster
 from integration.cluster.other_holders import client_of, goodbye, lease_of
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.agent import compose, daemon
-from nodeagent.agent.report import kubernetes
 from nodeagent.cli._client import Client
 from nodeagent.errors import AgentError, Unreachable
+from nodeagent.features.cluster import reports
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.notify import Notifier
 from nodeagent.kube.events import EVENTS
@@ -85,8 +85,8 @@ async def running(settings: Settings, address: str) -> AsyncIterator[Client]:
 
 @pytest.fixture
 def settings(cluster: Cluster, node: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    monkeypatch.setattr(kubernetes, "QUICK", 0.1)
-    monkeypatch.setattr(kubernetes, "TEXT_EVERY", 0.3)
+    monkeypatch.setattr(reports, "QUICK", 0.1)
+    monkeypatch.setattr(reports, "TEXT_EVERY", 0.3)
     monkeypatch.setattr(drain_view, "BLOCKED_FOR", 0.5)
     (tmp_path / "machine-id").write_text(f"{MACHINE_ID}\n")
     monkeypatch.setattr(compose, "MACHINE_ID", tmp_path / "machine-id")

@@ -21,10 +21,10 @@ from integration.cluster.medik8s import AlreadyHeld, Manager
 from integration.cluster.other_holders import client_of, foreign, goodbye
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.agent import maintenance as keeping
-from nodeagent.agent.report import kubernetes
 from nodeagent.core.coordination.maintenance import MaintenanceRequest
 from nodeagent.core.times import seconds_until
 from nodeagent.errors import AgentError, Retryable, Unreachable
+from nodeagent.features.cluster import reports
 from nodeagent.kube import events
 from nodeagent.kube.gates import MACHINES, MAINTENANCES
 from nodeagent.report.views import drain as drain_view
@@ -48,9 +48,9 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kubernetes, "QUICK", 0.1)
-    monkeypatch.setattr(kubernetes, "TEXT_EVERY", 0.3)
-    monkeypatch.setattr(kubernetes, "LONGEST_PAUSE", 1.0)
+    monkeypatch.setattr(reports, "QUICK", 0.1)
+    monkeypatch.setattr(reports, "TEXT_EVERY", 0.3)
+    monkeypatch.setattr(reports, "LONGEST_PAUSE", 1.0)
     monkeypatch.setattr(drain_view, "BLOCKED_FOR", 0.5)
     monkeypatch.setattr(events, "WRITE_EVERY", 1.0)
     monkeypatch.setattr(keeping, "POLL", 1.0)

@@ -28,6 +28,7 @@ from nodeagent.report.shown_config import config_to_dict
 from nodeagent.report.status_json import status_to_dict
 from nodeagent.update.history.entry import under_way, update_to_dict
 from nodeagent.update.history.lasting import Confirmation
+from nodeagent.update.next.desired import DesiredSource
 from nodeagent.update.next.os_fields import not_compared, os_drift
 from nodeagent.update.next.preflight import Desired
 from nodeagent.update.next.unit_checks import UnitChecks
@@ -42,7 +43,7 @@ from nodeagent.update.states import Phase, Prepare
 @dataclass(eq=False)
 class Api:
     """``parse`` turns text into a desired config, off the loop. ``load`` gives a stored config as it was applied,
-    ``valid`` only one that would be accepted today. ``desired_path`` is "" where a cluster says what is desired."""
+    ``valid`` only one that would be accepted today. ``desired_path`` is "" where ``source`` says what is desired."""
 
     ports: Ports
     loop: Loop
@@ -50,6 +51,7 @@ class Api:
     maintenance: MaintenanceManager
     _: KW_ONLY
     desired_path: str
+    source: DesiredSource | None = None
     parse: Callable[[bytes], Awaitable[Desired]]
     load: Callable[[str], Awaitable[Desired]]
     valid: Callable[[str], Awaitable[Desired]]
@@ -87,7 +89,7 @@ class Api:
             update,
             diff=diff,
             private=private or diff,
-            by_cluster=not self.desired_path,
+            source=self.source,
         )
         return json.dumps({**answer, "staged": update.target is not None} if stage else answer)
 

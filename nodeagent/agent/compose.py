@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build the adapters of this host, as the settings configure them.
 
-This is the only module that knows all adapters, but for those of features. The client of Kubernetes is not imported
+This is the only module that knows all adapters, but for those of features. The client of the API server is not imported
 where no cluster is configured.
 """
 
@@ -9,27 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-import msgspec
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from nodeagent import log
 from nodeagent.agent.last_good_settings import FoundSettings, choose
 from nodeagent.agent.report.journal import to_journal
-from nodeagent.agent.report.report import Report, drain_reporter
+from nodeagent.agent.report.report import Report
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.host_id import host_id
 from nodeagent.core.plan.bootloader import BootloaderUpdate
 from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.domain import Health
 from nodeagent.core.plan.sides import NO_CONFIG
 from nodeagent.domains import health_of, kept_back, reload_proof_of
-from nodeagent.door import Base, FleetHost, FleetSlots
+from nodeagent.door import BackendHost, Base, FleetSlots
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.features import doors
 from nodeagent.host import boot
@@ -41,7 +39,7 @@ from nodeagent.host.dbus.client import Bus
 from nodeagent.host.etcd.proof import MemberProof
 from nodeagent.host.fs.files import HostFiles
 from nodeagent.host.health import HostHealth
-from nodeagent.host.lease import LocalLease, StoredToken
+from nodeagent.host.lease import LocalLease
 from nodeagent.host.logind import Logind
 from nodeagent.host.rpmostree.adapter import RpmOstree, detect
 from nodeagent.host.static_pods.replacement import KubeletStaticPods
@@ -55,10 +53,9 @@ from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from nodeagent.report.status_json import status_to_dict
 from nodeagent.settings.check import load_zone, window_schedule
-from nodeagent.settings.cluster import ClusterSettings, DrainSettings
 from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.schema import Settings
-from nodeagent.update.ports.events import UpdateContext, Warned
+from nodeagent.update.ports.coordination import Backend
 from nodeagent.update.ports.host import Clock
 from nodeagent.update.run import Ports, UpdatePolicy
 from nodeagent.update.stages.coordination import Coordination
@@ -66,10 +63,10 @@ from nodeagent.update.stages.guard import Guard
 from nodeagent.update.stages.os_deployments import HostDeployments
 
 if TYPE_CHECKING:
-    from nodeagent.kube.cluster import Cluster
-    from nodeagent.kube.handshake import Handshake
+    from nodeagent.kube.client import KubeClient
 
 MACHINE_ID: Final = Path("/etc/machine-id")
+T = TypeVar("T")
 # The keyspace before etcd gets another image: the old etcd refuses to start once the cluster has a newer version.
 SNAPSHOT: Final = "etcd-before-change.db"
 
@@ -77,6 +74,7 @@ SNAPSHOT: Final = "etcd-before-change.db"
 class Adapters:
     """The adapters of this host. Building them blocks: it imports modules and reads small files.
 
+    ``only_plan``: what a plan does not need is not built, such as the connection to a cluster.
     Raises ``InvalidInput`` for settings that contradict each other, and ``Terminal`` (``NoMachineId``).
     """
 
@@ -90,6 +88,8 @@ class Adapters:
         os: HostDeployments | None,
         bus: Bus,
         static_pods: KubeletStaticPods,
+        *,
+        only_plan: bool = False,
     ) -> None:
         check_consistency(settings)
         clock = SystemClock()
@@ -98,13 +98,15 @@ class Adapters:
         self.report = report
         self.store = store
         self.static_pods = static_pods
-        # The settings are read at each call, because a reload may replace them while a drain is under way.
-        remaining = drain_reporter(report, lambda: self.settings.drain)
-        self.cluster = connect(settings, store, clock, remaining)
+        self.api = None if only_plan else connect(settings, clock)
         self._units = units
-        coordination = coordinate(settings, store, clock, self.cluster, report)
-        # The daemon sets it. A plan without a daemon has no loop.
+        # The daemon sets both. A plan without a daemon has no loop.
         self.look_again: Callable[[], None] = _nothing
+        self.requested: Callable[[ConfigSource], Awaitable[None]] = _ignored
+        alone = Coordination(LocalLease(store, clock), clock)
+        coordination, self.backend = (
+            (alone, None) if only_plan else coordinate(settings, store, clock, self.api, report)
+        )
         guards: list[Guard] = []
         coordination.guards = guards
         self.ports = Ports(
@@ -116,11 +118,11 @@ class Adapters:
             power=power,
             coordination=coordination,
             os=os,
-            node=self.cluster.drainer if self.cluster is not None else None,
+            node=coordination.node,
             clock=clock,
             reporter=report,
             unit_files=HostUnitFiles(),
-            readiness=self.cluster.readiness if self.cluster is not None else None,
+            readiness=self.backend.readiness if self.backend is not None else None,
             static_pods=static_pods,
             system=HostBootedSystem(),
             guards=guards,
@@ -137,10 +139,14 @@ class Adapters:
             os=os,
             ports=self.ports,
             policy=lambda: self.update_policy,
+            backend=self.backend,
             look_again=lambda: self.look_again(),
+            requested=lambda source: self.requested(source),
+            shown=lambda: report.status,
             status=lambda: json.dumps(status_to_dict(report.status, daemon="running")),
         )
         self.features = [door.open(base) for door in doors().values() if door.open is not None]
+        self.desired = next((feature.desired for feature in self.features if feature.desired is not None), None)
         # Features get the ports and the coordination when they are opened.
         guards += [feature.guard for feature in self.features if feature.guard is not None]
 
@@ -179,38 +185,16 @@ class Adapters:
             self.ports.os.port = RpmOstree(self._units, min_free=free)
             self.ports.os.counter = boot_counter(settings)
             self.ports.os.bootloader = bootloader_of(settings)
-        if self.cluster is not None:
-            self.cluster.use(settings)
         for feature in self.features:
             feature.use(settings)
         self.settings, self.windows, self.zone = settings, windows, zone
 
-    def handshake(
-        self, changed: Callable[[bool], None], requested: Callable[[ConfigSource], Awaitable[None]]
-    ) -> Handshake | None:
-        """Return what reads the desired config of a cluster, None if it is a file of this host."""
-        cluster = self.cluster
-        if cluster is None or not cluster.controls_node:
-            return None
-        from nodeagent.kube.handshake import Handshake
-
-        return Handshake(
-            cluster.client,
-            cluster.name,
-            self.store,
-            changed=changed,
-            requested=requested,
-            on_error=self._warn,
-        )
-
-    def _warn(self, fault: AgentError | None) -> None:
-        # The end of a fault is visible in the events that follow.
-        if fault is not None:
-            message = f"the Node cannot be followed: {fault.message}"
-            self.report.emit(Warned(UpdateContext(self.report.status.phase), message, fault.reason))
-
 
 def _nothing() -> None:
+    pass
+
+
+async def _ignored(_source: ConfigSource) -> None:
     pass
 
 
@@ -229,8 +213,7 @@ async def open_adapters(
 ) -> Adapters:
     """Open the store and build the adapters; ``stack`` closes them. Raises ``AgentError`` if the agent cannot start.
 
-    ``only_plan``: for a plan without the daemon, on a copy of the store, without a cluster. Nothing is recovered or
-    removed.
+    ``only_plan``: for a plan without the daemon, on a copy of the store. Nothing is recovered or removed.
     """
     report = Report(Status())
     state_dir = Path(found_settings.settings.state_dir)
@@ -247,13 +230,7 @@ async def open_adapters(
     if not only_plan:
         await _recover(static_pods, report)
     settings = await choose(found_settings, store, report)
-    if only_plan:
-        # A plan needs neither an API server nor slots.
-        of_slots = tuple(part for door in doors().values() if door.slots is not None for part in door.settings)
-        parts = tuple(part for part in settings.parts if not isinstance(part, of_slots))
-        unused = {"cluster": ClusterSettings(), "drain": DrainSettings()}
-        settings = msgspec.structs.replace(settings, **unused, parts=parts)
-    else:
+    if not only_plan:
         # The last valid settings may have another level than the readable part of invalid ones.
         log.setup(settings.log.level)
     units, power = Systemd(bus), Logind(bus, await boot.identify(bus))
@@ -263,9 +240,10 @@ async def open_adapters(
         # programs.
         await port.sweep()
     os = HostDeployments(port, report, boot_counter(settings), bootloader_of(settings)) if port is not None else None
-    adapters = await asyncio.to_thread(Adapters, settings, report, store, units, power, os, bus, static_pods)
-    if adapters.cluster is not None:
-        stack.push_async_callback(adapters.cluster.close)
+    made = partial(Adapters, settings, report, store, units, power, os, bus, static_pods, only_plan=only_plan)
+    adapters = await asyncio.to_thread(made)
+    if adapters.api is not None:
+        stack.push_async_callback(adapters.api.close)
     return adapters
 
 
@@ -286,50 +264,51 @@ def boot_counter(settings: Settings) -> HostBootCounter:
     return HostBootCounter(enabled=settings.os.count_boots == "auto")
 
 
-def connect(
-    settings: Settings,
-    store: SqliteStore,
-    clock: Clock,
-    report: Callable[[Sequence[Remaining]], None],
-) -> Cluster | None:
+def connect(settings: Settings, clock: Clock) -> KubeClient | None:
+    """Return the client of the API server, None if no cluster is configured. It sends no request yet."""
     if not settings.cluster.configured:
         return None
-    from nodeagent.kube.cluster import Cluster
+    from nodeagent.kube.client import KubeClient
+    from nodeagent.kube.credentials import ClusterAccess
 
-    return Cluster(
-        settings,
-        StoredToken(store),
-        clock,
-        instance=_instance(),
-        controls_node=settings.cluster.source == "cluster",
-        report=report,
-    )
+    about = settings.cluster
+    access = ClusterAccess(about.kubeconfig, private="/run/nodeagent", service_account=Path(about.service_account))
+    return KubeClient(access, clock)
 
 
 def coordinate(
-    settings: Settings,
-    store: SqliteStore,
-    clock: Clock,
-    cluster: Cluster | None,
-    report: Report,
-) -> Coordination:
-    api = cluster.client if cluster is not None else None
-    host = FleetHost(settings=settings, clock=clock, host_id=_instance, api=api)
-    by_feature = [door.slots(host) for door in doors().values() if door.slots is not None]
-    slots = next((found for found in by_feature if found is not None), FleetSlots())
-    return Coordination(
-        # The lease in the store counts on this host only. Across hosts, without a cluster, slots are the only limit.
-        cluster.lease if cluster is not None else LocalLease(store, clock),
+    settings: Settings, store: SqliteStore, clock: Clock, api: KubeClient | None, report: Report
+) -> tuple[Coordination, Backend | None]:
+    """Return the coordination of this host, and its back end; None for a host alone."""
+    host = BackendHost(
+        settings=settings,
+        clock=clock,
+        host_id=instance,
+        api=api,
+        store=store,
+        reporter=report,
+        shown=lambda: report.status,
+    )
+    backend = _first(door.backend(host) for door in doors().values() if door.backend is not None)
+    slots = _first(door.slots(host) for door in doors().values() if door.slots is not None) or FleetSlots()
+    coordination = Coordination(
+        # The lease in the store counts on this host only. Across hosts, without a back end, slots are the only limit.
+        backend.lease if backend is not None else LocalLease(store, clock),
         clock,
         slot=slots.disrupt,
         staging_slot=slots.stage,
-        gates=cluster.gates if cluster is not None else None,
-        node=cluster.drainer if cluster is not None else None,
+        gates=backend.gates if backend is not None else None,
+        node=backend.node if backend is not None else None,
         report=report.lease,
     )
+    return coordination, backend
 
 
-def _instance() -> str:
+def _first(candidates: Iterable[T | None]) -> T | None:
+    return next((candidate for candidate in candidates if candidate is not None), None)
+
+
+def instance() -> str:
     """Return an id of this host that does not reveal its machine id: everyone may read a lease."""
     try:
         return host_id(MACHINE_ID.read_text().strip())

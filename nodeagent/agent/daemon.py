@@ -22,7 +22,6 @@ from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.own_config import HostPolicy, OwnConfig
 from nodeagent.agent.report.dbus import serve
 from nodeagent.agent.report.journal import to_notify
-from nodeagent.agent.report.kubernetes import ClusterReporter
 from nodeagent.agent.report.metrics import Metrics
 from nodeagent.agent.report.motd import MOTD, MotdFile
 from nodeagent.agent.report.report import first_status
@@ -37,7 +36,6 @@ from nodeagent.core.plan.steps import ActStep, ReloadUnit, describe
 from nodeagent.errors import AgentError, InvalidInput, full_text
 from nodeagent.host import config_file
 from nodeagent.host.checkers import HostValidator
-from nodeagent.host.clock import SystemClock
 from nodeagent.host.culprits import HostCulprits
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.drop_in_names import unread_names
@@ -68,8 +66,8 @@ class Daemon:
         self._read = read
         self.policy = HostPolicy(self.store, self.report, lambda: self.settings)
         self.metrics = Metrics(self.store, self.ports.clock, self.settings.metrics.file)
-        self.handshake = adapters.handshake(lambda _again: self.loop.look_again(), self._requested)
-        self.desired_path = self.settings.desired_config if self.handshake is None else ""
+        source = adapters.desired
+        self.desired_path = self.settings.desired_config if source is None else ""
         self.drift = DriftMonitor(
             self.ports,
             PathWatch(),
@@ -88,10 +86,10 @@ class Daemon:
             adopted=self._adopted,
             random=random.random,
             renew=self._renew,
-            from_cluster=self.handshake is not None,
+            complete=source.complete if source is not None else None,
             at_rest=DriftRepair(self.ports, self.report, self.load, self.policy, lambda: self.settings.on_drift),
         )
-        adapters.look_again = self.loop.look_again
+        adapters.look_again, adapters.requested = self.loop.look_again, self._requested
         # The process replaces it by the event of its signals. A plan without a daemon never waits for it.
         self.stop = asyncio.Event()
         self.maintenance = MaintenanceManager(
@@ -107,6 +105,7 @@ class Daemon:
             self.report,
             self.maintenance,
             desired_path=self.desired_path,
+            source=source,
             parse=parse_desired,
             load=self.load,
             valid=self._valid,
@@ -184,8 +183,8 @@ class Daemon:
             pass
 
     async def _desired(self) -> Desired | None:
-        if self.handshake is not None:
-            source = await self.handshake.desired()
+        if self.adapters.desired is not None:
+            source = await self.adapters.desired.read()
             return await asyncio.to_thread(read_source, source) if source is not None else None
         text = await config_file.read(self.settings.desired_config)
         return await parse_desired(text) if text is not None else None
@@ -273,7 +272,7 @@ async def _build(
     report = adapters.report
     daemon = Daemon(adapters, read)
     # The status must be true before the bus serves it: a client takes the first answer as the state of the host.
-    await first_status(daemon.ports, report, clustered=adapters.cluster is not None)
+    await first_status(daemon.ports, report, shared=adapters.backend is not None)
     await tidying.sweep(daemon.store, daemon.ports.files, daemon.load, daemon.settings.desired_config, report)
     at_start = [
         ("maintenance", daemon.maintenance.load),
@@ -296,13 +295,16 @@ async def _build(
 async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Event, motd: MotdFile, held: str) -> None:
     daemon.stop = stop
     under_way = UnderWayFile(daemon.ports.files, held)
-    report, cluster = daemon.report, daemon.adapters.cluster
+    report = daemon.report
     # The sinks come before the bus is served, so that none misses an event that a first call causes.
     report.add(to_notify(notifier.status))
     report.add(daemon.metrics.sink)
     report.add(motd.sink)
     report.add(daemon.drift.sink)
     report.add(under_way.sink)
+    for feature in daemon.adapters.features:
+        for sink in feature.sinks:
+            report.add(sink)
     async with serve(bus, report, lambda: daemon.api, daemon.api.reload):
         report.emit(DaemonStarted(__version__))
         # Only now, because units that are ordered after the agent may call it on the bus.
@@ -332,26 +334,6 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
             beside.append(("the watch of the staged deployment", staged.run))
         # A failure of one of these ends the daemon. The tasks beside them are started again.
         lives = [daemon.loop.run(), watchdog(notifier)]
-        if cluster is not None:
-            cluster_reporter = ClusterReporter(
-                cluster.conditions.publish,
-                cluster.events.write,
-                SystemClock(),
-                random.random,
-                progress=cluster.controls_node,
-            )
-            report.add(cluster_reporter.sink)
-            cluster_reporter.begin(report.status)
-            beside += [
-                ("renewal of the lease", cluster.lease.keep),
-                ("the view of the lease", partial(daemon.ports.coordination.poll_holder, random.random)),
-                ("reports to the cluster", cluster_reporter.run),
-            ]
-        if (handshake := daemon.handshake) is not None:
-            report.add(lambda _event, status: handshake.report(status))
-            # The annotations of the Node may still be those of the previous process.
-            handshake.report(report.status)
-            beside.append(("the view of the Node", handshake.run))
         shown = [keep_running(name, work, random.random) for name, work in beside]
         await run_until(stop, *lives, *watches, *shown)
         notifier.stopping()

@@ -56,7 +56,8 @@ from nodeagent.update.wait import CONFIG, FAULT, STORE, Pauses, Waiting, wait_of
 
 class Loop:
     """``desired`` reads the desired config (None: there is none yet). ``at_rest`` is awaited when there is nothing to
-    do, and returns the seconds until the next check.
+    do, and returns the seconds until the next check. ``complete`` as in ``DesiredSource``; None: the config is a file
+    of this host.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Loop:
         renew: Callable[[ActStep], Awaitable[None]],
         at_rest: Callable[[], Awaitable[float | None]] | None = None,
         compose: Compose = composed,
-        from_cluster: bool = False,
+        complete: Callable[[str], bool] | None = None,
     ) -> None:
         self.ports = ports
         self._renew = renew
@@ -82,7 +83,7 @@ class Loop:
         self.desired = DesiredReader(ports, desired)
         self._safe = SafeUpdates(ports, load, compose)
         self._next_update = NextUpdate(
-            ports, preflight, self.desired, load=load, adopted=adopted, safe=self._safe, from_cluster=from_cluster
+            ports, preflight, self.desired, load=load, adopted=adopted, safe=self._safe, complete=complete
         )
         newer, safe_first = self.desired.superseded, self._next_update.safe_first
         self.executor = Executor(ports, policy, newer, self._update_wake, random, safe_first)

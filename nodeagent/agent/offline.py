@@ -30,7 +30,7 @@ async def plan_offline(text: str, *, diff: bool, read: Callable[[], FoundSetting
         settings_read = await asyncio.to_thread(read)
         daemon = Daemon(await open_adapters(settings_read, bus, stack, only_plan=True), read)
         # ``Api.plan`` refuses a plan during an update, and reads the phase of the record from this status.
-        await first_status(daemon.ports, daemon.report, clustered=False)
+        await first_status(daemon.ports, daemon.report, shared=False)
         answer = plain_json.loads(await daemon.api.plan(text, diff=diff, private=True))
         problems = [asdict(problem) for problem in daemon.report.status.problems]
         return {**answer, "daemon": "stopped", **({"problems": problems} if problems else {})}

@@ -23,10 +23,9 @@ from nodeagent.core.plan.safe_parts import divide, parts_to_dict
 from nodeagent.domains import group_of
 from nodeagent.errors import AgentError, ServiceUnavailable
 from nodeagent.reasons import Reason
-from nodeagent.report.handshake import RETRY
 from nodeagent.report.plan_diff import diffs
 from nodeagent.update.history.lasting import Rejection, matching
-from nodeagent.update.next.next_update import RENDERED
+from nodeagent.update.next.desired import DesiredSource
 from nodeagent.update.next.unreadable import load_or_half_way
 from nodeagent.update.run import Basis, Ports, Update, UpdatePolicy
 from nodeagent.update.stages.admission import operation_now, other_boots
@@ -38,11 +37,17 @@ REJECTED = Reason.CONFIG_REJECTED
 
 
 async def plan_answer(
-    ports: Ports, policy: UpdatePolicy, update: Update, *, diff: bool, private: bool, by_cluster: bool = False
+    ports: Ports,
+    policy: UpdatePolicy,
+    update: Update,
+    *,
+    diff: bool,
+    private: bool,
+    source: DesiredSource | None = None,
 ) -> dict[str, Any]:
     """Return the ``nodeagent/plan/v1`` object of an update that has not begun.
 
-    ``by_cluster``: the cluster applies configs on this host, so that no command does.
+    ``source`` says what is desired on this host; None: commands do.
     """
     assert update.basis is not None
     disk = await _replaced(ports, update.basis, update.new)
@@ -74,20 +79,20 @@ async def plan_answer(
     if (rejected := await _rejected(ports, update)) is not None:
         answer["rejected"] = {"since": rejected.since, "why": rejected.brief, "reason": rejected.reason or REJECTED}
         words = rejected.words(record.to_name)
-        again = f"{RETRY}={record.to_name} on the Node" if by_cluster else "nodeagent apply"
+        again = source.retry(record.to_name) if source is not None else "nodeagent apply"
         notes.insert(0, f"warning: {words}; {again} tries it again")
-    if update.removal.needs_confirmation and not by_cluster:
+    if update.removal.needs_confirmation and source is None:
         notes.append(f"warning: nodeagent apply refuses it without --remove {update.removal.removed}")
-    elif update.removal.needs_confirmation and not record.to_name.startswith(RENDERED):
+    elif update.removal.needs_confirmation and source is not None and not source.complete(record.to_name):
         notes.append("warning: it waits, because it removes more than half of the entries at once")
     if update.plan.drain and ports.node is None:
         notes.append("drain: this host is in no cluster, so no pods are moved")
     if other := await _boots_of_other(ports, update):
         waits = f"the update waits ({Reason.STAGED_BY_OTHER})"
-        waits += "" if by_cluster else ", unless it is applied with --boot-staged"
+        waits += "" if source is not None else ", unless it is applied with --boot-staged"
         notes.append(f"{other_boots(other)}: {waits}")
     answer["removal"] = {"removed": update.removal.removed, "total": update.removal.total}
-    answer["by_cluster"] = by_cluster
+    answer["by_cluster"] = source is not None
     units = [{"entry": problem.path, "message": problem.message} for problem in update.unit_warnings]
     answer |= {"notes": notes, "drifted": list(record.drifted), "drift": drift, "unit_warnings": units}
     return {**answer, "daemon": "running"}

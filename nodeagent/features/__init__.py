@@ -23,6 +23,7 @@ NAMES: Final = (
     "alerts",
     "certificates",
     "checks",
+    "cluster",
     "etcd_guard",
     "etcd_members",
     "fleetlock",

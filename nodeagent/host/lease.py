@@ -22,6 +22,7 @@ from nodeagent.host.store.store import SqliteStore
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.host import Clock
+from nodeagent.update.ports.store import Notes
 
 TOKEN_NOTE: Final = "lease-token"  # noqa: S105 - the name of a note in the store
 
@@ -75,7 +76,7 @@ def _describe(has: Holder) -> str:
 class StoredToken:
     """The token of the lease of a node, kept in the store through restarts. Implements ``kube.lease.TokenStore``."""
 
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, store: Notes) -> None:
         self._store = store
 
     async def load(self) -> LeaseToken | None:

@@ -40,6 +40,7 @@ from nodeagent.report.handshake import (
     source_of,
 )
 from nodeagent.report.status import Status
+from nodeagent.update.ports.events import Event
 
 # Configs of the machine-config-operator, and of nodeagent for clusters without it (packaging/kubernetes).
 CONFIGS: Final = (
@@ -119,6 +120,10 @@ class Handshake:
         if self._fault is not None:
             raise self._fault.with_traceback(None)
         return self._source
+
+    def sink(self, event: Event, status: Status) -> None:  # noqa: ARG002 - the status has all
+        # At the start of the daemon, the annotations of the Node may still be those of the previous process.
+        self.report(status)
 
     def report(self, status: Status) -> None:
         """Write the annotations of ``status`` in the background, if the Node has others."""

@@ -20,6 +20,7 @@ from nodeagent.core.plan.deployment import Deployment
 from nodeagent.errors import AgentError, InvalidInput, Refused, ServiceUnavailable, Unreconcilable
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
+from nodeagent.update.next.desired import DesiredSource
 from nodeagent.update.next.preflight import Desired
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.states import Phase
@@ -30,6 +31,17 @@ from tests.world.run import Host, config
 pytestmark = pytest.mark.looptime
 
 DESIRED = "/etc/nodeagent/machineconfig.yaml"
+
+
+async def nothing_desired() -> None:
+    return None
+
+
+SOURCE = DesiredSource(
+    read=nothing_desired,
+    retry=lambda name: f"retry {name}",
+    complete=lambda name: name.startswith("rendered-"),
+)
 
 
 class NoNotes:
@@ -65,6 +77,7 @@ def api(host: Host, phase: Phase = Phase.IDLE, *, path: str = DESIRED, loop: Loo
         report,
         maintenance,
         desired_path=path,
+        source=None if path else SOURCE,
         parse=parse,
         load=host._load,
         valid=host._load,

@@ -8,20 +8,15 @@ import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 import pytest
 
 from nodeagent.agent import compose
 from nodeagent.agent.report.report import Report
-from nodeagent.core.coordination.lease import Claim, LeaseToken
-from nodeagent.errors import InvalidInput, Refused, Terminal
+from nodeagent.errors import InvalidInput, Refused
 from nodeagent.host.clock import SystemClock
-from nodeagent.host.lease import TOKEN_NOTE, StoredToken
 from nodeagent.host.store.store import SqliteStore
-from nodeagent.kube.cluster import Cluster
-from nodeagent.kube.mco_drain import EitherDrain
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from nodeagent.settings.check import window_schedule
@@ -35,50 +30,11 @@ from tests.world.cluster_host import fresh
 MACHINE_ID = "0123456789abcdef0123456789abcdef"
 
 
-@pytest.fixture(autouse=True)
-def machine_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path / "machine-id"
-    path.write_text(MACHINE_ID + "\n")
-    monkeypatch.setattr(compose, "MACHINE_ID", path)
-    return path
-
-
-def connected(tmp_path: Path, settings: Settings) -> tuple[Cluster | None, Coordination]:
-    store, clock = SqliteStore(tmp_path / "s/state.db"), SystemClock()
-    cluster = compose.connect(settings, store, clock, lambda _: None)
-    return cluster, compose.coordinate(settings, store, clock, cluster, Report(Status()))
-
-
 def test_a_host_alone_has_a_local_lease(tmp_path: Path) -> None:
-    cluster, coordination = connected(tmp_path, Settings())
-    assert (cluster, coordination.lease.backend, coordination.slot) == (None, "local", None)
-
-
-def test_in_a_cluster(tmp_path: Path) -> None:
-    """No request is sent: the kubeconfig does not exist."""
-    settings = Settings(
-        node_name="worker-1",
-        cluster=ClusterSettings(kubeconfig="/nowhere"),
-    )
-    cluster, coordination = connected(tmp_path, settings)
-    assert (coordination.lease.backend, coordination.slot) == ("kubernetes", None)
-    assert cluster is not None
-    assert cluster.drainer is cluster.node
-    bare, coordination = connected(tmp_path, Settings(cluster=ClusterSettings(service_account="/nowhere")))
-    assert (coordination.lease.backend, bare is not None) == ("kubernetes", True)
-
-
-@pytest.mark.parametrize(("by", "controller"), [("auto", None), ("self", False), ("controller", True)])
-def test_a_controller_may_drain_where_the_cluster_is_the_source(
-    tmp_path: Path, by: Literal["auto", "self", "controller"], controller: bool | None
-) -> None:
-    settings = ClusterSettings(kubeconfig="/nowhere", source="cluster")
-    cluster, _ = connected(tmp_path, Settings(cluster=settings))
-    assert cluster is not None
-    assert cluster.controls_node
-    assert isinstance(cluster.drainer, EitherDrain)
-    cluster.use(Settings(cluster=settings, drain=DrainSettings(by=by)))
-    assert cluster.drainer.controller is controller
+    store, clock = SqliteStore(tmp_path / "s/state.db"), SystemClock()
+    assert compose.connect(Settings(), clock) is None
+    coordination, backend = compose.coordinate(Settings(), store, clock, None, Report(Status()))
+    assert (coordination.lease.backend, coordination.slot, coordination.node, backend) == ("local", None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -113,13 +69,6 @@ def test_a_drain_that_contradicts_itself(cluster: ClusterSettings, drain: DrainS
     check_consistency(Settings(cluster=cluster, drain=msgspec.structs.replace(drain, by="self", lead_time=0)))
 
 
-def test_a_host_without_a_machine_id_joins_no_fleet(tmp_path: Path, machine_id: Path) -> None:
-    machine_id.write_text("uninitialized")
-    with pytest.raises(Terminal) as caught:
-        connected(tmp_path, Settings(cluster=ClusterSettings(kubeconfig="/a")))
-    assert caught.value.reason == "NoMachineId"
-
-
 def test_windows() -> None:
     assert window_schedule(WindowSettings()) is None
     found = window_schedule(WindowSettings(open=("sat,sun 22:30 120", "05:00 60"), zone="Europe/Prague"))
@@ -135,23 +84,6 @@ def test_windows() -> None:
         "SettingsInvalid",
         "windows.open: two windows have the name nights",
     )
-
-
-async def test_the_token_of_a_lease_outlives_the_process(tmp_path: Path) -> None:
-    token = LeaseToken(Claim("nodeagent", "u1", "update", "host-a"), "uid", 3)
-    async with SqliteStore(tmp_path / "s/state.db") as store:
-        kept = StoredToken(store)
-        assert await kept.load() is None
-        await kept.save(token)
-    async with SqliteStore(tmp_path / "s/state.db") as store:
-        kept = StoredToken(store)
-        assert await kept.load() == token
-        await kept.save(None)
-        assert await kept.load() is None
-        await store.keep_note(TOKEN_NOTE, '{"uid": 1}')
-        with pytest.raises(Terminal) as caught:
-            await kept.load()
-        assert caught.value.reason == "StoreCorrupt"
 
 
 def test_nothing_of_kubernetes_is_loaded_without_a_cluster() -> None:

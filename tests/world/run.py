@@ -169,7 +169,7 @@ class Host:
             random=lambda: 0.5,
             renew=self._renew,
             compose=self._compose,
-            from_cluster=self.from_cluster,
+            complete=(lambda name: name.startswith("rendered-")) if self.from_cluster else None,
         )
         return self.loop
 

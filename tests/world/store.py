@@ -93,6 +93,12 @@ class FakeStore:
     async def config_named(self, name: str) -> ConfigSource | None:
         return next((source for source in reversed(self.world.configs.values()) if source.name == name), None)
 
+    async def fetched(self) -> ConfigSource | None:
+        raise AssertionError("no other source")
+
+    async def keep_fetched(self, source: ConfigSource | None) -> None:
+        raise AssertionError("no other source")
+
     async def current(self) -> str:
         return self.world.current
 

@@ -3,22 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TypeVar
 
 from nodeagent import log
-from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.display import displayable
-from nodeagent.core.times import add_seconds
 from nodeagent.errors import AgentError, full_text
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status, recorded_status
 from nodeagent.report.status_fold import fold
-from nodeagent.settings.cluster import DrainSettings
 from nodeagent.update.course import DISRUPTIVE
 from nodeagent.update.ports.coordination import Holder
-from nodeagent.update.ports.events import DrainAdvanced, Event, LeaseChanged, ProblemSolved, StatusProblem
+from nodeagent.update.ports.events import Event, LeaseChanged, ProblemSolved, StatusProblem
 from nodeagent.update.record import degraded_record
 from nodeagent.update.run import Ports
 from nodeagent.update.states import Phase
@@ -27,7 +24,6 @@ Sink = Callable[[Event, Status], None]
 
 _T = TypeVar("_T")
 
-_THEN = {"reboot": "the host is rebooted anyway", "abort": "the update is given up and tried again later"}
 # Phases of a planned update in which the drain is over and the node is still cordoned.
 _AFTER_DRAIN = DISRUPTIVE - {Phase.DRAINING}
 
@@ -82,8 +78,11 @@ class Report:
             self.emit(ProblemSolved(topic, message))
 
 
-async def first_status(ports: Ports, report: Report, *, clustered: bool) -> None:
-    """Set the status of ``report``. A row of the store that cannot be read becomes a problem of the status."""
+async def first_status(ports: Ports, report: Report, *, shared: bool) -> None:
+    """Set the status of ``report``. A row of the store that cannot be read becomes a problem of the status.
+
+    ``shared``: reading the lease may wait for another host.
+    """
     boot_id = ports.power.boot_id()
     faults: list[AgentError] = []
     record = await _read(ports.store.load, degraded_record(), faults)
@@ -96,8 +95,8 @@ async def first_status(ports: Ports, report: Report, *, clustered: bool) -> None
     if digest:
         source = await _read(lambda: ports.store.get_config(digest), None, faults)
         current = source.name if source is not None else ""
-    # The lease of a cluster is read by a task of its own, so that the start never waits for an API server.
-    holder = None if clustered else await _read(ports.coordination.lease.holder, None, faults)
+    # Such a lease is read by a task of its own, so that the start never waits.
+    holder = None if shared else await _read(ports.coordination.lease.holder, None, faults)
     status = replace(
         recorded_status(record, current, digest),
         boot_id=boot_id,
@@ -117,19 +116,3 @@ async def _read(read: Callable[[], Awaitable[_T]], otherwise: _T, faults: list[A
     except AgentError as error:
         faults.append(error)
         return otherwise
-
-
-def drain_reporter(report: Report, settings: Callable[[], DrainSettings]) -> Callable[[Sequence[Remaining]], None]:
-    """Return the callback of the drain, which reports the remaining pods, the deadline and what follows after it."""
-
-    def report_remaining(remaining: Sequence[Remaining]) -> None:
-        status, present = report.status, settings()
-        if status.maintenance is not None and status.phase is not Phase.DRAINING:
-            by, then = status.maintenance.drain_by, "the maintenance goes on without the drain"
-        else:
-            by, then = add_seconds(status.since, present.timeout), _THEN[present.on_deadline]
-        # Each poll reports, but only a change of the number is a line of the journal.
-        routine = status.remaining is not None and len(status.remaining) == len(remaining)
-        report.emit(DrainAdvanced(remaining, by, then, routine))
-
-    return report_remaining

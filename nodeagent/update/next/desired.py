@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.parse import parse
@@ -29,6 +29,20 @@ async def parse_desired(text: bytes) -> Desired:
         return Desired(ConfigSource(config.name, hashlib.sha256(text).hexdigest(), text), config)
 
     return await asyncio.to_thread(read)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesiredSource:
+    """Another source of the desired config. No command of this host changes what it desires.
+
+    ``read`` returns the config without waiting for another host, None if the source names none. ``retry`` returns how
+    an operator requests a rejected config of this name again. ``complete`` returns whether a config of this name has
+    all that its author wants, so that it may remove most of the entries.
+    """
+
+    read: Callable[[], Awaitable[ConfigSource | None]]
+    retry: Callable[[str], str]
+    complete: Callable[[str], bool]
 
 
 class DesiredReader:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Final
 
 from nodeagent.core.plan.removal import check_removal
 from nodeagent.errors import AgentError, Cause, InvalidInput, Refused, Unreconcilable
@@ -25,9 +24,6 @@ from nodeagent.update.record import Record, at_rest, half_way, in_effect, interr
 from nodeagent.update.run import Ports, Update, narrate
 from nodeagent.update.states import Phase
 
-# How the names of the configs of a pool's controller begin.
-RENDERED: Final = "rendered-"
-
 
 @dataclass(eq=False)
 class NextUpdate:
@@ -41,7 +37,7 @@ class NextUpdate:
     load: Callable[[str], Awaitable[Desired]]
     adopted: Callable[[], Awaitable[Desired | None]]
     safe: SafeUpdates
-    from_cluster: bool = False
+    complete: Callable[[str], bool] | None = None
     wanted: Desired | None = field(default=None, init=False)
 
     async def begin(self, record: Record) -> Update | None:
@@ -149,8 +145,8 @@ class NextUpdate:
             # A repetition has the same result, so the request has ended.
             await self.ports.store.drop_request(desired.source.digest)
             raise
-        # An operator rolls back to a config that the host had, and what a pool's controller rendered is complete.
-        if not (request is not None and request.avoid) and not self.rendered(desired):
+        # An operator rolls back to a config that the host had.
+        if not (request is not None and request.avoid) and not self._is_complete(desired):
             check_removal(desired.config.name, update.removal)
         # The record names the config by its digest, so the text is stored first.
         await self.ports.store.put_config(desired.source)
@@ -167,9 +163,9 @@ class NextUpdate:
         confirmed = confirmed or record.lasting.confirmed
         return await self._prepare(record, desired, current, dirty=half_way(record), confirmed=confirmed)
 
-    def rendered(self, desired: Desired) -> bool:
-        """Return whether the controller of a pool made this config, so that it is complete."""
-        return self.from_cluster and desired.config.name.startswith(RENDERED)
+    def _is_complete(self, desired: Desired) -> bool:
+        """Return whether the source of this config guarantees that nothing is missing in it."""
+        return self.complete is not None and self.complete(desired.config.name)
 
     async def _prepare(
         self, record: Record, desired: Desired, current: str, *, dirty: bool, confirmed: Confirmation | None

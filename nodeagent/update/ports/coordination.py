@@ -122,6 +122,25 @@ class Gates(Protocol):
     async def free_machine(self) -> None: ...
 
 
+class Backend(Protocol):
+    """What coordinates the disruptions of this host with others, in place of the lease of the host alone.
+
+    What is None does not exist there.
+    """
+
+    @property
+    def lease(self) -> Lease: ...
+
+    @property
+    def gates(self) -> Gates | None: ...
+
+    @property
+    def node(self) -> NodeDrainer | None: ...
+
+    @property
+    def readiness(self) -> NodeReadiness | None: ...
+
+
 class StopGuard(Protocol):
     """What must be true before this node stops. ``update.guard.Guard`` has it for features."""
 

@@ -79,7 +79,7 @@ def test_an_address_has_no_user(tmp_path: Path) -> None:
 def coordination(tmp_path: Path) -> Coordination:
     store, clock = SqliteStore(tmp_path / "s/state.db"), SystemClock()
     settings = Settings(parts=(FleetLockSettings("https://lock.example"),))
-    return compose.coordinate(settings, store, clock, None, Report(Status()))
+    return compose.coordinate(settings, store, clock, None, Report(Status()))[0]
 
 
 def test_a_fleet_without_a_cluster_has_slots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

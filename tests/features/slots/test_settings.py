@@ -82,8 +82,7 @@ def coordination(tmp_path: Path, *parts: SlotSettings) -> Coordination:
     """Send no request: the kubeconfig does not exist."""
     store, clock = SqliteStore(tmp_path / "s/state.db"), SystemClock()
     settings = Settings(node_name="worker-1", cluster=ClusterSettings(kubeconfig="/nowhere"), parts=parts)
-    cluster = compose.connect(settings, store, clock, lambda _: None)
-    return compose.coordinate(settings, store, clock, cluster, Report(Status()))
+    return compose.coordinate(settings, store, clock, compose.connect(settings, clock), Report(Status()))[0]
 
 
 def test_a_node_of_a_pool_has_slots(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from nodeagent.agent.report.kubernetes import QUEUE, TEXT_EVERY, ClusterReporter
 from nodeagent.agent.report.report import Report
 from nodeagent.core.coordination.drain import PodWait, Remaining
 from nodeagent.errors import AgentError, Refused, Terminal, Unreachable
+from nodeagent.features.cluster.reports import QUEUE, TEXT_EVERY, ClusterReporter
 from nodeagent.reasons import Reason
 from nodeagent.report.node_events import NodeEvent, NodeState
 from nodeagent.report.status import Status

@@ -11,7 +11,9 @@ import pytest
 
 from nodeagent.core.coordination.drain import DrainPolicy
 from nodeagent.core.coordination.drain_order import DrainOrder
-from nodeagent.kube.cluster import Cluster
+from nodeagent.features.cluster.backend import Cluster
+from nodeagent.kube.client import KubeClient
+from nodeagent.kube.credentials import ClusterAccess
 from nodeagent.settings.schema import Settings
 from tests.kube.test_client import Clock, kubeconfig
 
@@ -19,24 +21,24 @@ from tests.kube.test_client import Clock, kubeconfig
 def cluster(directory: Path, **drain: Any) -> Cluster:
     settings = Settings()
     about = msgspec.structs.replace(
-        settings.cluster, kubeconfig=str(kubeconfig(directory, "http://127.0.0.1:1", token="t"))
+        settings.cluster, source="cluster", kubeconfig=str(kubeconfig(directory, "http://127.0.0.1:1", token="t"))
     )
     settings = msgspec.structs.replace(
         settings, node_name="n", cluster=about, drain=msgspec.structs.replace(settings.drain, **drain)
     )
     tokens: Any = object()
-    return Cluster(
-        settings, tokens, Clock(), instance="i", controls_node=True, report=lambda _: None, private=str(directory)
-    )
+    clock = Clock()
+    access = ClusterAccess(about.kubeconfig, private=str(directory))
+    return Cluster(settings, KubeClient(access, clock), tokens, clock, instance="i", report=lambda _: None)
 
 
 @pytest.mark.parametrize(("by", "controller"), [("auto", None), ("self", False), ("controller", True)])
 async def test_the_first_drain_is_as_set(tmp_path: Path, by: str, controller: bool | None) -> None:
     """Not only one after a reload of the settings."""
     made = cluster(tmp_path, by=by, lead_time=60.0, first=("first",), last=("last",))
-    assert made.node.policy == DrainPolicy(
-        made.node.policy.unmanaged, made.node.policy.local_data, 60.0, DrainOrder(("first",), ("last",))
+    assert made.drains.policy == DrainPolicy(
+        made.drains.policy.unmanaged, made.drains.policy.local_data, 60.0, DrainOrder(("first",), ("last",))
     )
     assert made._either is not None
     assert made._either.controller is controller
-    await made.close()
+    await made.client.close()

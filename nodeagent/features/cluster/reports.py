@@ -21,7 +21,7 @@ from nodeagent.report.machine_config_node import progress_of
 from nodeagent.report.node_event_source import NodeEventSource
 from nodeagent.report.node_events import NodeEvent, NodeState, node_state, shape
 from nodeagent.report.status import Status
-from nodeagent.update.ports.events import Event
+from nodeagent.update.ports.events import DaemonStarted, Event
 from nodeagent.update.ports.host import Clock
 
 # An update has ten events, and a drain with blocked pods as many more.
@@ -64,13 +64,16 @@ class ClusterReporter:
     _logged: set[str] = field(default_factory=set, init=False)
 
     def begin(self, status: Status) -> None:
-        """Set the state at the start of the daemon."""
+        """Set the state at the start of the daemon, which has no Event of the Node."""
         self._state = self._state_of(status)
         self._source.begin(status)
         # The conditions of the Node may still be those of the previous process.
         self._wake.set()
 
     def sink(self, event: Event, status: Status) -> None:
+        if isinstance(event, DaemonStarted):
+            self.begin(status)
+            return
         now = self.clock.monotonic()
         self._state = self._state_of(status)
         for node_event in self._source.events_for(event, status, now):

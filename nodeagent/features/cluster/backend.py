@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The adapters of a node in a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from nodeagent.core.coordination.drain import DrainPolicy, Remaining
+from nodeagent.core.coordination.drain_order import DrainOrder
+from nodeagent.core.coordination.lease import HostIdentity
+from nodeagent.core.times import add_seconds
+from nodeagent.door import BackendHost
+from nodeagent.host.lease import StoredToken
+from nodeagent.kube.client import KubeClient
+from nodeagent.kube.drain import KubeNode
+from nodeagent.kube.events import NodeEvents
+from nodeagent.kube.gates import Gates
+from nodeagent.kube.lease import KubeLease, TokenStore
+from nodeagent.kube.mco_drain import ControllerDrain, EitherDrain
+from nodeagent.kube.node import ControlledNodeConditions, KubeReadiness, NodeConditions
+from nodeagent.report.status import Status
+from nodeagent.settings.cluster import DrainSettings
+from nodeagent.settings.schema import Settings
+from nodeagent.update.ports.events import DrainAdvanced, Event
+from nodeagent.update.ports.host import Clock
+from nodeagent.update.states import Phase
+
+_THEN: Final = {"reboot": "the host is rebooted anyway", "abort": "the update is given up and tried again later"}
+
+
+def backend_of(host: BackendHost, client: KubeClient) -> Cluster:
+    # The settings are read at each call, because a reload may replace them while a drain is under way.
+    report = drain_reporter(host.reporter.emit, host.shown, lambda: cluster.settings.drain)
+    tokens = StoredToken(host.store)
+    cluster = Cluster(host.settings, client, tokens, host.clock, instance=host.host_id(), report=report)
+    return cluster
+
+
+class Cluster:
+    """Implements ``ports.Backend``. Nothing is requested before it is needed, so that a daemon starts and resumes an
+    update while the API server is down. ``report`` receives the remaining pods after each round of a drain."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: KubeClient,
+        tokens: TokenStore,
+        clock: Clock,
+        *,
+        instance: str,
+        report: Callable[[Sequence[Remaining]], None],
+    ) -> None:
+        about, name = settings.cluster, settings.node_name
+        self.name = name
+        self.client = client
+        # As in ``core.coordination.gates.node_gates``.
+        self.controls_node = controls_node = about.source == "cluster"
+        identity = HostIdentity(name, instance)
+        self.lease = KubeLease(client, identity, tokens, clock, namespace=about.lease_namespace)
+        # A machine-config-controller makes the MachineConfigNodes, so without one there are none.
+        conditions = ControlledNodeConditions if controls_node else NodeConditions
+        self.conditions = conditions(client, name, clock)
+        self.events = NodeEvents(client, name)
+        self.readiness = KubeReadiness(client, name, clock)
+        self.gates = Gates(client, name, controls_node=controls_node)
+        self.drains = KubeNode(client, name, clock, check_lease=self.lease.check, report=report)
+        controller = ControllerDrain(
+            client, name, check_lease=self.lease.check, report=report, policy=lambda: self.drains.policy
+        )
+        # Otherwise the annotations of a drain are between the controller and its own daemon.
+        self._either = EitherDrain(self.drains, controller) if controls_node else None
+        self.node = self._either or self.drains
+        self.use(settings)
+
+    def use(self, settings: Settings) -> None:
+        """Apply the settings that may change without a restart, from the next drain on."""
+        self.settings = settings
+        drain = settings.drain
+        order = DrainOrder(drain.first, drain.last)
+        self.drains.policy = DrainPolicy(drain.unmanaged, drain.local_data, drain.lead_time, order)
+        if self._either is not None:
+            # With auto, the annotations of the Node decide.
+            self._either.controller = {"auto": None, "self": False, "controller": True}[drain.by]
+
+
+def drain_reporter(
+    emit: Callable[[Event], None], shown: Callable[[], Status], settings: Callable[[], DrainSettings]
+) -> Callable[[Sequence[Remaining]], None]:
+    """Return the callback of the drain, which reports the remaining pods, the deadline and what follows after it."""
+
+    def report_remaining(remaining: Sequence[Remaining]) -> None:
+        status, present = shown(), settings()
+        if status.maintenance is not None and status.phase is not Phase.DRAINING:
+            by, then = status.maintenance.drain_by, "the maintenance goes on without the drain"
+        else:
+            by, then = add_seconds(status.since, present.timeout), _THEN[present.on_deadline]
+        # Each poll reports, but only a change of the number is a line of the journal.
+        routine = status.remaining is not None and len(status.remaining) == len(remaining)
+        emit(DrainAdvanced(remaining, by, then, routine))
+
+    return report_remaining
