@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the command line lists before its module is imported: commands, and rows of the status."""
+"""What the command line lists before its module is imported: commands, rows of the status, and lines of a plan."""
 
 from __future__ import annotations
 
@@ -37,3 +37,15 @@ class StatusRows(NamedTuple):
     module: str
     after: str
     delays: bool = False
+
+
+class PlanLines(NamedTuple):
+    """Lines of a feature in the text of a plan. ``module`` has ``plan_lines(part)``, which returns them.
+
+    ``part`` is the value of ``key`` in the JSON of the plan; there are no lines while it is null, false or empty.
+    ``after`` is the line of the base that they follow. An unexpected value raises ``KeyError`` or ``TypeError``.
+    """
+
+    key: str
+    module: str
+    after: str

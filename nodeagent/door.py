@@ -20,7 +20,6 @@ from nodeagent.report.part_view import PartView
 from nodeagent.report.status import Status
 from nodeagent.settings.part import Part
 from nodeagent.settings.schema import Settings
-from nodeagent.update.next.desired import DesiredSource
 from nodeagent.update.ports.coordination import Backend, Slots
 from nodeagent.update.ports.events import Event
 from nodeagent.update.ports.host import Clock, Reporter, Units
@@ -28,11 +27,11 @@ from nodeagent.update.ports.store import Store
 from nodeagent.update.run import Ports, UpdatePolicy
 from nodeagent.update.stages.coordination import Coordination
 from nodeagent.update.stages.guard import Guard
-from nodeagent.update.stages.os_deployments import HostDeployments
 
 if TYPE_CHECKING:
     from nodeagent.host.static_pods.replacement import KubeletStaticPods
     from nodeagent.kube.client import KubeClient
+    from nodeagent.update.next.desired import DesiredSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +52,6 @@ class Base:
     static_pods: KubeletStaticPods
     bus: Bus
     coordination: Coordination
-    # None: nothing can change the OS of this host.
-    os: HostDeployments | None
     ports: Ports
     policy: Callable[[], UpdatePolicy]
     backend: Backend | None

@@ -22,7 +22,6 @@ from nodeagent.agent.report.journal import to_journal
 from nodeagent.agent.report.report import Report
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.host_id import host_id
-from nodeagent.core.plan.bootloader import BootloaderUpdate
 from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.domain import Health
 from nodeagent.core.plan.sides import NO_CONFIG
@@ -33,7 +32,6 @@ from nodeagent.features import doors
 from nodeagent.host import boot
 from nodeagent.host.boot_counter import HostBootCounter
 from nodeagent.host.booted_system import HostBootedSystem
-from nodeagent.host.bootloader import BootupdBootloader
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.etcd.proof import MemberProof
@@ -136,7 +134,6 @@ class Adapters:
             static_pods=static_pods,
             bus=bus,
             coordination=coordination,
-            os=os,
             ports=self.ports,
             policy=lambda: self.update_policy,
             backend=self.backend,
@@ -163,8 +160,6 @@ class Adapters:
             may_reboot=settings.reboot.allow,
             soft_fallback=settings.reboot.soft in ("fallback", "auto"),
             soft_update=settings.reboot.soft == "auto",
-            bootloader=BootloaderUpdate(settings.bootloader.update),
-            bootloader_bios=settings.bootloader.bios,
             revert=settings.on_failure == "revert",
             windows=self.windows,
             zone=self.zone,
@@ -184,7 +179,6 @@ class Adapters:
             free = settings.os.free_space << 20
             self.ports.os.port = RpmOstree(self._units, min_free=free)
             self.ports.os.counter = boot_counter(settings)
-            self.ports.os.bootloader = bootloader_of(settings)
         for feature in self.features:
             feature.use(settings)
         self.settings, self.windows, self.zone = settings, windows, zone
@@ -239,7 +233,7 @@ async def open_adapters(
         # A killed agent may have left a pull secret where rpm-ostree reads it for every later pull, also by other
         # programs.
         await port.sweep()
-    os = HostDeployments(port, report, boot_counter(settings), bootloader_of(settings)) if port is not None else None
+    os = HostDeployments(port, report, boot_counter(settings)) if port is not None else None
     made = partial(Adapters, settings, report, store, units, power, os, bus, static_pods, only_plan=only_plan)
     adapters = await asyncio.to_thread(made)
     if adapters.api is not None:
@@ -314,7 +308,3 @@ def instance() -> str:
         return host_id(MACHINE_ID.read_text().strip())
     except (OSError, ValueError) as error:
         raise Terminal(f"{MACHINE_ID} has no machine id: {error}", reason=Reason.NO_MACHINE_ID) from error
-
-
-def bootloader_of(settings: Settings) -> BootupdBootloader | None:
-    return BootupdBootloader() if settings.bootloader.update != "never" else None

@@ -12,7 +12,6 @@ import msgspec
 
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.plan.bootloader import check_to_dict, decide
 from nodeagent.core.plan.deployment import OsTarget, staged, unmet
 from nodeagent.core.plan.drift import entries_by_path
 from nodeagent.core.plan.os_changes import os_changes_to_dict
@@ -64,11 +63,6 @@ async def plan_answer(
             answer["os"] = os_changes_to_dict(changes)
             for guard in ports.guards:
                 answer |= await guard.staged_plan(update, ports.os)
-            # The update itself checks the bootloader again, so a plan does not fail because of it.
-            with suppress(AgentError):
-                if (check := await ports.os.check_bootloader()) is not None:
-                    decision = decide(check, policy.bootloader, bios=policy.bootloader_bios)
-                    answer["bootloader"] = {**check_to_dict(check), "then": str(decision.step)}
         answer["boot_count"] = msgspec.to_builtins(await ports.os.counter.counting())
     if may_fall_back(update.plan):
         answer["fallback"] = chosen_to_dict(await kind_of_fallback(ports, policy, update.plan))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What features add to the commands about the status."""
+"""What features add to the commands about the status, and to a plan."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 from importlib import import_module
 from typing import Any
 
-from nodeagent.features import status_rows
+from nodeagent.features import plan_lines, status_rows
 
 
 def rows_after(label: str, status: Mapping[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
@@ -28,3 +28,10 @@ def delays(status: Mapping[str, Any], now: datetime) -> Iterator[str]:
     for rows in status_rows():
         if rows.delays and (part := status.get(rows.key)):
             yield import_module(rows.module).delay(part, now)
+
+
+def lines_after(label: str, answer: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of features that follow this line of a plan."""
+    for lines in plan_lines():
+        if lines.after == label and (part := answer.get(lines.key)):
+            yield from import_module(lines.module).plan_lines(part)

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from nodeagent.cli import _io
 from nodeagent.cli._client import NEITHER, ask, stored
+from nodeagent.cli._features import lines_after
 from nodeagent.cli._io import printable
 from nodeagent.cli._plan_inputs import add_max_disruption, add_strict, load_all, load_policy, read_config
 from nodeagent.cli._plan_view import show_plan
@@ -199,10 +200,8 @@ def _os_lines(answer: Mapping[str, Any], *, stage: bool) -> list[str]:
     """
     os = answer.get("os")
     lines = [f"staged OS: {os['summary']}"] if os else []
-    # A host without bootupd has no such key.
-    if os and (bootloader := answer.get("bootloader")):
-        then = {"refuse": "; the update is refused", "update": "; it is updated before the host is drained"}
-        lines.append(f"{bootloader['summary']}{then.get(bootloader['then'], '')}")
+    if os:
+        lines += lines_after("staged OS", answer)
     if not stage:
         return lines
     if not answer["staged"]:

@@ -134,9 +134,7 @@ def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool, log: Sequence[
         yield "deployment", _deployment(deployment)
     if changes := status["os_changes"]:
         yield "next boot", printable(changes["summary"])
-    if (bootloader := status.get("bootloader")) and bootloader["state"] != "same":
-        yield "bootloader", paint(printable(bootloader["summary"].removeprefix("bootloader ")), WARN)
-    yield from rows_after("bootloader", status, now)
+    yield from rows_after("next boot", status, now)
     if fence := status["fence"]:
         yield "fence", printable(_fence(fence))
     if status["update_id"]:

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The features: one folder each, with all that is about it. A feature leaves with its folder and its line in ``NAMES``.
 
-The package of a feature has its ``COMMANDS`` and its ``ROWS`` of the status, if any, for the command line. Its door has
-the rest, and is imported when something asks for it.
+The package of a feature has its ``COMMANDS``, its ``ROWS`` of the status and its ``PLAN_LINES``, if any, for the
+command line. Its door has the rest, and is imported when something asks for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from nodeagent.commands import Command, StatusRows
+from nodeagent.commands import Command, PlanLines, StatusRows
 
 if TYPE_CHECKING:
     from nodeagent.door import Door
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 NAMES: Final = (
     "fence",
     "alerts",
+    "bootloader",
     "certificates",
     "checks",
     "cluster",
@@ -43,8 +45,16 @@ def commands(name: str) -> Sequence[Command]:
 
 def status_rows() -> Sequence[StatusRows]:
     """Return the rows that the features add to the status."""
-    packages = (import_module(f"{__name__}.{name}") for name in NAMES)
-    return [rows for package in packages for rows in getattr(package, "ROWS", ())]
+    return [rows for package in _packages() for rows in getattr(package, "ROWS", ())]
+
+
+def plan_lines() -> Sequence[PlanLines]:
+    """Return the lines that the features add to a plan."""
+    return [lines for package in _packages() for lines in getattr(package, "PLAN_LINES", ())]
+
+
+def _packages() -> Iterator[ModuleType]:
+    return (import_module(f"{__name__}.{name}") for name in NAMES)
 
 
 @cache

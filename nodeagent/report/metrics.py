@@ -49,15 +49,6 @@ WAITING_START = Family(
 DEPLOYMENT = Family(
     "nodeagent_deployment_info", "The booted and the staged deployment.", ("state", "checksum", "version")
 )
-BOOTLOADER = Family(
-    "nodeagent_bootloader_info",
-    "The installed bootloader against that of the OS: same, older, newer or unknown. Absent without bootupd.",
-    ("component", "state", "installed", "available"),
-)
-BOOTLOADER_REFUSES = Family(
-    "nodeagent_bootloader_refuses_kernel",
-    "1 if the installed bootloader refuses the kernel of the next OS with Secure Boot. Absent without bootupd.",
-)
 LEASE = Family(
     "nodeagent_lease_held", "Holder of the lease of this node. Absent without a holder.", ("backend", "holder")
 )
@@ -112,7 +103,6 @@ FETCHED = Family("nodeagent_staging_fetched_bytes_total", "Fetched bytes of OS i
 HISTORY = (UPDATES, DURATION, ENDED, REBOOTS, AVOIDED, FALLBACKS, SOFT_REBOOTS)
 _BEFORE_PARTS: Final = (
     *(INFO, PHASE, PHASE_START, REASON, CONFIG, IN_SYNC, DRIFTED, DRIFT_START, WAITING, WAITING_START, DEPLOYMENT),
-    *(BOOTLOADER, BOOTLOADER_REFUSES),
     *(LEASE, LEASE_START, MAINTENANCE, MAINTENANCE_START, DRAIN_PODS),
 )
 
@@ -163,9 +153,6 @@ def _standing(status: Status, version: str) -> Iterator[Sample]:
         for state, is_so in (("booted", deployment.booted), ("staged", deployment.staged)):
             if is_so:
                 yield DEPLOYMENT.at(1, state, deployment.checksum, deployment.version)
-    if (check := status.bootloader) is not None:
-        yield BOOTLOADER.at(1, check.component, check.state, check.installed, check.available)
-        yield BOOTLOADER_REFUSES.at(check.kernel == "refused")
 
 
 def _in_sync(status: Status) -> bool:

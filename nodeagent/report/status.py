@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.coordination.maintenance import Maintenance
-from nodeagent.core.plan.bootloader import BootloaderCheck
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.drift import Drift
 from nodeagent.core.plan.os_changes import OsChanges
@@ -48,8 +47,6 @@ class Status:
     deployments: Sequence[Deployment] = ()
     # None without a staged deployment, or before it was compared with the booted one.
     os_changes: OsChanges | None = None
-    # None without bootupd, or before it was compared.
-    bootloader: BootloaderCheck | None = None
     # Remaining pods; None without a drain.
     remaining: Sequence[Remaining] | None = None
     # When the drain is given up; RFC 3339.

@@ -11,7 +11,6 @@ import msgspec
 from nodeagent.core.boot import kernel_boot, soft_reboots
 from nodeagent.core.coordination.drain import Remaining, is_blocked, remedy
 from nodeagent.core.coordination.maintenance import MAINTENANCE, is_maintenance
-from nodeagent.core.plan.bootloader import check_to_dict
 from nodeagent.core.plan.os_changes import os_changes_to_dict
 from nodeagent.reasons import documentation
 from nodeagent.report.parts.registry import part_views
@@ -127,7 +126,6 @@ def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
             for deployment in status.deployments
         ],
         "os_changes": None if status.os_changes is None else os_changes_to_dict(status.os_changes),
-        "bootloader": None if status.bootloader is None else check_to_dict(status.bootloader),
         "lease": lease,
         "drain": _drain(status),
         **_parts(status),

@@ -94,12 +94,9 @@ def _of_times(settings: Settings) -> Iterator[Contradiction]:
 
 
 def _of_reboots(settings: Settings) -> Iterator[Contradiction]:
-    reboot, bootloader = settings.reboot, settings.bootloader
+    reboot = settings.reboot
     if reboot.soft != "never" and not reboot.allow:
         yield ("reboot.soft", "reboot.allow"), f"reboot.soft: {reboot.soft} needs reboot.allow: true"
-    if bootloader.bios and bootloader.update in ("never", "report"):
-        message = f"bootloader.bios needs another bootloader.update than {bootloader.update}, which updates nothing"
-        yield ("bootloader.bios", "bootloader.update"), message
 
 
 def _of_paths(settings: Settings) -> Iterator[Contradiction]:

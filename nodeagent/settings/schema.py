@@ -77,22 +77,6 @@ class RebootSettings(Struct, frozen=True, forbid_unknown_fields=True):
     soft: Literal["never", "fallback", "auto"] = "never"
 
 
-class BootloaderSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The bootloader, on hosts with bootupd. An update of the OS does not touch it.
-
-    ``update``: what an update of the OS does about it. never: nothing. report: compare the installed one with that of
-    the new OS, report an older one, and refuse an update whose kernel it does not start. before-reboot: also update it
-    before the host is drained, with the bootupd of the new OS. after-boot: also update it when the new OS is verified.
-    report is the default because a bad bootloader has no fallback.
-
-    ``bios``: whether a bootloader in the boot sectors (BIOS) may be updated as well. False is the default because a
-    power cut during such an update leaves a host that does not boot.
-    """
-
-    update: Literal["never", "report", "before-reboot", "after-boot"] = "report"
-    bios: bool = False
-
-
 class Verify(Struct, frozen=True, forbid_unknown_fields=True):
     """``timeout``: seconds that units may take to become healthy before the new config counts as bad. 300: a kubelet
     needs two to three minutes after a boot."""
@@ -177,7 +161,6 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     # A frozen struct can be shared by all instances as their default.
     actions: Actions = Actions()
     reboot: RebootSettings = RebootSettings()
-    bootloader: BootloaderSettings = BootloaderSettings()
     verify: Verify = Verify()
     os: OsSettings = OsSettings()
     metrics: MetricsSettings = MetricsSettings()

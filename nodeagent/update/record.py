@@ -89,9 +89,7 @@ class OsProgress:
     kept: Mapping[str, Any] | None = None
     # What the staged deployment changes, as a phrase for the history.
     summary: str = ""
-    # Updates of the bootloader that were begun.
-    bootloader_tries: int = 0
-    # What features keep for this target, by the name of the feature.
+    # What features keep for this target, as JSON data. Each has keys that begin with its name.
     parts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -102,7 +100,6 @@ class OsProgress:
             target=target,
             staged=self.staged,
             staged_boot_id=self.staged_boot_id,
-            bootloader_tries=self.bootloader_tries,
             parts=self.parts,
         )
 

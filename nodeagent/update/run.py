@@ -15,7 +15,6 @@ from nodeagent.core.config.units import OWN_UNIT
 from nodeagent.core.coordination.windows import Schedule
 from nodeagent.core.display import displayable
 from nodeagent.core.once import Once
-from nodeagent.core.plan.bootloader import BootloaderUpdate
 from nodeagent.core.plan.change import Plan
 from nodeagent.core.plan.deployment import OsTarget, target_from_dict
 from nodeagent.core.plan.removal import Removal
@@ -121,9 +120,6 @@ class UpdatePolicy:
     strict_units: bool = False
     # Wait for a service of this host that does not answer, before the host is reported as degraded.
     service_wait: float = 1800.0
-    bootloader: BootloaderUpdate = BootloaderUpdate.REPORT
-    # Boot sectors may be updated as well.
-    bootloader_bios: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from integration.hosts.vm.firmware import FOREIGN, SIGNER, foreign
 from integration.hosts.vm.qemu import Firmware, Hardware, Kernel, arguments
-from nodeagent.core.plan.secure_boot import KernelTrust, accepts, signature_lists, signatures_of
+from nodeagent.features.bootloader.decide.secure_boot import KernelTrust, accepts, signature_lists, signatures_of
 from tests.support.signed_image import certificate, image, signature, signature_list
 
 HARDWARE = Hardware("kvm", Path("/disk"), Path("/media"))

@@ -26,7 +26,6 @@ BAD = {
     "controller": (CLUSTER + "drain: {by: controller}\n", "needs cluster.source: cluster"),
     "first and last": (CLUSTER + "drain: {first: [app=a], last: [app=a]}\n", "in drain.first and in drain.last"),
     "soft": ("reboot: {allow: false, soft: auto}\n", "needs reboot.allow"),
-    "bios": ("bootloader: {bios: true}\n", "bootloader.bios needs"),
     "same path": ("metrics: {file: /etc/nodeagent/policy.yaml}\n", "same path"),
     "windows": ("windows: {open: ['night = 01:00 5', 'night = 02:00 5']}\n", "windows.open"),
     "zone": ("windows: {zone: Nowhere/City}\n", "Nowhere/City"),
@@ -38,7 +37,6 @@ GOOD = {
     "controller": AS_CLUSTER + "drain: {by: controller}\n",
     "soft": "reboot: {soft: auto}\n",
     "no reboots": "reboot: {allow: false}\n",
-    "bios": "bootloader: {update: after-boot, bios: true}\n",
     "no metrics": "metrics: {file: ''}\npolicy: ''\n",
 }
 
@@ -72,7 +70,9 @@ def test_settings_that_do_not(tmp_path: Path, name: str) -> None:
     "attack: outages without end", "Settings that contradict each other are refused, with file and line of each."
 )
 def test_each_place_is_named_and_all_problems_at_once(tmp_path: Path) -> None:
-    found = loaded(tmp_path, "actions: {settle: 30}\nverify:\n  timeout: 20\nbootloader: {bios: true}\n")
+    found = loaded(
+        tmp_path, "actions: {settle: 30}\nverify:\n  timeout: 20\nmetrics: {file: /etc/nodeagent/policy.yaml}\n"
+    )
     with pytest.raises(InvalidInput) as raised:
         check_consistency(found.settings, found.origins)
     lines = [problem.path.rpartition(":")[2] for problem in raised.value.problems]

@@ -7,11 +7,12 @@ from typing import Final
 
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.coordination.drain import PodWait, Remaining
-from nodeagent.core.plan.bootloader import BootloaderCheck, BootloaderState
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.os_changes import OsChanges, PackageChange, PackageChangeKind
-from nodeagent.core.plan.secure_boot import KernelTrust
 from nodeagent.errors import Cause
+from nodeagent.features.bootloader.decide.check import BootloaderCheck, BootloaderState
+from nodeagent.features.bootloader.decide.secure_boot import KernelTrust
+from nodeagent.features.bootloader.events import BootloaderChecked
 from nodeagent.features.etcd_members.events import EtcdMemberChanged, MemberProgress
 from nodeagent.features.fence.events import FenceChanged
 from nodeagent.reasons import Reason
@@ -86,7 +87,7 @@ EXAMPLES: tuple[Event, ...] = (
     events.DesiredChanged("", ""),
     DeploymentsChanged(ORDER),
     events.StagedInspected(CHANGES),
-    events.BootloaderChecked(CHECK),
+    BootloaderChecked(CHECK),
     events.DrainAdvanced(PODS),
     events.DrainAdvanced(()),
     events.LeaseChanged(Holder("jane", "maintenance", "disk swap", "2026-11-21T03:00:00.000Z")),

@@ -8,17 +8,12 @@ import asyncio
 import pytest
 
 from nodeagent.core.config.file_tree import RegularFile
-from nodeagent.core.plan.bootloader import BootloaderUpdate
-from nodeagent.reasons import Reason
-from nodeagent.update.ports.coordination import Holder
-from nodeagent.update.ports.events import Event, StagingAdvanced, StepDone
+from nodeagent.update.ports.events import Event, StepDone
 from nodeagent.update.states import Phase
 from nodeagent.update.steps.act import JOB_HEADROOM
 from nodeagent.update.steps.unit_watch import PERIOD
 from tests.support.keys import ed25519, sha512
-from tests.update.test_bootloader import assert_refused, host_with
 from tests.world import FakeReporter, FakeUnit, FakeUnits, Killed
-from tests.world.os_host import NEW
 from tests.world.run import Host, config, until
 from tests.world.world import World
 
@@ -136,25 +131,3 @@ async def test_a_step_that_was_done_is_not_repeated_after_a_kill(monkeypatch: py
     await host.settle()
     assert killed
     assert host.actions() == ["reload web.service", "restart app.service"]
-
-
-@pytest.mark.finding(
-    "decisions: kernels that are refused",
-    "A kernel that the bootloader refuses is refused before the host waits for its lease.",
-)
-async def test_a_refused_kernel_does_not_wait_for_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    host = await host_with(BootloaderUpdate.REPORT, needs=2)
-    emit = FakeReporter.emit
-
-    def and_take_the_lease(self: FakeReporter, event: Event) -> None:
-        emit(self, event)
-        if isinstance(event, StagingAdvanced):
-            host.world.holder = Holder("node-maintenance", "nm-1", "new disks", "12:00")
-
-    monkeypatch.setattr(FakeReporter, "emit", and_take_the_lease)
-    host.want(NEW)
-    async with asyncio.timeout(3600):
-        await host.settle()
-    assert host.world.holder is not None
-    host.world.holder = None
-    assert_refused(host, Reason.BOOTLOADER_TOO_OLD)

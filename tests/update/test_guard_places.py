@@ -11,6 +11,7 @@ from nodeagent import installed
 from nodeagent.door import Door
 from nodeagent.errors import Refused
 from nodeagent.kinds import Kind, ReasonEnum
+from nodeagent.update.ports.events import UpdateFinished
 from nodeagent.update.run import Run
 from nodeagent.update.stages.guard import Guard
 from nodeagent.update.states import Phase
@@ -71,5 +72,7 @@ async def test_a_rejection_ends_the_update_before_anything_is_disrupted(place: s
         await host.settle()
         calls = len(guard.calls)
         await host.settle()
+    (end,) = (event for event in host.world.events if isinstance(event, UpdateFinished))
+    assert (end.entry.outcome, end.entry.reason, end.exit_code) == ("refused", Words.NEVER, 4)
     assert (host.world.history[-1].outcome, host.actions(), host.world.holder) == ("refused", [], None)
     assert (len(guard.calls), booted_digest(host.world)) == (calls, A_DIGEST), "it is not tried again"

@@ -40,7 +40,7 @@ from nodeagent.update.run import Run
 from nodeagent.update.states import Abort, Phase, Revert, Transition, Unreleased
 from tests.update.test_update import A, B, started
 from tests.world import FakeUnit, FakeUnits, Fault, Killed, full_disk
-from tests.world.os_host import B_DIGEST, NEW, at_old
+from tests.world.os_host import NEW, at_old
 from tests.world.run import Host, config
 
 pytestmark = pytest.mark.looptime
@@ -114,13 +114,6 @@ async def refused() -> Host:
     return host
 
 
-async def refused_when_staged() -> Host:
-    host = await at_old()
-    host.world.bootloader, host.world.needs[B_DIGEST] = 1, 2
-    host.want(NEW)
-    return host
-
-
 async def postponed() -> Host:
     host = await at_old()
     host.world.faults.append(Fault("stage", Retryable("the registry does not answer", reason="PullFailed"), times=5))
@@ -134,7 +127,6 @@ WAYS: list[tuple[Callable[[], Awaitable[Host]], str, int]] = [
     (reverted, "reverted", 1),
     (degraded, "degraded", 1),
     (refused, "refused", 4),
-    (refused_when_staged, "refused", 4),
     (postponed, "postponed", 1),
 ]
 

@@ -14,7 +14,6 @@ import pytest
 
 from nodeagent.agent.loop import Loop
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.plan.bootloader import BootloaderUpdate
 from nodeagent.core.plan.deployment import Deployment, staged
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal
 from nodeagent.host.store.record_codec import record_to_dict
@@ -89,20 +88,6 @@ async def test_the_os_is_staged_and_nothing_else_happens() -> None:
         await turned(host)
     assert locked(host).id == found.id
     assert (host.phase, host.world.current, host.record.update_id) == (Phase.IDLE, current, "")
-    untouched(host)
-
-
-@pytest.mark.parametrize(
-    ("update", "needs", "then"), [("report", 0, "warn"), ("report", 2, "refuse"), ("before-reboot", 2, "update")]
-)
-async def test_the_plan_compares_the_bootloader(update: str, needs: int, then: str) -> None:
-    host = await at_old()
-    host.world.bootloader, host.world.bootloaders[B_DIGEST], host.world.needs[B_DIGEST] = 1, 2, needs
-    host.limits = replace(host.limits, bootloader=BootloaderUpdate(update))
-    found = (await planned(host, NEW))["bootloader"]
-    kernel = "refused" if needs else "accepted"
-    assert (found["state"], found["kernel"], found["kernel_after_update"]) == ("older", kernel, "accepted")
-    assert (found["then"], host.world.bootloader) == (then, 1)
     untouched(host)
 
 

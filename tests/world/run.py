@@ -34,7 +34,6 @@ from nodeagent.update.states import Phase
 from tests.world import (
     FakeBootCounter,
     FakeBootedSystem,
-    FakeBootloader,
     FakeClock,
     FakeDeployments,
     FakeFiles,
@@ -142,7 +141,6 @@ class Host:
                 LocalService(FakeDeployments(world), world, "rpm-ostreed"),
                 FakeReporter(world),
                 FakeBootCounter(world),
-                LocalService(FakeBootloader(world), world, "systemd") if world.bootloader else None,
             )
             if world.deployments
             else None,

@@ -50,11 +50,11 @@ esac
 SCRIPT = """
 import asyncio, glob, json, sys
 sys.path.extend(glob.glob("/usr/lib/nodeagent/lib/python3*/site-packages"))
-from nodeagent.core.plan.bootloader import check_to_dict
+from nodeagent.features.bootloader.decide.check import check_to_dict
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.errors import AgentError
-from nodeagent.host import boot_chain
-from nodeagent.host.bootloader import BootupdBootloader, BootupdTiming
+from nodeagent.features.bootloader import boot_chain
+from nodeagent.features.bootloader.bootupd import BootupdBootloader, BootupdTiming
 
 # A machine with EFI, whatever the one below the container has.
 boot_chain._EFI = "/run/firmware/efi"

@@ -26,7 +26,7 @@ from integration.hosts.ostree import updates
 from integration.hosts.ostree.conftest import SMALL, OstreeHostMaker, Publish
 from integration.hosts.ostree.ostree_host import OstreeHost
 from integration.trees.tree import A, B, Part, Tree
-from nodeagent.reasons import Reason
+from nodeagent.features.bootloader.reasons import BootloaderReason
 from nodeagent.update.ports.events import Warned
 
 __all__ = ["binaries", "control_plane", "installed"]
@@ -110,7 +110,7 @@ def test_the_bootloader_of_the_incoming_os_is_installed_before_the_drain(
     agent.apply(node, updates.config("b", publish(FAILING)))
     updates.wait_updated(node, "b", FAILING)
     assert node.read_text("/boot/state") == OLD
-    assert updates.logged(node, Warned, Reason.BOOTLOADER_UPDATE_FAILED)
+    assert updates.logged(node, Warned, BootloaderReason.BOOTLOADER_UPDATE_FAILED)
     first = agent.history(node)[0]
     assert first["outcome"] == "done"
     assert "the update of the bootloader failed: /usr/bin/bootupctl update: failed, exit status 1" in first["message"]

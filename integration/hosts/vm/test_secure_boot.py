@@ -24,7 +24,7 @@ from integration.hosts.vm.conftest import VmMaker
 from integration.hosts.vm.firmware import REFUSED, STOPPED, SecureVm
 from integration.hosts.vm.registry_disk import RegistryDisk
 from integration.trees.tree import A, B
-from nodeagent.reasons import Reason
+from nodeagent.features.bootloader.reasons import BootloaderReason
 from nodeagent.update.ports.events import Warned
 
 SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
@@ -49,7 +49,7 @@ def test_a_kernel_of_an_unknown_signer(make_node: VmMaker, make_registry: Callab
     config = updates.config("foreign", shelf.of(foreign))
     agent.apply(node, config)
     refused = agent.wait_outcome(node, "foreign", nodes.WAIT)
-    assert (refused["outcome"], refused["reason"]) == ("refused", Reason.BOOTLOADER_TOO_OLD)
+    assert (refused["outcome"], refused["reason"]) == ("refused", BootloaderReason.BOOTLOADER_TOO_OLD)
     assert updates.shown(agent.status(node)) == [f"{foreign.version} staged locked", f"{A.version} booted"]
     assert (node.reboots, node.read_text(updates.MINE)) == (1, "mine of a\n")
     found = json.loads(node.run(["nodeagent", "plan", "--json", "-"], stdin=config, timeout=nodes.WAIT).stdout)
@@ -61,7 +61,7 @@ def test_a_kernel_of_an_unknown_signer(make_node: VmMaker, make_registry: Callab
     agent.apply(node, updates.config("b", shelf.of(new)))
     updates.wait_updated(node, "b", new, nodes.WAIT)
     assert node.reboots == 2
-    assert updates.logged(node, Warned, Reason.BOOTLOADER_OLDER)
+    assert updates.logged(node, Warned, BootloaderReason.BOOTLOADER_OLDER)
     assert node.read(SECURE_BOOT)[4] == 1
 
     # What the check prevents.

@@ -9,7 +9,6 @@ from typing import Any, Final
 from nodeagent.installed import doors
 from nodeagent.report.event_view import E, EventView
 from nodeagent.report.views import (
-    bootloader,
     course,
     daemon,
     deployments,
@@ -24,7 +23,7 @@ from nodeagent.update.ports.events import Event
 
 _BASE: Final[Mapping[type[Event], EventView[Any]]] = {
     view.event: view
-    for module in (*(daemon, course, ends, steps, safe_parts, deployments, bootloader, drain, maintenance, drift),)
+    for module in (*(daemon, course, ends, steps, safe_parts, deployments, drain, maintenance, drift),)
     for view in module.VIEWS
 }
 

@@ -209,7 +209,7 @@ async def begin_update(ports: Ports, record: Record, update: Update, lasting: La
     # The same update begins again.
     if interrupted(record) and not update.record.safe_for:
         update.mark(update_id=record.update_id, started=record.started, trail=record.trail)
-        update.change_os(bootloader_tries=record.os.bootloader_tries, parts=record.os.parts)
+        update.change_os(parts=record.os.parts)
     if half_way(record):
         held = await idle.still_held(ports, record) or update.record.update_id
         left = idle.left_half_way(record)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.coordination.maintenance import Maintenance
-from nodeagent.core.plan.bootloader import BootloaderCheck
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.drift import Drift
 from nodeagent.core.plan.os_changes import OsChanges
@@ -218,13 +217,6 @@ class StagedInspected(Event):
     """What the staged deployment changes."""
 
     changes: OsChanges
-
-
-@dataclass(frozen=True, slots=True)
-class BootloaderChecked(Event):
-    """The installed bootloader was compared with that of the deployment that boots next, or of the booted one."""
-
-    check: BootloaderCheck
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from typing import Protocol
 
 from nodeagent.core.boot_count import BootCount, BootCounting
 from nodeagent.core.config.file_tree import FileTreeEntry
-from nodeagent.core.plan.bootloader import BootloaderCheck
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StagedLock, StageProgress
 from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.kinds import AnyReason
@@ -262,25 +261,6 @@ class BootCounter(Protocol):
     # Assessment).
     async def tries_left(self, deployment: str) -> int | None:
         """Return how often systemd-boot still tries an entry; None if it is not counted."""
-        ...
-
-
-class Bootloader(Protocol):
-    """The bootloader of this host, as bootupd manages it."""
-
-    async def check(self, staged: Deployment | None) -> BootloaderCheck | None:
-        """Compare the installed bootloader with that of ``staged``, None for the booted deployment.
-
-        None on a host without bootupd. What cannot be read is unknown. Raises ``ServiceUnavailable`` without systemd.
-        """
-        ...
-
-    async def update(self, staged: Deployment | None, *, bios: bool) -> None:
-        """Install the bootloader of ``staged``, or for None of the booted OS; with ``bios``, also in the boot sectors.
-
-        An update that still runs after a kill of the agent is awaited first. Raises ``Terminal``
-        (``BootloaderUpdateFailed``), and ``ServiceUnavailable`` without systemd.
-        """
         ...
 
 

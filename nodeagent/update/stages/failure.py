@@ -84,6 +84,7 @@ async def _failed_before_writing(run: Run, message: str, reason: str) -> Transit
 
 def _is_final(reason: str) -> bool:
     """Return whether a repetition would have the same result."""
+    # The reason of a feature that was removed is of another kind. Its update is then tried once more.
     return reason_of(reason).kind is Kind.REJECTED
 
 

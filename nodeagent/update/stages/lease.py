@@ -12,7 +12,6 @@ from nodeagent.errors import AgentError, Refused
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.coordination import NodeReadiness
 from nodeagent.update.run import Run
-from nodeagent.update.stages import bootloader
 from nodeagent.update.stages.admission import check_hold, check_next_boot, checked, operation_now, operation_of
 from nodeagent.update.stages.failure import safe_parts_first
 from nodeagent.update.states import Apply, Phase, Superseded, Transition
@@ -29,8 +28,6 @@ async def do(run: Run) -> Transition:
     await _acquire_all(run)
     for guard in run.ports.guards:
         await guard.before_disruption(run)
-    if run.ports.os is not None and run.update.target is not None:
-        await bootloader.before_disruption(run, run.ports.os)
     if run.update.plan.drain and run.ports.node is not None:
         return Transition(Phase.DRAINING)
     return await begin_writing(run)

@@ -16,7 +16,6 @@ from enum import Enum
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.image import OsImage, content_id
 from nodeagent.core.once import Once
-from nodeagent.core.plan.bootloader import BootloaderCheck
 from nodeagent.core.plan.deployment import (
     Deployment,
     OsTarget,
@@ -30,9 +29,9 @@ from nodeagent.core.plan.deployment import (
 from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.errors import AgentError, Retryable, Terminal, Unreachable
 from nodeagent.reasons import Reason
-from nodeagent.update.ports.events import BootloaderChecked, DeploymentsChanged, StagedInspected
+from nodeagent.update.ports.events import DeploymentsChanged, StagedInspected
 from nodeagent.update.ports.host import Clock, Reporter
-from nodeagent.update.ports.system import BootCounter, Bootloader, Deployments
+from nodeagent.update.ports.system import BootCounter, Deployments
 from nodeagent.update.record import Record
 
 # Seconds between two calls of rpm-ostreed, which may still be starting after a boot.
@@ -62,16 +61,14 @@ class HostDeployments:
     belongs to a boot order: GRUB takes the second entry when the tries are used up, whichever it is by then. The boot
     loader must reach a deployment that works after a power cut at any step.
 
-    Without a ``bootloader`` the settings leave the bootloader alone. A reload of the settings replaces all three.
+    A reload of the settings replaces ``port`` and ``counter``.
     """
 
     port: Deployments
     reporter: Reporter
     counter: BootCounter
-    bootloader: Bootloader | None = None
     _booted: Deployment | None = field(default=None, init=False)
     _reported: Once[tuple[Deployment, ...]] = field(default_factory=Once, init=False)
-    _bootloader_reported: Once[BootloaderCheck] = field(default_factory=Once, init=False)
     # Bytes of the last staging, and what the deployment that it made changes.
     _fetched: int | None = field(default=None, init=False)
     _changes: OsChanges | None = field(default=None, init=False)
@@ -155,23 +152,6 @@ class HostDeployments:
             return self._changes
         return None
 
-    async def check_bootloader(self) -> BootloaderCheck | None:
-        """Report and return the installed bootloader compared with that of the staged deployment, or of the booted one.
-
-        None on a host without bootupd. Raises as ``list``.
-        """
-        if self.bootloader is None:
-            return None
-        check = await self.bootloader.check(staged(await self.list()))
-        if check is not None and self._bootloader_reported.is_new(check):
-            self.reporter.emit(BootloaderChecked(check))
-        return check
-
-    async def update_bootloader(self, *, bios: bool) -> None:
-        """Install the bootloader of the staged deployment, or of the booted one. Raises as ``Bootloader.update``."""
-        if self.bootloader is not None:
-            await self.bootloader.update(staged(await self.list()), bios=bios)
-
     async def unlock(self, deployment: str) -> None:
         await self.port.unlock(deployment)
         await self.report_boot_order()
@@ -224,10 +204,8 @@ class HostDeployments:
         return True
 
     async def report_staged(self) -> None:
-        """Report the boot order, what a staged deployment changes, and the bootloader."""
+        """Report the boot order, and what a staged deployment changes."""
         await self.inspect()
-        with contextlib.suppress(AgentError):
-            await self.check_bootloader()
 
     async def report_boot_order(self) -> None:
         """Report the boot order. A fault is left to the caller that needs the deployments."""

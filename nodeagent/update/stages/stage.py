@@ -21,7 +21,6 @@ from nodeagent.tasks import finished_before, running
 from nodeagent.update.ports.events import StagingAdvanced, StepProgress, Warned
 from nodeagent.update.ports.system import StagingUnit
 from nodeagent.update.run import Run
-from nodeagent.update.stages import bootloader
 from nodeagent.update.stages.admission import (
     acquire_staging_slot,
     check_free,
@@ -40,7 +39,7 @@ REPORT_EVERY = 1.0
 
 
 async def do(run: Run) -> Transition:
-    """Stage the deployment, and check that its bootloader can start it."""
+    """Stage the deployment, and let the guards check it."""
     os, target = deployments(run)
     # The slot limits how many nodes load the registry at once. It is not needed after the staging.
     await acquire_staging_slot(run)
@@ -55,7 +54,6 @@ async def do(run: Run) -> Transition:
         raise Superseded
     for guard in run.ports.guards:
         await guard.check_staged(run)
-    await bootloader.check(run, os)
     return Transition(Phase.LEASING)
 
 

@@ -15,7 +15,7 @@ from nodeagent.update.history.outcome import UpdateOutcome
 from nodeagent.update.ports.coordination import NodeReadiness
 from nodeagent.update.ports.events import Warned
 from nodeagent.update.run import Progress, Run, progress_of
-from nodeagent.update.stages import after_boot, bootloader, compare, greenboot
+from nodeagent.update.stages import after_boot, compare, greenboot
 from nodeagent.update.stages.compare import VerifyFailed
 from nodeagent.update.stages.failure import degraded
 from nodeagent.update.states import Fallback, HowEnded, Phase, Revert, Transition
@@ -69,7 +69,6 @@ async def do(run: Run) -> Transition:
         except AgentError as error:
             # No fault of the config, and the way back would have to change the same variables.
             return degraded(run, error.message, error.reason)
-        await bootloader.after_boot(run, os)
     for guard in run.ports.guards:
         await guard.after_verification(run)
     return _good_end(run)

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from dbus_next import Variant
 
-from nodeagent.core.plan.bootloader import MAX_JSON, BootloaderCheck, BootloaderUpdate, decide
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.errors import Refused, ServiceUnavailable
-from nodeagent.host.boot_chain import MAX_PARTS
-from nodeagent.host.bootloader import UNIT, BootupdBootloader, BootupdTiming
+from nodeagent.features.bootloader.boot_chain import MAX_PARTS
+from nodeagent.features.bootloader.bootupd import UNIT, BootupdBootloader, BootupdTiming
+from nodeagent.features.bootloader.decide.check import MAX_JSON, BootloaderCheck, BootloaderUpdate, decide
+from nodeagent.features.bootloader.guard import Bootloader
 from nodeagent.host.dbus.client import Bus
-from nodeagent.update.ports.system import Bootloader
-from tests.core.plan.test_bootloader import NEW, OLD, PRINTED
+from tests.features.bootloader.test_check import NEW, OLD, PRINTED
 from tests.host.fake_systemd import FakeSystemd
 from tests.support.fixtures import PrivateBus
 from tests.support.signed_image import certificate, image, shim, signature, signature_list, variable

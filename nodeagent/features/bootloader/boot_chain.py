@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from nodeagent.core.plan.bootloader import BootChain
-from nodeagent.core.plan.secure_boot import (
+from nodeagent.errors import AgentError
+from nodeagent.features.bootloader.decide.check import BootChain
+from nodeagent.features.bootloader.decide.secure_boot import (
     KernelTrust,
     TrustedKeys,
     accepts,
@@ -25,7 +26,6 @@ from nodeagent.core.plan.secure_boot import (
     signatures_of,
     vendor_keys,
 )
-from nodeagent.errors import AgentError
 from nodeagent.host.fs.read_inside import list_inside, mapped_inside, read_inside
 
 BIOS: Final = "BIOS"

@@ -6,6 +6,7 @@ The host in memory fails a test that boots a kernel which its bootloader refuses
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import looptime
@@ -13,16 +14,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodeagent.core.plan.bootloader import BootloaderUpdate
 from nodeagent.core.plan.deployment import staged
 from nodeagent.errors import ServiceUnavailable
+from nodeagent.features.bootloader.decide.check import BootloaderUpdate
+from nodeagent.features.bootloader.guard import MAX_TRIES
+from nodeagent.features.bootloader.reasons import BootloaderReason
 from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
-from nodeagent.update.ports.events import PhaseEntered, Warned
-from nodeagent.update.stages.bootloader import MAX_TRIES
+from nodeagent.update.ports.coordination import Holder
+from nodeagent.update.ports.events import Event, PhaseEntered, StagingAdvanced, Warned
 from nodeagent.update.states import Phase
-from tests.world import Fault, Killed
-from tests.world.bootupd import broken
+from tests.features.bootloader.bootupd import broken, guard_of, host_with
+from tests.update.test_staged_plan import planned, untouched
+from tests.world import FakeReporter, Fault, Killed
 from tests.world.os_host import A_DIGEST, B_DIGEST, FILES, NEW, OLD, at_old, booted_digest, on
 from tests.world.run import Host, kinds
 
@@ -32,16 +36,6 @@ REPORT, BEFORE, AFTER = BootloaderUpdate.REPORT, BootloaderUpdate.BEFORE_REBOOT,
 # Effects before and after the one with which an update of the bootloader begins.
 AROUND = 6
 OLDER = "the installed bootloader is older than that of the new OS (bootloader shim-1 installed, shim-2 in the new OS)"
-
-
-async def host_with(update: BootloaderUpdate, *, brings: int = 2, needs: int = 0) -> Host:
-    """A host with version 1 of the bootloader, that will be updated to an OS which ``brings`` and ``needs`` others."""
-    host = await at_old()
-    host.world.bootloader = 1
-    host.world.bootloaders[B_DIGEST] = brings
-    host.world.needs[B_DIGEST] = needs
-    host.limits = replace(host.limits, bootloader=update, verify_timeout=4, settle=2)
-    return host
 
 
 def outcome(host: Host) -> tuple[str, str]:
@@ -65,14 +59,14 @@ async def test_a_refused_kernel_ends_the_update_before_anything_is_disrupted(upd
     host = await host_with(update, needs=2)
     host.want(NEW)
     await host.settle()
-    assert_refused(host, Reason.BOOTLOADER_TOO_OLD)
+    assert_refused(host, BootloaderReason.BOOTLOADER_TOO_OLD)
     asked, entries = host.world.calls, len(host.world.history)
     for _ in range(3):
         await host.settle()
     assert (host.world.calls, len(host.world.history)) == (asked, entries), "it is not tried again"
     host.world.power_cut()
     await host.settle()
-    assert_refused(host, Reason.BOOTLOADER_TOO_OLD)
+    assert_refused(host, BootloaderReason.BOOTLOADER_TOO_OLD)
     # The operator updates the bootloader, and requests the config again.
     host.world.bootloader = 2
     await host.ask()
@@ -93,7 +87,7 @@ async def test_an_older_one_is_reported_once() -> None:
     await host.settle()
     assert outcome(host) == ("done", "")
     assert host.world.history[-1].message == OLDER
-    assert kinds(host, Warned) == [Reason.BOOTLOADER_OLDER]
+    assert kinds(host, Warned) == [BootloaderReason.BOOTLOADER_OLDER]
     assert host.world.bootloader == 1
 
 
@@ -128,10 +122,10 @@ async def test_a_failed_update_refuses_only_what_would_not_start(fault: Fault) -
         host.want(NEW)
         await host.settle()
         if needs:
-            assert_refused(host, Reason.BOOTLOADER_UPDATE_FAILED)
+            assert_refused(host, BootloaderReason.BOOTLOADER_UPDATE_FAILED)
         else:
             assert outcome(host) == ("done", "")
-            assert kinds(host, Warned) == [Reason.BOOTLOADER_UPDATE_FAILED]
+            assert kinds(host, Warned) == [BootloaderReason.BOOTLOADER_UPDATE_FAILED]
         assert why in host.world.history[-1].message
 
 
@@ -148,7 +142,7 @@ async def test_one_that_does_not_help_is_not_installed() -> None:
     host = await host_with(BEFORE, brings=2, needs=3)
     host.want(NEW)
     await host.settle()
-    assert_refused(host, Reason.BOOTLOADER_TOO_OLD)
+    assert_refused(host, BootloaderReason.BOOTLOADER_TOO_OLD)
     assert host.world.bootloader_updates == []
 
 
@@ -158,7 +152,7 @@ async def test_one_that_the_firmware_refuses_is_not_installed() -> None:
     host.want(NEW)
     await host.settle()
     assert (outcome(host), host.world.bootloader_updates) == (("done", ""), [])
-    assert kinds(host, Warned) == [Reason.BOOTLOADER_UNFIT]
+    assert kinds(host, Warned) == [BootloaderReason.BOOTLOADER_UNFIT]
 
 
 async def test_an_unknown_one_is_reported() -> None:
@@ -167,7 +161,7 @@ async def test_an_unknown_one_is_reported() -> None:
     host.want(NEW)
     await host.settle()
     assert (outcome(host), host.world.bootloader_updates) == (("done", ""), [])
-    assert kinds(host, Warned) == [Reason.BOOTLOADER_UNKNOWN]
+    assert kinds(host, Warned) == [BootloaderReason.BOOTLOADER_UNKNOWN]
 
 
 async def test_without_systemd_the_update_waits() -> None:
@@ -175,7 +169,7 @@ async def test_without_systemd_the_update_waits() -> None:
     host.world.faults.append(Fault("check bootloader", ServiceUnavailable("systemd", reason=Reason.BUS_TIMEOUT), 3))
     host.want(NEW)
     await host.settle()
-    assert_refused(host, Reason.BOOTLOADER_TOO_OLD)
+    assert_refused(host, BootloaderReason.BOOTLOADER_TOO_OLD)
 
 
 async def test_an_older_one_of_the_previous_os_is_left_alone() -> None:
@@ -272,3 +266,39 @@ async def test_a_refusal_does_not_stop_a_config_with_another_os() -> None:
     assert (host.phase, outcome(host)) == (Phase.IDLE, ("done", ""))
     assert staged(host.world.deployments) is None
     assert OLD.os_image_url.endswith(booted_digest(host.world))
+
+
+@pytest.mark.finding(
+    "decisions: kernels that are refused",
+    "A kernel that the bootloader refuses is refused before the host waits for its lease.",
+)
+async def test_a_refused_kernel_does_not_wait_for_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = await host_with(BootloaderUpdate.REPORT, needs=2)
+    emit = FakeReporter.emit
+
+    def and_take_the_lease(self: FakeReporter, event: Event) -> None:
+        emit(self, event)
+        if isinstance(event, StagingAdvanced):
+            host.world.holder = Holder("node-maintenance", "nm-1", "new disks", "12:00")
+
+    monkeypatch.setattr(FakeReporter, "emit", and_take_the_lease)
+    host.want(NEW)
+    async with asyncio.timeout(3600):
+        await host.settle()
+    assert host.world.holder is not None
+    host.world.holder = None
+    assert_refused(host, BootloaderReason.BOOTLOADER_TOO_OLD)
+
+
+@pytest.mark.parametrize(
+    ("update", "needs", "then"), [("report", 0, "warn"), ("report", 2, "refuse"), ("before-reboot", 2, "update")]
+)
+async def test_the_plan_compares_the_bootloader(update: str, needs: int, then: str) -> None:
+    host = await at_old()
+    host.world.bootloader, host.world.bootloaders[B_DIGEST], host.world.needs[B_DIGEST] = 1, 2, needs
+    host.guards = [guard_of(host, BootloaderUpdate(update))]
+    found = (await planned(host, NEW))["bootloader"]
+    kernel = "refused" if needs else "accepted"
+    assert (found["state"], found["kernel"], found["kernel_after_update"]) == ("older", kernel, "accepted")
+    assert (found["then"], host.world.bootloader) == (then, 1)
+    untouched(host)

@@ -22,7 +22,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from nodeagent.core.display import text
-from nodeagent.core.plan.bootloader import (
+from nodeagent.core.plan.deployment import Deployment
+from nodeagent.errors import AgentError, Refused, ServiceUnavailable
+from nodeagent.features.bootloader.boot_chain import BIOS, has_efi, read_chain, unfit_payload
+from nodeagent.features.bootloader.decide.check import (
     EFI,
     MAX_JSON,
     BootloaderCheck,
@@ -34,15 +37,12 @@ from nodeagent.core.plan.bootloader import (
     parse_payload,
     parse_status,
 )
-from nodeagent.core.plan.deployment import Deployment
-from nodeagent.errors import AgentError, Refused, ServiceUnavailable
-from nodeagent.host.boot_chain import BIOS, has_efi, read_chain, unfit_payload
+from nodeagent.features.bootloader.reasons import BootloaderReason
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import variant
 from nodeagent.host.dbus.errors import BusFault
 from nodeagent.host.fs.read_inside import read_inside
 from nodeagent.host.systemd_jobs import MANAGER, NAME, PATH, UNIT_EXISTS, run_unit
-from nodeagent.reasons import Reason
 
 BOOTUPCTL: Final = "/usr/bin/bootupctl"
 UNIT: Final = "nodeagent-bootloader.service"
@@ -139,7 +139,7 @@ class BootupdBootloader:
     async def update(self, staged: Deployment | None, *, bios: bool) -> None:
         tree = self._tree(staged)
         if not await asyncio.to_thread(self._has_bootupctl, tree):
-            raise Refused(f"the OS has no {BOOTUPCTL}", reason=Reason.BOOTLOADER_UPDATE_FAILED)
+            raise Refused(f"the OS has no {BOOTUPCTL}", reason=BootloaderReason.BOOTLOADER_UPDATE_FAILED)
         try:
             only_efi = [] if bios else await asyncio.to_thread(self._only_efi, tree)
             await self._run_alone([*self._inside(tree), *_mounted(only_efi, read_only=True)])
@@ -147,7 +147,7 @@ class BootupdBootloader:
             raise
         except (AgentError, OSError) as error:
             message = f"the update of the bootloader failed: {error}"
-            raise Refused(message, reason=Reason.BOOTLOADER_UPDATE_FAILED) from error
+            raise Refused(message, reason=BootloaderReason.BOOTLOADER_UPDATE_FAILED) from error
         finally:
             await asyncio.to_thread(shutil.rmtree, self._runtime / "bootloader", ignore_errors=True)
 
@@ -215,7 +215,9 @@ class BootupdBootloader:
         (made / "EFI.json").write_bytes(metadata)
         if files.is_dir() and not files.is_symlink():
             if sum(path.lstat().st_size for path in files.rglob("*")) > _MAX_PAYLOAD:
-                raise Refused(f"{files} has more than {_MAX_PAYLOAD >> 20} MiB", reason=Reason.BOOTLOADER_UPDATE_FAILED)
+                raise Refused(
+                    f"{files} has more than {_MAX_PAYLOAD >> 20} MiB", reason=BootloaderReason.BOOTLOADER_UPDATE_FAILED
+                )
             shutil.copytree(files, made / EFI, symlinks=True)
         return [(str(made), _UPDATES)]
 

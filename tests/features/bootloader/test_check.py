@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.plan.bootloader import (
+from nodeagent.features.bootloader.decide.check import (
     MAX_JSON,
     BootloaderContent,
     BootloaderState,
@@ -24,7 +24,7 @@ from nodeagent.core.plan.bootloader import (
     version_parts,
 )
 
-PRINTED = Path(__file__).parent / "bootupd"
+PRINTED = Path(__file__).parent / "bootupd_status"
 OLD = {"timestamp": "2024-06-01T00:00:00Z", "version": "grub2-efi-x64-1:2.06-95.fc38.x86_64,shim-x64-15.6-2.x86_64"}
 NEW = {
     "timestamp": "2026-06-01T00:00:00Z",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nodeagent.core.plan.bootloader import (
+from nodeagent.features.bootloader.decide.check import (
     BootChain,
     BootloaderCheck,
     BootloaderState,
@@ -16,7 +16,7 @@ from nodeagent.core.plan.bootloader import (
     decide,
     judge,
 )
-from nodeagent.core.plan.secure_boot import (
+from nodeagent.features.bootloader.decide.secure_boot import (
     KernelTrust,
     TrustedKeys,
     accepts,
@@ -27,8 +27,8 @@ from nodeagent.core.plan.secure_boot import (
     signatures_of,
     vendor_keys,
 )
+from nodeagent.features.bootloader.reasons import BootloaderReason
 from nodeagent.kinds import AnyReason
-from nodeagent.reasons import Reason
 from tests.support.signed_image import SHA256, certificate, image, shim, signature, signature_list
 
 ACCEPTED, REFUSED, UNKNOWN = KernelTrust.ACCEPTED, KernelTrust.REFUSED, KernelTrust.UNKNOWN
@@ -148,10 +148,10 @@ def test_which_kernel_starts(found: BootChain, state: str, expected: tuple[Kerne
 
 NEVER, REPORT, BEFORE, AFTER = BootloaderUpdate
 TOO_OLD, OLDER, UNFIT, NOT_KNOWN = (
-    Reason.BOOTLOADER_TOO_OLD,
-    Reason.BOOTLOADER_OLDER,
-    Reason.BOOTLOADER_UNFIT,
-    Reason.BOOTLOADER_UNKNOWN,
+    BootloaderReason.BOOTLOADER_TOO_OLD,
+    BootloaderReason.BOOTLOADER_OLDER,
+    BootloaderReason.BOOTLOADER_UNFIT,
+    BootloaderReason.BOOTLOADER_UNKNOWN,
 )
 
 

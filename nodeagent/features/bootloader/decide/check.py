@@ -20,9 +20,9 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from nodeagent.core.plan.secure_boot import KernelTrust, Signature, TrustedKeys, accepts
+from nodeagent.features.bootloader.decide.secure_boot import KernelTrust, Signature, TrustedKeys, accepts
+from nodeagent.features.bootloader.reasons import BootloaderReason
 from nodeagent.kinds import AnyReason
-from nodeagent.reasons import Reason
 
 T = TypeVar("T")
 
@@ -241,7 +241,7 @@ class BootloaderStep(StrEnum):
 class BootloaderDecision:
     step: BootloaderStep = BootloaderStep.NONE
     message: str = ""
-    reason: AnyReason = Reason.BOOTLOADER_OLDER
+    reason: AnyReason = BootloaderReason.BOOTLOADER_OLDER
 
 
 def judge(chain: BootChain, state: BootloaderState) -> tuple[KernelTrust, KernelTrust]:
@@ -276,13 +276,13 @@ def decide(check: BootloaderCheck, update: BootloaderUpdate, *, bios: bool) -> B
     if check.kernel is KernelTrust.REFUSED:
         helps = check.kernel_after_update is not KernelTrust.REFUSED
         if possible and helps and update is BootloaderUpdate.BEFORE_REBOOT:
-            return BootloaderDecision(BootloaderStep.UPDATE, phrase(check), Reason.BOOTLOADER_TOO_OLD)
+            return BootloaderDecision(BootloaderStep.UPDATE, phrase(check), BootloaderReason.BOOTLOADER_TOO_OLD)
         message = f"with Secure Boot, the installed bootloader refuses the kernel of the new OS ({phrase(check)})"
-        return BootloaderDecision(BootloaderStep.REFUSE, message, Reason.BOOTLOADER_TOO_OLD)
+        return BootloaderDecision(BootloaderStep.REFUSE, message, BootloaderReason.BOOTLOADER_TOO_OLD)
     # Installed, it would replace one that works by one that the firmware refuses.
     if older and check.unfit:
         message = f"the bootloader of the new OS is not installed: {check.unfit}"
-        return BootloaderDecision(BootloaderStep.WARN, message, Reason.BOOTLOADER_UNFIT)
+        return BootloaderDecision(BootloaderStep.WARN, message, BootloaderReason.BOOTLOADER_UNFIT)
     if older and update is BootloaderUpdate.BEFORE_REBOOT and possible:
         return BootloaderDecision(BootloaderStep.UPDATE, phrase(check))
     # It is updated when the new OS is verified, so a warning would be early.
@@ -291,7 +291,7 @@ def decide(check: BootloaderCheck, update: BootloaderUpdate, *, bios: bool) -> B
         return BootloaderDecision(BootloaderStep.WARN, message)
     if check.state is BootloaderState.UNKNOWN:
         message = f"the installed bootloader is unknown: {check.why}"
-        return BootloaderDecision(BootloaderStep.WARN, message, Reason.BOOTLOADER_UNKNOWN)
+        return BootloaderDecision(BootloaderStep.WARN, message, BootloaderReason.BOOTLOADER_UNKNOWN)
     return BootloaderDecision()
 
 
