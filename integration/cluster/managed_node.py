@@ -15,8 +15,8 @@ from nodeagent.agent.loop import Loop
 from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.report.report import Report
 from nodeagent.core.coordination.maintenance import Maintenance, checked
+from nodeagent.features.cluster.node_events import EVENTS
 from nodeagent.features.cluster.reports import ClusterReporter
-from nodeagent.kube.events import EVENTS
 from nodeagent.report.status import Status
 from nodeagent.report.status_json import status_to_dict
 from nodeagent.update.next.preflight import Preflight

@@ -18,10 +18,10 @@ import psutil
 from integration.cluster.api import ApiError, Object
 from integration.cluster.cluster import ADMINS, LEASE_PATH, LEASES, SLOTS, Cluster
 from nodeagent.core.coordination.lease import HostIdentity, LeaseToken
+from nodeagent.features.cluster.lease import KubeLease
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
-from nodeagent.kube.lease import KubeLease
 from nodeagent.update.ports.host import Clock
 
 NMO: Final = "node-maintenance"

@@ -8,9 +8,9 @@ from typing import Any
 from integration.cluster.cluster import Cluster
 from integration.cluster.other_holders import client_of
 from nodeagent.core.coordination.drain import PodWait, Remaining
+from nodeagent.features.cluster.decide.conditions import NodeState
+from nodeagent.features.cluster.node import NodeConditions
 from nodeagent.host.clock import SystemClock
-from nodeagent.kube.node import NodeConditions
-from nodeagent.report.node_events import NodeState
 
 READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
 

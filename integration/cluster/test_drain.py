@@ -22,11 +22,11 @@ from nodeagent.core.coordination.drain import DrainPolicy, PodWait, Remaining, c
 from nodeagent.core.coordination.drain_order import DrainOrder
 from nodeagent.core.coordination.kube_objects import Pod
 from nodeagent.errors import Refused
+from nodeagent.features.cluster import drain as module
+from nodeagent.features.cluster.drain import CORDONED_BY, DRAIN_BEGINS, KubeNode
 from nodeagent.host.clock import SystemClock
-from nodeagent.kube import drain as module
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.decode import decoded
-from nodeagent.kube.drain import CORDONED_BY, DRAIN_BEGINS, KubeNode
 from nodeagent.kube.errors import Conflict
 from nodeagent.reasons import Reason
 

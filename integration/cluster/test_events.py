@@ -11,11 +11,12 @@ from integration.cluster.cluster import Cluster
 from integration.cluster.other_holders import client_of
 from nodeagent.core.coordination.kube_time import parse_time
 from nodeagent.errors import Refused
+from nodeagent.features.cluster import node_events as module
+from nodeagent.features.cluster.decide.conditions import LONGEST
+from nodeagent.features.cluster.node_events import CONTROLLER, EVENTS, NodeEvents
 from nodeagent.host.clock import SystemClock
-from nodeagent.kube import events as module
 from nodeagent.kube.errors import NotFound
-from nodeagent.kube.events import CONTROLLER, EVENTS, NodeEvents
-from nodeagent.report.node_events import LONGEST, NodeEvent
+from nodeagent.report.node_events import NodeEvent
 
 BLOCKED = NodeEvent("DrainBlocked", "Evict", "shop/web-0: a disruption budget", warning=True)
 DRAINED = NodeEvent("Drained", "Drain", "for the update to worker-2")

@@ -26,7 +26,7 @@ from integration.cluster.sim_node import QUICK, SimNode
 from nodeagent.agent.report.report import Report
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.errors import Refused
-from nodeagent.kube.handshake import Handshake
+from nodeagent.features.cluster.handshake import Handshake
 from nodeagent.report.status import Status
 from nodeagent.update import wait
 from tests.world.run import config

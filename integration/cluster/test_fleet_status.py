@@ -17,8 +17,8 @@ from integration.cluster.cluster import LEASES, Cluster
 from integration.cluster.controller import Controller
 from integration.cluster.other_holders import Agent, client_of, foreign
 from nodeagent.cli.main import main
+from nodeagent.core.coordination.kube_objects import MAINTENANCES
 from nodeagent.core.coordination.lease import HostIdentity
-from nodeagent.kube.gates import MAINTENANCES
 from nodeagent.kube.rollout import OS_CONFIGS, POOLS
 
 VIEWER: Final = Path(__file__).parents[2] / "packaging" / "kubernetes" / "fleet-viewer.yaml"

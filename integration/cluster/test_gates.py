@@ -10,10 +10,11 @@ import pytest
 
 from integration.cluster.cluster import Cluster
 from integration.cluster.other_holders import client_at, client_of
+from nodeagent.core.coordination.kube_objects import MAINTENANCES
 from nodeagent.errors import Refused
+from nodeagent.features.cluster.gates import MACHINES, KubeGates
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Forbidden
-from nodeagent.kube.gates import MACHINES, MAINTENANCES, Gates
 
 MACHINE_NOTE = "machine.openshift.io/machine"
 
@@ -25,8 +26,8 @@ async def client(cluster: Cluster) -> AsyncIterator[KubeClient]:
 
 
 @pytest.fixture
-def gates(client: KubeClient, node: str) -> Gates:
-    return Gates(client, node, controls_node=False)
+def gates(client: KubeClient, node: str) -> KubeGates:
+    return KubeGates(client, node, controls_node=False)
 
 
 @pytest.fixture
@@ -44,18 +45,18 @@ def machine(cluster: Cluster, node: str) -> str:
     return MACHINES.format("default", node)
 
 
-async def words(gates: Gates) -> list[str]:
+async def words(gates: KubeGates) -> list[str]:
     return [f"{gate.reason}: {gate.message}" for gate in await gates.read()]
 
 
-async def test_no_other_actor(gates: Gates) -> None:
+async def test_no_other_actor(gates: KubeGates) -> None:
     assert await words(gates) == []
     await gates.check()
     await gates.hold_machine()
     await gates.free_machine()
 
 
-async def test_a_maintenance_of_this_node_and_of_no_other(cluster: Cluster, node: str, gates: Gates) -> None:
+async def test_a_maintenance_of_this_node_and_of_no_other(cluster: Cluster, node: str, gates: KubeGates) -> None:
     for name, target in (("mine", node), ("theirs", "another-node")):
         body: dict[str, Any] = {"metadata": {"name": f"{name}-{node}"}, "spec": {"nodeName": target, "reason": "disks"}}
         kind = {"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance"}
@@ -66,13 +67,13 @@ async def test_a_maintenance_of_this_node_and_of_no_other(cluster: Cluster, node
     assert caught.value.reason == "UnderMaintenance"
 
 
-async def test_a_node_that_the_autoscaler_takes_away(cluster: Cluster, node: str, gates: Gates) -> None:
+async def test_a_node_that_the_autoscaler_takes_away(cluster: Cluster, node: str, gates: KubeGates) -> None:
     taints = [{"key": "ToBeDeletedByClusterAutoscaler", "value": "1795251600", "effect": "NoSchedule"}]
     cluster.admin.patch(f"/api/v1/nodes/{node}", {"spec": {"taints": taints}})
     assert [line.partition(":")[0] for line in await words(gates)] == ["NodeLeaving"]
 
 
-async def test_a_machine_is_held_and_given_free(cluster: Cluster, machine: str, gates: Gates) -> None:
+async def test_a_machine_is_held_and_given_free(cluster: Cluster, machine: str, gates: KubeGates) -> None:
     await gates.hold_machine()
     await gates.hold_machine()
     spec = cluster.admin.get(machine)["spec"]
@@ -85,7 +86,7 @@ async def test_a_machine_is_held_and_given_free(cluster: Cluster, machine: str, 
 
 
 @pytest.mark.cluster_failure("the Machine of the node is being deleted")
-async def test_a_machine_that_is_being_deleted(cluster: Cluster, machine: str, gates: Gates) -> None:
+async def test_a_machine_that_is_being_deleted(cluster: Cluster, machine: str, gates: KubeGates) -> None:
     await gates.hold_machine()
     cluster.admin.delete(machine)
     assert [line.partition(":")[0] for line in await words(gates)] == ["NodeLeaving"]
@@ -96,7 +97,7 @@ async def test_a_machine_that_is_being_deleted(cluster: Cluster, machine: str, g
 
 async def test_a_node_that_is_gone(client: KubeClient) -> None:
     with pytest.raises(Refused) as caught:
-        await Gates(client, "nowhere", controls_node=False).check()
+        await KubeGates(client, "nowhere", controls_node=False).check()
     assert caught.value.reason == "NodeUnknown"
 
 
@@ -114,4 +115,4 @@ async def test_what_may_not_be_read_is_no_empty_answer(cluster: Cluster, node: s
     cluster.admin.create(f"{rbac}/clusterrolebindings", binding)
     async with client_at(cluster, cluster.kubeconfig("limited")) as client:
         with pytest.raises(Forbidden, match='cannot list resource "nodemaintenances"'):
-            await Gates(client, node, controls_node=False).read()
+            await KubeGates(client, node, controls_node=False).read()

@@ -26,11 +26,12 @@ from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.config.parse import parse
 from nodeagent.core.plan.policy import DRAIN, NONE, Entry, Policy, restart
 from nodeagent.errors import AgentError
+from nodeagent.features.cluster import controller_drain as mco_drain
+from nodeagent.features.cluster import handshake
+from nodeagent.features.cluster.controller_drain import ControllerDrain
+from nodeagent.features.cluster.handshake import Handshake
 from nodeagent.kube import client as client_module
-from nodeagent.kube import handshake, mco_drain
 from nodeagent.kube.client import KubeClient
-from nodeagent.kube.handshake import Handshake
-from nodeagent.kube.mco_drain import ControllerDrain
 from nodeagent.report.status import Status
 from nodeagent.update.next.preflight import Desired, read_source
 from nodeagent.update.ports.coordination import Holder

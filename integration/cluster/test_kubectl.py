@@ -20,7 +20,7 @@ from integration.cluster.test_drain import OP, Scene
 from nodeagent.core.coordination import drain as decisions
 from nodeagent.core.coordination.drain import DrainPolicy
 from nodeagent.errors import Refused
-from nodeagent.kube import drain as module
+from nodeagent.features.cluster import drain as module
 
 FORCE, EMPTY_DIR = "--force", "--delete-emptydir-data"
 BLOCKED: Final = 7.0  # seconds for a drain that cannot end: kubectl tries a pod again after five

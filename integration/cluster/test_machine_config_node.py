@@ -9,13 +9,13 @@ import pytest
 
 from integration.cluster.cluster import Cluster
 from integration.cluster.other_holders import client_of
+from nodeagent.features.cluster import node as kube_node
+from nodeagent.features.cluster.decide.conditions import NodeState
+from nodeagent.features.cluster.decide.machine_config_node import UpdateProgress
+from nodeagent.features.cluster.node import MACHINE_CONFIG_NODES, ControlledNodeConditions
 from nodeagent.host.clock import SystemClock
-from nodeagent.kube import node as kube_node
 from nodeagent.kube.client import Object
 from nodeagent.kube.errors import Conflict
-from nodeagent.kube.node import MACHINE_CONFIG_NODES, ControlledNodeConditions
-from nodeagent.report.machine_config_node import UpdateProgress
-from nodeagent.report.node_events import NodeState
 from nodeagent.update.states import Phase
 
 PHASES = (Phase.STAGING, Phase.LEASING, Phase.DRAINING, Phase.WRITING, Phase.ACTING, Phase.REBOOTING, Phase.RELEASING)

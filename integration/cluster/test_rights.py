@@ -18,26 +18,27 @@ from integration.cluster.cluster import LEASE_PATH, Cluster
 from integration.cluster.controller import CONFIGS, MCO, Controller, Memory
 from integration.cluster.other_holders import Agent, client_at, lease_of
 from integration.cluster.test_machine_config_node import make_machine_config_node
+from nodeagent.core.coordination.annotations import read_request
 from nodeagent.core.coordination.drain import DrainPolicy, PodWait, eviction
 from nodeagent.core.coordination.kube_objects import Pod
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.errors import Refused
+from nodeagent.features.cluster import drain as drain_module
+from nodeagent.features.cluster import node_events as events_module
+from nodeagent.features.cluster.decide.conditions import NodeState
+from nodeagent.features.cluster.decide.machine_config_node import UpdateProgress
+from nodeagent.features.cluster.drain import DrainRounds, KubeNode
+from nodeagent.features.cluster.gates import MACHINES, KubeGates
+from nodeagent.features.cluster.handshake import Handshake
+from nodeagent.features.cluster.node import MACHINE_CONFIG_NODES, ControlledNodeConditions
+from nodeagent.features.cluster.node_events import CONTROLLER, EVENTS, NodeEvents
 from nodeagent.features.slots.decide.pool import SlotKind, SlotPool
 from nodeagent.features.slots.leases import KubeSlots
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube import client as client_module
-from nodeagent.kube import drain as drain_module
-from nodeagent.kube import events as events_module
 from nodeagent.kube.client import KubeClient
-from nodeagent.kube.drain import DrainRounds, KubeNode
 from nodeagent.kube.errors import Forbidden, NotFound
-from nodeagent.kube.events import CONTROLLER, EVENTS, NodeEvents
-from nodeagent.kube.gates import MACHINES, Gates
-from nodeagent.kube.handshake import Handshake
-from nodeagent.kube.node import MACHINE_CONFIG_NODES, ControlledNodeConditions
-from nodeagent.report.handshake import read_request
-from nodeagent.report.machine_config_node import UpdateProgress
-from nodeagent.report.node_events import NodeEvent, NodeState
+from nodeagent.report.node_events import NodeEvent
 from nodeagent.report.status import Status
 from nodeagent.update.states import Phase
 
@@ -168,7 +169,7 @@ async def config_of(client: KubeClient, node: str) -> None:
 
 async def everything(client: KubeClient, node: str) -> None:
     """All that an update asks of the cluster."""
-    gates = Gates(client, node, controls_node=True)
+    gates = KubeGates(client, node, controls_node=True)
     await gates.check()
     slots = KubeSlots(client, HostIdentity(node, "host-a"), SlotPool(node, SlotKind.DISRUPT, 1), SystemClock())
     paused = KubeSlots(
@@ -339,7 +340,7 @@ async def test_an_agent_changes_the_machine_of_its_own_node_only(installed: Clus
         installed.admin.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": notes}})
         async with by_token(installed, node) as client:
             with pytest.raises(Forbidden, match="may not write machines"):
-                await Gates(client, node, controls_node=True).hold_machine()
+                await KubeGates(client, node, controls_node=True).hold_machine()
         assert installed.admin.get(MACHINES.format("default", name))["spec"]["lifecycleHooks"]["preDrain"] == HOOKS
     assert lease_of(installed, node) is None
 

@@ -22,15 +22,15 @@ from integration.cluster.controller import Memory as Fetched
 from integration.cluster.other_holders import client_at, seconds, written
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.errors import Refused, Retryable
+from nodeagent.features.cluster import handshake as module
+from nodeagent.features.cluster.handshake import Handshake
 from nodeagent.features.slots.decide.order import RolloutOrder
 from nodeagent.features.slots.decide.pool import SlotKind, SlotPool
 from nodeagent.features.slots.leases import KubeSlots
 from nodeagent.features.slots.turn import KubeTurn
 from nodeagent.host.clock import SystemClock
-from nodeagent.kube import handshake as module
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Forbidden
-from nodeagent.kube.handshake import Handshake
 from nodeagent.report.status import Status
 from nodeagent.update.states import Phase
 

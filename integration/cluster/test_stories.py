@@ -21,12 +21,13 @@ from integration.cluster.medik8s import AlreadyHeld, Manager
 from integration.cluster.other_holders import client_of, foreign, goodbye
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.agent import maintenance as keeping
+from nodeagent.core.coordination.kube_objects import MAINTENANCES
 from nodeagent.core.coordination.maintenance import MaintenanceRequest
 from nodeagent.core.times import seconds_until
 from nodeagent.errors import AgentError, Retryable, Unreachable
+from nodeagent.features.cluster import node_events as events
 from nodeagent.features.cluster import reports
-from nodeagent.kube import events
-from nodeagent.kube.gates import MACHINES, MAINTENANCES
+from nodeagent.features.cluster.gates import MACHINES
 from nodeagent.report.views import drain as drain_view
 from nodeagent.update.states import Phase
 from tests.world import World

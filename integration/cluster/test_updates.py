@@ -25,10 +25,10 @@ from integration.cluster.sim_node import QUICK, SimNode
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.coordination.windows import Schedule, weekly
+from nodeagent.features.cluster.gates import MACHINES
 from nodeagent.features.etcd_guard.guard import QuorumGuard
 from nodeagent.features.etcd_guard.quorum import QuorumCheck
 from nodeagent.host.clock import SystemClock
-from nodeagent.kube.gates import MACHINES
 from nodeagent.update.ports.events import UpdateWaiting
 from nodeagent.update.ports.system import Inhibitor
 from nodeagent.update.states import Phase

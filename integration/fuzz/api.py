@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from integration.fuzz.target import Target, choices, document
+from nodeagent.core.coordination.annotations import read_request
 from nodeagent.core.coordination.drain import (
     DrainPolicy,
     PodWait,
@@ -38,12 +39,12 @@ from nodeagent.core.coordination.kube_objects import (
 )
 from nodeagent.core.coordination.kube_time import ServerClock
 from nodeagent.core.coordination.lease import Claim, judge, read_lease, renewal, take_over
-from nodeagent.core.coordination.readiness import unready
+from nodeagent.features.cluster.decide.annotations import drain_request, source_of
+from nodeagent.features.cluster.decide.conditions import NodeState, conditions, differing
+from nodeagent.features.cluster.decide.machine_config_node import UpdateProgress, changed_status
+from nodeagent.features.cluster.decide.readiness import unready
 from nodeagent.kube.decode import decoded, status_of
 from nodeagent.kube.errors import ServerFault, from_answer
-from nodeagent.report.handshake import drain_request, read_request, source_of
-from nodeagent.report.machine_config_node import UpdateProgress, changed_status
-from nodeagent.report.node_events import NodeState, conditions, differing
 from nodeagent.report.rollout import ClusterObjects, rollout_of, rollout_to_dict
 from nodeagent.update.states import Phase
 

@@ -11,13 +11,13 @@ from integration.fuzz.target import Target, choices, document
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.parse import parse, parse_stored
 from nodeagent.core.config.text import data_url, plain_json, plain_yaml
+from nodeagent.core.coordination.annotations import clean
 from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.core.redact import redact
 from nodeagent.domains import check_update, default_policy
 from nodeagent.errors import AgentError, InvalidInput
-from nodeagent.report.handshake import clean
 from nodeagent.settings.check import check_values, valid_values
 from nodeagent.settings.load import merge, parse_fragment
 

@@ -1,30 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of a lease that the store keeps: the local lease of a host without a cluster, and the token of a node.
+"""The local lease of a host alone.
 
-The local lease is a row of the store, so it outlives kills and reboots: an update goes on after its reboot, and a
+It is a row of the store, so it outlives kills and reboots: an update goes on after its reboot, and a
 maintenance is not ended by one. For the same reason it does not expire: only its holder releases it. ``extend`` records
 the expected end.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, replace
-from typing import Final
+from dataclasses import replace
 
-import msgspec
-
-from nodeagent.core.config.text import plain_json
-from nodeagent.core.coordination.lease import LeaseToken
 from nodeagent.core.times import add_seconds
-from nodeagent.errors import Refused, Terminal
+from nodeagent.errors import Refused
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.host import Clock
-from nodeagent.update.ports.store import Notes
-
-TOKEN_NOTE: Final = "lease-token"  # noqa: S105 - the name of a note in the store
 
 
 class LocalLease:
@@ -71,25 +62,3 @@ class LocalLease:
 def _describe(has: Holder) -> str:
     purpose = f" ({has.reason})" if has.reason else ""
     return f"{has.name} holds the lease on this host since {has.since} for {has.operation}{purpose}"
-
-
-class StoredToken:
-    """The token of the lease of a node, kept in the store through restarts. Implements ``kube.lease.TokenStore``."""
-
-    def __init__(self, store: Notes) -> None:
-        self._store = store
-
-    async def load(self) -> LeaseToken | None:
-        """Raises ``Terminal`` (``StoreCorrupt``)."""
-        text = await self._store.note(TOKEN_NOTE)
-        if not text:
-            return None
-        try:
-            return msgspec.convert(plain_json.loads(text), LeaseToken)
-        except ValueError as error:
-            raise Terminal(
-                f"the token of the lease in the store is unreadable: {error}", reason=Reason.STORE_CORRUPT
-            ) from None
-
-    async def save(self, token: LeaseToken | None) -> None:
-        await self._store.keep_note(TOKEN_NOTE, "" if token is None else json.dumps(asdict(token), sort_keys=True))

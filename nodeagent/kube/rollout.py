@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
 from nodeagent.core.coordination.kube_objects import (
+    MAINTENANCES,
     LeaseObject,
     MachineConfigPool,
     MachineOSConfig,
@@ -21,7 +22,6 @@ from nodeagent.core.coordination.kube_objects import (
 from nodeagent.core.coordination.kube_time import Uncertain
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Forbidden, NotFound
-from nodeagent.kube.gates import MAINTENANCES
 from nodeagent.report.rollout import ClusterObjects
 from nodeagent.update.ports.host import Clock
 

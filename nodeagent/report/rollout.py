@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from nodeagent.core.coordination.annotations import ControllerRequest, DaemonState, clean, read_request
 from nodeagent.core.coordination.gates import Gate, maintenance_gates, node_gates
 from nodeagent.core.coordination.kube_objects import (
     LeaseObject,
@@ -28,7 +29,6 @@ from nodeagent.core.coordination.kube_objects import (
 from nodeagent.core.coordination.lease import read_lease
 from nodeagent.core.coordination.maintenance import is_maintenance
 from nodeagent.reasons import Reason
-from nodeagent.report.handshake import ControllerRequest, DaemonState, clean, read_request
 
 SCHEMA: Final = "nodeagent/fleet/v1"
 POOL_LABEL: Final = "nodeagent.org/pool"

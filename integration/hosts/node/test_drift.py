@@ -11,7 +11,7 @@ from integration.hosts import nodeagent_client as agent
 from integration.hosts.node.conftest import NodeMaker
 from integration.hosts.node.node_host import NodeHost
 from integration.hosts.nodeagent_client import machine_config, wait_done
-from nodeagent.kube.events import EVENTS
+from nodeagent.features.cluster.node_events import EVENTS
 
 PATH = "/etc/containers/policy.json"
 WANTED = '{"default": [{"type": "insecureAcceptAnything"}]}'

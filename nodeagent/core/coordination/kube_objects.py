@@ -8,7 +8,7 @@ are dropped. Where a field may be missing it may also be null, as encoders in Go
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Required, TypedDict
+from typing import Annotated, Any, Final, Required, TypedDict
 
 from msgspec import Meta
 
@@ -156,6 +156,10 @@ class Machine(TypedDict, total=False):
 class MaintenanceSpec(TypedDict, total=False):
     nodeName: str | None
     reason: str | None
+
+
+# Of medik8s (node-maintenance-operator).
+MAINTENANCES: Final = "/apis/nodemaintenance.medik8s.io/v1beta1/nodemaintenances"
 
 
 class NodeMaintenance(TypedDict, total=False):

@@ -11,14 +11,13 @@ from nodeagent.core.coordination.drain_order import DrainOrder
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.core.times import add_seconds
 from nodeagent.door import BackendHost
-from nodeagent.host.lease import StoredToken
+from nodeagent.features.cluster.controller_drain import ControllerDrain, EitherDrain
+from nodeagent.features.cluster.drain import KubeNode
+from nodeagent.features.cluster.gates import KubeGates
+from nodeagent.features.cluster.lease import KubeLease, StoredToken, TokenStore
+from nodeagent.features.cluster.node import ControlledNodeConditions, KubeReadiness, NodeConditions
+from nodeagent.features.cluster.node_events import NodeEvents
 from nodeagent.kube.client import KubeClient
-from nodeagent.kube.drain import KubeNode
-from nodeagent.kube.events import NodeEvents
-from nodeagent.kube.gates import Gates
-from nodeagent.kube.lease import KubeLease, TokenStore
-from nodeagent.kube.mco_drain import ControllerDrain, EitherDrain
-from nodeagent.kube.node import ControlledNodeConditions, KubeReadiness, NodeConditions
 from nodeagent.report.status import Status
 from nodeagent.settings.cluster import DrainSettings
 from nodeagent.settings.schema import Settings
@@ -63,7 +62,7 @@ class Cluster:
         self.conditions = conditions(client, name, clock)
         self.events = NodeEvents(client, name)
         self.readiness = KubeReadiness(client, name, clock)
-        self.gates = Gates(client, name, controls_node=controls_node)
+        self.gates = KubeGates(client, name, controls_node=controls_node)
         self.drains = KubeNode(client, name, clock, check_lease=self.lease.check, report=report)
         controller = ControllerDrain(
             client, name, check_lease=self.lease.check, report=report, policy=lambda: self.drains.policy

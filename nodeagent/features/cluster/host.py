@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
+from nodeagent.core.coordination.annotations import RETRY
 from nodeagent.door import Base, Feature
 from nodeagent.errors import AgentError
 from nodeagent.features.cluster.backend import Cluster
+from nodeagent.features.cluster.handshake import Handshake
 from nodeagent.features.cluster.reports import ClusterReporter
-from nodeagent.kube.handshake import Handshake
-from nodeagent.report.handshake import RETRY
 from nodeagent.update.next.desired import DesiredSource
 from nodeagent.update.ports.events import UpdateContext, Warned
 

@@ -17,9 +17,10 @@ from typing import Final
 from nodeagent import log
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal, Unreachable
-from nodeagent.report.machine_config_node import progress_of
-from nodeagent.report.node_event_source import NodeEventSource
-from nodeagent.report.node_events import NodeEvent, NodeState, node_state, shape
+from nodeagent.features.cluster.decide.conditions import NodeState, node_state, shape
+from nodeagent.features.cluster.decide.machine_config_node import progress_of
+from nodeagent.features.cluster.decide.node_event_source import NodeEventSource
+from nodeagent.report.node_events import NodeEvent
 from nodeagent.report.status import Status
 from nodeagent.update.ports.events import DaemonStarted, Event
 from nodeagent.update.ports.host import Clock

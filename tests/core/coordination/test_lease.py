@@ -201,7 +201,7 @@ SLACK = 10.0
 
 @dataclass
 class Agent:
-    """The protocol of kube/lease.py with these decisions, without a network. ``ahead``: start of its steady clock."""
+    """The protocol of a lease of a cluster, without a network. ``ahead``: start of its steady clock."""
 
     name: str
     ahead: float

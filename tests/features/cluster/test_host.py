@@ -14,12 +14,12 @@ from nodeagent.agent.report.report import Report
 from nodeagent.core.coordination.lease import Claim, LeaseToken
 from nodeagent.door import Base, Feature
 from nodeagent.errors import Terminal
+from nodeagent.features.cluster.controller_drain import EitherDrain
 from nodeagent.features.cluster.door import DOOR
+from nodeagent.features.cluster.drain import KubeNode
+from nodeagent.features.cluster.lease import TOKEN_NOTE, StoredToken
 from nodeagent.host.clock import SystemClock
-from nodeagent.host.lease import TOKEN_NOTE, StoredToken
 from nodeagent.host.store.store import SqliteStore
-from nodeagent.kube.drain import KubeNode
-from nodeagent.kube.mco_drain import EitherDrain
 from nodeagent.report.status import Status
 from nodeagent.settings.cluster import ClusterSettings, DrainSettings
 from nodeagent.settings.schema import Settings

@@ -14,9 +14,10 @@ import pytest
 from nodeagent.agent.report.report import Report
 from nodeagent.core.coordination.drain import PodWait, Remaining
 from nodeagent.errors import AgentError, Refused, Terminal, Unreachable
+from nodeagent.features.cluster.decide.conditions import NodeState
 from nodeagent.features.cluster.reports import QUEUE, TEXT_EVERY, ClusterReporter
 from nodeagent.reasons import Reason
-from nodeagent.report.node_events import NodeEvent, NodeState
+from nodeagent.report.node_events import NodeEvent
 from nodeagent.report.status import Status
 from nodeagent.update.ports.events import DrainAdvanced, PhaseEntered, UpdateContext, UpdateWaiting
 from nodeagent.update.states import Phase

@@ -13,8 +13,8 @@ from nodeagent.features.slots.decide.order import RolloutOrder
 from nodeagent.features.slots.decide.pool import SlotKind, SlotPool
 from nodeagent.features.slots.leases import KubeSlots
 from nodeagent.features.slots.turn import KubeTurn
+from tests.features.cluster.test_odd_answers import HOST, MISSING, Readers, odd, read_all
 from tests.kube.test_client import Clock
-from tests.kube.test_odd_answers import HOST, MISSING, Readers, odd, read_all
 
 READERS: Final[Readers] = {
     "slots": lambda client: KubeSlots(client, HOST, SlotPool("p", SlotKind.DISRUPT, 1), Clock()).check("op"),

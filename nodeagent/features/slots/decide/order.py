@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether it is the turn of a node in the rollout: its pool has not halted, and the pools before it are complete.
 
-The facts are the annotations that each agent writes to its Node (``report/handshake.py``). A node that does not
-report its state is not known to be well: it counts as degraded, and its pool as not complete.
+The facts are the annotations that each agent writes to its Node (``core/coordination/annotations.py``). A node that
+does not report its state is not known to be well: it counts as degraded, and its pool as not complete.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nodeagent.core.coordination.annotations import DaemonState
 from nodeagent.core.coordination.gates import Gate
 from nodeagent.core.enumerated import enumerated
 from nodeagent.features.slots.reasons import SlotReason
-from nodeagent.report.handshake import DaemonState
 from nodeagent.report.rollout import ClusterObjects, NodeProgress, NodeRollout, PoolRollout, rollout_of
 
 

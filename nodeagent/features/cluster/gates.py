@@ -20,20 +20,19 @@ from nodeagent.core.coordination.gates import (
     maintenance_gates,
     node_gates,
 )
-from nodeagent.core.coordination.kube_objects import LifecycleHook, Machine, Node, NodeMaintenance
+from nodeagent.core.coordination.kube_objects import MAINTENANCES, LifecycleHook, Machine, Node, NodeMaintenance
 from nodeagent.errors import Refused, Retryable
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Conflict, NotFound
 from nodeagent.reasons import Reason
 
-# Of medik8s (node-maintenance-operator), and of the machine-api-operator of OpenShift.
-MAINTENANCES: Final = "/apis/nodemaintenance.medik8s.io/v1beta1/nodemaintenances"
+# Of the machine-api-operator of OpenShift.
 MACHINES: Final = "/apis/machine.openshift.io/v1beta1/namespaces/{}/machines/{}"
 # Attempts. A Machine is written rarely, so a second conflict in a row is an exception.
 WRITES: Final = 3
 
 
-class Gates:
+class KubeGates:
     """``controls_node`` as in ``node_gates``."""
 
     def __init__(self, client: KubeClient, node: str, *, controls_node: bool) -> None:

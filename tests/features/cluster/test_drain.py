@@ -11,9 +11,9 @@ import pytest
 from nodeagent.core.coordination.drain import DrainPolicy, is_blocked
 from nodeagent.core.coordination.drain_order import DrainOrder
 from nodeagent.errors import Refused
+from nodeagent.features.cluster.drain import DRAIN_BEGINS, TOGETHER, KubeNode
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
-from nodeagent.kube.drain import DRAIN_BEGINS, TOGETHER, KubeNode
 from nodeagent.reasons import Reason
 from tests.kube.server import Answer, Request, serving
 from tests.kube.test_client import Clock, kubeconfig
@@ -129,7 +129,7 @@ async def test_a_lead_time_is_waited_for_at_the_pace_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lead_time: float, rounds: int
 ) -> None:
     """It may take an hour, and the API server is asked every 15 s in it."""
-    monkeypatch.setattr("nodeagent.kube.drain.POLL", 0.05)
+    monkeypatch.setattr("nodeagent.features.cluster.drain.POLL", 0.05)
     made = 0
 
     async def check_lease(_: str) -> None:

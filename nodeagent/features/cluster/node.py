@@ -14,11 +14,11 @@ from typing import Final
 
 from nodeagent.core.coordination.kube_objects import LeaseObject, MachineConfigNode
 from nodeagent.core.coordination.kube_time import seconds_time
-from nodeagent.core.coordination.readiness import unready
+from nodeagent.features.cluster.decide.conditions import NodeState, conditions, differing
+from nodeagent.features.cluster.decide.machine_config_node import UpdateProgress, changed_status
+from nodeagent.features.cluster.decide.readiness import unready
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Forbidden, NotFound
-from nodeagent.report.machine_config_node import UpdateProgress, changed_status
-from nodeagent.report.node_events import NodeState, conditions, differing
 from nodeagent.update.ports.host import Clock
 
 LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The annotations of the Node by which a machine-config-controller and the agent of a node communicate.
+"""What the agent writes into the annotations of its Node, and what it takes from them.
 
 The controller writes the desired config of the node, and that it drained the node. The agent writes the current config,
-its progress to the desired one, and that it needs a drain. Keys and meanings are those of the machine-config-daemon, so
-a controller with its pools, ``oc`` and dashboards work with nodeagent. Every user who may read Nodes sees the reason,
-which is one line of limited length without secrets.
+its progress to the desired one, and that it needs a drain.
 """
 
 from __future__ import annotations
@@ -14,97 +12,26 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final
 
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.parse import API_VERSION, KIND
+from nodeagent.core.coordination.annotations import (
+    CURRENT,
+    REASON,
+    STATE,
+    ControllerRequest,
+    DaemonState,
+    clean,
+)
 from nodeagent.core.coordination.drain import is_blocked
-from nodeagent.core.coordination.gates import MCO
-from nodeagent.core.coordination.kube_objects import Node
-from nodeagent.core.redact import redact
-from nodeagent.reasons import Reason
+from nodeagent.kinds import Kind
+from nodeagent.reasons import reason_of
 from nodeagent.report.status import Status
 from nodeagent.update.states import Phase
 
-CURRENT: Final = f"{MCO}currentConfig"
-DESIRED: Final = f"{MCO}desiredConfig"
-DESIRED_IMAGE: Final = f"{MCO}desiredImage"
-CURRENT_IMAGE: Final = f"{MCO}currentImage"
-STATE: Final = f"{MCO}state"
-REASON: Final = f"{MCO}reason"
-DRAIN: Final = f"{MCO}desiredDrain"
-DRAINED: Final = f"{MCO}lastAppliedDrain"
-TOPOLOGY: Final = f"{MCO}controlPlaneTopology"
-
-# Annotation that requests a config that failed, by its name. The agent removes it when the request is recorded.
-RETRY: Final = "nodeagent.org/retry"
-
-# Characters; the machine-config-daemon allows 2000.
-MAX_REASON: Final = 1000
-
-# Reasons of a refused update to a valid config that no running host can apply.
-UNRECONCILABLE: Final = frozenset(
-    {
-        Reason.UNRECONCILABLE,
-        Reason.NO_DEPLOYMENTS,
-        Reason.BOOTC_HOST,
-        Reason.IMAGE_LAYERED,
-        Reason.STATIC_POD_OWNED,
-        Reason.LOCKOUT,
-    }
-)
-
 # The name of an object: RFC 1123, as a path of the API has it.
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_BLANK: Final = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
-
-
-class DaemonState(StrEnum):
-    WORKING = "Working"
-    DONE = "Done"
-    DEGRADED = "Degraded"
-    UNRECONCILABLE = Reason.UNRECONCILABLE
-
-
-@dataclass(frozen=True, slots=True)
-class ControllerRequest:
-    """The annotations on the Node; "" for a missing one.
-
-    ``controlled``: some are written only by a machine-config-controller, so there is one that drains. ``single``: the
-    only node of its control plane, which is not drained because its pods have no other node.
-    """
-
-    desired: str = ""
-    image: str = ""
-    current: str = ""
-    state: str = ""
-    reason: str = ""
-    drain: str = ""
-    drained: str = ""
-    retry: str = ""
-    cordoned: bool = False
-    controlled: bool = False
-    single: bool = False
-    current_image: str = ""
-
-
-def read_request(node: Node) -> ControllerRequest:
-    notes = node["metadata"].get("annotations") or {}
-    return ControllerRequest(
-        desired=notes.get(DESIRED, ""),
-        image=notes.get(DESIRED_IMAGE, ""),
-        current=notes.get(CURRENT, ""),
-        state=notes.get(STATE, ""),
-        reason=notes.get(REASON, ""),
-        drain=notes.get(DRAIN, ""),
-        drained=notes.get(DRAINED, ""),
-        retry=notes.get(RETRY, ""),
-        cordoned=bool((node.get("spec") or {}).get("unschedulable")),
-        controlled=DRAINED in notes or TOPOLOGY in notes,
-        single=notes.get(TOPOLOGY) == "SingleReplica",
-        current_image=notes.get(CURRENT_IMAGE, ""),
-    )
 
 
 def is_name(text: str) -> bool:
@@ -143,7 +70,9 @@ def annotations_for(status: Status) -> NodeAnnotations | None:
         blocked = [f"{pod.namespace}/{pod.name}" for pod in status.remaining or () if is_blocked(pod)]
         cause = clean(f"DrainBlocked: waits for {', '.join(blocked)}") if blocked else ""
     if status.phase is Phase.DEGRADED:
-        state = DaemonState.UNRECONCILABLE if status.reason in UNRECONCILABLE else DaemonState.DEGRADED
+        # A valid config that no running host can apply.
+        unreconcilable = reason_of(status.reason).kind is Kind.UNRECONCILABLE
+        state = DaemonState.UNRECONCILABLE if unreconcilable else DaemonState.DEGRADED
         return NodeAnnotations(state, cause, status.current, verified=False)
     if status.phase is not Phase.IDLE:
         return NodeAnnotations(DaemonState.WORKING, cause, status.current, verified=False)
@@ -160,13 +89,6 @@ def differing(wanted: NodeAnnotations, request: ControllerRequest) -> dict[str, 
     if wanted.current and (wanted.verified or not request.current):
         want[CURRENT] = wanted.current
     return {key: value for key, value in want.items() if there[key] != value}
-
-
-def clean(text: str) -> str:
-    """Return one line of limited length, without text that looks like a secret."""
-    # Again on the one line: a name and its value may have been on two.
-    line = redact(_BLANK.sub(" ", redact(text))).strip()
-    return line if len(line) <= MAX_REASON else line[: MAX_REASON - 3].rstrip() + "..."
 
 
 def drain_request(request: ControllerRequest, config: str) -> str | None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from nodeagent.errors import Refused
+from nodeagent.features.cluster.node import KubeReadiness
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
-from nodeagent.kube.node import KubeReadiness
 from nodeagent.reasons import Reason
 from tests.kube.server import Answer, serving
 from tests.kube.test_client import Clock, kubeconfig

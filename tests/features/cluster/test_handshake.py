@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 
 from nodeagent.core.config.machineconfig import ConfigSource
+from nodeagent.core.coordination.annotations import CURRENT, DESIRED, DRAIN, DRAINED, REASON, RETRY, STATE
 from nodeagent.errors import AgentError, InvalidInput, Refused, Terminal, Unreconcilable
-from nodeagent.kube import handshake, mco_drain
+from nodeagent.features.cluster import controller_drain as mco_drain
+from nodeagent.features.cluster import handshake
+from nodeagent.features.cluster.controller_drain import ControllerDrain, EitherDrain
+from nodeagent.features.cluster.handshake import Handshake
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
 from nodeagent.kube.errors import Forbidden
-from nodeagent.kube.handshake import Handshake
-from nodeagent.kube.mco_drain import ControllerDrain, EitherDrain
 from nodeagent.reasons import Reason
-from nodeagent.report.handshake import CURRENT, DESIRED, DRAIN, DRAINED, REASON, RETRY, STATE
 from nodeagent.report.status import Status
 from nodeagent.update.states import Phase
 from tests.kube.server import CUT, Answer, Request, serving

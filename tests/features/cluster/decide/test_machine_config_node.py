@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.report.machine_config_node import STEPS, UpdateProgress, changed_status, progress_of
+from nodeagent.features.cluster.decide.machine_config_node import STEPS, UpdateProgress, changed_status, progress_of
 from nodeagent.report.status import Status
 from nodeagent.update.states import Phase
 

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from nodeagent.core.coordination.annotations import DaemonState, clean
 from nodeagent.core.coordination.kube_objects import Condition, ConfigVersions, MachineConfigNodeStatus
-from nodeagent.report.handshake import DaemonState, annotations_for, clean, is_name
+from nodeagent.features.cluster.decide.annotations import annotations_for, is_name
 from nodeagent.report.status import Status
 from nodeagent.update.states import Phase
 

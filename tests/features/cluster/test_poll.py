@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
+from nodeagent.core.coordination.annotations import ControllerRequest, read_request
 from nodeagent.core.coordination.kube_objects import Node
 from nodeagent.errors import AgentError
-from nodeagent.kube import handshake
+from nodeagent.features.cluster import handshake
+from nodeagent.features.cluster.handshake import Handshake
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
-from nodeagent.kube.handshake import Handshake
-from nodeagent.report.handshake import ControllerRequest, read_request
+from tests.features.cluster.test_handshake import Memory
 from tests.kube.server import Answer, serving
 from tests.kube.test_client import Clock, kubeconfig
-from tests.kube.test_handshake import Memory
 
 EVERY = 0.02
 

@@ -22,23 +22,20 @@ from typing import Final, Protocol
 
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.config.machineconfig import ConfigSource
+from nodeagent.core.coordination.annotations import REASON, RETRY, ControllerRequest, read_request
 from nodeagent.core.coordination.kube_objects import KubeObject, Node
 from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable, Unreachable, Unreconcilable
-from nodeagent.kube.client import KubeClient
-from nodeagent.kube.decode import decoded
-from nodeagent.kube.errors import NotFound
-from nodeagent.reasons import Reason
-from nodeagent.report.handshake import (
-    REASON,
-    RETRY,
-    ControllerRequest,
+from nodeagent.features.cluster.decide.annotations import (
     NodeAnnotations,
     annotations_for,
     differing,
     is_name,
-    read_request,
     source_of,
 )
+from nodeagent.kube.client import KubeClient
+from nodeagent.kube.decode import decoded
+from nodeagent.kube.errors import NotFound
+from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from nodeagent.update.ports.events import Event
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from nodeagent.features.cluster.decide.conditions import NodeState
+from nodeagent.features.cluster.decide.machine_config_node import UpdateProgress
+from nodeagent.features.cluster.node import ABSENT_FOR, LATER, ControlledNodeConditions
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
-from nodeagent.kube.node import ABSENT_FOR, LATER, ControlledNodeConditions
-from nodeagent.report.machine_config_node import UpdateProgress
-from nodeagent.report.node_events import NodeState
 from nodeagent.update.states import Phase
 from tests.kube.server import Answer, Request, serving
 from tests.kube.test_client import Clock, kubeconfig

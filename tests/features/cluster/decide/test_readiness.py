@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.core.coordination.readiness import unready
+from nodeagent.features.cluster.decide.readiness import unready
 
 BEFORE, SINCE, AFTER = "2026-11-21T08:59:59.9Z", "2026-11-21T09:00:00.400Z", "2026-11-21T09:00:00.400001Z"
 SOON, LATER = "2026-11-21T09:00:05Z", "2026-11-21T09:00:16Z"

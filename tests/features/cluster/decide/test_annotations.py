@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 
 import nodeagent
 from nodeagent.core.config.parse import parse
-from nodeagent.core.coordination.drain import PodWait, Remaining
-from nodeagent.reasons import Reason
-from nodeagent.report.handshake import (
+from nodeagent.core.coordination.annotations import (
     CURRENT,
     DESIRED,
     DRAIN,
@@ -25,19 +23,23 @@ from nodeagent.report.handshake import (
     REASON,
     RETRY,
     STATE,
-    UNRECONCILABLE,
     ControllerRequest,
     DaemonState,
+    clean,
+    read_request,
+)
+from nodeagent.core.coordination.drain import PodWait, Remaining
+from nodeagent.features.cluster.decide.annotations import (
     NodeAnnotations,
     annotations_for,
-    clean,
     differing,
     drain_request,
     is_name,
-    read_request,
     source_of,
     uncordon_request,
 )
+from nodeagent.kinds import Kind
+from nodeagent.reasons import known_reasons
 from nodeagent.report.status import Status
 from nodeagent.update.states import Phase
 
@@ -141,11 +143,14 @@ def test_the_reasons_of_unreconcilable_are_all_that_are_raised_with_it() -> None
     for path in Path(nodeagent.__file__).parent.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text())):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Unreconcilable":
-                given = [word.value for word in call.keywords if word.arg == "reason"]
-                found.add(
-                    Reason[given[0].attr] if given and isinstance(given[0], ast.Attribute) else Reason.UNRECONCILABLE
-                )
-    assert found == UNRECONCILABLE
+                given = [ast.unparse(word.value) for word in call.keywords if word.arg == "reason"]
+                found.add(given[0] if given else "Reason.UNRECONCILABLE")
+    reasons = [reason for reason in known_reasons() if reason.kind is Kind.UNRECONCILABLE]
+    assert found == {f"{type(reason).__name__}.{reason.name}" for reason in reasons}
+    for reason in reasons:
+        said = annotations_for(Status(Phase.DEGRADED, reason, current=A))
+        assert said is not None
+        assert said.state is DaemonState.UNRECONCILABLE
 
 
 @pytest.mark.parametrize(

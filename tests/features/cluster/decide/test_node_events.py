@@ -12,8 +12,9 @@ from nodeagent.core.boot import RebootKind
 from nodeagent.core.coordination.drain import PodWait, Remaining
 from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.plan.drift import DriftedEntry
-from nodeagent.report.node_event_source import NodeEventSource
-from nodeagent.report.node_events import LONGEST, NodeEvent, NodeState, node_state
+from nodeagent.features.cluster.decide.conditions import LONGEST, NodeState, node_state
+from nodeagent.features.cluster.decide.node_event_source import NodeEventSource
+from nodeagent.report.node_events import NodeEvent
 from nodeagent.report.status import Status
 from nodeagent.report.status_fold import fold
 from nodeagent.report.views.drain import BLOCKED_FOR

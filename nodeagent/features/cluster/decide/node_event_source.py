@@ -5,11 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
-from nodeagent.report.node_events import LONGEST, NodeEvent, NodeMemory
+from nodeagent.report.node_events import NodeEvent, NodeMemory
 from nodeagent.report.status import Status
 from nodeagent.report.views.registry import view_of
 from nodeagent.update.ports.events import Event
+
+# Characters of a note, for which the API allows 1024 bytes.
+LONGEST: Final = 1000
 
 
 class NodeEventSource:

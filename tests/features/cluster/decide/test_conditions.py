@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nodeagent.core.coordination.drain import PodWait, Remaining
-from nodeagent.report.node_events import LONGEST, TYPES, NodeState, conditions, differing
+from nodeagent.features.cluster.decide.conditions import LONGEST, TYPES, NodeState, conditions, differing
 
 NOW = "2026-11-21T09:00:00Z"
 LATER = "2026-11-21T09:05:00Z"

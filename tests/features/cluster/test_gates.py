@@ -10,9 +10,9 @@ import pytest
 
 from nodeagent.core.coordination.gates import HOOK
 from nodeagent.errors import AgentError
+from nodeagent.features.cluster.gates import KubeGates
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
-from nodeagent.kube.gates import Gates
 from tests.kube.server import Answer, Request, serving
 from tests.kube.test_client import Clock, kubeconfig, thing
 
@@ -55,7 +55,7 @@ async def held(directory: Path, api: Api, *, free: bool = False) -> str:
         server.answer = api
         path = kubeconfig(directory, f"http://127.0.0.1:{server.port}", token="t")
         async with KubeClient(ClusterAccess(str(path), private=str(directory)), Clock(), timeout=2.0) as client:
-            gates = Gates(client, "n", controls_node=False)
+            gates = KubeGates(client, "n", controls_node=False)
             try:
                 await (gates.free_machine() if free else gates.hold_machine())
             except AgentError as error:

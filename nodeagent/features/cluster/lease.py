@@ -12,13 +12,17 @@ deleted, taken or cleared is lost for its operation: acquiring it again under th
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Awaitable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Final, Protocol
 
+import msgspec
+
 from nodeagent.core.backoff import jittered
+from nodeagent.core.config.text import plain_json
 from nodeagent.core.coordination.kube_objects import LeaseObject
 from nodeagent.core.coordination.kube_time import micro_time
 from nodeagent.core.coordination.lease import (
@@ -43,6 +47,9 @@ from nodeagent.kube.errors import AlreadyExists, Conflict, NoAnswer, NotFound, S
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.host import Clock
+from nodeagent.update.ports.store import Notes
+
+TOKEN_NOTE: Final = "lease-token"  # noqa: S105 - the name of a note in the store
 
 # Attempts while the lease changes between the read and the write.
 WRITES: Final = 3
@@ -329,3 +336,25 @@ def _describe(lease: NodeLease | None, standing: Standing) -> str:
     until = f", until {micro_time(expires)} at most" if expires is not None else ""
     state = "" if standing is Standing.HELD else f"; {standing}"
     return f"{who}{reason} holds the node lease{since}{until}{state}"
+
+
+class StoredToken:
+    """The token of the lease of a node, kept in the store through restarts."""
+
+    def __init__(self, store: Notes) -> None:
+        self._store = store
+
+    async def load(self) -> LeaseToken | None:
+        """Raises ``Terminal`` (``StoreCorrupt``)."""
+        text = await self._store.note(TOKEN_NOTE)
+        if not text:
+            return None
+        try:
+            return msgspec.convert(plain_json.loads(text), LeaseToken)
+        except ValueError as error:
+            raise Terminal(
+                f"the token of the lease in the store is unreadable: {error}", reason=Reason.STORE_CORRUPT
+            ) from None
+
+    async def save(self, token: LeaseToken | None) -> None:
+        await self._store.keep_note(TOKEN_NOTE, "" if token is None else json.dumps(asdict(token), sort_keys=True))

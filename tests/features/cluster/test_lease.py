@@ -16,10 +16,10 @@ import pytest
 from nodeagent.core.coordination.kube_time import ServerClock
 from nodeagent.core.coordination.lease import HostIdentity, LeaseToken
 from nodeagent.errors import Refused, Retryable, Unreachable
-from nodeagent.kube import lease as kube_lease
+from nodeagent.features.cluster import lease as kube_lease
+from nodeagent.features.cluster.lease import UNTIL_RELEASED, KubeLease
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
-from nodeagent.kube.lease import UNTIL_RELEASED, KubeLease
 from tests.kube.server import CUT, Answer, Request, serving
 from tests.kube.test_client import kubeconfig
 

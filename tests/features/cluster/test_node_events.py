@@ -11,10 +11,10 @@ from typing import Any, Final
 import pytest
 
 from nodeagent.errors import AgentError
-from nodeagent.kube import events
+from nodeagent.features.cluster import node_events as events
+from nodeagent.features.cluster.node_events import EVENTS, FORGET_AFTER, HOUR, MOST, WRITE_EVERY, NodeEvents
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
-from nodeagent.kube.events import EVENTS, FORGET_AFTER, HOUR, MOST, WRITE_EVERY, NodeEvents
 from nodeagent.report.node_events import NodeEvent
 from tests.kube.server import Answer, Request, serving
 from tests.kube.test_client import kubeconfig, thing

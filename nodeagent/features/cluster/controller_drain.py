@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Final
 
 from nodeagent.core.backoff import jittered
+from nodeagent.core.coordination.annotations import DRAIN, ControllerRequest, read_request
 from nodeagent.core.coordination.drain import (
     DrainPolicy,
     EvictionClass,
@@ -23,10 +24,10 @@ from nodeagent.core.coordination.drain import (
     remaining_pod,
 )
 from nodeagent.errors import AgentError, Refused, Retryable, Unreachable
+from nodeagent.features.cluster.decide.annotations import drain_request, uncordon_request
+from nodeagent.features.cluster.drain import pods_of
 from nodeagent.kube.client import KubeClient
-from nodeagent.kube.drain import pods_of
 from nodeagent.reasons import Reason
-from nodeagent.report.handshake import DRAIN, ControllerRequest, drain_request, read_request, uncordon_request
 from nodeagent.update.ports.coordination import NodeDrainer
 
 # Seconds between two reads of the Node, as in the machine-config-daemon: a drain takes minutes.

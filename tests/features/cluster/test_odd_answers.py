@@ -14,24 +14,25 @@ from integration.fuzz.api import WHOLE
 from nodeagent.core.coordination.drain import DrainPolicy
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.errors import AgentError
-from nodeagent.kube import drain as kube_drain
+from nodeagent.features.cluster import drain as kube_drain
+from nodeagent.features.cluster.controller_drain import ControllerDrain
+from nodeagent.features.cluster.decide.conditions import NodeState
+from nodeagent.features.cluster.decide.machine_config_node import UpdateProgress
+from nodeagent.features.cluster.drain import DrainRounds, KubeNode
+from nodeagent.features.cluster.gates import KubeGates
+from nodeagent.features.cluster.lease import KubeLease
+from nodeagent.features.cluster.node import ControlledNodeConditions, KubeReadiness
+from nodeagent.features.cluster.node_events import NodeEvents
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
-from nodeagent.kube.drain import DrainRounds, KubeNode
-from nodeagent.kube.events import NodeEvents
-from nodeagent.kube.gates import Gates
-from nodeagent.kube.lease import KubeLease
-from nodeagent.kube.mco_drain import ControllerDrain
-from nodeagent.kube.node import ControlledNodeConditions, KubeReadiness
 from nodeagent.kube.rollout import read_objects
-from nodeagent.report.machine_config_node import UpdateProgress
-from nodeagent.report.node_events import NodeEvent, NodeState
+from nodeagent.report.node_events import NodeEvent
 from nodeagent.report.rollout import rollout_of, rollout_to_dict
 from nodeagent.update.states import Phase
+from tests.features.cluster.test_drain import Api, pod
+from tests.features.cluster.test_lease import Memory
 from tests.kube.server import Answer, Request, serving
 from tests.kube.test_client import Clock, kubeconfig
-from tests.kube.test_drain import Api, pod
-from tests.kube.test_lease import Memory
 
 MISSING: Final = object()
 ODD: Final[list[tuple[str, Any]]] = [
@@ -123,8 +124,8 @@ READERS: Final[Readers] = {
     "a round of a drain": round_of_a_drain,
     "uncordon": lambda client: KubeNode(client, "n", Clock(), check_lease=no_check).uncordon("op"),
     "a request to the controller": lambda client: ControllerDrain(client, "n", check_lease=no_check).request(),
-    "gates": lambda client: Gates(client, "n", controls_node=False).read(),
-    "hooks": lambda client: Gates(client, "n", controls_node=False).hold_machine(),
+    "gates": lambda client: KubeGates(client, "n", controls_node=False).read(),
+    "hooks": lambda client: KubeGates(client, "n", controls_node=False).hold_machine(),
     "lease": lambda client: KubeLease(client, HOST, Memory(), Clock()).acquire("nodeagent", "op", "why"),
     "readiness": lambda client: KubeReadiness(client, "n", Clock()).unready("2026-01-01T00:00:00Z", {"pods": "9"}),
     "conditions": lambda client: ControlledNodeConditions(client, "n", Clock()).publish(STATE),
