@@ -30,6 +30,7 @@ from nodeagent.domains import DOMAINS, sysctl, with_rules
 from nodeagent.door import Door
 from nodeagent.features import commands as feature_commands
 from nodeagent.features import doors
+from nodeagent.features import options as feature_options
 from nodeagent.host.dbus.codec import complete_types
 from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
@@ -429,7 +430,8 @@ DBUS: Mapping[str, tuple[str, str]] = {
         "apply",
         "Options: `max_disruption` `s` (none, reload, restart, drain, reboot; more is refused, and no reboot follows a "
         "failed action below `reboot`), `planned_disruption` `s` (that of a plan that was confirmed; more is refused), "
-        "`not_before` `s` (RFC 3339), `window` `s` (as in `windows.open`), `no_reboot` `b`, `boot_staged` `b`, "
+        + "".join(f"`{name}` `s` ({form}), " for option in feature_options() for name, form in option.takes)
+        + "`no_reboot` `b`, `boot_staged` `b`, "
         "`strict` `b` (reject entries of units that exist nowhere), `remove` `t` (the number of entries that go, if "
         "these are most), `allow_lockout` `b`.",
     ),

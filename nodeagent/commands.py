@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the command line lists before its module is imported: commands, rows of the status, and lines of a plan."""
+"""What the command line lists before its module is imported: commands and options, rows of the status, and lines of a
+plan."""
 
 from __future__ import annotations
 
@@ -23,6 +24,25 @@ class Command(NamedTuple):
     def words(self) -> str:
         """Return its words on the command line."""
         return f"{self.under} {self.name}".lstrip()
+
+
+class Option(NamedTuple):
+    """An option of ``nodeagent apply`` with a value, and the options of the method Apply that it becomes.
+
+    They are kept with the request and with its update (``Run.hold``). ``takes`` are their names, each with its form for
+    the reference. ``module`` has ``read``, which returns them by name from the text of an operator, and ``begins``,
+    which returns from them words about when the update begins. The door of the feature has ``check_request``.
+    """
+
+    flag: str
+    metavar: str
+    help: str
+    module: str
+    takes: tuple[tuple[str, str], ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.takes)
 
 
 class StatusRows(NamedTuple):

@@ -177,6 +177,8 @@ class Door:
     status: tuple[PartView[Any], ...] = ()
     methods: tuple[BusMethod, ...] = ()
     self_checks: tuple[InstallationCheck, ...] = ()
+    # Checks its options of the method Apply, by name. Raises ``InvalidInput``.
+    check_request: Callable[[Mapping[str, str]], None] | None = None
     # Takes back what a killed agent left. Called first at the start, before anything that may fail. It raises no error.
     recover: Callable[[Bus], Awaitable[None]] | None = None
     # Returns what coordinates disruptions with others, in place of the lease of this host alone; None if it is not set.

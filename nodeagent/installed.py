@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Protocol
@@ -23,6 +23,9 @@ class Declared(Protocol):
 
     @property
     def status(self) -> Sequence[Any]: ...
+
+    @property
+    def check_request(self) -> Callable[[Mapping[str, str]], None] | None: ...
 
     @property
     def methods(self) -> Sequence[Any]: ...

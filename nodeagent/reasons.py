@@ -285,12 +285,8 @@ class Reason(ReasonEnum):
     STATIC_POD_NOT_STARTED = "StaticPodNotStarted", Kind.FAULT, "check the log of the kubelet and the containers (crictl ps -a, crictl logs)"
     STATIC_POD_UNHEALTHY = "StaticPodUnhealthy", Kind.FAULT, "check the containers (crictl logs) and, for etcd, nodeagent etcd status"
 
-    # Windows and slots
-    TIME_ZONE_UNKNOWN = "TimeZoneUnknown", Kind.INPUT, "timedatectl list-timezones shows the names; some hosts need the package tzdata"
-    SCHEDULED = "Scheduled", Kind.REFUSED, "none: it begins then; nodeagent apply FILE begins it now, nodeagent cancel ends it"
+    # Delays and slots
     REBOOT_REQUIRED = "RebootRequired", Kind.REFUSED, "nodeagent reboot continues the update and reboots this host; nodeagent cancel ends it"
-    BAD_TIME = "BadTime", Kind.INPUT, "write 02:00, 'sat 02:00', 2026-11-24T02:00, a window 'sat,sun 02:00 60', or its name in windows.open"
-    WINDOW_CLOSED = "WindowClosed", Kind.REFUSED, "wait for the next window, or change windows.open; nodeagent settings show lists them"
     SLOT_HELD = "SlotHeld", Kind.REFUSED, "wait for the hosts that have the slots; free the slot of a host that is gone permanently"
     SLOT_LOST = "SlotLost", Kind.REFUSED, "the slot of this node was freed (kubectl get lease -n nodeagent); apply the config again"
 

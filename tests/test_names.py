@@ -52,12 +52,14 @@ def test_modules_are_not_crumbs_and_have_comments() -> None:
     for path in PRODUCT.rglob("*.py"):
         with path.open("rb") as file:
             tokens = list(tokenize.tokenize(file.readline))
+        # A feature declares what it has in short files, in docstrings.
+        if path.match("features/*/*.py") and path.stem in ("door", "reasons", "settings", "__init__"):
+            continue
         length = tokens[-1].start[0] - 1
         lines += length
         comments += sum(token.type == tokenize.COMMENT and not MARKS.match(token.string) for token in tokens)
-        # The file that only marks a package has nothing to read, and a feature declares what it has in short files.
-        declares = path.match("features/*/*.py") and path.stem in ("door", "reasons", "settings", "__init__")
-        if not declares and any(not isinstance(node, ast.Expr) for node in ast.parse(path.read_bytes()).body):
+        # The file that only marks a package has nothing to read.
+        if any(not isinstance(node, ast.Expr) for node in ast.parse(path.read_bytes()).body):
             lengths.append(length)
     # The aim is 150 lines. The bound is what the tree has, and a step below it; features have small files for places.
     assert statistics.median(lengths) >= 122, "too many small modules: put what is read together into one"

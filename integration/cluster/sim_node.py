@@ -33,6 +33,7 @@ from nodeagent.update.ports.coordination import Holder, StopGuard
 from nodeagent.update.ports.events import FallbackChosen, UpdateWaiting
 from nodeagent.update.run import Ports, UpdatePolicy
 from nodeagent.update.stages.coordination import Coordination
+from nodeagent.update.stages.guard import Guard
 from nodeagent.update.stages.os_deployments import HostDeployments
 from tests.world import (
     FakeBootCounter,
@@ -64,7 +65,8 @@ class WallClock(SystemClock):
 
 
 class SimNode(Host):
-    """``guard`` is that of etcd; None: nothing asks. ``pool`` "" is none."""
+    """``guard`` is that of etcd; None: nothing asks. ``times``: when an update may begin; None: always. ``pool`` "" is
+    none."""
 
     def __init__(
         self,
@@ -74,6 +76,7 @@ class SimNode(Host):
         pool: str = "",
         slots: int = 1,
         guard: StopGuard | None = None,
+        times: Guard | None = None,
         limits: UpdatePolicy = QUICK,
         world: World | None = None,
         on_remaining: Callable[[Sequence[Remaining]], None] = lambda _: None,
@@ -85,6 +88,7 @@ class SimNode(Host):
         self.clock = WallClock()
         self.memory = Memory()
         self.guard = guard
+        self.times = times
         self.side: Side | None = None
         self._cluster = cluster
         self._on_remaining = on_remaining
@@ -126,6 +130,7 @@ class SimNode(Host):
             self.clock,
             FakeReporter(world),
             FakeUnitFiles(world),
+            guards=[self.times] if self.times is not None else (),
         )
         self.loop = Loop(
             ports,

@@ -26,8 +26,7 @@ from nodeagent.features.cluster import handshake as module
 from nodeagent.features.cluster.handshake import Handshake
 from nodeagent.features.slots.decide.order import RolloutOrder
 from nodeagent.features.slots.decide.pool import SlotKind, SlotPool
-from nodeagent.features.slots.leases import KubeSlots
-from nodeagent.features.slots.turn import KubeTurn
+from nodeagent.features.slots.leases import KubeSlots, KubeTurn
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Forbidden

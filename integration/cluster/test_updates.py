@@ -11,7 +11,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final
 
 import pytest
@@ -24,10 +24,11 @@ from integration.cluster.programs import Binaries
 from integration.cluster.sim_node import QUICK, SimNode
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.core.config.file_tree import expand
-from nodeagent.core.coordination.windows import Schedule, weekly
 from nodeagent.features.cluster.gates import MACHINES
 from nodeagent.features.etcd_guard.guard import QuorumGuard
 from nodeagent.features.etcd_guard.quorum import QuorumCheck
+from nodeagent.features.windows.decide.weekly import Schedule, weekly
+from nodeagent.features.windows.guard import TimeGuard
 from nodeagent.host.clock import SystemClock
 from nodeagent.update.ports.events import UpdateWaiting
 from nodeagent.update.ports.system import Inhibitor
@@ -483,13 +484,24 @@ async def test_a_peer_of_etcd_that_goes_down_before_the_reboot(
     assert not await story.ends()
 
 
+class GivenTimes:
+    def __init__(self, windows: Schedule) -> None:
+        self._windows = windows
+
+    async def zone(self) -> tzinfo:
+        return UTC
+
+    async def schedule(self) -> Schedule:
+        return self._windows
+
+
 @pytest.mark.cluster_failure("the window closes during the drain", "begins nothing new; continues the running update")
 async def test_a_window_that_closes_in_the_middle_of_a_drain(make_story: MakeStory) -> None:
     """Case 29: it keeps things from beginning, and interrupts nothing."""
     now = datetime.now(UTC)  # noqa: TID251 - the test's own
     start = now - timedelta(minutes=5)
     window = Schedule(weekly([start.strftime("%a")], start.strftime("%H:%M"), 60), UTC)
-    story: Story = await make_story(limits=replace(QUICK, windows=window))
+    story: Story = await make_story(times=TimeGuard(GivenTimes(window)))
     story.pod("web")
     story.budget("web-budget", "web", allowed=0)
     story.member.want(REBOOTS)

@@ -18,7 +18,6 @@ from nodeagent.agent.report.shown_history import ShownHistory
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.maintenance import MaintenanceRequest
-from nodeagent.core.coordination.windows import Hold
 from nodeagent.core.plan.plan import check_disruption
 from nodeagent.core.plan.removal import BY_CLUSTER, check_removal
 from nodeagent.door import Call
@@ -27,7 +26,7 @@ from nodeagent.reasons import Reason
 from nodeagent.report.shown_config import config_to_dict
 from nodeagent.report.status_json import status_to_dict
 from nodeagent.update.history.entry import under_way, update_to_dict
-from nodeagent.update.history.lasting import Confirmation
+from nodeagent.update.history.lasting import Confirmation, Hold
 from nodeagent.update.next.desired import DesiredSource
 from nodeagent.update.next.os_fields import not_compared, os_drift
 from nodeagent.update.next.preflight import Desired

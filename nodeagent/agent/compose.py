@@ -50,7 +50,6 @@ from nodeagent.host.view import read_view
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from nodeagent.report.status_json import status_to_dict
-from nodeagent.settings.check import load_zone, window_schedule
 from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.schema import Settings
 from nodeagent.update.ports.coordination import Backend
@@ -92,7 +91,6 @@ class Adapters:
         check_consistency(settings)
         clock = SystemClock()
         self.settings = settings
-        self.windows, self.zone = window_schedule(settings.windows), load_zone(settings.windows.zone)
         self.report = report
         self.store = store
         self.static_pods = static_pods
@@ -161,19 +159,15 @@ class Adapters:
             soft_fallback=settings.reboot.soft in ("fallback", "auto"),
             soft_update=settings.reboot.soft == "auto",
             revert=settings.on_failure == "revert",
-            windows=self.windows,
-            zone=self.zone,
             drain_timeout=settings.drain.timeout,
             safe_parts=settings.on_blocked == "apply-safe-parts",
             strict_units=settings.strict_units,
             drain_or_reboot=settings.drain.on_deadline == "reboot",
         )
 
-    async def use(self, settings: Settings) -> None:
+    def use(self, settings: Settings) -> None:
         """Apply settings that were read again. The caller has compared those that require a restart."""
-        windows = await asyncio.to_thread(window_schedule, settings.windows)
-        zone = await asyncio.to_thread(load_zone, settings.windows.zone)
-        # What can fail or wait is done, and nothing is awaited from here on: no task sees half of the new settings.
+        # Nothing is awaited: no task sees half of the new settings.
         if self.ports.os is not None:
             # Not ``detect``, which would delete the credentials of a pull that is under way.
             free = settings.os.free_space << 20
@@ -181,7 +175,7 @@ class Adapters:
             self.ports.os.counter = boot_counter(settings)
         for feature in self.features:
             feature.use(settings)
-        self.settings, self.windows, self.zone = settings, windows, zone
+        self.settings = settings
 
 
 def _nothing() -> None:

@@ -141,7 +141,7 @@ class Daemon:
         if name := fixed_change(self.settings, settings):
             raise InvalidInput(f"{name} requires a restart", reason=Reason.RESTART_NEEDED)
         # The adapters come first: the policy of the loop is made from their settings.
-        await self.adapters.use(settings)
+        self.adapters.use(settings)
         await self.metrics.use(settings.metrics.file)
         log.setup(settings.log.level)
         self.loop.reload(self.adapters.update_policy, self._preflight())

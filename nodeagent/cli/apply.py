@@ -4,28 +4,28 @@
 from __future__ import annotations
 
 import argparse
+from importlib import import_module
 from typing import Any, Final
 
+from nodeagent import features
 from nodeagent.cli import _io, plan
 from nodeagent.cli._client import Client, ask
 from nodeagent.cli._features import delaying, delays
 from nodeagent.cli._follow import Ending, print_ending, request_and_wait
 from nodeagent.cli._io import emit, printable, warn
 from nodeagent.cli._plan_inputs import add_max_disruption, add_strict, read_config
-from nodeagent.cli._render import ahead, clock, local_now
+from nodeagent.cli._render import local_now
 from nodeagent.cli.maintenance import flag
 from nodeagent.cli.plan import plan_here
-from nodeagent.core.coordination.windows import named_windows, parse_start
 from nodeagent.core.plan.plan import check_disruption, disruption
-from nodeagent.errors import InvalidInput, Refused
-from nodeagent.reasons import Reason, hint
-from nodeagent.settings.check import load_zone
-from nodeagent.settings.load import load
+from nodeagent.errors import Refused
+from nodeagent.reasons import Reason
 
 # Options of the D-Bus method Apply.
 Options = dict[str, str | int | bool]
 
-DELAYS: Final = ("not_before", "window", "no_reboot")
+OF_FEATURES: Final = features.options()
+DELAYS: Final = (*(name for option in OF_FEATURES for name in option.names), "no_reboot")
 
 # What an operator confirms, by the disruption of the plan. The others are applied without a question.
 QUESTIONS: Final = {
@@ -41,11 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_max_disruption(parser, "; a failed action does not reboot the host either")
     add_strict(parser)
     parser.add_argument("--yes", "-y", action="store_true", help="do not prompt on a terminal")
-    parser.add_argument(
-        "--at",
-        metavar="TIME",
-        help="begin at 02:00, 'tomorrow 02:00' or 2026-11-24T02:00, or in the window 'sat 02:00 60' or NAME",
-    )
+    for option in OF_FEATURES:
+        parser.add_argument(option.flag, dest=option.flag, metavar=option.metavar, help=option.help)
     parser.add_argument("--no-reboot", action="store_true", help="hold the reboot back until nodeagent reboot")
     parser.add_argument(
         "--boot-staged", action="store_true", help="let the reboot boot the OS that another program has staged"
@@ -74,8 +71,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         return plan.run(argparse.Namespace(old=None, new=None, policy=None, diff=False, stage=False, **vars(args)))
     name, text = read_config(args.file)
-    not_before, window = _start(args.at) if args.at else ("", "")
-    options: Options = {"not_before": not_before, "window": window, "no_reboot": args.no_reboot}
+    options: Options = _of_features(args) | {"no_reboot": args.no_reboot}
     options["max_disruption"] = args.max_disruption or ""
     options["strict"] = args.strict
     options |= {"boot_staged": args.boot_staged, "remove": args.remove, "allow_lockout": args.allow_lockout}
@@ -99,14 +95,13 @@ def run(args: argparse.Namespace) -> int:
     return result.exit_code
 
 
-def _start(text: str) -> tuple[str, str]:
-    try:
-        # A time begins with a digit, or has a space.
-        if text[:1].isalpha() and " " not in text and (window := named_windows(load().settings.windows.open).get(text)):
-            return "", window
-        return parse_start(text, local_now(), load_zone("localtime"))
-    except ValueError as error:
-        raise InvalidInput(f"--at: {error}", reason=Reason.BAD_TIME, hint=hint(Reason.BAD_TIME)) from None
+def _of_features(args: argparse.Namespace) -> Options:
+    """Return the options of the method that those of features become; "" where they are not given."""
+    options: Options = {}
+    for option in OF_FEATURES:
+        text = getattr(args, option.flag)
+        options |= dict.fromkeys(option.names, "") | (import_module(option.module).read(text) if text else {})
+    return options
 
 
 def _confirmed(path: str, name: str, options: Options) -> str | None:
@@ -132,10 +127,8 @@ def _confirmed(path: str, name: str, options: Options) -> str | None:
 
 
 def _begins(options: Options) -> str:
-    if start := str(options["not_before"]):
-        now = local_now()
-        return f" at {clock(start, now)}{ahead(start, now)}"
-    return f" in the window {options['window']}" if options["window"] else ""
+    given = [option for option in OF_FEATURES if any(options[name] for name in option.names)]
+    return "".join(import_module(option.module).begins(options) for option in given)
 
 
 def _then(options: Options) -> str:

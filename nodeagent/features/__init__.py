@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The features: one folder each, with all that is about it. A feature leaves with its folder and its line in ``NAMES``.
 
-The package of a feature has its ``COMMANDS``, its ``ROWS`` of the status and its ``PLAN_LINES``, if any, for the
-command line. Its door has the rest, and is imported when something asks for it.
+The package of a feature has its ``COMMANDS``, its ``OPTIONS``, its ``ROWS`` of the status and its ``PLAN_LINES``, if
+any, for the command line. Its door has the rest, and is imported when something asks for it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from nodeagent.commands import Command, PlanLines, StatusRows
+from nodeagent.commands import Command, Option, PlanLines, StatusRows
 
 if TYPE_CHECKING:
     from nodeagent.door import Door
@@ -34,6 +34,7 @@ NAMES: Final = (
     "selfcheck",
     "slots",
     "update_graph",
+    "windows",
 )
 
 
@@ -41,6 +42,11 @@ def commands(name: str) -> Sequence[Command]:
     """Return the commands of the feature of a folder."""
     listed: Sequence[Command] = getattr(import_module(f"{__name__}.{name}"), "COMMANDS", ())
     return listed
+
+
+def options() -> Sequence[Option]:
+    """Return the options that the features add to ``nodeagent apply``."""
+    return [option for package in _packages() for option in getattr(package, "OPTIONS", ())]
 
 
 def status_rows() -> Sequence[StatusRows]:

@@ -13,20 +13,14 @@ import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, Literal, get_args, get_origin
-from zoneinfo import ZoneInfo
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
-from nodeagent.core.coordination.windows import Schedule, named_windows, parse_windows
 from nodeagent.errors import InvalidInput, Problem
 from nodeagent.reasons import Reason
-from nodeagent.settings.cluster import WindowSettings
 from nodeagent.settings.part import Part, parts
 from nodeagent.settings.schema import NodeName, Settings, groups, keys, part_keys
-
-HOST_ZONE: Final = "localtime"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,36 +126,3 @@ def invalid(problems: Sequence[Problem]) -> InvalidInput:
         hint="nodeagent settings check shows every problem; nothing was changed",
         problems=problems,
     )
-
-
-def window_schedule(settings: WindowSettings) -> Schedule | None:
-    """Return the windows; None if an update may begin at any time. Blocks: it reads the time zone.
-
-    Raises ``InvalidInput`` (``SettingsInvalid``, ``TimeZoneUnknown``).
-    """
-    # Without windows, a zone of the host that cannot be read does not matter.
-    zone = load_zone(settings.zone) if settings.open or settings.zone != HOST_ZONE else None
-    try:
-        named_windows(settings.open)
-    except ValueError as error:
-        raise InvalidInput(f"windows.open: {error}", reason=Reason.SETTINGS_INVALID) from None
-    return Schedule(parse_windows(settings.open), zone) if zone and settings.open else None
-
-
-def load_zone(name: str, localtime: Path = Path("/etc/localtime")) -> ZoneInfo:
-    """Read a time zone from the database of this host; ``localtime`` is the zone of the host.
-
-    A host without the file ``localtime`` is in UTC, as in localtime(5).
-    """
-    try:
-        if name != HOST_ZONE:
-            return ZoneInfo(name)
-        try:
-            with localtime.open("rb") as file:
-                # Not by its name: the link may lead to a file outside of the database.
-                return ZoneInfo.from_file(file, HOST_ZONE)
-        except FileNotFoundError:
-            return ZoneInfo("UTC")
-    except (OSError, ValueError, KeyError) as error:
-        # ZoneInfoNotFoundError, for an unknown name, is a KeyError.
-        raise InvalidInput(f"{name!r} is not a time zone of this host", reason=Reason.TIME_ZONE_UNKNOWN) from error

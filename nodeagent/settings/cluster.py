@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings for hosts in a cluster or a fleet: cluster, drain, windows. Part of ``settings``.
+"""The settings for hosts in a cluster or a fleet: cluster, drain. Part of ``settings``.
 
 If none of them is set, no Kubernetes code is loaded, and the lease is a local one.
 """
@@ -14,7 +14,6 @@ from nodeagent.core.coordination.drain_order import SELECTOR
 
 # NUL ends a path for the kernel, and a line break could forge a line of the journal.
 PATH = r"^(/[^\x00-\x1f]*)?$"
-DAY = "(mon|tue|wed|thu|fri|sat|sun)"
 OptionalPath = Annotated[str, Meta(pattern=PATH, max_length=4096)]
 # A label of RFC 1123, as the API server requires it.
 Namespace = Annotated[
@@ -24,19 +23,6 @@ Namespace = Annotated[
 Url = Annotated[
     str,
     Meta(pattern=r"^(https?://[^\s@?#]+)?$", max_length=2048, description='an address as in https://host/path, or ""'),
-]
-# The largest number of minutes, 9999, is just less than a week, after which the same window opens again.
-WindowText = Annotated[
-    str,
-    Meta(
-        pattern=rf"^([a-z][a-z0-9-]{{0,31}} = )?({DAY}(,{DAY})* )?([01]\d|2[0-3]):[0-5]\d [1-9]\d{{0,3}}$",
-        description='"DAYS HH:MM MINUTES", as in "sat,sun 02:00 120"; without days for every day; "NAME = " may '
-        "precede it",
-    ),
-]
-# Without dots: the name is a path below the database of time zones, and must not lead out of it.
-ZoneName = Annotated[
-    str, Meta(pattern=r"^[A-Za-z0-9_+/-]+$", max_length=128, description="a time zone as in Europe/Prague")
 ]
 LabelSelector = Annotated[
     str,
@@ -115,16 +101,3 @@ class DrainSettings(Struct, frozen=True, forbid_unknown_fields=True):
     lead_time: Annotated[float, Meta(ge=0, le=86400)] = 0
     first: tuple[LabelSelector, ...] = ()
     last: tuple[LabelSelector, ...] = ()
-
-
-class WindowSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Times at which an update may begin. Staging needs no window, and a window that closes interrupts nothing.
-
-    ``open``: weekly windows in which an update may begin. An empty list: always. nodeagent apply --at NAME begins in
-    the window of that name.
-
-    ``zone``: time zone of the windows; localtime is that of the host. UTC: the same on every host.
-    """
-
-    open: tuple[WindowText, ...] = ()
-    zone: ZoneName = "UTC"

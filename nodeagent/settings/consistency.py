@@ -11,19 +11,19 @@ from types import MappingProxyType
 from typing import Final
 
 from nodeagent.errors import InvalidInput, Problem
-from nodeagent.settings.check import invalid, window_schedule
+from nodeagent.settings.check import invalid
 from nodeagent.settings.part import Contradiction, parts
-from nodeagent.settings.schema import Settings
+from nodeagent.settings.schema import Settings, part_keys
 
 # These name the peers and the store of the process: a loop that changed them while it runs could act for two nodes.
 FIXED: Final = ("desired_config", "state_dir", "node_name", "cluster")
 
 
 def check_consistency(settings: Settings, origins: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Check the settings that depend on each other, and the time zone. Blocks: it reads the time zone.
+    """Check the settings that depend on each other, or on this host. Blocks: it reads files of the host.
 
-    ``origins`` maps each key that is set to its ``file:line``. Raises ``InvalidInput`` (``SettingsInvalid``,
-    ``TimeZoneUnknown``).
+    ``origins`` maps each key that is set to its ``file:line``. Raises ``InvalidInput`` (``SettingsInvalid``, and
+    reasons of features).
     """
     problems: list[Problem] = []
     for keys, message in contradictions(settings):
@@ -32,12 +32,13 @@ def check_consistency(settings: Settings, origins: Mapping[str, str] = MappingPr
         problems += [Problem(place, message) for place in places] or [Problem("", message)]
     if problems:
         raise invalid(problems)
-    try:
-        window_schedule(settings.windows)
-    except InvalidInput as error:
-        where = origins.get("windows.open", origins.get("windows.zone", ""))
-        error.problems = (Problem(where, error.message),)
-        raise
+    for kind in parts():
+        try:
+            settings.of(kind).check_host()
+        except InvalidInput as error:
+            where = next((origins[key] for key in part_keys(kind) if key in origins), "")
+            error.problems = (Problem(where, error.message),)
+            raise
 
 
 def contradictions(settings: Settings) -> Iterator[Contradiction]:

@@ -29,6 +29,9 @@ class Part(Struct, frozen=True, forbid_unknown_fields=True):
         """Yield every pair of these settings, or of one of them and others, that cannot both take effect."""
         yield from ()
 
+    def check_host(self) -> None:
+        """Check what only this host can tell, such as a time zone. It may block. Raises ``InvalidInput``."""
+
 
 def parts() -> Sequence[type[Part]]:
     """Return the parts of the installed features."""

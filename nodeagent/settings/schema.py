@@ -16,7 +16,6 @@ from nodeagent.settings.cluster import (
     ClusterSettings,
     DrainSettings,
     OptionalPath,
-    WindowSettings,
 )
 from nodeagent.settings.part import Part, parts
 
@@ -167,7 +166,6 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     log: Log = Log()
     cluster: ClusterSettings = ClusterSettings()
     drain: DrainSettings = DrainSettings()
-    windows: WindowSettings = WindowSettings()
     # Those of the installed features. ``of`` reads one of them.
     parts: tuple[Part, ...] = ()
 

@@ -6,13 +6,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, tzinfo
 from typing import Any, Concatenate, ParamSpec
 
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.units import OWN_UNIT
-from nodeagent.core.coordination.windows import Schedule
 from nodeagent.core.display import displayable
 from nodeagent.core.once import Once
 from nodeagent.core.plan.change import Plan
@@ -36,6 +34,7 @@ from nodeagent.errors import AgentError, InvalidInput, Problem
 from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 from nodeagent.update.history import trail_fold
+from nodeagent.update.history.lasting import Hold
 from nodeagent.update.history.trail_fold import Moment
 from nodeagent.update.ports.coordination import NodeDrainer, NodeReadiness
 from nodeagent.update.ports.events import Event, PhaseEntered, StepProgress, UpdateContext, UpdateEvent, Warned
@@ -106,10 +105,6 @@ class UpdatePolicy:
     # The reboot into a new deployment is soft where that is enough.
     soft_update: bool = False
     revert: bool = True
-    # None: an update may begin at any time.
-    windows: Schedule | None = None
-    # The time zone of windows.
-    zone: tzinfo = UTC
     drain_timeout: float = 3600.0
     # Reboot after drain_timeout. If False: uncordon and try again later.
     drain_or_reboot: bool = True
@@ -300,9 +295,13 @@ class Run:
     @property
     def may_reboot(self) -> bool:
         """Whether the settings, and the operator who requested the update, allow a reboot."""
+        return self.policy.may_reboot and not (self.hold is not None and self.hold.no_reboot)
+
+    @property
+    def hold(self) -> Hold | None:
+        """What an operator requested about this update."""
         hold = self.record.lasting.hold
-        held = hold is not None and hold.digest == self.record.to_digest and hold.no_reboot
-        return self.policy.may_reboot and not held
+        return hold if hold is not None and hold.digest == self.record.to_digest else None
 
     async def save(self) -> None:
         await self.update.save(self.ports)

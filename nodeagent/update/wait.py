@@ -70,9 +70,6 @@ FORGOTTEN: Final = 600.0
 # Reasons with which a service that is restarted fails at once; the first of these is only a warning.
 PASSING: Final = frozenset({Reason.BUS_CONNECTION_LOST, Reason.NO_REPLY})
 
-# An operator delays the update, and the message says until when or until what.
-_HELD: Final = frozenset({Reason.SCHEDULED, Reason.REBOOT_REQUIRED})
-
 
 @dataclass(frozen=True, slots=True)
 class Wait:
@@ -80,7 +77,7 @@ class Wait:
 
     ``after``: seconds after which it can; None if that is unknown. ``subject`` is what is waited for; "" for a fault,
     whose words differ with each attempt. ``service`` is the service of this host that does not answer, "" if it is not
-    that.
+    that. ``whole``: the message says when or how it continues.
     """
 
     reason: AnyReason
@@ -88,16 +85,30 @@ class Wait:
     after: float | None = None
     subject: str = ""
     service: str = ""
+    whole: bool = False
 
 
 class NotNow(AgentError):
     """Raised where a ``Wait`` is found below a stage."""
 
     def __init__(
-        self, message: str, *, reason: AnyReason, after: float | None = None, subject: str | None = None
+        self,
+        message: str,
+        *,
+        reason: AnyReason,
+        after: float | None = None,
+        subject: str | None = None,
+        whole: bool = False,
     ) -> None:
         super().__init__(message, reason=reason)
-        self.wait = Wait(reason, message, after, message if subject is None else subject)
+        self.wait = Wait(reason, message, after, message if subject is None else subject, whole=whole)
+
+
+class Delayed(NotNow):
+    """An operator delays the update, and the message says until when. Nothing of the config is applied before."""
+
+    def __init__(self, message: str, *, reason: AnyReason, after: float | None) -> None:
+        super().__init__(message, reason=reason, after=after, whole=True)
 
 
 def wait_of(error: NotNow | ServiceUnavailable) -> Wait:
@@ -245,7 +256,7 @@ class Waiting:
 
     def _other(self, wait: Wait) -> float:
         if self._shown.is_new((wait.reason, wait.message if wait.subject else "")):
-            then = "" if wait.reason in _HELD else "; the update continues when that is over"
+            then = "" if wait.whole else "; the update continues when that is over"
             self._emit(UpdateWaiting(self._about(), wait.message + then, wait.reason))
         # The output of a check may differ each time, and it fails nevertheless as before.
         if self._subject.is_new((wait.reason, wait.subject)):

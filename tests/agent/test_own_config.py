@@ -53,7 +53,6 @@ class TestSettings:
             ("reboot: {allow: 5}\n", "true or false"),
             ("a: [\n", "expected the node content"),
             ("cluster: {service_account: /s}\n", "not both"),
-            ("windows: {zone: Europe/Nowhere}\n", "Nowhere"),
             ("state_dir: /elsewhere\n", "state_dir cannot be changed"),
             ("desired_config: /elsewhere\n", "desired_config cannot be changed"),
         ],

@@ -10,7 +10,7 @@ from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.os_changes import OsChanges, PackageChange, PackageChangeKind
 from nodeagent.errors import Cause
-from nodeagent.reasons import Reason
+from nodeagent.reasons import reason_of
 from nodeagent.report.status import Status
 from nodeagent.report.status_fold import fold
 from nodeagent.report.status_json import status_to_dict
@@ -77,7 +77,7 @@ def test_the_kind_of_the_reboot() -> None:
 
 def test_safe_parts_leave_the_current_config_until_the_whole_one_is_done() -> None:
     waits = (("file:/etc/x", "Drain, Reboot"),)
-    partial = Partial("p", "d", "b", Cause(Reason.WINDOW_CLOSED, "none is open"), ("sshkey:core",), waits)
+    partial = Partial("p", "d", "b", Cause(reason_of("WindowClosed"), "none is open"), ("sshkey:core",), waits)
     about = UpdateContext(Phase.RELEASING, "u", "a", "b", "x", since="t")
     status = fold(replace(Status(), current="a", current_digest="c"), SafePartsApplied(about, partial))
     assert (status.current, status.current_digest, status.partial) == ("a", "c", partial)

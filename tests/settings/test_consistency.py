@@ -27,8 +27,6 @@ BAD = {
     "first and last": (CLUSTER + "drain: {first: [app=a], last: [app=a]}\n", "in drain.first and in drain.last"),
     "soft": ("reboot: {allow: false, soft: auto}\n", "needs reboot.allow"),
     "same path": ("metrics: {file: /etc/nodeagent/policy.yaml}\n", "same path"),
-    "windows": ("windows: {open: ['night = 01:00 5', 'night = 02:00 5']}\n", "windows.open"),
-    "zone": ("windows: {zone: Nowhere/City}\n", "Nowhere/City"),
 }
 GOOD = {
     "defaults": "",

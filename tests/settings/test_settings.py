@@ -99,11 +99,6 @@ TABLE = [
     ("node_name: Worker_1", "/50-x.yaml:1: node_name must be a node name: lower case letters, digits, - and ."),
     ("log: {level: loud}", "/50-x.yaml:1: log.level must be one of debug, info, warning, error"),
     (
-        "windows: {open: ['sat 25:00 10']}",
-        '/50-x.yaml:1: windows.open must be a list, each "DAYS HH:MM MINUTES", as in "sat,sun 02:00 120"; '
-        'without days for every day; "NAME = " may precede it',
-    ),
-    (
         "drain: {last: ['app in (a, b)']}",
         "/50-x.yaml:1: drain.last must be a list, each a label selector, as in app=db or app=db,tier!=test "
         "(=, !=, KEY and !KEY; no spaces)",
@@ -160,10 +155,10 @@ def test_bounds_are_inclusive() -> None:
     assert settings("policy", "").policy == ""
 
 
-def test_windows_are_lists_in_and_out() -> None:
-    settings = check_values({"windows.open": Value(["sat,sun 02:00 120", "late-1 = 22:30 60"], "x")})
-    assert settings.windows.open == ("sat,sun 02:00 120", "late-1 = 22:30 60")
-    assert flatten(settings)["windows.open"] == ["sat,sun 02:00 120", "late-1 = 22:30 60"]
+def test_a_list_is_a_list_in_and_out() -> None:
+    settings = check_values({"drain.first": Value(["app=a", "app=b"], "x")})
+    assert settings.drain.first == ("app=a", "app=b")
+    assert flatten(settings)["drain.first"] == ["app=a", "app=b"]
 
 
 def test_an_empty_file_is_no_error(tmp_path: Path) -> None:

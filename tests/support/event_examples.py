@@ -15,7 +15,7 @@ from nodeagent.features.bootloader.decide.secure_boot import KernelTrust
 from nodeagent.features.bootloader.events import BootloaderChecked
 from nodeagent.features.etcd_members.events import EtcdMemberChanged, MemberProgress
 from nodeagent.features.fence.events import FenceChanged
-from nodeagent.reasons import Reason
+from nodeagent.reasons import reason_of
 from nodeagent.update.history.lasting import Partial
 from nodeagent.update.ports import events
 from nodeagent.update.ports.coordination import Holder
@@ -73,7 +73,7 @@ EXAMPLES: tuple[Event, ...] = (
             "p",
             "d",
             "worker-2",
-            Cause(Reason.WINDOW_CLOSED, "no window is open"),
+            Cause(reason_of("WindowClosed"), "no window is open"),
             ("sshkey:core",),
             tuple((f"file:/etc/{name}", "Drain, Reboot") for name in "abcdef"),
         ),

@@ -6,14 +6,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC
 from itertools import pairwise
 
 import pytest
 
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.coordination.windows import Schedule, parse_windows
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.coordination import Holder
@@ -125,29 +123,6 @@ async def test_a_staging_slot_is_held_for_the_staging_only() -> None:
     await task
     assert host.phase is Phase.IDLE
     all_given_back(host)
-
-
-async def test_a_window_is_waited_for_and_its_closing_interrupts_nothing() -> None:
-    """The clock of this world stands at 00:00:01 on a Thursday."""
-    host = await at_old()
-    host.limits = replace(host.limits, windows=Schedule(parse_windows(["fri 00:00 60"]), UTC))
-    host.want(REBOOT)
-    task = asyncio.create_task(host.settle())
-    await asyncio.sleep(600)
-    assert waited_for(host) == ["WindowClosed"]
-    assert "opens 2026-01-02T00:00:00Z" in host.record.message or any(
-        "opens 2026-01-02T00:00:00Z" in event.message for event in host.world.events if isinstance(event, UpdateWaiting)
-    )
-    assert host.around.slot == ""
-    assert host.loop is not None
-    host.loop.executor.policy = replace(host.limits, windows=Schedule(parse_windows(["thu 00:00 60"]), UTC))
-    host.around.stuck = True
-    await until(lambda: host.phase is Phase.DRAINING)
-    host.loop.executor.policy = host.limits  # closed again
-    await asyncio.sleep(60)
-    host.around.stuck = False
-    await task
-    assert (host.phase, host.around.killed) == (Phase.IDLE, [])
 
 
 async def draining(new: MachineConfig = REBOOT) -> tuple[ClusterHost, asyncio.Task[None]]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -19,8 +18,7 @@ from nodeagent.host.clock import SystemClock
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
-from nodeagent.settings.check import window_schedule
-from nodeagent.settings.cluster import ClusterSettings, DrainSettings, WindowSettings
+from nodeagent.settings.cluster import ClusterSettings, DrainSettings
 from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.schema import Settings
 from nodeagent.update.stages.coordination import Coordination, Operation
@@ -67,23 +65,6 @@ def test_a_drain_that_contradicts_itself(cluster: ClusterSettings, drain: DrainS
     with pytest.raises(InvalidInput, match=words):
         check_consistency(Settings(cluster=cluster, drain=drain))
     check_consistency(Settings(cluster=cluster, drain=msgspec.structs.replace(drain, by="self", lead_time=0)))
-
-
-def test_windows() -> None:
-    assert window_schedule(WindowSettings()) is None
-    found = window_schedule(WindowSettings(open=("sat,sun 22:30 120", "05:00 60"), zone="Europe/Prague"))
-    assert found is not None
-    assert found.is_open(datetime(2026, 7, 4, 21, tzinfo=UTC))  # Saturday, 23:00 there
-    assert not found.is_open(datetime(2026, 7, 3, 21, tzinfo=UTC))
-    assert found.is_open(datetime(2026, 7, 3, 3, 30, tzinfo=UTC))
-    with pytest.raises(InvalidInput):
-        window_schedule(WindowSettings(zone="Europe/Nowhere"))
-    with pytest.raises(InvalidInput) as twice:
-        window_schedule(WindowSettings(open=("nights = 22:30 60", "nights = 02:00 60")))
-    assert (twice.value.reason, twice.value.message) == (
-        "SettingsInvalid",
-        "windows.open: two windows have the name nights",
-    )
 
 
 def test_nothing_of_kubernetes_is_loaded_without_a_cluster() -> None:

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nodeagent apply --at` and `--no-reboot`, and `nodeagent reboot`, on the host in memory."""
+"""`nodeagent apply --no-reboot` and `nodeagent reboot`, on the host in memory."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from nodeagent.core.coordination.windows import Hold
 from nodeagent.reasons import Reason
+from nodeagent.update.history.lasting import Hold
 from nodeagent.update.ports.events import UpdateWaiting
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.states import Phase
@@ -18,7 +17,7 @@ from tests.agent.test_api import api
 from tests.update.test_cancel import REBOOTS, cancel
 from tests.update.test_outcomes import outcomes, status
 from tests.update.test_update import B, started
-from tests.world import FakeClock, FakeUnit
+from tests.world import FakeUnit
 from tests.world.os_host import NEW, at_old
 from tests.world.run import Host
 
@@ -41,60 +40,6 @@ async def held(host: Host, **hold: object) -> asyncio.Task[None]:
 
 def waits(host: Host) -> list[tuple[str, str]]:
     return [(event.reason, event.message) for event in host.world.events if isinstance(event, UpdateWaiting)]
-
-
-async def test_an_update_begins_at_its_time_also_after_restarts() -> None:
-    host = await started()
-    host.want(B)
-    task = await held(host, not_before=SECOND)
-    why = "the update to b waits until 2026-01-01T00:00:02Z, as requested by root"
-    assert waits(host) == [(Reason.SCHEDULED, why)], "once"
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    again = asyncio.create_task(host.settle())
-    await asyncio.sleep(300)
-    assert host.phase is Phase.LEASING, "a restart of the daemon does not forget it"
-    again.cancel()
-    await asyncio.gather(again, return_exceptions=True)
-    host.world.power_cut()
-    await host.settle()
-    assert (host.phase, outcomes(host)[-1]) == (Phase.IDLE, ("b", "done", 0))
-    assert host.record.lasting.hold is None
-
-
-async def test_an_update_begins_at_its_time_and_not_minutes_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, began = asyncio.get_running_loop().time, asyncio.get_running_loop().time()
-    midnight = datetime(2026, 1, 1, tzinfo=UTC)
-    monkeypatch.setattr(FakeClock, "now", lambda _: (midnight + timedelta(seconds=clock() - began)).isoformat())
-    host = await started()
-    host.want(B)
-    task = await held(host, not_before=(midnight + timedelta(seconds=10_000)).isoformat())
-    await asyncio.sleep(9_999 - (clock() - began))
-    assert host.phase is Phase.LEASING
-    await asyncio.sleep(2)
-    assert host.phase is not Phase.LEASING
-    await task
-    assert outcomes(host)[-1] == ("b", "done", 0)
-
-
-async def test_a_newer_request_for_the_same_config_replaces_the_time() -> None:
-    host = await started()
-    host.want(B)
-    task = await held(host, not_before=SECOND)
-    assert host.loop is not None
-    async with host.loop.recorded(ApplyRequest(host.wanted)):
-        pass
-    await task
-    assert outcomes(host)[-1] == ("b", "done", 0)
-
-
-async def test_another_config_is_not_delayed() -> None:
-    host = await started()
-    host.want(REBOOTS)
-    task = await held(host, not_before=SECOND)
-    host.want(B)
-    await task
-    assert outcomes(host)[-2:] == [("b", "superseded", 4), ("b", "done", 0)]
 
 
 async def test_a_held_reboot_waits_before_anything_is_written() -> None:
@@ -134,14 +79,3 @@ async def test_what_needs_no_reboot_is_applied_and_never_falls_back_to_one() -> 
     await host.settle()
     assert host.world.boot == 1
     assert outcomes(host)[-1][1] in ("reverted", "degraded"), "where a reboot would have been the way out"
-
-
-async def test_a_time_may_be_planned_again_while_it_waits() -> None:
-    host = await started()
-    host.want(B)
-    task = await held(host, not_before=SECOND)
-    assert host.loop is not None
-    asked = api(host, Phase.LEASING, loop=host.loop)
-    assert json.loads(await asked.plan(host.wanted))["to"] == "b"
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)

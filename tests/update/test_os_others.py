@@ -14,8 +14,8 @@ import pytest
 from nodeagent.agent.plan_answer import plan_answer
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.staged_watch import NEXT_BOOT, STAGED, StagedWatch
-from nodeagent.core.coordination.windows import Hold
 from nodeagent.report.status import Status
+from nodeagent.update.history.lasting import Hold
 from nodeagent.update.ports.events import UpdateWaiting
 from nodeagent.update.ports.system import Inhibitor
 from nodeagent.update.states import Phase

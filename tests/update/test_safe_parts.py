@@ -5,27 +5,28 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC
 
 import pytest
 
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.coordination.windows import Hold, Schedule, parse_windows
 from nodeagent.core.plan.deployment import staged
-from nodeagent.errors import Terminal
+from nodeagent.errors import Refused, Terminal
 from nodeagent.host.store.record_codec import record_to_dict
-from nodeagent.update.history.lasting import Rejection
+from nodeagent.reasons import Reason
+from nodeagent.update.history.lasting import Hold, Rejection
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.events import SafePartsApplied, UpdateDone, UpdateStarted
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.ports.system import Inhibitor
-from nodeagent.update.run import Run
+from nodeagent.update.run import Run, UpdatePolicy
 from nodeagent.update.stages.compare import mismatches
+from nodeagent.update.stages.guard import Guard
 from nodeagent.update.states import Apply, Leg, Phase, Prepare, Transition
+from nodeagent.update.wait import Delayed
 from tests.agent.test_api import DESIRED, api
 from tests.support.keys import ed25519
 from tests.update.test_outages import During, hung
@@ -36,8 +37,6 @@ from tests.world.run import LIMITS, Host, config, until
 pytestmark = pytest.mark.looptime
 
 SAFE = replace(LIMITS, safe_parts=True)
-# The clock of the world starts on a Thursday.
-CLOSED = replace(SAFE, windows=Schedule(parse_windows(["sat 00:00 60"]), UTC))
 NO_REBOOT = replace(SAFE, may_reboot=False)
 
 OLD = config("old", {"/etc/web/x": "1", "/etc/unlisted": "1", "/etc/quiet/gone": "1"}, keys=[ed25519("old")])
@@ -48,7 +47,15 @@ BOOT = 2
 WAITS = {"file:/etc/unlisted", "file:/etc/moved/y"}
 
 
-async def at_old(limits: object = CLOSED, **more: object) -> Host:
+class Closed(Guard):
+    async def may_begin(self, run: Run) -> None:
+        raise Refused("no update may begin now")
+
+
+CLOSED = (Closed(),)
+
+
+async def at_old(limits: UpdatePolicy = SAFE, *, guards: Sequence[Guard] = (), **more: object) -> Host:
     units = {name: FakeUnit() for name in ("app.service", "web.service")}
     units["trust.service"] = FakeUnit(type="oneshot")
     host = Host(World(units=units), limits=SAFE)
@@ -57,7 +64,7 @@ async def at_old(limits: object = CLOSED, **more: object) -> Host:
     host.world.done.clear()
     host.world.events.clear()
     host.world.calls = 0
-    host.limits = limits  # type: ignore[assignment]
+    host.limits, host.guards = limits, guards
     for name, value in more.items():
         setattr(host, name, value)
     return host
@@ -108,8 +115,8 @@ def assert_whole(host: Host, wanted: MachineConfig = MIXED) -> None:
     assert host.world.snapshots == {}
 
 
-async def test_a_closed_window_holds_everything_by_default() -> None:
-    host = await at_old(replace(CLOSED, safe_parts=False))
+async def test_a_time_without_updates_holds_everything_by_default() -> None:
+    host = await at_old(LIMITS, guards=CLOSED)
     host.want(MIXED)
     await live(host)
     assert (disk(host), host.record.reason) == (expand(OLD), "")
@@ -117,15 +124,15 @@ async def test_a_closed_window_holds_everything_by_default() -> None:
     assert host.record.lasting.partial is None
 
 
-async def test_a_closed_window_holds_only_what_disrupts() -> None:
-    host = await at_old()
+async def test_a_time_without_updates_holds_only_what_disrupts() -> None:
+    host = await at_old(guards=CLOSED)
     host.want(MIXED)
     async with living(host):
         assert_partly(host)
         # The rest waits, with the lease free for others.
         assert (host.phase, host.world.holder) == (Phase.LEASING, None)
     (applied,) = [event for event in host.world.events if isinstance(event, SafePartsApplied)]
-    assert str(applied.partial.cause).startswith("WindowClosed: no window is open")
+    assert str(applied.partial.cause).startswith("Refused: no update may begin now")
     assert dict(applied.partial.waits) == {
         "file:/etc/moved/y": "Drain, Restart app.service",
         "file:/etc/unlisted": "Drain, Reboot",
@@ -140,11 +147,11 @@ async def test_a_closed_window_holds_only_what_disrupts() -> None:
     assert [entry.outcome for entry in host.world.history[1:]] == ["partial"]
 
 
-async def test_when_the_window_opens_the_rest_follows_and_is_promoted() -> None:
-    host = await at_old()
+async def test_when_updates_may_begin_the_rest_follows_and_is_promoted() -> None:
+    host = await at_old(guards=CLOSED)
     host.want(MIXED)
     await live(host)
-    host.limits = SAFE
+    host.guards = ()
     host.world.done.clear()
     await host.settle()
     assert_whole(host)
@@ -156,8 +163,8 @@ async def test_when_the_window_opens_the_rest_follows_and_is_promoted() -> None:
     assert host.actions().count("reboot") == 1
 
 
-async def test_a_config_without_a_disruption_does_not_wait_for_the_window() -> None:
-    host = await at_old()
+async def test_a_config_without_a_disruption_does_not_wait_for_the_time() -> None:
+    host = await at_old(guards=CLOSED)
     quiet = replace(PARTLY, name="quiet")
     host.want(quiet)
     await live(host)
@@ -166,7 +173,7 @@ async def test_a_config_without_a_disruption_does_not_wait_for_the_window() -> N
 
 
 async def test_a_part_that_waits_is_no_drift_and_an_applied_one_is() -> None:
-    host = await at_old()
+    host = await at_old(guards=CLOSED)
     host.want(MIXED)
     await live(host)
     partial = host.record.lasting.partial
@@ -214,17 +221,23 @@ async def test_a_reboot_that_an_operator_holds_back_does_not_hold_the_safe_parts
     host.world.request = ApplyRequest(host.wanted, no_reboot=True, requester="jane")
     async with living(host):
         assert_partly(host)
-        assert (host.phase, host.record.lasting.hold) == (Phase.LEASING, Hold(host.wanted, "", "", True, "jane"))
+        assert (host.phase, host.record.lasting.hold) == (
+            Phase.LEASING,
+            Hold(host.wanted, no_reboot=True, requester="jane"),
+        )
     host.world.request = ApplyRequest(host.wanted)
     await host.settle()
     assert_whole(host)
 
 
+class LaterOnly(Guard):
+    async def check_request(self, run: Run) -> None:
+        raise Delayed("it begins later", reason=Reason.REFUSED, after=None)
+
+
 async def test_nothing_is_applied_before_the_time_that_an_operator_requested() -> None:
-    host = await at_old(SAFE)
+    host = await at_old(SAFE, guards=[LaterOnly()])
     host.want(MIXED)
-    start = "2026-01-03T00:00:00Z"
-    host.world.request = ApplyRequest(host.wanted, not_before=start, requester="jane")
     await live(host)
     assert disk(host) == expand(OLD)
     assert [entry.outcome for entry in host.world.history[1:]] == []
@@ -270,7 +283,7 @@ async def test_drift_elsewhere_holds_the_drifted_entry_only() -> None:
 
 
 async def test_the_current_config_takes_the_safe_parts_back() -> None:
-    host = await at_old()
+    host = await at_old(guards=CLOSED)
     host.want(MIXED)
     await live(host)
     host.want(OLD)
@@ -279,7 +292,7 @@ async def test_the_current_config_takes_the_safe_parts_back() -> None:
 
 
 async def test_a_later_config_starts_from_what_the_host_has() -> None:
-    host = await at_old()
+    host = await at_old(guards=CLOSED)
     host.want(MIXED)
     await live(host)
     later = config("later", {"/etc/web/x": "3", "/etc/unlisted": "2", "/etc/quiet/gone": "1"}, keys=[ed25519("old")])
@@ -291,7 +304,7 @@ async def test_a_later_config_starts_from_what_the_host_has() -> None:
     # The key of the config in between is gone, and what it removed is back.
     has = config("later", {"/etc/web/x": "3", "/etc/unlisted": "1", "/etc/quiet/gone": "1"}, keys=[ed25519("old")])
     assert disk(host) == expand(has)
-    host.limits = SAFE
+    host.guards = ()
     await host.settle()
     assert_whole(host, later)
 
@@ -312,7 +325,7 @@ class Bad(FakeUnit):
 
 
 async def test_safe_parts_that_fail_are_reverted_without_a_reboot_and_not_tried_again() -> None:
-    host = await at_old()
+    host = await at_old(guards=CLOSED)
     host.world.units["app.service"] = unit = Bad()
     unit.world = host.world
     host.want(replace(MIXED, files={**MIXED.files, **config("", {"/etc/app/x": "2"}).files}))
@@ -342,10 +355,10 @@ async def test_a_rejected_config_still_brings_its_fixes() -> None:
 
 
 async def test_the_parts_of_a_config_that_is_rejected_later_are_taken_back() -> None:
-    host = await at_old()
+    host = await at_old(guards=CLOSED)
     host.want(MIXED)
     await live(host)
-    host.limits = SAFE
+    host.guards = ()
     host.world.units["app.service"] = unit = Bad()
     unit.world, unit.path = host.world, "/etc/moved/y"
     await host.settle()
@@ -355,13 +368,13 @@ async def test_the_parts_of_a_config_that_is_rejected_later_are_taken_back() -> 
 
 @pytest.mark.parametrize("power", [False, True], ids=["kill -9", "power cut"])
 async def test_killed_at_every_point(power: bool) -> None:
-    host = await at_old()
+    host = await at_old(guards=CLOSED)
     host.want(MIXED)
     await live(host, 60)
     total = host.world.calls
     assert total > 40
     for fuse in kill_points(total, case=power):
-        host = await at_old()
+        host = await at_old(guards=CLOSED)
         host.want(MIXED)
         host.world.fuse = fuse
         life = asyncio.create_task(host._live())
@@ -380,7 +393,7 @@ async def test_killed_at_every_point(power: bool) -> None:
         assert "reboot" not in host.actions(), fuse
         partials = [entry.outcome for entry in host.world.history[1:]]
         assert partials == ["partial"], fuse
-        host.limits = SAFE
+        host.guards = ()
         await host.settle()
         assert_whole(host)
 
@@ -390,7 +403,7 @@ OS_MIXED = on("b", "new", {**NEW_FILES, "/etc/quiet/q": "2"})
 
 async def test_an_os_update_that_waits_keeps_its_staged_deployment() -> None:
     host = await os_host.at_old()
-    host.limits = CLOSED
+    host.limits, host.guards = SAFE, CLOSED
     host.want(OS_MIXED)
     async with living(host, 1200):
         assert host.phase is Phase.LEASING
@@ -398,7 +411,7 @@ async def test_an_os_update_that_waits_keeps_its_staged_deployment() -> None:
         staged_once = host.world.serial
         assert staged_once == 1
         assert b"2" in host.world.disk["/etc/quiet/q"].content  # type: ignore[union-attr]
-    host.limits = SAFE
+    host.guards = ()
     await host.settle()
     assert host.configs[host.world.current].name == "new"
     assert host.record.lasting.partial is None
@@ -420,7 +433,7 @@ async def test_an_image_that_cannot_be_staged_does_not_hold_the_safe_parts() -> 
 
 
 async def test_a_request_is_answered_by_the_end_of_the_whole_config() -> None:
-    host = await at_old()
+    host = await at_old(guards=CLOSED)
     host.want(MIXED)
     async with living(host):
         await until(host, Phase.LEASING)
@@ -443,7 +456,7 @@ async def test_without_logind_the_update_begins_as_without_the_setting() -> None
 @pytest.mark.parametrize("path", [DESIRED, ""], ids=["file", "cluster"])
 async def test_a_cancellation_after_the_safe_parts(path: str) -> None:
     """On a host with a file of the desired config they are taken back; the cluster desires the config as before."""
-    host = await at_old()
+    host = await at_old(guards=CLOSED)
     host.want(MIXED)
     build, answers = host.build, list[dict[str, object]]()
 
@@ -473,8 +486,7 @@ async def test_a_cancellation_after_the_safe_parts(path: str) -> None:
 
 
 async def test_a_cancellation_without_safe_parts_changed_nothing() -> None:
-    host = await at_old(LIMITS, windows=CLOSED.windows)
-    host.limits = replace(LIMITS, windows=CLOSED.windows)
+    host = await at_old(LIMITS, guards=CLOSED)
     host.want(MIXED)
     await live(host)
     loop = host.build()
@@ -494,7 +506,7 @@ SAFE_STATES: list[tuple[type[Leg], Phase]] = [
 @pytest.mark.parametrize("state", SAFE_STATES, ids=lambda state: str(state[1]))
 async def test_a_cancellation_during_the_safe_parts_is_about_the_whole_config(state: tuple[type[Leg], Phase]) -> None:
     """An operator cancels a config, not the parts of it that happen to be applied first: nothing of it stays."""
-    host = await at_old()
+    host = await at_old(guards=CLOSED)
     host.want(MIXED)
     wanted, build, said = host.wanted, host.build, list[str]()
 
@@ -521,8 +533,8 @@ async def test_a_cancellation_during_the_safe_parts_is_about_the_whole_config(st
     assert (host.world.holder, host.world.request) == (None, None)
     host.world.disk.pop(DESIRED, None)
 
-    # Also later, and with an open window, nothing of it is applied without a request.
-    host.limits = SAFE
+    # Also later, and when updates may begin, nothing of it is applied without a request.
+    host.guards = ()
     await host.settle()
     assert (disk(host), host.record.reason) == (expand(OLD), "Cancelled")
     await host.ask()

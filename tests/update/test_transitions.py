@@ -18,7 +18,7 @@ import pytest
 from nodeagent.agent import loop as agent_loop
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal, Unreachable
 from nodeagent.host.store.record_codec import record_to_dict
-from nodeagent.reasons import Reason
+from nodeagent.reasons import Reason, reason_of
 from nodeagent.update.course import COURSE, Restart
 from nodeagent.update.machine import Executor
 from nodeagent.update.next import preflight
@@ -74,7 +74,7 @@ FAILURES: dict[str, Callable[[], AgentError]] = {
     "action failed": lambda: ActionFailed("restart app.service", reason=Reason.JOB_FAILED),
     "verify failed": lambda: VerifyFailed("x differs"),
     "unit unhealthy": lambda: VerifyFailed("app.service died", reason=Reason.UNIT_UNHEALTHY, curable=True),
-    "not now": lambda: NotNow("a window is closed", reason=Reason.WINDOW_CLOSED),
+    "not now": lambda: NotNow("a window is closed", reason=reason_of("WindowClosed")),
 }
 
 

@@ -16,11 +16,11 @@ from nodeagent.agent.api import Api
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.report.turns import Turns
 from nodeagent.core.coordination.maintenance import MaintenanceRequest
-from nodeagent.core.coordination.windows import Hold, parse_windows, start_of
 from nodeagent.core.plan.plan import DISRUPTION_WORDS
 from nodeagent.core.plan.plan_json import PLAN_SCHEMA
 from nodeagent.door import BusMethod
 from nodeagent.errors import AgentError, InvalidInput, Refused
+from nodeagent.features import options as options_of_features
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import error_to_dict
 from nodeagent.host.dbus.exporter import Exporter
@@ -35,6 +35,7 @@ from nodeagent.report.status import Status
 from nodeagent.report.status_json import status_to_dict
 from nodeagent.tasks import running
 from nodeagent.update.history.entry import entry_to_dict
+from nodeagent.update.history.lasting import Hold
 from nodeagent.update.ports.events import Event, UpdateFinished
 
 T = TypeVar("T")
@@ -47,6 +48,9 @@ ACTIONS = "org.nodeagent.agent1"
 
 # Options of ``Apply`` with which an operator confirms what would be refused.
 CONFIRMED = ("remove", "allow_lockout")
+
+# Those that features add.
+OF_FEATURES = tuple(name for option in options_of_features() for name in option.names)
 
 # Bytes of a call of ``Apply`` by a user other than root: more than an API server stores in one object (1.5 MiB).
 MAX_APPLY = 2 << 20
@@ -69,7 +73,7 @@ class _Manager:
         await authorize(self.bus, message, f"{ACTIONS}.apply")
         text, options = message.body
         words = ("max_disruption", "planned_disruption")
-        _known(options, *words, "not_before", "window", "no_reboot", "boot_staged", "strict", *CONFIRMED)
+        _known(options, *words, *OF_FEATURES, "no_reboot", "boot_staged", "strict", *CONFIRMED)
         limits = [word for name in words if (word := _word(options, name))]
         hold = _hold(options, await caller_name(self.bus, message))
         flags = {"strict": _flag(options, "strict"), "lockout": _flag(options, "allow_lockout")}
@@ -233,23 +237,21 @@ def _word(options: Mapping[str, Any], name: str) -> str:
 
 
 def _hold(options: Mapping[str, Any], requester: str) -> Hold | None:
-    """Return the delay that the options of ``Apply`` request. Raises ``InvalidInput`` (``BadTime``)."""
-    not_before, window = options.get("not_before", ""), options.get("window", "")
+    """Return what the options of ``Apply`` request about the update. Raises ``InvalidInput``."""
     # A limit holds for what follows a failed action, too. That a plan was confirmed is no limit.
     limited = options.get("max_disruption", "") not in ("", "reboot")
     no_reboot = options.get("no_reboot", False) or limited
     boot_staged = _flag(options, "boot_staged")
-    try:
-        if not_before:
-            start_of(not_before)
-        if window:
-            parse_windows([window])
-    except (TypeError, AttributeError, ValueError) as error:
-        raise InvalidInput(f"the start of the update is invalid: {error}", reason=Reason.BAD_TIME) from None
-    if not (not_before or window or no_reboot or boot_staged):
+    of_features = {name: options[name] for name in OF_FEATURES if options.get(name)}
+    if wrong := [name for name, value in of_features.items() if not isinstance(value, str)]:
+        raise InvalidInput(f"{wrong[0]} must be a text", reason=Reason.BAD_OPTION)
+    for door in doors():
+        if door.check_request is not None:
+            door.check_request(of_features)
+    if not (no_reboot or boot_staged or of_features):
         return None
     # The digest is that of the request, which is known when the config is parsed.
-    return Hold("", str(not_before), str(window), bool(no_reboot), requester, boot_staged)
+    return Hold("", bool(no_reboot), requester, boot_staged, of_features)
 
 
 def _config_options(which: str, options: Mapping[str, Any]) -> tuple[str, bool]:

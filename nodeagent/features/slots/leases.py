@@ -19,7 +19,7 @@ from nodeagent.core.coordination.lease import Claim, HostIdentity
 from nodeagent.core.enumerated import enumerated
 from nodeagent.door import FleetHost, FleetSlots
 from nodeagent.errors import OutOfTurn, Refused, Retryable, Terminal
-from nodeagent.features.slots.decide.order import RolloutOrder
+from nodeagent.features.slots.decide.order import RolloutOrder, turn_gate
 from nodeagent.features.slots.decide.pool import (
     RELEASED,
     Slot,
@@ -35,14 +35,30 @@ from nodeagent.features.slots.decide.pool import (
 )
 from nodeagent.features.slots.reasons import SlotReason
 from nodeagent.features.slots.settings import SlotSettings
-from nodeagent.features.slots.turn import KubeTurn
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Conflict, NotFound
+from nodeagent.kube.rollout import read_members
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.host import Clock
 
 # Attempts while other nodes take the free slots.
 WRITES: Final = 3
+
+
+class KubeTurn:
+    """Whether it is the turn of this node. It is read only when a slot could be taken, so nodes that wait for one read
+    nothing."""
+
+    def __init__(self, client: KubeClient, node: str, order: RolloutOrder) -> None:
+        self._client = client
+        self._node = node
+        self._order = order
+
+    async def check(self) -> None:
+        """Raise ``OutOfTurn`` (``PoolHalted``, ``PoolOrder``), and what the client raises."""
+        gate = turn_gate(await read_members(self._client), self._node, self._order)
+        if gate is not None:
+            raise OutOfTurn(gate.message, reason=gate.reason)
 
 
 class KubeSlots:

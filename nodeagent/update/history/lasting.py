@@ -8,10 +8,9 @@ that is set nor a reboot makes room; time for which the host was off, or the age
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from nodeagent.core.coordination.windows import Hold
 from nodeagent.core.enumerated import enumerated
 from nodeagent.errors import Cause
 
@@ -48,6 +47,22 @@ class Budget:
 
     def spend(self) -> Budget:
         return replace(self, spent=(*self.spent, self.seen)[-REBOOTS:])
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What an operator requested about the update to the config with this digest.
+
+    With ``no_reboot``, an update that reboots waits before its first write, and no other one falls back to a reboot.
+    With ``boot_staged``, its reboot may boot what another program has staged. ``requester`` is the operator.
+    ``options`` are those of features (``commands.Option``).
+    """
+
+    digest: str
+    no_reboot: bool = False
+    requester: str = ""
+    boot_staged: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +186,7 @@ class Lasting:
     rolled_back_meaning: str = ""
     budget: Budget = field(default_factory=Budget)
     partial: Partial | None = None
-    # A delay that an operator requested for one config.
+    # What an operator requested for one config.
     hold: Hold | None = None
     # What an operator confirmed for one config.
     confirmed: Confirmation | None = None

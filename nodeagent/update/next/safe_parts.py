@@ -40,12 +40,13 @@ from nodeagent.update.record import Record, half_way, in_effect
 from nodeagent.update.run import Ports, Update, narrate
 from nodeagent.update.stages.compare import mismatches
 from nodeagent.update.stages.coordination import LOST
+from nodeagent.update.wait import Delayed
 
 # Returns the desired config with the entries of the set as they are in the current one. Blocks for some milliseconds.
 Compose = Callable[[Desired, Desired, frozenset[str]], Desired]
 
 # Reasons after which nothing of the config is applied: another holder has the node, an operator stopped the update,
-# rolled it back or requested a time for it, or the check of a file gave no result.
+# rolled it back, or the check of a file gave no result.
 _NO_BLOCK: Final = LOST | {
     Reason.LEASE_HELD,
     Reason.LEASE_EXPIRED,
@@ -53,7 +54,6 @@ _NO_BLOCK: Final = LOST | {
     Reason.CANCELLED,
     # Nothing of it is applied before an operator confirms it.
     Reason.REMOVES_MOST,
-    Reason.SCHEDULED,
     Reason.ROLLED_BACK,
     Reason.CONFIG_REJECTED,
     Reason.CHECKER_LATE,
@@ -76,7 +76,7 @@ def is_block(error: AgentError) -> bool:
     """Return whether an update that ``error`` stops before its first write is blocked, rather than invalid, or waiting
     for an answer."""
     cause = error.__cause__ if isinstance(error.__cause__, AgentError) else error
-    kinds = OutOfTurn | InvalidInput | Unreconcilable | ServiceUnavailable | Retryable | Unreachable
+    kinds = Delayed | OutOfTurn | InvalidInput | Unreconcilable | ServiceUnavailable | Retryable | Unreachable
     return not isinstance(cause, kinds) and error.reason not in _NO_BLOCK
 
 

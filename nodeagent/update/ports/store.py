@@ -9,8 +9,7 @@ from typing import Any, Protocol
 
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.coordination.windows import Hold
-from nodeagent.update.history.lasting import Confirmation
+from nodeagent.update.history.lasting import Confirmation, Hold
 from nodeagent.update.record import Record
 
 
@@ -20,8 +19,7 @@ class ApplyRequest:
 
     ``avoid`` and ``avoid_meaning`` are of the config that it takes the place of, for a rollback: that one is applied
     again on request only. With ``cancel``, the request is the opposite: the update to this config, whose name is
-    ``name``, ends, and it is applied again on request only. ``requester`` is the operator. ``not_before``, ``window``,
-    ``no_reboot`` and ``boot_staged`` as in ``core.coordination.windows``.
+    ``name``, ends, and it is applied again on request only. ``requester`` is the operator. The others as in ``Hold``.
     """
 
     digest: str
@@ -30,10 +28,9 @@ class ApplyRequest:
     cancel: bool = False
     name: str = ""
     requester: str = ""
-    not_before: str = ""
-    window: str = ""
     no_reboot: bool = False
     boot_staged: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
     # See ``Confirmation``.
     removes: int = 0
     lockout: bool = False
@@ -45,14 +42,14 @@ class ApplyRequest:
         return Confirmation(self.digest, self.removes, self.lockout)
 
     def held(self, hold: Hold | None) -> ApplyRequest:
-        """Return the request with the delay of ``hold``."""
+        """Return the request with ``hold``."""
         return self if hold is None else replace(self, **(asdict(hold) | {"digest": self.digest}))
 
     @property
     def hold(self) -> Hold | None:
-        if not (self.not_before or self.window or self.no_reboot or self.boot_staged):
+        if not (self.no_reboot or self.boot_staged or self.options):
             return None
-        return Hold(self.digest, self.not_before, self.window, self.no_reboot, self.requester, self.boot_staged)
+        return Hold(self.digest, self.no_reboot, self.requester, self.boot_staged, self.options)
 
 
 @dataclass(frozen=True, slots=True)

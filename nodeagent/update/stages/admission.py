@@ -13,10 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Final
 
-from nodeagent.core.coordination.windows import Schedule, waits
 from nodeagent.core.plan.change import ETCD_UNIT
 from nodeagent.errors import AgentError, Refused, Retryable, Unreachable
 from nodeagent.reasons import Reason
@@ -36,7 +34,7 @@ UNREACHED: Final = 60.0
 STARTING: Final = frozenset({"inactive", "failed", "activating"})
 
 
-def operation_of(update: Update, windows: Schedule | None = None) -> Operation:
+def operation_of(update: Update) -> Operation:
     record, plan = update.record, update.plan
     if record.safe_for:
         # It disrupts nothing, so it only needs that no other holder works on the node.
@@ -47,7 +45,6 @@ def operation_of(update: Update, windows: Schedule | None = None) -> Operation:
         f"update to {record.to_name}",
         stops_node=plan.drain or plan.reboot or plan.stops_static_pods or plan.stops_etcd,
         keeps=bool(record.unfinished),
-        windows=windows,
     )
 
 
@@ -75,19 +72,20 @@ async def check_free(run: Run) -> None:
         raise NotNow(error.message, reason=error.reason) from error
 
 
-def check_hold(run: Run) -> None:
-    """Raise ``NotNow`` (``Scheduled``, ``RebootRequired``) while an operator delays the update."""
-    record, hold, now = run.record, run.record.lasting.hold, datetime.fromisoformat(run.ports.clock.now())
-    waiting = waits(hold, record.to_digest, now, run.policy.zone, reboots=run.update.reboots)
-    if waiting is None or hold is None:
-        return
-    if waiting.reboot:
-        message = f"this host must be rebooted for {record.to_name}; {hold.requester} holds the reboot back"
-        raise NotNow(message, reason=Reason.REBOOT_REQUIRED)
-    when = f"{waiting.until.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" if waiting.until else "a time that never comes"
-    message = f"the update to {record.to_name} waits until {when}, as requested by {hold.requester}"
-    after = (waiting.until - now).total_seconds() if waiting.until else None
-    raise NotNow(message, reason=Reason.SCHEDULED, after=after)
+async def check_start(run: Run) -> None:
+    """Raise ``NotNow`` while the update may not begin: an operator delays it, it would boot what another program has
+    prepared, or it is not the time for updates."""
+    for guard in run.ports.guards:
+        await guard.check_request(run)
+    if run.hold is not None and run.hold.no_reboot and run.update.reboots:
+        message = f"this host must be rebooted for {run.record.to_name}; {run.hold.requester} holds the reboot back"
+        raise NotNow(message, reason=Reason.REBOOT_REQUIRED, whole=True)
+    if run.update.reboots:
+        await check_next_boot(run)
+    # Safe parts disrupt nothing, so they wait for no time.
+    with retry_on_refusal():
+        for guard in run.ports.guards if not run.record.safe_for else ():
+            await guard.may_begin(run)
 
 
 async def check_next_boot(run: Run) -> None:
@@ -95,8 +93,7 @@ async def check_next_boot(run: Run) -> None:
 
     An update of the OS replaces or refuses such a deployment when it stages its own.
     """
-    hold = run.record.lasting.hold
-    if hold is not None and hold.digest == run.record.to_digest and hold.boot_staged:
+    if run.hold is not None and run.hold.boot_staged:
         return
     if run.ports.os is None or run.update.target is not None:
         return
@@ -147,9 +144,9 @@ async def stops_etcd(ports: Ports) -> bool:
     return ports.static_pods is not None and await ports.static_pods.has_member()
 
 
-async def operation_now(ports: Ports, update: Update, windows: Schedule | None = None) -> Operation:
+async def operation_now(ports: Ports, update: Update) -> Operation:
     """As ``operation_of``, with the state that the unit of etcd has now."""
-    operation, plan = operation_of(update, windows), update.plan
+    operation, plan = operation_of(update), update.plan
     if operation.stops_node and not (plan.drain or plan.reboot or plan.stops_static_pods):
         return replace(operation, stops_node=await stops_etcd(ports))
     return operation

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The right to disrupt this node, shared with other hosts and other programs.
 
-``Coordination`` asks in this order: maintenance window, slot of the pool, node lease, other actors on the node, the
-guards. It releases in reverse. Updates and maintenances use the same object, so that there is one owner of the lease.
+``Coordination`` asks in this order: slot of the pool, node lease, other actors on the node, the guards. It releases in
+reverse. Updates and maintenances use the same object, so that there is one owner of the lease.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import datetime
 from typing import Final
 
 from nodeagent.core.backoff import jittered
-from nodeagent.core.coordination.windows import Schedule
 from nodeagent.errors import AgentError, Refused
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.coordination import Gates, Holder, Lease, NodeDrainer, Slots, StopGuard
@@ -36,7 +34,7 @@ class Operation:
     """Work that disrupts this node. A restarted agent continues under the same ``id``, which is that of an update, or
     "KIND.ID" for other work.
 
-    ``queued``: it waits for a window, a slot and other actors. A maintenance does not: an operator started it, so that
+    ``queued``: it waits for a slot and other actors. A maintenance does not: an operator started it, so that
     it begins when the lease is free and checks other actors before its own steps. ``stops_node``: it drains or stops
     the node, so the guards must permit it. ``keeps``: after a refusal it keeps what it holds, because the node is
     half-way between two configs.
@@ -48,7 +46,6 @@ class Operation:
     queued: bool = True
     stops_node: bool = False
     keeps: bool = False
-    windows: Schedule | None = None
 
 
 @dataclass(eq=False)
@@ -83,8 +80,6 @@ class Coordination:
         ``permit`` raises ``Refused`` as well. It runs when nothing else refuses the operation, and before a slot is
         taken: it may last minutes. Raises ``Refused`` and what the ports raise. Acquiring it again is harmless.
         """
-        # The window is checked first, because it costs no request.
-        self._check_window(operation)
         # A planned maintenance comes before the next update, although the lease is still free.
         if self._reserved_for not in ("", operation.id):
             raise Refused(self._refusal, reason=Reason.LEASE_HELD)
@@ -219,16 +214,6 @@ class Coordination:
             await self.report_holder()
             raise
         await self.report_holder()
-
-    def _check_window(self, operation: Operation) -> None:
-        if operation.windows is None:
-            return
-        now = datetime.fromisoformat(self.clock.now())
-        if operation.windows.is_open(now):
-            return
-        opens = operation.windows.opens(now)
-        when = f"opens {opens.isoformat(timespec='seconds').replace('+00:00', 'Z')}" if opens else "never opens"
-        raise Refused(f"no window is open; the next one {when}", reason=Reason.WINDOW_CLOSED)
 
 
 async def _ignore_missing_node(work: Awaitable[None]) -> None:

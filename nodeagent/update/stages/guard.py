@@ -76,6 +76,19 @@ class Guard:
         """Return a context in which ``unit`` stages the OS. It raises no error of its own."""
         return nullcontext()
 
+    async def check_request(self, run: Run) -> None:
+        """Check what an operator requested about the start of the update (``Run.hold``), before anything is acquired.
+
+        Raises ``Delayed``: nothing of the config is applied before.
+        """
+
+    async def may_begin(self, run: Run) -> None:
+        """Check whether an update may begin now, before any other host or program is asked. It is asked again until it
+        may. Safe parts are not asked for.
+
+        Raises ``Refused``: the update waits.
+        """
+
     async def permit(self, run: Run) -> None:
         """Check what must be true before the node is drained or stopped. It may take minutes. Other nodes can have the
         slot until it returns.

@@ -12,7 +12,7 @@ from nodeagent.errors import AgentError, Refused
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.coordination import NodeReadiness
 from nodeagent.update.run import Run
-from nodeagent.update.stages.admission import check_hold, check_next_boot, checked, operation_now, operation_of
+from nodeagent.update.stages.admission import check_start, checked, operation_now, operation_of
 from nodeagent.update.stages.failure import safe_parts_first
 from nodeagent.update.states import Apply, Phase, Superseded, Transition
 from nodeagent.update.steps.units_before import units_before
@@ -53,11 +53,9 @@ async def undo(run: Run) -> None:
 
 async def _acquire_all(run: Run) -> None:
     """Acquire the right to disrupt this node. Raises ``NotNow``, and ``Refused`` (``LOST``)."""
-    check_hold(run)
-    if run.update.reboots:
-        await check_next_boot(run)
+    await check_start(run)
     with retry_on_refusal():
-        operation = await operation_now(run.ports, run.update, run.policy.windows)
+        operation = await operation_now(run.ports, run.update)
     # A guard may take minutes. While it runs, or refuses, other nodes can have the slot.
     permit = partial(_permit, run) if operation.stops_node and run.ports.guards else None
     with retry_on_refusal():

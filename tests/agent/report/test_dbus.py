@@ -13,7 +13,6 @@ from nodeagent import installed
 from nodeagent.agent.report import dbus as module
 from nodeagent.agent.report.dbus import NAME, PATH, serve, while_connected
 from nodeagent.agent.report.report import Report
-from nodeagent.core.coordination.windows import Hold
 from nodeagent.door import BusMethod, Door
 from nodeagent.errors import AgentError, Refused, Terminal
 from nodeagent.host.dbus.client import Bus
@@ -21,6 +20,7 @@ from nodeagent.host.dbus.codec import variant
 from nodeagent.host.dbus.header import Message
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
+from nodeagent.update.history.lasting import Hold
 from tests.support.fixtures import PrivateBus, private_bus
 from tests.support.needs import acts_as_root
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import io
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -135,22 +134,9 @@ def test_a_host_of_a_cluster_is_refused_before_the_question(
     assert "ClusterDecides" in given.err
 
 
-def test_a_time_is_resolved_and_sent(cli: Cli, daemon: FakeDaemon, config: str, golden: Golden) -> None:
-    given = cli("apply", config, "--at", "2026-11-24T02:00Z")
-    assert given.code == 0
-    assert applied(daemon)[0]["not_before"].value == "2026-11-24T02:00:00Z"
-    golden("commands", "apply --at a time", given.out)
-    given = cli("apply", config, "--at", "sat 02:00 60", "--no-reboot")
-    assert (applied(daemon)[1]["window"].value, applied(daemon)[1]["no_reboot"].value) == ("sat 02:00 60", True)
-    golden("commands", "apply --at a window --no-reboot", given.out)
+def test_a_reboot_is_held_back(cli: Cli, daemon: FakeDaemon, config: str) -> None:
     assert cli("apply", config, "--no-reboot", "--json").json["no_reboot"] is True
-
-
-def test_a_window_by_its_name(cli: Cli, daemon: FakeDaemon, config: str, no_settings: Path) -> None:
-    (no_settings / "20-windows.yaml").write_text('windows: {open: ["02:00 30", "nights = sat,sun 02:00 60"]}')
-    assert cli("apply", config, "--at", "nights").code == 0
-    assert applied(daemon)[0]["window"].value == "sat,sun 02:00 60"
-    assert cli("apply", config, "--at", "days", "--json").error["reason"] == "BadTime"
+    assert applied(daemon)[0]["no_reboot"].value is True
 
 
 def test_a_time_that_is_none(cli: Cli, daemon: FakeDaemon, config: str) -> None:

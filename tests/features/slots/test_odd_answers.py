@@ -11,8 +11,7 @@ import pytest
 from integration.fuzz.api import WHOLE
 from nodeagent.features.slots.decide.order import RolloutOrder
 from nodeagent.features.slots.decide.pool import SlotKind, SlotPool
-from nodeagent.features.slots.leases import KubeSlots
-from nodeagent.features.slots.turn import KubeTurn
+from nodeagent.features.slots.leases import KubeSlots, KubeTurn
 from tests.features.cluster.test_odd_answers import HOST, MISSING, Readers, odd, read_all
 from tests.kube.test_client import Clock
 

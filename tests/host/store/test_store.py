@@ -189,7 +189,7 @@ class TestContents:
     async def test_the_config_that_the_host_has_in_part_is_kept(self, store: SqliteStore) -> None:
         for number in range(10):
             await store.put_config(config(number))
-        lasting = Lasting(partial=Partial(config(4).digest, config(9).digest, "x", Cause(Reason.WINDOW_CLOSED, "")))
+        lasting = Lasting(partial=Partial(config(4).digest, config(9).digest, "x", Cause(Reason.LEASE_HELD, "")))
         await store.close_update(replace(record(7), lasting=lasting), entry(7))
         assert (await store.load()).lasting == lasting
         assert await store.get_config(config(4).digest) == config(4)

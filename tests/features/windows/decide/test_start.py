@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from nodeagent.core.coordination.windows import Hold, Waits, parse_start, waits
+from nodeagent.features.windows.decide.start import RequestedStart, Waits, parse_start, waits
 
 BERLIN = ZoneInfo("Europe/Berlin")
 # A Friday, 20:00 in Berlin.
@@ -59,12 +59,8 @@ def test_what_is_no_time(text: str) -> None:
 
 def test_what_an_update_waits_for() -> None:
     at, start = "2026-11-21T01:00:00Z", datetime(2026, 11, 21, 1, tzinfo=UTC)
-    assert waits(None, "d", NOW, BERLIN, reboots=True) is None
-    assert waits(Hold("d", at), "d", NOW, BERLIN, reboots=False) == Waits(start)
-    assert waits(Hold("other", at), "d", NOW, BERLIN, reboots=False) is None
-    assert waits(Hold("d", at), "d", start, BERLIN, reboots=False) is None
-    assert waits(Hold("d", window="sat 02:00 60"), "d", NOW, BERLIN, reboots=False) == Waits(start)
-    assert waits(Hold("d", window="sat 02:00 60"), "d", start, BERLIN, reboots=False) is None
-    assert waits(Hold("d", no_reboot=True), "d", NOW, BERLIN, reboots=True) == Waits(None, reboot=True)
-    assert waits(Hold("d", no_reboot=True), "d", NOW, BERLIN, reboots=False) is None
-    assert waits(Hold("d", at, no_reboot=True), "d", NOW, BERLIN, reboots=True) == Waits(start), "the time comes first"
+    assert waits(RequestedStart(), NOW, BERLIN) is None
+    assert waits(RequestedStart(at), NOW, BERLIN) == Waits(start)
+    assert waits(RequestedStart(at), start, BERLIN) is None
+    assert waits(RequestedStart(window="sat 02:00 60"), NOW, BERLIN) == Waits(start)
+    assert waits(RequestedStart(window="sat 02:00 60"), start, BERLIN) is None

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nodeagent.core.coordination.windows import WEEK, Schedule, Window, named_windows, parse_windows, weekly
+from nodeagent.features.windows.decide.weekly import WEEK, Schedule, Window, named_windows, parse_windows, weekly
 
 pytestmark = pytest.mark.cluster_failure("the window closes during the drain")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.errors import InvalidInput
-from nodeagent.settings.check import load_zone
+from nodeagent.features.windows.zones import load_zone, schedule_of
 
 AT = datetime(2026, 7, 1, 12, tzinfo=UTC)
 
@@ -30,3 +30,20 @@ def test_that_of_the_host(tmp_path: Path) -> None:
     (tmp_path / "broken").write_text("x")
     with pytest.raises(InvalidInput):
         load_zone("localtime", tmp_path / "broken")
+
+
+def test_windows() -> None:
+    assert schedule_of((), "localtime") is None
+    found = schedule_of(("sat,sun 22:30 120", "05:00 60"), "Europe/Prague")
+    assert found is not None
+    assert found.is_open(datetime(2026, 7, 4, 21, tzinfo=UTC))  # Saturday, 23:00 there
+    assert not found.is_open(datetime(2026, 7, 3, 21, tzinfo=UTC))
+    assert found.is_open(datetime(2026, 7, 3, 3, 30, tzinfo=UTC))
+    with pytest.raises(InvalidInput):
+        schedule_of((), "Europe/Nowhere")
+    with pytest.raises(InvalidInput) as twice:
+        schedule_of(("nights = 22:30 60", "nights = 02:00 60"), "UTC")
+    assert (twice.value.reason, twice.value.message) == (
+        "SettingsInvalid",
+        "windows.open: two windows have the name nights",
+    )

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nodeagent apply --at`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.daemon.conftest import NOW, Cli
+from tests.cli.daemon.fake_daemon import FakeDaemon
+from tests.cli.daemon.test_apply import config
+from tests.cli.daemon.test_prompts import applied
+from tests.support.golden import Golden
+
+__all__ = ["config"]
+
+
+@pytest.fixture(autouse=True)
+def fixed_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nodeagent.features.windows.cli.local_now", lambda: NOW)
+
+
+def test_a_time_is_resolved_and_sent(cli: Cli, daemon: FakeDaemon, config: str, golden: Golden) -> None:
+    given = cli("apply", config, "--at", "2026-11-24T02:00Z")
+    assert given.code == 0
+    assert applied(daemon)[0]["not_before"].value == "2026-11-24T02:00:00Z"
+    golden("commands", "apply --at a time", given.out)
+    given = cli("apply", config, "--at", "sat 02:00 60", "--no-reboot")
+    assert (applied(daemon)[1]["window"].value, applied(daemon)[1]["no_reboot"].value) == ("sat 02:00 60", True)
+    golden("commands", "apply --at a window --no-reboot", given.out)
+    given = cli("apply", config, "--at", "sat 02:00 60", "--json").json
+    assert (given["not_before"], given["window"], given["no_reboot"]) == ("", "sat 02:00 60", False)
+
+
+def test_a_window_by_its_name(cli: Cli, daemon: FakeDaemon, config: str, no_settings: Path) -> None:
+    (no_settings / "20-windows.yaml").write_text('windows: {open: ["02:00 30", "nights = sat,sun 02:00 60"]}')
+    assert cli("apply", config, "--at", "nights").code == 0
+    assert applied(daemon)[0]["window"].value == "sat,sun 02:00 60"
+    assert cli("apply", config, "--at", "days", "--json").error["reason"] == "BadTime"
