@@ -467,12 +467,6 @@ DBUS: Mapping[str, tuple[str, str]] = {
         "",
         'Returns [one update](history.md) with its plan and its course, also the one under way. `""` is the newest.',
     ),
-    "StartMaintenance": (
-        "maintenance, and power-off for `power_off`",
-        "Options: `requester` `s`, `seconds` `t` (0: until stopped), `drain` `b`, `power_off` `b`, `wait` `b`; "
-        "others are refused.",
-    ),
-    "StopMaintenance": ("maintenance", ""),
     "Reload": ("reload", "Reads the settings again."),
     "UpdateFinished": (
         "",

@@ -5,18 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import asdict, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-import msgspec
-
+from integration.cluster.cluster import Cluster
 from integration.cluster.sim_node import SimNode
 from nodeagent.agent.loop import Loop
-from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.report.report import Report
-from nodeagent.core.coordination.maintenance import Maintenance, checked
 from nodeagent.features.cluster.node_events import EVENTS
 from nodeagent.features.cluster.reports import ClusterReporter
+from nodeagent.features.maintenance.manager import MaintenanceManager
 from nodeagent.report.status import Status
 from nodeagent.report.status_json import status_to_dict
 from nodeagent.update.next.preflight import Preflight
@@ -25,19 +23,29 @@ from nodeagent.update.ports.events import DrainAdvanced, Event
 STEP: Final = 0.05
 
 
-class ManagedNode(SimNode):
-    """``note`` is what the store has of a maintenance: through the same form, so that nothing but data survives."""
+@dataclass
+class StoredNotes:
+    """Texts, so that nothing but data survives the end of a process."""
 
-    note: dict[str, Any] | None = None
+    texts: dict[str, str] = field(default_factory=dict)
+
+    async def note(self, key: str) -> str:
+        return self.texts.get(key, "")
+
+    async def keep_note(self, key: str, text: str) -> None:
+        self.texts[key] = text
+
+
+class ManagedNode(SimNode):
+    """``notes`` are those of the store."""
+
     report = Report(Status())
     keeper: MaintenanceManager
     life: asyncio.Task[None] | None = None
 
-    async def maintenance(self) -> Maintenance | None:
-        return None if self.note is None else checked(msgspec.convert(self.note, Maintenance))
-
-    async def keep_maintenance(self, wanted: Maintenance | None) -> None:
-        self.note = None if wanted is None else asdict(wanted)
+    def __init__(self, cluster: Cluster, node: str, **more: Any) -> None:
+        super().__init__(cluster, node, **more)
+        self.notes = StoredNotes()
 
     def build(self) -> Loop:
         bare, side = super().build(), self.side
@@ -56,7 +64,9 @@ class ManagedNode(SimNode):
             random=lambda: 0.5,
             renew=self._renew,
         )
-        self.keeper = MaintenanceManager(ports, self, report, limits=lambda: self.limits, on_release=loop.look_again)
+        self.keeper = MaintenanceManager(
+            ports, self.notes, report, limits=lambda: self.limits, on_release=loop.look_again
+        )
         cluster_reporter = ClusterReporter(side.conditions.publish, side.events.write, self.clock, random.random)
 
         def remember(event: Event, _: Status) -> None:

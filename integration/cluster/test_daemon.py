@@ -17,7 +17,7 @@ from integration.cluster.cluster import ADMINS, Cluster
 from integration.cluster.other_holders import client_of, goodbye, lease_of
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.agent import compose, daemon
-from nodeagent.cli._client import Client
+from nodeagent.cli._client import Client, typed_options
 from nodeagent.errors import AgentError, Unreachable
 from nodeagent.features.cluster import reports
 from nodeagent.features.cluster.node_events import EVENTS
@@ -125,7 +125,7 @@ async def test_a_maintenance_with_a_drain_through_a_restart(
     scene.budget("web-budget", "web", allowed=0)
     async with running(settings, private_bus.address) as scene.api:
         options: dict[str, str | int | bool] = {"requester": "jane", "drain": True, "seconds": 7200}
-        status = await scene.api.start_maintenance("the disks are swapped", options)
+        status = await scene.api.change("StartMaintenance", "sa{sv}", "the disks are swapped", typed_options(options))
         assert status["maintenance"]["requester"] == "jane (by root)"
         assert status["lease"]["backend"] == "kubernetes"
         assert status["lease"]["operation"] == "maintenance"
@@ -140,11 +140,13 @@ async def test_a_maintenance_with_a_drain_through_a_restart(
             lambda _: "web-budget" in scene.conditions().get("DrainInProgress", ""), "the condition says it"
         )
         with pytest.raises(AgentError) as caught:
-            await scene.api.start_maintenance("mine now", {})
+            await scene.api.change("StartMaintenance", "sa{sv}", "mine now", {})
         assert caught.value.reason == "LeaseHeld"
         assert "jane (by root)" in caught.value.message
         with pytest.raises(AgentError) as caught:
-            await scene.api.start_maintenance("x", {"requester": "jane", "power-off": True})
+            await scene.api.change(
+                "StartMaintenance", "sa{sv}", "x", typed_options({"requester": "jane", "power-off": True})
+            )
         assert caught.value.reason == "BadOption"
     lease = lease_of(scene.cluster, scene.node)
     assert lease is not None
@@ -159,7 +161,7 @@ async def test_a_maintenance_with_a_drain_through_a_restart(
         status = await scene.until(lambda seen: seen["maintenance"]["drained"], "it is drained")
         assert status["drain"] is None
         await scene.until(lambda _: scene.conditions().keys() == {"MaintenanceInProgress", "Drained"}, "conditions")
-        await scene.api.stop_maintenance()
+        await scene.api.request("StopMaintenance")
         status = await scene.until(lambda seen: not scene.conditions(), "the conditions are gone")
         assert (status["maintenance"], status["lease"]) == (None, None)
     assert lease_of(scene.cluster, scene.node) is None
@@ -175,8 +177,8 @@ async def test_it_starts_and_answers_while_the_api_server_is_away(
     async with running(settings, private_bus.address) as scene.api:
         assert (await scene.api.status())["phase"] == "Idle"
         scene.cluster.resume()
-        await scene.api.start_maintenance("the disks are swapped", {})
+        await scene.api.change("StartMaintenance", "sa{sv}", "the disks are swapped", {})
         await scene.until(
             lambda _: "MaintenanceInProgress" in scene.conditions(), "events are written after the outage"
         )
-        await scene.api.stop_maintenance()
+        await scene.api.request("StopMaintenance")

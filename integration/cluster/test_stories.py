@@ -20,14 +20,14 @@ from integration.cluster.managed_node import ManagedNode
 from integration.cluster.medik8s import AlreadyHeld, Manager
 from integration.cluster.other_holders import client_of, foreign, goodbye
 from integration.cluster.test_drain import Scene, hurry
-from nodeagent.agent import maintenance as keeping
 from nodeagent.core.coordination.kube_objects import MAINTENANCES
-from nodeagent.core.coordination.maintenance import MaintenanceRequest
 from nodeagent.core.times import seconds_until
 from nodeagent.errors import AgentError, Retryable, Unreachable
 from nodeagent.features.cluster import node_events as events
 from nodeagent.features.cluster import reports
 from nodeagent.features.cluster.gates import MACHINES
+from nodeagent.features.maintenance import manager as keeping
+from nodeagent.features.maintenance.decide import MaintenanceRequest
 from nodeagent.report.views import drain as drain_view
 from nodeagent.update.states import Phase
 from tests.world import World

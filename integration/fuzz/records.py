@@ -65,8 +65,6 @@ def stored(data: bytes) -> None:
         with suppress(*DAMAGE):
             rows.from_json(kind, row)
     with suppress(*DAMAGE):
-        rows.maintenance_from_row(row)
-    with suppress(*DAMAGE):
         rows.snapshot_from_row("path:/etc/x", row, rows.checksum("path:/etc/x", row, b"x"), b"x")
     # A damaged record is salvaged, whatever it is.
     rows.salvage_record(row, row)

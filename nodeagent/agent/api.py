@@ -11,13 +11,11 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from nodeagent.agent.loop import Loop
-from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.plan_answer import plan_answer
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.report.shown_history import ShownHistory
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.coordination.maintenance import MaintenanceRequest
 from nodeagent.core.plan.plan import check_disruption
 from nodeagent.core.plan.removal import BY_CLUSTER, check_removal
 from nodeagent.door import Call
@@ -47,7 +45,6 @@ class Api:
     ports: Ports
     loop: Loop
     report: Report
-    maintenance: MaintenanceManager
     _: KW_ONLY
     desired_path: str
     source: DesiredSource | None = None
@@ -283,11 +280,6 @@ class Api:
             assert running is not None
             entry = under_way(running.record, running.plan, self.ports.clock.now())
         return json.dumps(update_to_dict(entry))
-
-    async def start_maintenance(self, caller: str, request: MaintenanceRequest) -> str:
-        """Begin a maintenance, and return the status. Nothing disrupts this node before it is stopped or over."""
-        await self.maintenance.start(caller, request)
-        return self.status()
 
     async def reload(self) -> None:
         """Settings, policy and desired config are read again."""

@@ -103,6 +103,7 @@ class Adapters:
         coordination, self.backend = (
             (alone, None) if only_plan else coordinate(settings, store, clock, self.api, report)
         )
+        # Filled below: a feature needs the ports before it can give its guard.
         guards: list[Guard] = []
         coordination.guards = guards
         self.ports = Ports(

@@ -18,7 +18,6 @@ from nodeagent.agent.drift_repair import DriftRepair
 from nodeagent.agent.holding import Held
 from nodeagent.agent.last_good_settings import FoundSettings, keep, read_settings
 from nodeagent.agent.loop import Loop
-from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.own_config import HostPolicy, OwnConfig
 from nodeagent.agent.report.dbus import serve
 from nodeagent.agent.report.journal import to_notify
@@ -92,18 +91,10 @@ class Daemon:
         adapters.look_again, adapters.requested = self.loop.look_again, self._requested
         # The process replaces it by the event of its signals. A plan without a daemon never waits for it.
         self.stop = asyncio.Event()
-        self.maintenance = MaintenanceManager(
-            self.ports,
-            self.store,
-            self.report,
-            limits=lambda: self.loop.policy,
-            on_release=self.loop.look_again,
-        )
         self.api = Api(
             self.ports,
             self.loop,
             self.report,
-            self.maintenance,
             desired_path=self.desired_path,
             source=source,
             parse=parse_desired,
@@ -274,11 +265,8 @@ async def _build(
     # The status must be true before the bus serves it: a client takes the first answer as the state of the host.
     await first_status(daemon.ports, report, shared=adapters.backend is not None)
     await tidying.sweep(daemon.store, daemon.ports.files, daemon.load, daemon.settings.desired_config, report)
-    at_start = [
-        ("maintenance", daemon.maintenance.load),
-        *(work for feature in adapters.features for work in feature.at_start),
-    ]
-    for topic, load in at_start:
+    # Before an update can take what a feature holds.
+    for topic, load in (work for feature in adapters.features for work in feature.at_start):
         try:
             await load()
         except AgentError as error:
@@ -316,8 +304,7 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
             watches.append(config_file.watch_directory(directory, is_drop_in, daemon.loop.look_again))
         # After the daemon is ready: its peers may start later.
         beside: list[tuple[str, Callable[[], Awaitable[None]]]] = [
-            # They continue from the store, also after a restart: a bug in one of them would end each new process.
-            ("the maintenance", daemon.maintenance.run),
+            # Some continue from the store, also after a restart: a bug in one of them would end each new process.
             ("metrics", daemon.metrics.run),
             ("the message of the day", motd.run),
             ("the file for a boot without an agent", under_way.run),

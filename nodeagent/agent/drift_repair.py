@@ -33,6 +33,7 @@ from nodeagent.core.plan.steps import (
 )
 from nodeagent.errors import AgentError, error_of
 from nodeagent.reasons import Reason
+from nodeagent.report.parts.registry import disruption_of
 from nodeagent.update.next.preflight import Desired
 from nodeagent.update.record import half_way, in_effect
 from nodeagent.update.run import Ports
@@ -68,7 +69,7 @@ class DriftRepair:
     async def __call__(self) -> float | None:
         """Put back what may be put back now. Returns the seconds until the next attempt, None without one."""
         status = self.report.status
-        if self.on_drift() != "repair" or status.maintenance is not None or status.lease is not None:
+        if self.on_drift() != "repair" or disruption_of(status) is not None or status.lease is not None:
             return None
         now = self.ports.clock.monotonic()
         drifted = {drift.entry: drift for drift in status.drift}

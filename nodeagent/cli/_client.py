@@ -137,13 +137,6 @@ class Client:
         """Return an update with its plan and its trail; "" is the newest update, which may be under way."""
         return _object(await self._call("Update", "s", (update_id,)))
 
-    async def start_maintenance(self, reason: str, options: dict[str, str | int | bool]) -> dict[str, Any]:
-        """``options`` as in docs/reference/dbus.md. Returns the status."""
-        return _object(await self._change("StartMaintenance", "sa{sv}", (reason, typed_options(options))))
-
-    async def stop_maintenance(self) -> None:
-        await self._change("StopMaintenance")
-
     async def change(self, method: str, signature: str = "", *values: Any) -> dict[str, Any]:
         """Call a method of a feature that requests a change of the host."""
         return _object(await self._change(method, signature, values))

@@ -14,12 +14,14 @@ from nodeagent.features import plan_lines, status_rows
 def rows_after(label: str, status: Mapping[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
     """Yield the rows of features that follow this row of the base."""
     for rows in status_rows():
+        # The module is imported only for a part that there is. Most statuses have none of them.
         if rows.after == label and (part := status.get(rows.key)):
             yield from import_module(rows.module).rows(part, now)
 
 
 def delaying(status: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parts that delay an update that is requested now, by their keys; None for one that does not."""
+    # None also for a daemon that is older than the feature.
     return {rows.key: status.get(rows.key) for rows in status_rows() if rows.delays}
 
 

@@ -60,7 +60,8 @@ class Stored:
             digest = store.current()
             # The boot in which the record was written stays: the present one may be later.
             status = recorded_status(store.load(), store.get_config(digest).name if digest else "", digest)
-            status = replace(status, lease=store.lease(), maintenance=store.maintenance())
+            status = replace(status, lease=store.lease())
+            # The daemon would show the same when it has started.
             for view in part_views():
                 if (part := view.stored(store.note)) is not None:
                     status = status.with_part(part)

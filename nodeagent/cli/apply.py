@@ -15,7 +15,6 @@ from nodeagent.cli._follow import Ending, print_ending, request_and_wait
 from nodeagent.cli._io import emit, printable, warn
 from nodeagent.cli._plan_inputs import add_max_disruption, add_strict, read_config
 from nodeagent.cli._render import local_now
-from nodeagent.cli.maintenance import flag
 from nodeagent.cli.plan import plan_here
 from nodeagent.core.plan.plan import check_disruption, disruption
 from nodeagent.errors import Refused
@@ -142,9 +141,8 @@ def _then(options: Options) -> str:
 async def _request(
     client: Client, name: str, text: str, options: Options, *, wait: bool, silent: bool
 ) -> tuple[str, Ending, dict[str, Any]]:
-    # A maintenance, which an operator may have forgotten, delays the update without a limit.
     before = await client.status()
-    for cause in () if silent else [*delays(before, local_now()), *([flag(before)] if flag(before) else [])]:
+    for cause in () if silent else delays(before, local_now()):
         warn(f"{cause}; the update begins after it")
     if not wait:
         return await client.apply(text, options), Ending("accepted"), before
@@ -163,6 +161,5 @@ def _answer(name: str, digest: str, result: Ending, before: dict[str, Any]) -> d
         "config": name,
         "digest": digest,
         **result.chosen("outcome", "reason", "message", "seconds", "reboots", "boots", "reboot_avoided", "successor"),
-        "maintenance": before.get("maintenance"),
         **delaying(before),
     }

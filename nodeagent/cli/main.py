@@ -33,7 +33,6 @@ _BASE: Final = (
     ("history", "list past updates, show one with its phases, or compare two"),
     ("logs", "show the journal of an update"),
     ("verify", "compare this host with its current config"),
-    ("maintenance", "block disruptions of this host, for maintenance"),
     ("lease", "show the holder of the lease of this host"),
     ("etcd", "check whether a disruption of this host is safe for etcd"),
     ("fleet", "show rollout status of all pools, approve certificate requests"),

@@ -31,6 +31,7 @@ from nodeagent.cli._render import (
     on_terminal,
     paint,
 )
+from nodeagent.core.coordination.operations import BY_OPERATOR
 from nodeagent.core.redact import redact
 from nodeagent.errors import Unreachable
 from nodeagent.reasons import Reason, documentation, hint
@@ -126,8 +127,6 @@ def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool, log: Sequence[
     if (lease := status["lease"]) and not _repeats(lease, status):
         yield "lease", _lease(lease, now)
     yield from rows_after("lease", status, now)
-    if maintenance := status.get("maintenance"):
-        yield "maintenance", _maintenance(maintenance, now)
     if drain := status["drain"]:
         yield from _drain(drain, now)
     for deployment in status["deployments"]:
@@ -206,14 +205,15 @@ def _step(step: dict[str, Any], *, as_bar: bool) -> str:
 
 def _repeats(lease: dict[str, Any], status: dict[str, Any]) -> bool:
     """Return whether the row of the operation that has the lease says the same."""
+    # The operation of an operator is in the JSON without its id, and is the key of its part.
     part = status.get(lease.get("operation") or "")
     return isinstance(part, dict) and part["reason"] == lease["reason"]
 
 
 def _lease(lease: dict[str, Any], now: datetime) -> str:
     text: str = lease["holder"]
-    if lease.get("operation") == "maintenance":
-        text += ", maintenance"
+    if lease.get("operation") == BY_OPERATOR:
+        text += f", {BY_OPERATOR}"
     if lease["reason"]:
         text += f": {lease['reason']}"
     if lease.get("since"):
@@ -241,14 +241,6 @@ def _drain(drain: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
         yield "waits for", f"{len(pods) - SHOWN} more (status --json has all)"
     if not pods:
         yield "waits for", "another check: no pods are left"
-
-
-def _maintenance(maintenance: dict[str, Any], now: datetime) -> str:
-    until, message = maintenance["until"], maintenance["message"]
-    text = f"{maintenance['state']}: {maintenance['requester']}: {maintenance['reason']}"
-    text += f" (since {clock(maintenance['since'], now)}"
-    text += f", until {clock(until, now)})" if until else ", until stopped by an operator)"
-    return printable(f"{text}; {message}" if message else text)
 
 
 def _deployment(deployment: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 def add_seconds(now: str, seconds: float) -> str:
     when = datetime.fromisoformat(now) + timedelta(seconds=seconds)
+    # Three digits, as all times of the agent have, because they are compared as text.
     return when.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

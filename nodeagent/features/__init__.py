@@ -29,6 +29,7 @@ NAMES: Final = (
     "etcd_guard",
     "etcd_members",
     "fleetlock",
+    "maintenance",
     "mcd_import",
     "page",
     "selfcheck",

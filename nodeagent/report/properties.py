@@ -16,6 +16,7 @@ _BASE: Final[Mapping[str, TypedProperty]] = {
     "Phase": TypedProperty("s", "a phase of `nodeagent status`", lambda status: str(status.phase)),
     "Reason": TypedProperty("s", "the reason of a wait or a failure, or empty", lambda status: status.reason),
     "Message": TypedProperty("s", "the text for admins, or empty", lambda status: status.message),
+    # The hint of a failed unit names that unit.
     "Hint": TypedProperty(
         "s",
         "what to do about the reason, or empty",
@@ -48,11 +49,6 @@ _BASE: Final[Mapping[str, TypedProperty]] = {
     "LeaseHolder": TypedProperty(
         "s", "who may disrupt the host, or empty", lambda status: status.lease.name if status.lease is not None else ""
     ),
-    "Maintenance": TypedProperty(
-        "s",
-        "the state of the maintenance, or empty",
-        lambda status: str(status.maintenance.state(status.boot_id)) if status.maintenance is not None else "",
-    ),
     "DriftedEntries": TypedProperty(
         "u", "the number of entries that differ from the current config", lambda status: len(status.drift)
     ),
@@ -66,6 +62,7 @@ _BASE: Final[Mapping[str, TypedProperty]] = {
 
 def properties() -> Mapping[str, TypedProperty]:
     """Return the properties of the base, then those of the installed features."""
+    # Those of features may come and go with a version. A client asks for each by its name.
     return {**_BASE, **{name: declared for view in part_views() for name, declared in view.properties.items()}}
 
 

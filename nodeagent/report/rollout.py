@@ -27,7 +27,7 @@ from nodeagent.core.coordination.kube_objects import (
     Selector,
 )
 from nodeagent.core.coordination.lease import read_lease
-from nodeagent.core.coordination.maintenance import is_maintenance
+from nodeagent.core.coordination.operations import is_by_operator
 from nodeagent.reasons import Reason
 
 SCHEMA: Final = "nodeagent/fleet/v1"
@@ -336,7 +336,7 @@ def _held(data: LeaseObject | None, now: float | None) -> Gate | None:
     # A lease that has expired by the server's clock blocks no other holder.
     over = lease.expires is not None and now is not None and lease.expires < now
     who = lease.holder_notes.get("requester") or lease.identity
-    updating = who == HOLDER and not is_maintenance(lease.holder_notes.get("operation", ""))
+    updating = who == HOLDER and not is_by_operator(lease.holder_notes.get("operation", ""))
     if not lease.identity or over or updating:
         return None
     purpose = f": {lease.holder_notes['reason']}" if lease.holder_notes.get("reason") else ""

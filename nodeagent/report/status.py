@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.coordination.drain import Remaining
-from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.drift import Drift
 from nodeagent.core.plan.os_changes import OsChanges
@@ -55,9 +54,6 @@ class Status:
     drain_then: str = ""
     # Whether the node was drained for the current update.
     drained: bool = False
-    maintenance: Maintenance | None = None
-    # Text of the cause of the wait.
-    maintenance_waits: str = ""
     drift: Drift = ()
     # The safe parts of the desired config that are applied, and what waits.
     partial: Partial | None = None

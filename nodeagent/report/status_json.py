@@ -10,34 +10,15 @@ import msgspec
 
 from nodeagent.core.boot import kernel_boot, soft_reboots
 from nodeagent.core.coordination.drain import Remaining, is_blocked, remedy
-from nodeagent.core.coordination.maintenance import MAINTENANCE, is_maintenance
+from nodeagent.core.coordination.operations import BY_OPERATOR, is_by_operator
 from nodeagent.core.plan.os_changes import os_changes_to_dict
 from nodeagent.reasons import documentation
-from nodeagent.report.parts.registry import part_views
+from nodeagent.report.parts.registry import disruption_of, part_views
 from nodeagent.report.status import Status
 from nodeagent.update.history.lasting import Partial
 from nodeagent.update.states import Phase
 
 SCHEMA = "nodeagent/status/v1"
-
-
-def _maintenance(status: Status) -> Mapping[str, Any] | None:
-    """Return the maintenance as JSON data. ``state`` is a ``MaintenanceState``; ``message`` is what it waits for."""
-    note = status.maintenance
-    if note is None:
-        return None
-    return {
-        "id": note.id,
-        "state": str(note.state(status.boot_id)),
-        "requester": note.requester,
-        "reason": note.reason,
-        "since": note.began or note.since,
-        "until": note.until,
-        "drain": note.drain,
-        "drained": note.drained,
-        "power_off": note.power_off,
-        "message": status.maintenance_waits or note.problem or note.ended,
-    }
 
 
 def _drain(status: Status) -> Mapping[str, Any] | None:
@@ -49,12 +30,12 @@ def _drain(status: Status) -> Mapping[str, Any] | None:
         about = {"namespace": pod.namespace, "name": pod.name, "why": pod.why}
         return {**about, "blocked": is_blocked(pod), "hint": remedy(pod)}
 
-    note = status.maintenance if status.phase is not Phase.DRAINING else None
+    other = disruption_of(status) if status.phase is not Phase.DRAINING else None
     pods = sorted(status.remaining, key=lambda pod: not is_blocked(pod))
     return {
-        "requester": note.requester if note is not None else "nodeagent",
-        "reason": note.reason if note is not None else f"update to {status.goal}",
-        "since": (note.began if note is not None else status.since),
+        "requester": other.requester if other is not None else "nodeagent",
+        "reason": other.reason if other is not None else f"update to {status.goal}",
+        "since": other.since if other is not None else status.since,
         "deadline": status.drain_by,
         "then": status.drain_then,
         "remaining": [pod_to_dict(pod) for pod in pods],
@@ -92,7 +73,7 @@ def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
         lease = {
             "backend": status.backend,
             "holder": status.lease.name,
-            "operation": MAINTENANCE if is_maintenance(status.lease.operation) else status.lease.operation,
+            "operation": BY_OPERATOR if is_by_operator(status.lease.operation) else status.lease.operation,
             "reason": status.lease.reason,
             "since": status.lease.since,
             "expires": status.lease.expires,
@@ -129,7 +110,6 @@ def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
         "lease": lease,
         "drain": _drain(status),
         **_parts(status),
-        "maintenance": _maintenance(status),
         "drift": msgspec.to_builtins(list(status.drift)),
         "partial": _partial(status.partial),
         "failed_unit": msgspec.to_builtins(status.failed_unit),

@@ -22,8 +22,6 @@ def line(status: Status) -> str:
         parts.append(status.message)
     elif status.phase is Phase.IDLE and status.current:
         parts.append(f"current config is {status.current}")
-    if status.maintenance is not None:
-        parts.append(f"maintenance {status.maintenance.state(status.boot_id)}, {status.maintenance.words}")
     if status.partial is not None:
         count, name = len(status.partial.waits), status.partial.name
         parts.append(f"{count} changes of {name} wait" if count > 1 else f"1 change of {name} waits")

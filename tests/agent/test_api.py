@@ -11,11 +11,9 @@ import pytest
 
 from nodeagent.agent.api import Api
 from nodeagent.agent.loop import Loop
-from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.report.report import Report
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import UnitEntry, meaning
-from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.errors import AgentError, InvalidInput, Refused, ServiceUnavailable, Unreconcilable
 from nodeagent.reasons import Reason
@@ -44,20 +42,6 @@ SOURCE = DesiredSource(
 )
 
 
-class NoNotes:
-    async def maintenance(self) -> Maintenance | None:
-        return None
-
-    async def keep_maintenance(self, wanted: Maintenance | None) -> None:
-        raise AssertionError
-
-    async def note(self, key: str) -> str:
-        return ""
-
-    async def keep_note(self, key: str, text: str) -> None:
-        raise AssertionError
-
-
 def api(host: Host, phase: Phase = Phase.IDLE, *, path: str = DESIRED, loop: Loop | None = None) -> Api:
     """A text is the digest of a config of the host. ``loop``: that of the daemon that runs already."""
     loop = loop or host.build()
@@ -68,14 +52,10 @@ def api(host: Host, phase: Phase = Phase.IDLE, *, path: str = DESIRED, loop: Loo
         return await host._load(text.decode())
 
     report = Report(Status(phase=phase))
-    maintenance = MaintenanceManager(
-        loop.ports, NoNotes(), report, limits=lambda: host.limits, on_release=loop.look_again
-    )
     return Api(
         loop.ports,
         loop,
         report,
-        maintenance,
         desired_path=path,
         source=None if path else SOURCE,
         parse=parse,

@@ -18,13 +18,11 @@ import pytest
 
 from nodeagent.agent import daemon, supervise, tidying
 from nodeagent.agent.api import Api
-from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.report.dbus import MANAGER, NAME, PATH
 from nodeagent.cli._client import Client
 from nodeagent.cli.status import view
 from nodeagent.core.config import paths
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.errors import AgentError
 from nodeagent.features.fence import host_fence
 from nodeagent.features.fence.host_fence import recover
@@ -123,7 +121,9 @@ async def lived_in(host: WholeDaemon) -> None:
         await store.keep_originals(snapshots(2))
         await store.add_made_dirs(["/nowhere-of-nodeagent"])
         await store.take_lease(Holder("nodeagent", "u1", "update to new", "2026-01-01T00:00:00.000Z"))
-        await store.keep_maintenance(Maintenance("m1", "root", "disk swap", "2026-01-01T00:00:00.000Z"))
+        since = "2026-01-01T00:00:00.000Z"
+        note = {"id": "m1", "requester": "root", "reason": "disk swap", "since": since}
+        await store.keep_note("maintenance", json.dumps(note))
         await store.save(
             Record(
                 phase=Phase.DEGRADED,
@@ -237,17 +237,6 @@ async def test_a_bug_in_the_start_is_shown(host: WholeDaemon, monkeypatch: pytes
         await client._call("Reload")
         while await phase(client) != "Idle":
             await asyncio.sleep(0.02)
-
-
-@pytest.mark.finding(
-    "daemon: a start with damaged files, daemon: no bug ends it",
-    "A bug in the start, in a maintenance or in a change of the etcd member is reported and tried again; it does not "
-    "end each new process.",
-)
-async def test_a_bug_in_what_continues_from_the_store_does_not_end_the_daemon(
-    host: WholeDaemon, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await survives_bugs_of(MaintenanceManager, host, monkeypatch)
 
 
 async def survives_bugs_of(manager: type, host: WholeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -420,20 +409,6 @@ async def test_a_record_of_a_newer_version_is_held_until_an_operator_decides(hos
         assert (status["phase"], status["lease"]) == ("Idle", None)
     async with host.store() as store:
         assert await store.note("record-set-aside") == newer
-
-
-@pytest.mark.finding("store: damaged rows", "A damaged row of the lease means that the lease is held.")
-@acts_as_root
-async def test_a_damaged_lease_is_held_until_an_operator_ends_it(host: WholeDaemon) -> None:
-    await on(host, source("old"))
-    async with host.store() as store:
-        await store.take_lease(Holder("root", "maintenance.m1", "disk swap", "2026-01-01T00:00:00.000Z"))
-    damage.damage_row(host.database, "lease", "json", damage.DEEP)
-    async with host.running() as client:
-        status = await client.status()
-        assert (status["lease"]["holder"], status["maintenance"]["state"]) == ("unknown", "under way")
-        await client.stop_maintenance()
-        assert (await client.status())["lease"] is None
 
 
 @pytest.mark.finding(

@@ -12,14 +12,15 @@ from nodeagent.agent.drift_repair import DriftRepair
 from nodeagent.agent.report.report import Report
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
-from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.plan.drift import CONTENDED, FIRST_PAUSE, LONGEST_PAUSE, DriftedEntry, OnDrift, RepairPace
 from nodeagent.core.plan.policy import DAEMON_RELOAD, Entry, Policy
 from nodeagent.errors import Terminal
+from nodeagent.features.maintenance.decide import Maintenance
+from nodeagent.features.maintenance.events import MaintenanceChanged
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from nodeagent.update.ports.coordination import Holder
-from nodeagent.update.ports.events import DriftChanged, Event, LeaseChanged, MaintenanceChanged
+from nodeagent.update.ports.events import DriftChanged, Event, LeaseChanged
 from nodeagent.update.stages.compare import mismatches
 from nodeagent.update.states import Phase
 from tests.world import FakeUnit, Fault, World

@@ -6,7 +6,6 @@ from __future__ import annotations
 import pytest
 
 from nodeagent.core.boot import identity, kernel_boot, soft_reboots
-from nodeagent.core.coordination.maintenance import Maintenance, MaintenanceState
 from nodeagent.report.status import Status
 from nodeagent.report.status_json import status_to_dict
 
@@ -32,14 +31,3 @@ def test_without_a_soft_reboot_it_is_what_old_stores_have() -> None:
 def test_the_status_has_the_id_of_the_kernel() -> None:
     shown = status_to_dict(Status(boot_id=identity(KERNEL, 3)), daemon="running")
     assert (shown["boot_id"], shown["soft_reboots"]) == (KERNEL, 3)
-
-
-def test_a_soft_reboot_is_no_power_off() -> None:
-    note = Maintenance("1", "me", "disk", "2026-01-01T00:00:00Z", began="2026-01-01T00:00:00Z", power_off=True)
-    for boot, state in (
-        (KERNEL, MaintenanceState.POWERING_OFF),
-        (f"{KERNEL}+1", MaintenanceState.POWERING_OFF),
-        ("two", MaintenanceState.UNDER_WAY),
-    ):
-        asked = Maintenance(**{name: getattr(note, name) for name in note.__dataclass_fields__} | {"off_boot": KERNEL})
-        assert asked.state(boot) is state

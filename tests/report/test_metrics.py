@@ -14,7 +14,6 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from nodeagent.core.coordination.drain import PodWait, Remaining
-from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.drift import DriftedEntry
 from nodeagent.features.fence.decide.view import FenceView
@@ -88,7 +87,6 @@ def test_what_is_not_there_is_absent() -> None:
     assert not names & {
         "nodeagent_reason",
         "nodeagent_lease_held",
-        "nodeagent_maintenance",
         "nodeagent_drain_pods",
         "nodeagent_phase_start_timestamp_seconds",
         "nodeagent_last_update_end_timestamp_seconds",
@@ -102,12 +100,9 @@ def test_who_has_the_lease() -> None:
     assert found["nodeagent_lease_start_timestamp_seconds",] == 1772359200.5
 
 
-def test_who_wants_the_node_and_what_a_drain_waits_for() -> None:
-    wanted = Maintenance("m1", "jane", "new disks", SINCE, drain=True)
+def test_what_a_drain_waits_for() -> None:
     left = (Remaining("web", "web-1", PodWait.BUDGET), Remaining("web", "web-2", PodWait.REQUESTED))
-    found = page(Status(Phase.DRAINING, maintenance=wanted, remaining=left))
-    assert found["nodeagent_maintenance", "jane", "planned"] == 1
-    assert found["nodeagent_maintenance_start_timestamp_seconds",] == 1772359200.5
+    found = page(Status(Phase.DRAINING, remaining=left))
     assert found["nodeagent_drain_pods",] == 2
     assert page(Status(remaining=()))["nodeagent_drain_pods",] == 0
 

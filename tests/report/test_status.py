@@ -5,8 +5,6 @@ import json
 from dataclasses import replace
 
 from nodeagent.core.boot import RebootKind
-from nodeagent.core.coordination.drain import PodWait, Remaining
-from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.os_changes import OsChanges, PackageChange, PackageChangeKind
 from nodeagent.errors import Cause
@@ -87,22 +85,6 @@ def test_safe_parts_leave_the_current_config_until_the_whole_one_is_done() -> No
     assert (shown["reason"], shown["message"]) == ("WindowClosed", "none is open")
     assert shown["waits"] == [{"change": "file:/etc/x", "for": "Drain, Reboot"}]
     assert fold(waiting, UpdateDone(about, "", 1.0, 0, "sha")).partial is None
-
-
-def test_a_drain_names_who_requested_it() -> None:
-    """A maintenance that waits while an update drains the node has not requested that drain."""
-    pods = [Remaining("db", "a", PodWait.REQUESTED), Remaining("db", "b", PodWait.BUDGET)]
-    note = Maintenance("3f2b", "jane", "disks", "01:00", began="02:00")
-    idle = Status(since="03:00", desired="b", remaining=pods, drain_by="04:00", drain_then="Reboot", maintenance=note)
-
-    def shown(status: Status) -> tuple[str, ...]:
-        drain = status_to_dict(status, daemon="running")["drain"]
-        assert [(pod["name"], pod["blocked"]) for pod in drain["remaining"]] == [("b", True), ("a", False)]
-        return tuple(drain[key] for key in ("requester", "reason", "since", "deadline", "then"))
-
-    assert shown(idle) == ("jane", "disks", "02:00", "04:00", "Reboot")
-    for draining in (replace(idle, phase=Phase.DRAINING), replace(idle, maintenance=None)):
-        assert shown(draining) == ("nodeagent", "update to b", "03:00", "04:00", "Reboot")
 
 
 def test_a_warning_does_not_move_the_phase() -> None:

@@ -15,6 +15,7 @@ from nodeagent.features.bootloader.decide.secure_boot import KernelTrust
 from nodeagent.features.bootloader.events import BootloaderChecked
 from nodeagent.features.etcd_members.events import EtcdMemberChanged, MemberProgress
 from nodeagent.features.fence.events import FenceChanged
+from nodeagent.features.maintenance.events import MaintenanceChanged
 from nodeagent.reasons import reason_of
 from nodeagent.update.history.lasting import Partial
 from nodeagent.update.ports import events
@@ -92,7 +93,7 @@ EXAMPLES: tuple[Event, ...] = (
     events.DrainAdvanced(()),
     events.LeaseChanged(Holder("jane", "maintenance", "disk swap", "2026-11-21T03:00:00.000Z")),
     events.LeaseChanged(None),
-    events.MaintenanceChanged(None, message="the message"),
+    MaintenanceChanged(None, message="the message"),
     events.DriftChanged("worker-1", (), "the message"),
     EtcdMemberChanged(None, "the message"),
     EtcdMemberChanged(MemberProgress("1", "join", "jane", "now", "the message"), "the message"),

@@ -15,7 +15,6 @@ from nodeagent import __version__
 from nodeagent.agent.api import Api
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.report.turns import Turns
-from nodeagent.core.coordination.maintenance import MaintenanceRequest
 from nodeagent.core.plan.plan import DISRUPTION_WORDS
 from nodeagent.core.plan.plan_json import PLAN_SCHEMA
 from nodeagent.door import BusMethod
@@ -144,24 +143,12 @@ class _Manager:
     async def of_feature(self, method: BusMethod, message: Message) -> Sequence[Any]:
         if not method.action:
             return await self._read(message, method.name, lambda: self.api().calls[method.name]("", message.body))
+        # All of them before the call, because a call that is refused must have no effect.
         for action in (method.action, *method.also(message.body)):
             await authorize(self.bus, message, f"{ACTIONS}.{action}")
         call = self.api().calls[method.name]
         answer = await call(await caller_name(self.bus, message), message.body)
         return (answer,) if method.gives else ()
-
-    async def start_maintenance(self, message: Message) -> Sequence[Any]:
-        request = _request(*message.body)
-        await authorize(self.bus, message, f"{ACTIONS}.maintenance")
-        # Two actions, because an admin may let operators hold the lease without the right to power the host off.
-        if request.power_off:
-            await authorize(self.bus, message, f"{ACTIONS}.power-off")
-        return (await self.api().start_maintenance(await caller_name(self.bus, message), request),)
-
-    async def stop_maintenance(self, message: Message) -> Sequence[Any]:
-        await authorize(self.bus, message, f"{ACTIONS}.maintenance")
-        await self.api().maintenance.stop(await caller_name(self.bus, message))
-        return ()
 
     async def reload(self, message: Message) -> Sequence[Any]:
         await authorize(self.bus, message, f"{ACTIONS}.reload")
@@ -182,8 +169,6 @@ class _Manager:
                 "Config": Method(self.config, "sa{sv}", "s", ("which", "options", "config")),
                 "History": Method(self.history, "u", "s", ("limit", "updates")),
                 "Update": Method(self.update, "s", "s", ("id", "update")),
-                "StartMaintenance": Method(self.start_maintenance, "sa{sv}", "s", ("reason", "options", "status")),
-                "StopMaintenance": Method(self.stop_maintenance),
                 "Reload": Method(self.reload),
                 **{
                     method.name: Method(partial(self.of_feature, method), method.takes, method.gives, method.arguments)
@@ -212,9 +197,6 @@ async def while_connected(bus: Bus, caller: str, work: Callable[[], Awaitable[T]
             if not task.done():
                 raise left
             return task.result()
-
-
-_OPTIONS: Mapping[str, type] = {"requester": str, "seconds": int, "drain": bool, "power_off": bool, "wait": bool}
 
 
 def _known(options: Mapping[str, Any], *names: str) -> None:
@@ -275,16 +257,6 @@ def _number(options: Mapping[str, Any], name: str) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
         raise InvalidInput(f"{name} must be a number", reason=Reason.BAD_OPTION)
     return number
-
-
-def _request(reason: str, options: Mapping[str, Any]) -> MaintenanceRequest:
-    """Return the request of a call. Raises ``InvalidInput`` (``BadOption``)."""
-    # A client that requests a step before the power-off must not get a success from a daemon that does not know it.
-    for name, value in options.items():
-        # isinstance would accept a bool for seconds, because a bool is an int.
-        if type(value) is not _OPTIONS.get(name):
-            raise InvalidInput(f"the option {name} is unknown, or of the wrong type", reason=Reason.BAD_OPTION)
-    return MaintenanceRequest(reason, **options)
 
 
 def _properties(report: Report) -> dict[str, Property]:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Coordination with other actors: lease, slots, drain, windows and maintenance, as data."""
+"""Coordination with other actors: lease, slots, drain and windows, as data."""

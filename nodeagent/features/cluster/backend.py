@@ -18,6 +18,7 @@ from nodeagent.features.cluster.lease import KubeLease, StoredToken, TokenStore
 from nodeagent.features.cluster.node import ControlledNodeConditions, KubeReadiness, NodeConditions
 from nodeagent.features.cluster.node_events import NodeEvents
 from nodeagent.kube.client import KubeClient
+from nodeagent.report.parts.registry import disruption_of
 from nodeagent.report.status import Status
 from nodeagent.settings.cluster import DrainSettings
 from nodeagent.settings.schema import Settings
@@ -90,8 +91,9 @@ def drain_reporter(
 
     def report_remaining(remaining: Sequence[Remaining]) -> None:
         status, present = shown(), settings()
-        if status.maintenance is not None and status.phase is not Phase.DRAINING:
-            by, then = status.maintenance.drain_by, "the maintenance goes on without the drain"
+        disruption = disruption_of(status)
+        if disruption is not None and status.phase is not Phase.DRAINING:
+            by, then = disruption.drain_by, disruption.then
         else:
             by, then = add_seconds(status.since, present.timeout), _THEN[present.on_deadline]
         # Each poll reports, but only a change of the number is a line of the journal.

@@ -8,15 +8,14 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.coordination.maintenance import MAINTENANCE, Maintenance
+from nodeagent.core.coordination.operations import BY_OPERATOR
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.host.store.record_codec import NewerRecord
 from nodeagent.host.store.rows import (
     from_json,
-    maintenance_from_row,
     record_from_row,
     record_to_row,
     salvage_record,
@@ -31,6 +30,9 @@ from nodeagent.update.ports.store import ApplyRequest, HistoryEntry, Snapshot
 from nodeagent.update.record import Record
 
 TOO_NEW = Reason.RECORD_TOO_NEW
+# Notes whose rows have no prefix, so that agents of this format which know no such note read them, too.
+_PLAIN_NOTES: Final = frozenset({BY_OPERATOR})
+
 _UNKNOWN_TIME = "1970-01-01T00:00:00.000Z"
 
 # Entries. At one update a day this is about six months.
@@ -81,7 +83,7 @@ class Reader:
 
     def note(self, key: str) -> str:
         """Return the text that was stored under this name, "" if there is none."""
-        return self._meta(f"note:{key}")
+        return self._meta(_row_of(key))
 
     def _meta(self, key: str) -> str:
         with self._guard():
@@ -143,12 +145,7 @@ class Reader:
                 record = self.load()
                 if record.operation:
                     return Holder("nodeagent", record.operation, f"update to {record.to_name}", record.since)
-            return Holder("unknown", f"{MAINTENANCE}.damaged", "the row of the lease is damaged", _UNKNOWN_TIME)
-
-    def maintenance(self) -> Maintenance | None:
-        with self._guard():
-            text = self._meta("maintenance")
-            return maintenance_from_row(text) if text else None
+            return Holder("unknown", f"{BY_OPERATOR}.damaged", "the row of the lease is damaged", _UNKNOWN_TIME)
 
     def request(self) -> ApplyRequest | None:
         with self._guard():
@@ -334,22 +331,15 @@ class Database(Reader):
         """Keep a text; "" removes it."""
         with self._writing():
             if text:
-                self._db.execute("REPLACE INTO meta (key, value) VALUES (?, ?)", (f"note:{key}", text))
+                self._db.execute("REPLACE INTO meta (key, value) VALUES (?, ?)", (_row_of(key), text))
             else:
-                self._db.execute("DELETE FROM meta WHERE key = ?", (f"note:{key}",))
+                self._db.execute("DELETE FROM meta WHERE key = ?", (_row_of(key),))
 
     def drop_lease(self, operation: str) -> None:
         with self._writing():
             has = self._holder()
             if has is not None and has.operation == operation:
                 self._db.execute("DELETE FROM lease")
-
-    def keep_maintenance(self, wanted: Maintenance | None) -> None:
-        with self._writing():
-            if wanted is None:
-                self._db.execute("DELETE FROM meta WHERE key = 'maintenance'")
-            else:
-                self._db.execute("REPLACE INTO meta (key, value) VALUES ('maintenance', ?)", (to_json(wanted),))
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -385,3 +375,7 @@ class Database(Reader):
             if free > _SPARE_PAGES:
                 # execute() would stop after the first page.
                 self._db.executescript("PRAGMA incremental_vacuum")
+
+
+def _row_of(note: str) -> str:
+    return note if note in _PLAIN_NOTES else f"note:{note}"

@@ -16,7 +16,6 @@ import msgspec
 
 from nodeagent.core.config.file_tree import RegularFile, SymbolicLink
 from nodeagent.core.config.text import plain_json
-from nodeagent.core.coordination.maintenance import Maintenance, checked, is_maintenance
 from nodeagent.host.store.record_codec import record_from_dict, record_to_dict, salvaged
 from nodeagent.reasons import decode_reason
 from nodeagent.update.ports.coordination import Holder
@@ -37,7 +36,7 @@ def checksum(*parts: str | bytes) -> str:
     return digest.hexdigest()
 
 
-def to_json(entry: HistoryEntry | Holder | Maintenance | ApplyRequest) -> str:
+def to_json(entry: HistoryEntry | Holder | ApplyRequest) -> str:
     return _dumps(asdict(entry))
 
 
@@ -55,10 +54,6 @@ def record_from_row(text: str, expected: str) -> Record:
 def from_json(kind: type[_T], text: str) -> _T:
     """Return the object that ``to_json`` wrote. Keys of a newer agent of the same format are dropped."""
     return msgspec.convert(plain_json.loads(text), kind, dec_hook=decode_reason)
-
-
-def maintenance_from_row(text: str) -> Maintenance:
-    return checked(from_json(Maintenance, text))
 
 
 def snapshot_to_row(snapshot: Snapshot) -> tuple[str, str, str, bytes]:
@@ -117,5 +112,5 @@ def salvage_record(text: str, lease: object) -> Record:
     with suppress(ValueError, TypeError, KeyError):
         holder = from_json(Holder, lease) if isinstance(lease, str) else None
     # Another operation than an update has a name with a dot (``Operation.id``), and must not become an update's id.
-    ours = holder is not None and not is_maintenance(holder.operation) and "." not in holder.operation
+    ours = holder is not None and "." not in holder.operation
     return salvaged(data, holder.operation if holder is not None and ours else UNKNOWN_UPDATE)

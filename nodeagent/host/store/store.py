@@ -65,8 +65,7 @@ def _changes_history(
 
 
 class SqliteStore:
-    """Fulfils ``ports.Store``, and keeps the local lease and the maintenance. ``open`` before anything else, ``close``
-    at the end."""
+    """Fulfils ``ports.Store``, and keeps the local lease. ``open`` before anything else, ``close`` at the end."""
 
     def __init__(self, path: str | Path, *, copy: bool = False) -> None:
         """With ``copy``, the store is a copy in memory, which is lost at the end."""
@@ -139,8 +138,6 @@ class SqliteStore:
     drop_lease = _on_thread(Database.drop_lease)
     note = _on_thread(Database.note)
     keep_note = _on_thread(Database.keep_note)
-    maintenance = _on_thread(Database.maintenance)
-    keep_maintenance = _on_thread(Database.keep_maintenance)
 
     async def history(self, limit: int, skip: int = 0) -> Sequence[HistoryEntry]:
         database, rows = self._opened(), self._history

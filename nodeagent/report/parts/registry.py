@@ -24,5 +24,6 @@ def part_views() -> Sequence[PartView[Any]]:
 def disruption_of(status: Status) -> Disruption | None:
     """Return what an operator does with the node apart from an update; None without that."""
     parts = ((view, status.part(view.part)) for view in part_views())
+    # Several parts may have one planned. The lease decides which begins, so the first is as good as another.
     found = (view.disruption(part, status) for view, part in parts if part is not None)
     return next((disruption for disruption in found if disruption is not None), None)

@@ -15,7 +15,6 @@ from nodeagent.report.views import (
     drain,
     drift,
     ends,
-    maintenance,
     safe_parts,
     steps,
 )
@@ -23,7 +22,7 @@ from nodeagent.update.ports.events import Event
 
 _BASE: Final[Mapping[type[Event], EventView[Any]]] = {
     view.event: view
-    for module in (*(daemon, course, ends, steps, safe_parts, deployments, drain, maintenance, drift),)
+    for module in (*(daemon, course, ends, steps, safe_parts, deployments, drain, drift),)
     for view in module.VIEWS
 }
 

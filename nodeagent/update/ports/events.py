@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.coordination.drain import Remaining
-from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.drift import Drift
 from nodeagent.core.plan.os_changes import OsChanges
@@ -245,16 +244,6 @@ class LeaseChanged(Event):
 
     holder: Holder | None
     renewed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class MaintenanceChanged(Event):
-    """``waits`` is the cause of a wait, as "REASON: message". Without a ``message`` nothing happened that an operator
-    notices."""
-
-    maintenance: Maintenance | None
-    waits: str = ""
-    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)

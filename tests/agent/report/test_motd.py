@@ -60,13 +60,13 @@ async def test_who_logs_in_sees_what_the_host_does(host: WholeDaemon) -> None:
     host.motd.write_text("nodeagent: degraded")
     async with host.running() as client, asyncio.timeout(PATIENCE):
         await until_motd(host.motd, "")
-        await client.start_maintenance("disk swap", {})
+        await client.change("StartMaintenance", "sa{sv}", "disk swap", {})
         await client.apply(source("a").text.decode())
         # The update is Leasing before it is known that it waits.
         text = await until_motd(host.motd, "LeaseHeld")
         assert "updating to a" in text
         assert stat.S_IMODE(host.motd.stat().st_mode) == 0o644
-        await client.stop_maintenance()
+        await client.request("StopMaintenance")
         await until_motd(host.motd, "")
         host.desired.write_text("kind: Nonsense")
         text = await until_motd(host.motd, "degraded since")
@@ -101,7 +101,7 @@ async def test_typed_properties(host: WholeDaemon, private_bus: PrivateBus) -> N
                 Message("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "AddMatch",
                         signature="s", body=[rule])
             )  # fmt: skip
-            await client.start_maintenance("disk swap", {})
+            await client.change("StartMaintenance", "sa{sv}", "disk swap", {})
             await client.apply(source("a").text.decode())
             while not any(change.get("Reason", Variant("s", "")).value == "LeaseHeld" for change in changes):
                 await asyncio.sleep(0.02)

@@ -41,7 +41,7 @@ Cli = Callable[..., Answer]
 
 @pytest.fixture(autouse=True)
 def three_in_the_morning(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("apply", "status", "history", "lease", "maintenance", "_follow"):
+    for module in ("apply", "status", "history", "lease", "_follow"):
         monkeypatch.setattr(f"nodeagent.cli.{module}.local_now", lambda: NOW, raising=False)
 
 

@@ -22,7 +22,6 @@ from typing import Any
 import pytest
 
 from nodeagent.core.config.file_tree import RegularFile
-from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.errors import AgentError, Cause, Retryable, Terminal
 from nodeagent.host.store import opening
 from nodeagent.host.store.database import DETAILED_LIMIT, HISTORY_LIMIT, Database
@@ -611,19 +610,6 @@ class TestReadOnly:
             assert database.made_dirs() == []
 
 
-async def test_a_maintenance_is_kept_until_it_is_over(path: Path) -> None:
-    since, until = "2026-01-01T00:00:00.000Z", "2026-01-02T00:00:00.000Z"
-    note = Maintenance("3f2b", "jane", "disks", since, until=until, drain=True, tries=2)
-    async with SqliteStore(path) as store:
-        assert await store.maintenance() is None
-        await store.keep_maintenance(note)
-    async with SqliteStore(path) as store:
-        assert await store.maintenance() == note
-    async with SqliteStore(path) as store:
-        await store.keep_maintenance(None)
-        assert await store.maintenance() is None
-
-
 async def test_a_note_is_kept_until_an_empty_one(path: Path) -> None:
     async with SqliteStore(path) as store:
         assert await store.note("lease") == ""
@@ -635,14 +621,6 @@ async def test_a_note_is_kept_until_an_empty_one(path: Path) -> None:
         await store.keep_note("lease", "")
     async with SqliteStore(path) as store:
         assert [await store.note(key) for key in ("lease", "other")] == ["", "stays"]
-
-
-def test_a_damaged_note_of_a_maintenance_is_corruption(path: Path) -> None:
-    with open_database(path) as database:
-        database._db.execute("INSERT INTO meta VALUES ('maintenance', '{\"id\": 3}')")
-    with read_only_open(path) as reader, pytest.raises(Terminal) as caught:
-        reader.maintenance()
-    assert caught.value.reason == "StoreCorrupt"
 
 
 def test_the_loop_of_a_process_that_ends_without_closing(path: Path) -> None:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.coordination.kube_objects import Condition
-from nodeagent.core.coordination.maintenance import MaintenanceState
 from nodeagent.core.plan.drift import describe_drift
 from nodeagent.features.cluster.decide.machine_config_node import UpdateProgress
 from nodeagent.report.node_events import OWN_NAME
+from nodeagent.report.parts.registry import disruption_of
 from nodeagent.report.status import Status
 from nodeagent.update.states import Phase
 
@@ -109,18 +109,15 @@ def node_state(status: Status) -> NodeState:
 
 
 def _disruption(status: Status) -> NodeState:
-    note = status.maintenance
-    if note is not None:
-        state = note.state(status.boot_id)
-        draining = state is MaintenanceState.DRAINING
+    if (operator := disruption_of(status)) is not None:
         return NodeState(
-            requester=note.requester,
-            reason=note.reason + (f" (until {note.until})" if note.until else ""),
+            requester=operator.requester,
+            reason=operator.reason + (f" (until {operator.until})" if operator.until else ""),
             maintenance=True,
-            planned=state is MaintenanceState.PLANNED,
-            draining=draining,
-            drained=bool(note.drained),
-            remaining=tuple(status.remaining or ()) if draining else (),
+            planned=operator.planned,
+            draining=operator.draining,
+            drained=operator.drained,
+            remaining=tuple(status.remaining or ()) if operator.draining else (),
         )
     draining = status.phase is Phase.DRAINING
     planned = status.phase in (Phase.STAGING, Phase.LEASING)

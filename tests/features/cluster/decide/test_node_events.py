@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kubernetes Events and conditions of an update, a drain and a maintenance."""
+"""Kubernetes Events and conditions of an update and a drain."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import pytest
 
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.coordination.drain import PodWait, Remaining
-from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.plan.drift import DriftedEntry
+from nodeagent.features.cluster.decide import conditions
 from nodeagent.features.cluster.decide.conditions import LONGEST, NodeState, node_state
 from nodeagent.features.cluster.decide.node_event_source import NodeEventSource
 from nodeagent.report.node_events import NodeEvent
+from nodeagent.report.part_view import Disruption
 from nodeagent.report.status import Status
 from nodeagent.report.status_fold import fold
 from nodeagent.report.views.drain import BLOCKED_FOR
@@ -26,7 +27,6 @@ from nodeagent.update.ports.events import (
     FallbackChosen,
     HostDegraded,
     LeaseChanged,
-    MaintenanceChanged,
     PhaseEntered,
     RevertStarted,
     StagingAdvanced,
@@ -46,7 +46,6 @@ BUDGET = Remaining("shop", "web-0", PodWait.BUDGET, "the disruption budget web n
 GOING = Remaining("shop", "web-1", PodWait.REQUESTED, "grace period of 30 s")
 GRACE = Remaining("shop", "web-2", PodWait.GRACE_PERIOD, "30 s, until 2026-11-21T03:00:00Z")
 FINALIZER = Remaining("shop", "db-0", PodWait.FINALIZERS, "example.com/backup")
-NOTE = Maintenance("3f2b", "jane", "disks", "2026-11-21T03:00:00.000Z", drain=True)
 
 
 class Events:
@@ -69,9 +68,6 @@ class Events:
 
     def drain(self, *pods: Remaining, now: float = 0.0) -> list[NodeEvent]:
         return self.of(DrainAdvanced(pods), now)
-
-    def maintenance(self, note: Maintenance | None) -> list[str]:
-        return self.reasons(MaintenanceChanged(note))
 
 
 def test_an_update_that_drains_and_reboots() -> None:
@@ -180,52 +176,20 @@ def test_only_a_pod_that_stays_blocked_is_an_event() -> None:
     assert len(events.drain(*many, now=400)) == 10
 
 
-def test_a_maintenance() -> None:
-    events = Events()
-    assert events.maintenance(NOTE) == ["MaintenancePlanned"]
-    assert node_state(events.status) == NodeState("jane", "disks", maintenance=True, planned=True)
-    began = replace(NOTE, began="t", until="2026-11-21T05:00:00.000Z")
-    assert events.maintenance(began) == ["MaintenanceStarted", "DrainRequested"]
-    state = node_state(events.status)
-    assert (state.draining, state.reason) == (True, "disks (until 2026-11-21T05:00:00.000Z)")
-    events.drain(FINALIZER, now=0)
-    assert [event.note for event in events.drain(FINALIZER, now=99)] == ["shop/db-0: " + FINALIZER.why]
-    assert node_state(events.status).remaining == (FINALIZER,)
-    assert events.maintenance(began) == []
-    drained = replace(began, drained="t", power_off=True)
-    assert events.maintenance(drained) == ["Drained", "PoweringOff"]
-    assert node_state(events.status).drained
-    off = replace(drained, off_boot="b0")
-    assert events.maintenance(off) == []
-    ended = replace(off, ended="stopped by jane")
-    assert events.maintenance(ended) == ["MaintenanceEnding"]
-    assert events.maintenance(None) == ["MaintenanceEnded"]
-    assert node_state(events.status) == NodeState()
-
-
-def test_a_drain_that_was_given_up_is_a_problem_once() -> None:
-    events = Events()
-    events.maintenance(NOTE)
-    events.maintenance(replace(NOTE, began="t"))
-    given_up = replace(NOTE, began="t", problem="DrainTimedOut: web-0")
-    assert events.maintenance(given_up) == ["MaintenanceProblem"]
-    assert events.maintenance(given_up) == []
-    assert not node_state(events.status).drained
-
-
 def test_a_state_from_before_the_start_is_not_reported_again() -> None:
-    drains = replace(NOTE, began="t")
-    events = Events(Status(boot_id="b1", maintenance=drains))
-    assert events.maintenance(drains) == []
-    assert events.maintenance(replace(drains, drained="t")) == ["Drained"]
     assert Events(Status(phase=Phase.DRAINING)).phase(Phase.DRAINING) == []
     assert Events(Status(phase=Phase.DRAINING)).phase(Phase.WRITING) == ["Drained"]
 
 
-def test_a_canceled_request_was_no_maintenance() -> None:
-    events = Events()
-    events.maintenance(NOTE)
-    assert events.maintenance(None) == []
+def test_an_operator_comes_before_an_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    drains = Disruption(requester="jane", reason="disks", until="2026-11-21T05:00:00.000Z", draining=True)
+    status = Status(Phase.LEASING, desired="worker-2", remaining=(FINALIZER,))
+    about = "disks (until 2026-11-21T05:00:00.000Z)"
+    monkeypatch.setattr(conditions, "disruption_of", lambda _: drains)
+    assert node_state(status) == NodeState("jane", about, maintenance=True, draining=True, remaining=(FINALIZER,))
+    planned = Disruption(requester="jane", reason="disks", planned=True)
+    monkeypatch.setattr(conditions, "disruption_of", lambda _: planned)
+    assert node_state(status) == NodeState("jane", "disks", maintenance=True, planned=True)
 
 
 def test_notes_have_a_length() -> None:

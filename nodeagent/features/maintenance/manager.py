@@ -13,24 +13,30 @@ import uuid
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from nodeagent.agent.report.report import Report
-from nodeagent.core.coordination.maintenance import (
+from nodeagent.core.coordination.operations import is_by_operator
+from nodeagent.core.times import add_seconds, seconds_until
+from nodeagent.errors import AgentError, Refused, ServiceUnavailable
+from nodeagent.features.maintenance.decide import (
+    NOTE,
     POWER_OFF_TRIES,
     Maintenance,
     MaintenanceRequest,
     MaintenanceState,
+    from_text,
     held_message,
-    is_maintenance,
     of_lease,
+    to_text,
 )
-from nodeagent.core.times import add_seconds, seconds_until
-from nodeagent.errors import AgentError, Refused, ServiceUnavailable
+from nodeagent.features.maintenance.events import MaintenanceChanged
+from nodeagent.features.maintenance.reasons import MaintenanceReason
 from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 from nodeagent.tasks import finished_before, pause, running
-from nodeagent.update.ports.events import MaintenanceChanged, UpdateWaiting, Warned
+from nodeagent.update.ports.events import UpdateWaiting, Warned
+from nodeagent.update.ports.host import Reporter
+from nodeagent.update.ports.store import Notes
 from nodeagent.update.ports.system import ShutdownKind
 from nodeagent.update.run import Ports, UpdatePolicy
 from nodeagent.update.stages.coordination import Operation
@@ -53,17 +59,9 @@ _GIVEN_UP: Final = frozenset(
         Reason.DRAIN_REFUSED,
         Reason.DRAIN_CANCELED,
         Reason.POWER_OFF_BLOCKED,
-        Reason.POWER_OFF_FAILED,
+        MaintenanceReason.POWER_OFF_FAILED,
     }
 )
-
-
-class MaintenanceStore(Protocol):
-    """Durable when the call returns."""
-
-    async def maintenance(self) -> Maintenance | None: ...
-
-    async def keep_maintenance(self, wanted: Maintenance | None) -> None: ...
 
 
 @dataclass(eq=False)
@@ -71,8 +69,8 @@ class MaintenanceManager:
     """``limits`` returns the present ones. ``on_release`` is called when the lease is free again."""
 
     ports: Ports
-    store: MaintenanceStore
-    report: Report
+    notes: Notes
+    reporter: Reporter
     _: KW_ONLY
     limits: Callable[[], UpdatePolicy]
     on_release: Callable[[], None]
@@ -102,7 +100,9 @@ class MaintenanceManager:
         """
         request.check()
         if request.drain and self.ports.node is None:
-            raise Refused("this host is in no cluster, so there is nothing to drain", reason=Reason.NO_CLUSTER)
+            raise Refused(
+                "this host is in no cluster, so there is nothing to drain", reason=MaintenanceReason.NO_CLUSTER
+            )
         name = request.requester.strip() or caller
         # The caller is authenticated by the bus, the requester is only a text, so both are recorded.
         name = name if name == caller else f"{name} (by {caller})"
@@ -133,7 +133,7 @@ class MaintenanceManager:
         the background.
         """
         if self._current is None:
-            raise Refused("no maintenance is in progress", reason=Reason.NO_MAINTENANCE)
+            raise Refused("no maintenance is in progress", reason=MaintenanceReason.NO_MAINTENANCE)
         self._error = None
         if not self._current.ended:
             await self._change("", ended=f"stopped by {caller}")
@@ -144,7 +144,9 @@ class MaintenanceManager:
     def _check_released(self) -> None:
         if self._current is not None:
             message = self._error.message if self._error is not None else f"no answer within {ANSWER:g} s"
-            raise Refused(f"the maintenance is ending; the agent retries: {message}", reason=Reason.MAINTENANCE_ENDING)
+            raise Refused(
+                f"the maintenance is ending; the agent retries: {message}", reason=MaintenanceReason.MAINTENANCE_ENDING
+            )
 
     def _wanted(self, before: Maintenance | None, name: str, request: MaintenanceRequest) -> Maintenance:
         now = self.ports.clock.now()
@@ -153,7 +155,9 @@ class MaintenanceManager:
             about = (uuid.uuid4().hex[:8], name, request.reason.strip(), now)
             return Maintenance(*about, until=until, drain=request.drain, power_off=request.power_off)
         if before.ended:
-            raise Refused(f"the previous maintenance is still ending: {self._waits}", reason=Reason.MAINTENANCE_ENDING)
+            raise Refused(
+                f"the previous maintenance is still ending: {self._waits}", reason=MaintenanceReason.MAINTENANCE_ENDING
+            )
         # The same requester may change the request. Another one waits, as for any other holder.
         if before.requester != name:
             raise Refused(held_message(before), reason=Reason.LEASE_HELD)
@@ -169,11 +173,11 @@ class MaintenanceManager:
 
     async def load(self) -> None:
         """Load the stored maintenance, before an update can take the lease."""
-        maintenance = await self.store.maintenance()
+        maintenance = from_text(await self.notes.note(NOTE))
         # A damaged row of the lease is read as one of an unknown requester, who ends it like any other.
         if maintenance is None and self.ports.coordination.lease.backend == "local":
             holder = await self.ports.coordination.lease.holder()
-            if holder is not None and is_maintenance(holder.operation):
+            if holder is not None and is_by_operator(holder.operation):
                 maintenance = of_lease(holder.operation, holder.name, holder.reason, holder.since)
         if maintenance is not None:
             self._use(maintenance, "")
@@ -248,7 +252,9 @@ class MaintenanceManager:
         """Power the host off. The boot that is to end is stored first, so that the next boot is the way back up."""
         # A host that cannot power off is reported, and stays in maintenance.
         if current.tries >= POWER_OFF_TRIES:
-            raise Refused(f"requested a power-off {current.tries} times without effect", reason=Reason.POWER_OFF_FAILED)
+            raise Refused(
+                f"requested a power-off {current.tries} times without effect", reason=MaintenanceReason.POWER_OFF_FAILED
+            )
         ports, limits, coordination = self.ports, self.limits(), self.ports.coordination
         away = self._unavailable_since
         # Without logind no program reports inhibitors; systemd powers the host off without it.
@@ -276,7 +282,7 @@ class MaintenanceManager:
 
     async def _release(self, current: Maintenance) -> None:
         await self.ports.coordination.release(_operation(current), (current.operation,) if current.drain else ())
-        await self.store.keep_maintenance(None)
+        await self.notes.keep_note(NOTE, "")
         self._current, self._acquired, self._waits = None, "", ""
         # From here on updates may take the lease again.
         self.ports.coordination.reserve("", "")
@@ -327,7 +333,7 @@ class MaintenanceManager:
     async def _put(self, wanted: Maintenance, message: str) -> None:
         """Store and use ``wanted``. The caller holds ``_changing``."""
         # First the store: a maintenance that it does not take must not block updates.
-        await self.store.keep_maintenance(wanted)
+        await self.notes.keep_note(NOTE, to_text(wanted))
         self._use(wanted, message)
 
     def _use(self, wanted: Maintenance, message: str) -> None:
@@ -336,7 +342,7 @@ class MaintenanceManager:
         self._emit(message)
 
     def _emit(self, message: str) -> None:
-        self.report.emit(MaintenanceChanged(self._current, self._waits, message))
+        self.reporter.emit(MaintenanceChanged(self._current, self._waits, message))
         self._notify()
 
     def _notify(self) -> None:

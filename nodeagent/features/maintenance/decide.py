@@ -10,14 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
+
+import msgspec
 
 from nodeagent.core.boot import kernel_boot
-from nodeagent.errors import InvalidInput
+from nodeagent.core.coordination.operations import BY_OPERATOR
+from nodeagent.errors import InvalidInput, Terminal
+from nodeagent.features.maintenance.reasons import MaintenanceReason
 from nodeagent.reasons import Reason
 
-# Kind of the operation of a lease that an operator holds. An id follows it: an operation whose lease was taken away is
-# over, and the next maintenance is another operation.
-MAINTENANCE = "maintenance"
+# The name of the maintenance in the store.
+NOTE: Final = "maintenance"
 
 # How often a power-off is requested before it has failed.
 POWER_OFF_TRIES = 3
@@ -68,7 +72,7 @@ class Maintenance:
 
     @property
     def operation(self) -> str:
-        return f"{MAINTENANCE}.{self.id}"
+        return f"{BY_OPERATOR}.{self.id}"
 
     @property
     def words(self) -> str:
@@ -124,12 +128,14 @@ class MaintenanceRequest:
     def check(self) -> None:
         """Raise ``InvalidInput`` (``NoReason``, ``BadDuration``, ``BadText``)."""
         if not self.reason.strip():
-            raise InvalidInput("a reason is required", reason=Reason.NO_REASON)
+            raise InvalidInput("a reason is required", reason=MaintenanceReason.NO_REASON)
         if not 0 <= self.seconds <= LONGEST:
-            raise InvalidInput(f"a maintenance lasts {LONGEST / 86400:.0f} days at most", reason=Reason.BAD_DURATION)
+            raise InvalidInput(
+                f"a maintenance lasts {LONGEST / 86400:.0f} days at most", reason=MaintenanceReason.BAD_DURATION
+            )
         for text in (self.reason, self.requester):
             if len(text) > MAX_TEXT or not text.isprintable():
-                raise InvalidInput(f"one line of {MAX_TEXT} characters at most", reason=Reason.BAD_TEXT)
+                raise InvalidInput(f"one line of {MAX_TEXT} characters at most", reason=MaintenanceReason.BAD_TEXT)
 
 
 def held_message(current: Maintenance) -> str:
@@ -140,19 +146,27 @@ def held_message(current: Maintenance) -> str:
     return f"{current.requester} {state} since {since}{until} for maintenance ({current.reason})"
 
 
-def is_maintenance(operation: str) -> bool:
-    return operation.partition(".")[0] == MAINTENANCE
-
-
 def of_lease(operation: str, name: str, reason: str, since: str) -> Maintenance:
     """Return the maintenance of a lease of which nothing else is stored."""
     return Maintenance(operation.partition(".")[2], name, reason, since, began=since)
 
 
-def checked(stored: Maintenance) -> Maintenance:
-    """Return the maintenance. Raise ``ValueError`` if a time of it has no zone."""
-    # Python raises an error when a time without a zone is compared with one that has a zone.
-    for time in (stored.since, stored.until, stored.began, stored.drained, stored.drain_by):
-        if time and datetime.fromisoformat(time).tzinfo is None:
-            raise ValueError("a time of a maintenance has no zone")
+def to_text(maintenance: Maintenance) -> str:
+    """Return the maintenance as text for the store."""
+    return msgspec.json.encode(maintenance, order="sorted").decode()
+
+
+def from_text(text: str) -> Maintenance | None:
+    """Return the maintenance that ``to_text`` wrote; None for "". Raises ``Terminal`` (``StoreCorrupt``)."""
+    if not text:
+        return None
+    try:
+        # Keys of a newer agent are dropped.
+        stored = msgspec.json.decode(text, type=Maintenance)
+        for time in (stored.since, stored.until, stored.began, stored.drained, stored.drain_by):
+            # Python raises an error when a time without a zone is compared with one that has a zone.
+            if time and datetime.fromisoformat(time).tzinfo is None:
+                raise ValueError("a time of it has no zone")
+    except ValueError as error:
+        raise Terminal(f"the stored maintenance is damaged: {error}", reason=Reason.STORE_CORRUPT) from error
     return stored

@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from contextlib import aclosing
+from datetime import datetime
 from typing import Any
 
-from nodeagent.cli._client import ABSENCE, Client, ask
+from nodeagent.cli._client import ABSENCE, Client, ask, typed_options
 from nodeagent.cli._io import emit, printable, warn
 from nodeagent.cli._render import ago, clock, local_now, local_times
 from nodeagent.cli.lease import describe_lease
 from nodeagent.errors import InvalidInput, Refused
-from nodeagent.reasons import Reason, hint
+from nodeagent.features.maintenance.reasons import MaintenanceReason
+from nodeagent.reasons import Reason
 
 # The names of systemd.time(7), without its combinations.
 UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
@@ -73,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _stop(client: Client) -> dict[str, Any]:
-    await client.stop_maintenance()
+    await client.request("StopMaintenance")
     return await client.status()
 
 
@@ -83,16 +86,25 @@ def seconds_of(text: str) -> int:
     unit = UNITS.get(text[len(number) :].strip())
     # str.isdigit is also true for digits such as ², which int() rejects.
     if unit is None or not (number.isascii() and number.strip().isdigit()) or int(number) == 0:
-        raise InvalidInput(f"{text} is no duration", reason=Reason.BAD_DURATION, hint=hint(Reason.BAD_DURATION))
+        raise InvalidInput(
+            f"{text} is no duration", reason=MaintenanceReason.BAD_DURATION, hint=MaintenanceReason.BAD_DURATION.hint
+        )
     return int(number) * unit
 
 
-def flag(status: dict[str, Any]) -> str:
-    """Return a description of the maintenance that delays a request; "" if there is none."""
-    maintenance = status.get("maintenance")
-    if maintenance is None:
-        return ""
-    now = local_now()
+def rows(maintenance: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
+    """Yield the row of ``nodeagent status``."""
+    until, message = maintenance["until"], maintenance["message"]
+    # Its lease has no row of its own, so this one names the requester.
+    text = f"{maintenance['state']}: {maintenance['requester']}: {maintenance['reason']}"
+    text += f" (since {clock(maintenance['since'], now)}"
+    text += f", until {clock(until, now)})" if until else ", until stopped by an operator)"
+    yield "maintenance", printable(f"{text}; {message}" if message else text)
+
+
+def delay(maintenance: dict[str, Any], now: datetime) -> str:
+    """Return a description of the maintenance that delays a request. An operator may have forgotten it."""
+    # Since the request, because updates wait from then on.
     until = f", until {clock(maintenance['until'], now)}" if maintenance["until"] else ""
     since = f"since {clock(maintenance['since'], now)}, {ago(maintenance['since'], now)}{until}"
     text = f"maintenance is {maintenance['state']}: {maintenance['requester']}: {maintenance['reason']}"
@@ -118,7 +130,7 @@ async def _request(client: Client, reason: str, options: dict[str, str | int | b
     warned = ""
     if before["phase"] not in AT_REST and not quiet:
         warn(f"an update to {before['desired']} is in progress ({before['phase']})")
-    status = await client.start_maintenance(reason, options)
+    status = await client.change("StartMaintenance", "sa{sv}", reason, typed_options(options))
     if (status.get("maintenance") or {}).get("state") != "planned":
         return status
     async with aclosing(client.follow(ABSENCE)) as statuses:

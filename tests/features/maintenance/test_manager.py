@@ -12,17 +12,18 @@ from typing import Any
 
 import pytest
 
-from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.report.report import Report
-from nodeagent.core.coordination.maintenance import Maintenance, MaintenanceRequest
 from nodeagent.core.times import add_seconds
 from nodeagent.errors import AgentError, InvalidInput, Refused, ServiceUnavailable, Terminal, Unreachable
-from nodeagent.host.store.rows import maintenance_from_row, to_json
+from nodeagent.features.maintenance.decide import NOTE, Maintenance, MaintenanceRequest, from_text, to_text
+from nodeagent.features.maintenance.events import MaintenanceChanged
+from nodeagent.features.maintenance.manager import MaintenanceManager
+from nodeagent.features.maintenance.view import MaintenanceStatus
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from nodeagent.report.status_json import status_to_dict
 from nodeagent.update.ports.coordination import Holder
-from nodeagent.update.ports.events import Event, MaintenanceChanged, UpdateContext, Warned
+from nodeagent.update.ports.events import Event, UpdateContext, Warned
 from nodeagent.update.ports.system import Inhibitor
 from nodeagent.update.run import Ports, UpdatePolicy
 from nodeagent.update.stages.coordination import Coordination, Operation
@@ -136,6 +137,19 @@ class Gate:
 
 
 @dataclass
+class Notes:
+    """The notes of the store of a scene."""
+
+    scene: Scene
+
+    async def note(self, key: str) -> str:
+        return await self.scene.kept(key)
+
+    async def keep_note(self, key: str, text: str) -> None:
+        await self.scene.keep(key, text)
+
+
+@dataclass
 class Scene:
     world: World = field(default_factory=World)
     note: Maintenance | None = None
@@ -151,14 +165,16 @@ class Scene:
     def __post_init__(self) -> None:
         self.node = Node(self.world)
 
-    async def maintenance(self) -> Maintenance | None:
-        return self.note
+    async def kept(self, key: str) -> str:
+        assert key == NOTE
+        return to_text(self.note) if self.note is not None else ""
 
-    async def keep_maintenance(self, wanted: Maintenance | None) -> None:
+    async def keep(self, key: str, text: str) -> None:
+        assert key == NOTE
         self.world.tick()
         if self.full is not None:
             raise self.full
-        self.note = maintenance_from_row(to_json(wanted)) if wanted is not None else None
+        self.note = from_text(text)
         self.world.tick()
 
     def build(self, *, cluster: bool = True) -> MaintenanceManager:
@@ -195,7 +211,7 @@ class Scene:
         def freed() -> None:
             self.freed += 1
 
-        return MaintenanceManager(ports, self, self.report, limits=lambda: self.limits, on_release=freed)
+        return MaintenanceManager(ports, Notes(self), self.report, limits=lambda: self.limits, on_release=freed)
 
     @contextlib.asynccontextmanager
     async def life(self, *, cluster: bool = True) -> AsyncIterator[MaintenanceManager]:
@@ -628,12 +644,12 @@ async def test_killed_at_every_call(fuse: int) -> None:
 
 def test_a_stored_maintenance_is_checked() -> None:
     note = Maintenance("a", "root", "x", "2026-01-01T00:00:00.000Z", drain=True)
-    assert maintenance_from_row(json.dumps({**asdict(note), "of a newer agent": 1})) == note
+    assert from_text(json.dumps({**asdict(note), "of a newer agent": 1})) == note
     for bad in ({"drain": "yes"}, {"tries": "1"}, {"since": "2026-01-01T00:00:00"}):
-        with pytest.raises(ValueError, match=r"Expected|no zone"):
-            maintenance_from_row(json.dumps({**asdict(note), **bad}))
-    with pytest.raises(ValueError, match="missing required"):
-        maintenance_from_row('{"id": "a"}')
+        with pytest.raises(Terminal, match=r"Expected|no zone"):
+            from_text(json.dumps({**asdict(note), **bad}))
+    with pytest.raises(Terminal, match="missing required"):
+        from_text('{"id": "a"}')
 
 
 def test_only_maintenance_events_change_what_is_shown() -> None:
@@ -641,8 +657,8 @@ def test_only_maintenance_events_change_what_is_shown() -> None:
     note = Maintenance("a", "root", "x", "t", began="t")
     report.emit(MaintenanceChanged(note, message="begun"))
     report.emit(Warned(UpdateContext(report.status.phase), "something"))
-    assert report.status.maintenance == note
-    assert replace(report.status, maintenance=None) == Status()
+    assert report.status.part(MaintenanceStatus) == MaintenanceStatus(note)
+    assert report.status.without_part(MaintenanceStatus) == Status()
 
 
 class Absent(Outage):
