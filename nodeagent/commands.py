@@ -49,8 +49,8 @@ class StatusRows(NamedTuple):
     """Rows of a feature in ``nodeagent status``. ``module`` has ``rows(part, now)``, which returns labels and texts.
 
     ``part`` is the value of ``key`` in the JSON of the status; there are no rows while it is null, false or empty.
-    ``after`` is the row of the base that they follow. With ``delays``, the part delays an update that is requested
-    now, and ``module`` has ``delay(part, now)``, which says so to the operator.
+    ``after`` is the row of the base that they follow; "": all rows about the host. With ``delays``, the part delays an
+    update that is requested now, and ``module`` has ``delay(part, now)``, which says so to the operator.
     """
 
     key: str

@@ -134,8 +134,7 @@ def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool, log: Sequence[
     if changes := status["os_changes"]:
         yield "next boot", printable(changes["summary"])
     yield from rows_after("next boot", status, now)
-    if fence := status["fence"]:
-        yield "fence", printable(_fence(fence))
+    yield from rows_after("", status, now)
     if status["update_id"]:
         yield "update", paint(status["update_id"], DIM)
     if status["daemon"] != "running":
@@ -171,17 +170,6 @@ def _drift(drift: Sequence[dict[str, Any]], now: datetime) -> Iterator[tuple[str
         yield "drift", f"{len(drift) - SHOWN} more (status --json has all)"
     if drift:
         yield "what now", paint(hint(Reason.DRIFTED), STRONG)
-
-
-def _fence(fence: dict[str, Any]) -> str:
-    if not fence["active"]:
-        return f"not active: {fence.get('message', '')}"
-    cap = (
-        "writes are not capped" if fence["write_bps"] is None else f"writes at most {fence['write_bps'] / 1e6:.0f} MB/s"
-    )
-    p99 = "" if fence["victim_p99_ms"] is None else f", etcd p99 {fence['victim_p99_ms']} ms"
-    slow = f", {fence['exceedances']} slow" if fence["exceedances"] else ""
-    return f"{cap}{p99}{slow}, capped for {fence['throttled_seconds']:.0f} s ({fence['reason']}: {fence['message']})"
 
 
 def _style(phase: str, reason: str) -> str:

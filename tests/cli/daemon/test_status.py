@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,6 @@ from nodeagent.cli._render import BAD, WARN
 from nodeagent.cli.status import _style, last_lines, view
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.errors import Terminal
-from nodeagent.features.fence.decide.view import FenceView
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.coordination import Holder
@@ -104,16 +102,14 @@ def test_degraded_shows_the_remedy_and_exits_with_1(cli: Cli, daemon: FakeDaemon
 def test_everything_that_the_contract_allows(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
     daemon.status |= {
         "drain": {"remaining": [{"namespace": "db", "name": "pg-0", "why": "would break its budget"}]},
-        "fence": FenceView(True, "calm", "0 of 98 fsyncs over 24 ms", 16_000_000, p99=0.0031).to_dict(),
         "deployments": [
             {"checksum": "ab" * 32, "version": "42.1", "booted": True, "staged": False, "locked": None},
             {"checksum": "cd" * 32, "version": "42.2", "booted": False, "staged": True, "locked": True},
         ],
         "os_changes": {"summary": "packages 2 added, 14 upgraded; kernel 6.1 -> 6.2; kernel arguments same"},
-        "bootloader": {"state": "older", "summary": "bootloader shim-15.6-2 installed, shim-16.1-3 in the new OS"},
         "lease": {"backend": "kubernetes", "holder": "nhc", "reason": "", "expires": "2026-11-21T04:00:00Z"},
     }
-    golden("status", "deployments and fence", cli("status").out)
+    golden("status", "deployments", cli("status").out)
 
 
 def test_a_drain_at_night(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
@@ -145,21 +141,6 @@ def test_a_drain_at_night(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
     assert any("10 more" in line for line in lines)
     daemon.status["drain"] = {"remaining": []}
     golden("status", "drained", cli("status").out)
-
-
-@pytest.mark.parametrize(
-    ("case", "fence"),
-    [
-        ("capped", {}),
-        ("not capped", {"write_bps": None, "exceedances": 2}),
-        ("not measured", {"victim_p99_ms": None}),
-        ("not active", {"active": False, "message": "/: on no disk"}),
-    ],
-)
-def test_the_fence(cli: Cli, daemon: FakeDaemon, golden: Golden, case: str, fence: dict[str, Any]) -> None:
-    view = FenceView(True, "calm", "0 of 98 fsyncs over 24 ms", 16_000_000, 489, 0.0031, 0, 40.4, 61.0, "etcd")
-    daemon.status |= {"fence": {**view.to_dict(), **fence}}
-    golden("status", f"fence, {case}", cli("status").out)
 
 
 @pytest.fixture
