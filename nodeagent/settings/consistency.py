@@ -44,7 +44,6 @@ def check_consistency(settings: Settings, origins: Mapping[str, str] = MappingPr
 def contradictions(settings: Settings) -> Iterator[Contradiction]:
     """Yield every pair of settings that cannot both take effect."""
     yield from _of_cluster(settings)
-    yield from _of_drain(settings)
     yield from _of_times(settings)
     yield from _of_reboots(settings)
     yield from _of_paths(settings)
@@ -68,22 +67,6 @@ def _of_cluster(settings: Settings) -> Iterator[Contradiction]:
     if cluster.source == "cluster" and not cluster.configured:
         message = "cluster.source: cluster needs a cluster (cluster.kubeconfig or cluster.service_account)"
         yield ("cluster.source",), message
-
-
-def _of_drain(settings: Settings) -> Iterator[Contradiction]:
-    cluster, drain = settings.cluster, settings.drain
-    if drain.lead_time >= drain.timeout:
-        message = "drain.lead_time is part of drain.timeout, so it must be less"
-        yield ("drain.lead_time", "drain.timeout"), message
-    if cluster.source == "cluster" and drain.by != "self" and (drain.lead_time or drain.first or drain.last):
-        # A machine-config-controller has an order of its own, which would silently replace this one.
-        keys = ("drain.lead_time", "drain.first", "drain.last", "drain.by")
-        yield keys, "drain.lead_time, drain.first and drain.last need drain.by: self"
-    if cluster.source == "file" and drain.by == "controller":
-        message = "drain.by: controller needs cluster.source: cluster; with a file of the host, nodeagent drains"
-        yield ("drain.by", "cluster.source"), message
-    if both := set(drain.first) & set(drain.last):
-        yield ("drain.first", "drain.last"), f"{min(both)} is in drain.first and in drain.last"
 
 
 def _of_times(settings: Settings) -> Iterator[Contradiction]:

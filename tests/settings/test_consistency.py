@@ -21,18 +21,12 @@ BAD = {
     "settle, by the other": ("verify: {timeout: 5}\n", "verify.timeout (5)"),
     "two identities": ("cluster: {kubeconfig: /k, service_account: /s}\n", "not both"),
     "no cluster": ("cluster: {source: cluster}\n", "needs a cluster"),
-    "lead time": ("drain: {timeout: 60, lead_time: 60}\n", "drain.lead_time is part"),
-    "order of a controller": (AS_CLUSTER + "drain: {first: [app=a]}\n", "need drain.by: self"),
-    "controller": (CLUSTER + "drain: {by: controller}\n", "needs cluster.source: cluster"),
-    "first and last": (CLUSTER + "drain: {first: [app=a], last: [app=a]}\n", "in drain.first and in drain.last"),
     "soft": ("reboot: {allow: false, soft: auto}\n", "needs reboot.allow"),
     "same path": ("metrics: {file: /etc/nodeagent/policy.yaml}\n", "same path"),
 }
 GOOD = {
     "defaults": "",
     "settle": "actions: {settle: 300}\nverify: {timeout: 900}\n",
-    "order": AS_CLUSTER + "drain: {by: self, first: [app=a], last: [app=b], lead_time: 5}\n",
-    "controller": AS_CLUSTER + "drain: {by: controller}\n",
     "soft": "reboot: {soft: auto}\n",
     "no reboots": "reboot: {allow: false}\n",
     "no metrics": "metrics: {file: ''}\npolicy: ''\n",

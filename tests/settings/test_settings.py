@@ -98,11 +98,6 @@ TABLE = [
     ("state_dir: ''", "/50-x.yaml:1: state_dir must be an absolute path"),
     ("node_name: Worker_1", "/50-x.yaml:1: node_name must be a node name: lower case letters, digits, - and ."),
     ("log: {level: loud}", "/50-x.yaml:1: log.level must be one of debug, info, warning, error"),
-    (
-        "drain: {last: ['app in (a, b)']}",
-        "/50-x.yaml:1: drain.last must be a list, each a label selector, as in app=db or app=db,tier!=test "
-        "(=, !=, KEY and !KEY; no spaces)",
-    ),
     ("os: {free_space: 1}\nos: {free_space: 2}", "/50-x.yaml:2: os.free_space is set twice in this file"),
     ("- a\n", "/50-x.yaml:1: must be a mapping of keys to values"),
     ("a: [", "/50-x.yaml:1: expected the node content, but found '<stream end>'"),
@@ -153,12 +148,6 @@ def test_bounds_are_inclusive() -> None:
     assert settings("verify.timeout", 900).verify.timeout == 900
     assert settings("actions.timeout", 1).actions.timeout == 1
     assert settings("policy", "").policy == ""
-
-
-def test_a_list_is_a_list_in_and_out() -> None:
-    settings = check_values({"drain.first": Value(["app=a", "app=b"], "x")})
-    assert settings.drain.first == ("app=a", "app=b")
-    assert flatten(settings)["drain.first"] == ["app=a", "app=b"]
 
 
 def test_an_empty_file_is_no_error(tmp_path: Path) -> None:

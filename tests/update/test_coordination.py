@@ -8,7 +8,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from nodeagent.agent import compose
@@ -18,7 +17,7 @@ from nodeagent.host.clock import SystemClock
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
-from nodeagent.settings.cluster import ClusterSettings, DrainSettings
+from nodeagent.settings.cluster import ClusterSettings
 from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.schema import Settings
 from nodeagent.update.stages.coordination import Coordination, Operation
@@ -46,25 +45,6 @@ def test_contradictions(cluster: ClusterSettings, words: str) -> None:
     with pytest.raises(InvalidInput, match=words) as caught:
         check_consistency(Settings(cluster=cluster))
     assert caught.value.reason == "SettingsInvalid"
-
-
-@pytest.mark.parametrize(
-    ("cluster", "drain", "words"),
-    [
-        (ClusterSettings(kubeconfig="/a"), DrainSettings(lead_time=60, timeout=60), "part of drain.timeout"),
-        (ClusterSettings(kubeconfig="/a", source="cluster"), DrainSettings(lead_time=60), "need drain.by: self"),
-        (ClusterSettings(kubeconfig="/a", source="cluster"), DrainSettings(first=("a",)), "need drain.by: self"),
-        (
-            ClusterSettings(kubeconfig="/a", source="cluster"),
-            DrainSettings(by="controller", last=("a",)),
-            "need drain.by: self",
-        ),
-    ],
-)
-def test_a_drain_that_contradicts_itself(cluster: ClusterSettings, drain: DrainSettings, words: str) -> None:
-    with pytest.raises(InvalidInput, match=words):
-        check_consistency(Settings(cluster=cluster, drain=drain))
-    check_consistency(Settings(cluster=cluster, drain=msgspec.structs.replace(drain, by="self", lead_time=0)))
 
 
 def test_nothing_of_kubernetes_is_loaded_without_a_cluster() -> None:

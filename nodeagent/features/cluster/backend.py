@@ -17,6 +17,7 @@ from nodeagent.features.cluster.gates import KubeGates
 from nodeagent.features.cluster.lease import KubeLease, StoredToken, TokenStore
 from nodeagent.features.cluster.node import ControlledNodeConditions, KubeReadiness, NodeConditions
 from nodeagent.features.cluster.node_events import NodeEvents
+from nodeagent.features.cluster.settings import NodeDrainSettings
 from nodeagent.kube.client import KubeClient
 from nodeagent.report.parts.registry import disruption_of
 from nodeagent.report.status import Status
@@ -76,7 +77,7 @@ class Cluster:
     def use(self, settings: Settings) -> None:
         """Apply the settings that may change without a restart, from the next drain on."""
         self.settings = settings
-        drain = settings.drain
+        drain = settings.of(NodeDrainSettings)
         order = DrainOrder(drain.first, drain.last)
         self.drains.policy = DrainPolicy(drain.unmanaged, drain.local_data, drain.lead_time, order)
         if self._either is not None:

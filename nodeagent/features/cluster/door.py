@@ -6,6 +6,8 @@ from __future__ import annotations
 from typing import Final
 
 from nodeagent.door import BackendHost, Base, Door, Feature
+from nodeagent.features.cluster.reasons import ClusterReason
+from nodeagent.features.cluster.settings import NodeDrainSettings
 from nodeagent.update.ports.coordination import Backend
 
 
@@ -28,6 +30,8 @@ def _open(base: Base) -> Feature:
 DOOR: Final = Door(
     title="Node in a cluster",
     page="usage/cluster.md",
+    settings=(NodeDrainSettings,),
+    reasons=ClusterReason,
     backend=_backend,
     open=_open,
 )

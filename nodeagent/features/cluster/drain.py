@@ -37,6 +37,7 @@ from nodeagent.core.coordination.drain_order import begins_at, is_note_of, lead_
 from nodeagent.core.coordination.kube_objects import KubeObject, Node, Pod
 from nodeagent.core.enumerated import enumerated
 from nodeagent.errors import Refused, Retryable, Terminal, Unreachable
+from nodeagent.features.cluster.reasons import ClusterReason
 from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.errors import Conflict, KubeFault, NotFound
 from nodeagent.reasons import Reason
@@ -203,7 +204,7 @@ class KubeNode:
         return True
 
     def _contended(self) -> Retryable:
-        return Retryable(f"node {self._node} changes faster than it can be read", reason=Reason.NODE_CONTENDED)
+        return Retryable(f"node {self._node} changes faster than it can be read", reason=ClusterReason.NODE_CONTENDED)
 
 
 def _notes(node: Node) -> Mapping[str, str]:

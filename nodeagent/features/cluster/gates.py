@@ -22,9 +22,9 @@ from nodeagent.core.coordination.gates import (
 )
 from nodeagent.core.coordination.kube_objects import MAINTENANCES, LifecycleHook, Machine, Node, NodeMaintenance
 from nodeagent.errors import Refused, Retryable
+from nodeagent.features.cluster.reasons import ClusterReason
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Conflict, NotFound
-from nodeagent.reasons import Reason
 
 # Of the machine-api-operator of OpenShift.
 MACHINES: Final = "/apis/machine.openshift.io/v1beta1/namespaces/{}/machines/{}"
@@ -91,7 +91,7 @@ class KubeGates:
                 pass
             return
         raise Retryable(
-            f"the Machine of {self._node} changes faster than it can be read", reason=Reason.MACHINE_CONTENDED
+            f"the Machine of {self._node} changes faster than it can be read", reason=ClusterReason.MACHINE_CONTENDED
         )
 
     async def _read_machine(self, node: Node) -> Machine | None:

@@ -32,10 +32,10 @@ from nodeagent.features.cluster.decide.annotations import (
     is_name,
     source_of,
 )
+from nodeagent.features.cluster.reasons import ClusterReason
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.decode import decoded
 from nodeagent.kube.errors import NotFound
-from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from nodeagent.update.ports.events import Event
 
@@ -205,11 +205,11 @@ class Handshake:
             return None
         if not is_name(name):
             raise InvalidInput(
-                "the Node's desiredConfig is not a name of a MachineConfig", reason=Reason.CONFIG_NAME_INVALID
+                "the Node's desiredConfig is not a name of a MachineConfig", reason=ClusterReason.CONFIG_NAME_INVALID
             )
         if request.image:
             message = f"the Node requests an image of its own beside {name} (desiredImage)"
-            raise Unreconcilable(message, reason=Reason.IMAGE_LAYERED)
+            raise Unreconcilable(message, reason=ClusterReason.IMAGE_LAYERED)
         if self._source is not None and name == self._source.name == self._fetched:
             return self._source
         for configs in CONFIGS:
@@ -222,7 +222,7 @@ class Handshake:
             source = await asyncio.to_thread(source_of, config)
             self._fetched = source.name
             return source
-        raise Refused(f"there is no MachineConfig {name} in the cluster", reason=Reason.CONFIG_NOT_FOUND)
+        raise Refused(f"there is no MachineConfig {name} in the cluster", reason=ClusterReason.CONFIG_NOT_FOUND)
 
     def _retries(self, request: ControllerRequest) -> bool:
         return not self._pending and self._source is not None and request.retry == self._source.name

@@ -41,6 +41,7 @@ from nodeagent.core.coordination.lease import (
     why_lost,
 )
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal, Unreachable
+from nodeagent.features.cluster.reasons import ClusterReason
 from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.decode import decoded
 from nodeagent.kube.errors import AlreadyExists, Conflict, NoAnswer, NotFound, ServerFault
@@ -324,7 +325,9 @@ class KubeLease:
         return notes.get("operation") == operation and notes.get("instance") == self._host.instance
 
     def _contended(self) -> Retryable:
-        return Retryable(f"the lease {self._name} changes faster than it can be read", reason=Reason.LEASE_CONTENDED)
+        return Retryable(
+            f"the lease {self._name} changes faster than it can be read", reason=ClusterReason.LEASE_CONTENDED
+        )
 
 
 def _describe(lease: NodeLease | None, standing: Standing) -> str:

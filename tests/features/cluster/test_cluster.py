@@ -12,6 +12,7 @@ import pytest
 from nodeagent.core.coordination.drain import DrainPolicy
 from nodeagent.core.coordination.drain_order import DrainOrder
 from nodeagent.features.cluster.backend import Cluster
+from nodeagent.features.cluster.settings import NodeDrainSettings
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
 from nodeagent.settings.schema import Settings
@@ -23,9 +24,7 @@ def cluster(directory: Path, **drain: Any) -> Cluster:
     about = msgspec.structs.replace(
         settings.cluster, source="cluster", kubeconfig=str(kubeconfig(directory, "http://127.0.0.1:1", token="t"))
     )
-    settings = msgspec.structs.replace(
-        settings, node_name="n", cluster=about, drain=msgspec.structs.replace(settings.drain, **drain)
-    )
+    settings = msgspec.structs.replace(settings, node_name="n", cluster=about, parts=(NodeDrainSettings(**drain),))
     tokens: Any = object()
     clock = Clock()
     access = ClusterAccess(about.kubeconfig, private=str(directory))

@@ -18,10 +18,11 @@ from nodeagent.features.cluster.controller_drain import EitherDrain
 from nodeagent.features.cluster.door import DOOR
 from nodeagent.features.cluster.drain import KubeNode
 from nodeagent.features.cluster.lease import TOKEN_NOTE, StoredToken
+from nodeagent.features.cluster.settings import NodeDrainSettings
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.report.status import Status
-from nodeagent.settings.cluster import ClusterSettings, DrainSettings
+from nodeagent.settings.cluster import ClusterSettings
 from nodeagent.settings.schema import Settings
 from nodeagent.update.ports.events import DaemonStarted, Event
 from nodeagent.update.stages.coordination import Coordination
@@ -76,7 +77,7 @@ def test_a_controller_may_drain_where_the_cluster_is_the_source(
     settings = ClusterSettings(kubeconfig="/nowhere", source="cluster")
     feature, coordination = opened(tmp_path, Settings(cluster=settings))
     assert isinstance(coordination.node, EitherDrain)
-    feature.use(Settings(cluster=settings, drain=DrainSettings(by=by)))
+    feature.use(Settings(cluster=settings, parts=(NodeDrainSettings(by=by),)))
     assert coordination.node.controller is controller
 
 

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reasons of the feature."""
+
+from __future__ import annotations
+
+from nodeagent.kinds import Kind, ReasonEnum
+
+
+class ClusterReason(ReasonEnum):
+    # fmt: off
+    LEASE_CONTENDED = "LeaseContended", Kind.RETRY, "kubectl get lease -n medik8s-leases -w shows which client keeps writing it"
+    NODE_CONTENDED = "NodeContended", Kind.RETRY, "kubectl get node -w shows which client keeps writing it"
+    MACHINE_CONTENDED = "MachineContended", Kind.RETRY, "kubectl get machine -A -w shows which client keeps writing it"
+    CONFIG_NOT_FOUND = "ConfigNotFound", Kind.REFUSED, "create the named MachineConfig, or correct the Node's desiredConfig"
+    CONFIG_NAME_INVALID = "ConfigNameInvalid", Kind.INPUT, "put the name of a MachineConfig into the Node's annotation desiredConfig"
+    IMAGE_LAYERED = "ImageLayered", Kind.UNRECONCILABLE, "remove the Node's desiredImage and put the image into osImageURL of its MachineConfig"
+    # fmt: on
