@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.self_check import SelfCheck
+from nodeagent.core.self_check import OsService, SelfCheck
 from nodeagent.host.dbus.client import Bus
 from nodeagent.kinds import ReasonEnum
 from nodeagent.report.event_view import EventView
@@ -24,6 +24,7 @@ from nodeagent.update.ports.coordination import Backend, Slots
 from nodeagent.update.ports.events import Event
 from nodeagent.update.ports.host import Clock, Reporter, Units
 from nodeagent.update.ports.store import Store
+from nodeagent.update.ports.system import Deployments
 from nodeagent.update.run import Ports, UpdatePolicy
 from nodeagent.update.stages.coordination import Coordination
 from nodeagent.update.stages.guard import Guard
@@ -186,4 +187,9 @@ class Door:
     backend: Callable[[BackendHost], Backend | None] | None = None
     # Returns what limits how many hosts are disrupted at once; None if it is not set. At most one feature is set.
     slots: Callable[[FleetHost], FleetSlots | None] | None = None
+    # Returns what serves the deployments of this host; None for a host of others. Asked in the order of the features
+    # until one has it, once for each start: a feature that leaves hosts to another one comes first. It changes nothing.
+    deployments: Callable[[Units, Settings], Awaitable[Deployments | None]] | None = None
+    # Returns the same for the check of an installation, by any user and without the daemon. Raises ``AgentError``.
+    os_service: Callable[[Bus], Awaitable[OsService | None]] | None = None
     open: Callable[[Base], Feature] | None = None

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Protocol
@@ -32,6 +32,9 @@ class Declared(Protocol):
 
     @property
     def self_checks(self) -> Sequence[Any]: ...
+
+    @property
+    def os_service(self) -> Callable[[Any], Awaitable[Any]] | None: ...
 
 
 def _listed() -> Sequence[Declared]:

@@ -115,7 +115,7 @@ FOREIGN = {
     "nodeagent/host/checkers/sshd.py",
     "nodeagent/host/checkers/sudoers.py",
     "nodeagent/host/checkers/units.py",
-    "nodeagent/host/rpmostree/client.py",
+    "nodeagent/features/rpmostree/client.py",
 }
 
 

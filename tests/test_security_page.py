@@ -13,7 +13,7 @@ PAGE = ROOT / "docs/explanation/security.md"
 
 INSTALLED = "integration/hosts/container/test_installed.py"
 HELPERS = "integration/hosts/container/test_helper_units.py"
-EXTENSIONS = "tests/host/rpmostree/test_extensions.py"
+EXTENSIONS = "tests/features/rpmostree/test_extensions.py"
 RIGHTS = "integration/cluster/test_rights.py"
 # The beginning of each sentence, and its tests.
 TESTS = {

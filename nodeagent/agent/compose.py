@@ -39,7 +39,6 @@ from nodeagent.host.fs.files import HostFiles
 from nodeagent.host.health import HostHealth
 from nodeagent.host.lease import LocalLease
 from nodeagent.host.logind import Logind
-from nodeagent.host.rpmostree.adapter import RpmOstree, detect
 from nodeagent.host.static_pods.replacement import KubeletStaticPods
 from nodeagent.host.static_pods.running import Crictl
 from nodeagent.host.store.store import SqliteStore
@@ -54,6 +53,7 @@ from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.schema import Settings
 from nodeagent.update.ports.coordination import Backend
 from nodeagent.update.ports.host import Clock
+from nodeagent.update.ports.system import Deployments
 from nodeagent.update.run import Ports, UpdatePolicy
 from nodeagent.update.stages.coordination import Coordination
 from nodeagent.update.stages.guard import Guard
@@ -95,7 +95,6 @@ class Adapters:
         self.store = store
         self.static_pods = static_pods
         self.api = None if only_plan else connect(settings, clock)
-        self._units = units
         # The daemon sets both. A plan without a daemon has no loop.
         self.look_again: Callable[[], None] = _nothing
         self.requested: Callable[[ConfigSource], Awaitable[None]] = _ignored
@@ -170,9 +169,6 @@ class Adapters:
         """Apply settings that were read again. The caller has compared those that require a restart."""
         # Nothing is awaited: no task sees half of the new settings.
         if self.ports.os is not None:
-            # Not ``detect``, which would delete the credentials of a pull that is under way.
-            free = settings.os.free_space << 20
-            self.ports.os.port = RpmOstree(self._units, min_free=free)
             self.ports.os.counter = boot_counter(settings)
         for feature in self.features:
             feature.use(settings)
@@ -223,17 +219,21 @@ async def open_adapters(
         # The last valid settings may have another level than the readable part of invalid ones.
         log.setup(settings.log.level)
     units, power = Systemd(bus), Logind(bus, await boot.identify(bus))
-    port = await detect(units, min_free=settings.os.free_space << 20)
-    if port is not None and not only_plan:
-        # A killed agent may have left a pull secret where rpm-ostree reads it for every later pull, also by other
-        # programs.
-        await port.sweep()
+    port = await deployments_of(units, settings)
     os = HostDeployments(port, report, boot_counter(settings)) if port is not None else None
     made = partial(Adapters, settings, report, store, units, power, os, bus, static_pods, only_plan=only_plan)
     adapters = await asyncio.to_thread(made)
     if adapters.api is not None:
         stack.push_async_callback(adapters.api.close)
     return adapters
+
+
+async def deployments_of(units: Systemd, settings: Settings) -> Deployments | None:
+    """Return what serves the deployments of this host: that of the first feature that has one."""
+    for door in doors().values():
+        if door.deployments is not None and (port := await door.deployments(units, settings)) is not None:
+            return port
+    return None
 
 
 def _static_pods(store: SqliteStore, state_dir: Path) -> KubeletStaticPods:

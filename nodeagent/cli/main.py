@@ -39,7 +39,6 @@ _BASE: Final = (
     ("config", "print the current or the desired MachineConfig"),
     ("settings", "show and check the settings of nodeagent"),
     ("daemon", "run the daemon; for nodeagent.service"),
-    ("fetch-extensions", "unpack an extensions image; for nodeagent-extensions.service"),
     ("boot-complete", "wait until the update of this boot is verified; for nodeagent-boot-complete.service"),
     ("version", "show client and daemon versions"),
 )

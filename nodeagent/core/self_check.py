@@ -57,6 +57,19 @@ def unread(name: str, fact: NotRead) -> SelfCheck:
 
 
 @dataclass(frozen=True, slots=True)
+class OsService:
+    """The program that serves the OS fields of a config. ``unit`` pulls images.
+
+    ``why`` it serves none on this host, "" if it does; ``remedy`` is the way out.
+    """
+
+    program: str
+    unit: str
+    why: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ReachFacts:
     """``target`` names the server. ``error`` is "" if it answered as it has to."""
 

@@ -32,6 +32,7 @@ NAMES: Final = (
     "maintenance",
     "mcd_import",
     "page",
+    "rpmostree",
     "selfcheck",
     "slots",
     "update_graph",

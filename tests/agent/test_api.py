@@ -170,7 +170,7 @@ async def test_verify_reports_drift_of_the_os_too() -> None:
 )
 async def test_verify_names_what_it_could_not_compare(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(_self: FakeDeployments) -> list[object]:
-        raise Unreconcilable("bootc only", reason=Reason.BOOTC_HOST)
+        raise Unreconcilable("bootc only", reason=Reason.NO_DEPLOYMENTS)
 
     host = await at_old(on("a", "with arguments", {"/etc/quiet/q": "1"}))
     monkeypatch.setattr(FakeDeployments, "list", fail)

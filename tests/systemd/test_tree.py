@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,14 @@ from tests.support.needs import needs
 ROOT = Path(__file__).parents[2]
 TREE = ROOT / "systemd/usr"
 UNIT = TREE / "lib/systemd/system/nodeagent.service"
+# Those of the base, and those of features.
+UNITS = {
+    path.name: path
+    for path in [
+        *TREE.glob("lib/systemd/system/*.*"),
+        *ROOT.glob("nodeagent/features/*/tree/usr/lib/systemd/system/*.*"),
+    ]
+}
 CATALOGS = [*TREE.glob("lib/systemd/catalog/*"), *ROOT.glob("nodeagent/features/*/tree/usr/lib/systemd/catalog/*")]
 CATALOG = "\n".join(path.read_text() for path in CATALOGS)
 DEFAULTS = TREE / "lib/nodeagent/config.d/10-defaults.yaml"
@@ -136,7 +145,7 @@ def security(unit: Path, *options: str) -> subprocess.CompletedProcess[str]:
 )
 def test_the_unit_stays_hardened(name: str, tenths: int) -> None:
     """The figures of systemd 252; newer ones know more to find fault with, and have other weights."""
-    done = security(UNIT.with_name(f"{name}.service"), f"--threshold={tenths if systemd_version() == 252 else 35}")
+    done = security(UNITS[f"{name}.service"], f"--threshold={tenths if systemd_version() == 252 else 35}")
     assert done.returncode == 0, done.stdout.splitlines()[-1:]
 
 
@@ -144,7 +153,7 @@ def test_the_unit_stays_hardened(name: str, tenths: int) -> None:
     "attack: the unit without rights", "Each helper unit with a network has a user of its own, and root has no network."
 )
 def test_no_helper_unit_is_root_with_a_network() -> None:
-    units = {path.name: path.read_text() for path in UNIT.parent.glob("nodeagent-*.service")}
+    units = {name: path.read_text() for name, path in UNITS.items() if fnmatch(name, "nodeagent-*.service")}
     programs = {name: text for name, text in units.items() if "ExecStart=/usr/bin/nodeagent " in text}
     assert {name for name, text in programs.items() if "\nDynamicUser=yes\n" in text} == {
         "nodeagent-bootstrap.service",

@@ -55,7 +55,7 @@ async def test_staging_is_retried_after_network_failure() -> None:
     "errors",
     [
         [Terminal("manifest unknown", reason=Reason.IMAGE_NOT_FOUND)],
-        [Refused("dnf", reason=Reason.TRANSACTION_BUSY)],
+        [Refused("dnf", reason=Reason.OTHER_DRIVER)],
         [Retryable("no route", reason=Reason.REGISTRY_UNREACHABLE) for _ in range(5)],
     ],
     ids=["terminal", "busy", "network"],

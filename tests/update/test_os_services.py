@@ -52,7 +52,7 @@ async def test_file_update_is_verified_without_rpm_ostreed() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [Retryable("hangs", reason=Reason.BUS_TIMEOUT), Unreconcilable("bootc", reason=Reason.BOOTC_HOST)]
+    "error", [Retryable("hangs", reason=Reason.BUS_TIMEOUT), Unreconcilable("bootc", reason=Reason.NO_DEPLOYMENTS)]
 )
 async def test_file_update_does_not_wait_for_rpm_ostreed(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """They may be what repairs it. What needs it is refused."""
@@ -137,13 +137,14 @@ async def test_operator_request_is_for_one_config() -> None:
 )
 async def test_first_start_on_bootc_host(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(_self: FakeDeployments) -> list[object]:
-        raise Unreconcilable("bootc", reason=Reason.BOOTC_HOST)
+        raise Unreconcilable("bootc", reason=Reason.NO_DEPLOYMENTS)
 
     monkeypatch.setattr(FakeDeployments, "list", fail)
     host = os_host()
     host.want(on("b", "whatever", {"/etc/quiet/q": "1"}, kernel_arguments=("nosmt",)))
     await host.settle()
-    assert (host.phase, host.record.reason, host.actions()) == (Phase.DEGRADED, "BootcHost", [])
+    assert (host.phase, host.record.reason, host.actions()) == (Phase.DEGRADED, "NoDeployments", [])
+    assert host.record.message.startswith("bootc")
     assert "spec.osImageURL: is set" in host.record.message
     assert "/etc/quiet/q" not in host.world.disk
     host.want(config("files", {"/etc/quiet/q": "1"}))

@@ -48,7 +48,7 @@ async def test_the_boot_order_is_reported_after_each_staging(fails: bool) -> Non
     host.world.events.clear()
     if fails:
         host.world.deployments.append(replace(host.world.deployments[0], id="another.0", booted=False))
-        host.world.faults.append(Fault("stage", Refused("no", reason=Reason.TRANSACTION_BUSY)))
+        host.world.faults.append(Fault("stage", Refused("no", reason=Reason.OTHER_DRIVER)))
     target = OsTarget(image=parse_image(f"registry.test/os@{B_DIGEST}"))
     with contextlib.suppress(Refused):
         await os.stage(target, credentials=None, replace="", on_progress=lambda _: None)
@@ -59,7 +59,7 @@ async def test_the_boot_order_is_reported_after_each_staging(fails: bool) -> Non
     "error",
     [
         Refused("zincati", reason=Reason.OTHER_DRIVER),
-        Unreconcilable("bootc", reason=Reason.BOOTC_HOST),
+        Unreconcilable("bootc", reason=Reason.NO_DEPLOYMENTS),
         Refused("2 GiB", reason=Reason.NO_SPACE),
     ],
 )
@@ -287,7 +287,7 @@ async def test_failed_discard_is_retried(monkeypatch: pytest.MonkeyPatch) -> Non
     host = await at_old()
     host.world.stage_seconds = 0
     discard = FakeDeployments.discard
-    failures = [Retryable("rpm-ostreed left", reason=Reason.TRANSACTION_LOST)] * 2
+    failures = [Retryable("rpm-ostreed left", reason=Reason.STAGE_FAILED)] * 2
 
     async def fail(self: FakeDeployments) -> None:
         if failures:
@@ -317,7 +317,7 @@ async def test_own_staged_deployment_is_discarded_without_desired_config(
 ) -> None:
     host = await at_old()
     discard = FakeDeployments.discard
-    failures = [Retryable("rpm-ostreed left", reason=Reason.TRANSACTION_LOST)] * fault
+    failures = [Retryable("rpm-ostreed left", reason=Reason.STAGE_FAILED)] * fault
 
     async def fail(self: FakeDeployments) -> None:
         if failures:

@@ -23,6 +23,7 @@ from nodeagent.core.plan.deployment import (
 from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.errors import Refused, ServiceUnavailable, Terminal
 from nodeagent.reasons import Reason
+from nodeagent.update.ports.system import StagingUnit
 
 if TYPE_CHECKING:
     from tests.world.world import World
@@ -86,6 +87,14 @@ class FakeDeployments:
 
     def __init__(self, world: World) -> None:
         self.world = world
+
+    @property
+    def staging_unit(self) -> StagingUnit:
+        return StagingUnit("updater.service")
+
+    @property
+    def packages_unit(self) -> StagingUnit:
+        return StagingUnit("packages.service")
 
     async def list(self) -> Sequence[Deployment]:
         self.world.meet("list deployments")

@@ -22,12 +22,12 @@ from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.core.config.image import parse_image
 from nodeagent.errors import AgentError
 from nodeagent.host.dbus.client import Bus
-from nodeagent.host.rpmostree.adapter import detect
+from nodeagent.features.rpmostree.adapter import RpmOstree
 from nodeagent.host.systemd import Systemd
 
 async def main(do, *arguments):
     async with Bus() as bus:
-        os = await detect(Systemd(bus), min_free=0)
+        os = RpmOstree(Systemd(bus), min_free=0)
         target = OsTarget(image=parse_image(arguments[0]), kernel_arguments=("nosmt",)) if arguments else None
         if do == "stage":
             await os.check_stageable(target)

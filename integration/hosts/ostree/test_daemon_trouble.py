@@ -23,6 +23,7 @@ from integration.standins.rpmostreed.install import ENVIRONMENT
 from integration.trees.image_registry import Registry
 from integration.trees.ostree_repo import OstreeRepo
 from integration.trees.tree import A, B, Tree
+from nodeagent.features.rpmostree.reasons import RpmOstreeReason
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.events import Warned
 
@@ -90,7 +91,7 @@ def test_the_network_comes_back(node_at_a: OstreeHost, publish: Publish) -> None
 
 
 ONE_MINUTE = """\
-cd /usr/lib/nodeagent/lib/python3*/site-packages/nodeagent/host/rpmostree
+cd /usr/lib/nodeagent/lib/python3*/site-packages/nodeagent/features/rpmostree
 file=$(grep -l 'stall: float = 3600.0' *.py)
 sed 's/stall: float = 3600.0/stall: float = 60.0/' $file >/run/stall.py
 mount --bind /run/stall.py $file
@@ -108,7 +109,7 @@ def test_a_transaction_that_never_ends(node_at_a: OstreeHost, publish: Publish) 
     agent.wait_daemon(node)
     updates.inject_faults(node, {"at": "layer:2", "do": "hang", "times": 1})
     agent.apply(node, updates.config("b", publish(B)))
-    updates.wait_logged(node, Warned, Reason.TRANSACTION_STUCK, timeout=120)
+    updates.wait_logged(node, Warned, RpmOstreeReason.TRANSACTION_STUCK, timeout=120)
     updates.wait_updated(node, "b", B)
     assert node.reboots == 1
 

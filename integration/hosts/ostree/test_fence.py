@@ -22,10 +22,12 @@ sys.path.extend(glob.glob("/usr/lib/nodeagent/lib/python3*/site-packages"))
 from nodeagent.host.dbus.client import Bus
 from nodeagent.features.fence.actuators.object_fsync import ObjectFsync
 from nodeagent.features.fence.restore_log import RestoreLog
+from nodeagent.features.rpmostree.client import works_for_another
 
 async def main(what):
     async with Bus() as bus:
-        await getattr(ObjectFsync(bus, RestoreLog(Path("/run/nodeagent/fence"))), what)()
+        fsync = ObjectFsync(bus, RestoreLog(Path("/run/nodeagent/fence")), "rpm-ostreed.service")
+        await (fsync.begin(partial(works_for_another, Bus)) if what == "begin" else fsync.end())
 
 asyncio.run(main(sys.argv[1]))
 """

@@ -21,9 +21,9 @@ from typing import Any
 
 from nodeagent.core.plan.deployment import Deployment, StageProgress, target_from_dict
 from nodeagent.errors import AgentError
+from nodeagent.features.rpmostree.adapter import RpmOstree
+from nodeagent.features.rpmostree.transaction import Timing
 from nodeagent.host.dbus.client import Bus
-from nodeagent.host.rpmostree.adapter import RpmOstree
-from nodeagent.host.rpmostree.transaction import Timing
 from nodeagent.update.ports.host import UnitState
 
 _ = concurrent.futures.thread  # asyncio.to_thread imports it when it is first used

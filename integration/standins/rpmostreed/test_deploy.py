@@ -8,7 +8,7 @@ import pytest
 from integration.standins.rpmostreed.conftest import SandboxMaker
 from integration.standins.rpmostreed.sandbox.sandbox import OS, Client, Peer, Sandbox
 from integration.standins.rpmostreed.sandbox.template import BRANCH, CHUNKS, IMAGE
-from nodeagent.host.rpmostree.transaction import Progress
+from nodeagent.features.rpmostree.transaction import Progress
 
 REFERENCE = f"ostree-unverified-registry:{IMAGE}"
 LAYERS = CHUNKS + 1

@@ -30,6 +30,7 @@ from pathlib import Path
 from nodeagent.core.etcd.disk_latency import DiskLatency
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.features.fence.actuators.actuators import DEFAULT, Actuators, SystemPaths, recover
+from nodeagent.features.fence.actuators.object_fsync import IsBusy
 from nodeagent.features.fence.blockdev.find import SYSROOT, filesystem_at, find_disks
 from nodeagent.features.fence.control_loop import ControlLoop, failed_view, flush_periodically
 from nodeagent.features.fence.decide.bounds import FENCE_BOUNDS, Bounds, Idle, careful, opening
@@ -72,14 +73,15 @@ Find = Callable[[Sequence[str]], Coroutine[None, None, Disks]]
 class FenceOptions:
     """``baseline``: seconds for which the idle disk is measured; ``idle``: an earlier measurement, used instead.
 
-    ``object_fsync``: rpm-ostreed syncs each object that it writes. ``switch_scheduler``: on XFS, a disk without a
-    scheduler gets one, so that I/O priorities have an effect; only the benchmark turns this off.
+    ``object_fsync``: the unit syncs each object that it writes into the repository, from its next start on; it returns
+    whether that must wait, because the unit is busy. ``switch_scheduler``: on XFS, a disk without a scheduler gets one,
+    so that I/O priorities have an effect; only the benchmark turns this off.
     """
 
     bounds: Bounds = FENCE_BOUNDS
     baseline: float = 10.0
     idle: Idle | None = None
-    object_fsync: bool = False
+    object_fsync: IsBusy | None = None
     switch_scheduler: bool = True
 
 

@@ -53,7 +53,7 @@ class Space:
 
     def __init__(self, root: Path, min_free: int, *, sysroot_hint: str, boot_hint: str) -> None:
         self._root = root
-        self._min_free = min_free
+        self.min_free = min_free
         self._sysroot_hint = sysroot_hint
         self._boot_hint = boot_hint
 
@@ -62,8 +62,8 @@ class Space:
         path = self._root / "sysroot"
         with translated("read the free space of", str(path)):
             free = _free(path)
-        if free < self._min_free:
-            message = f"{_mib(free)} MiB free in /sysroot, staging needs at least {_mib(self._min_free)}"
+        if free < self.min_free:
+            message = f"{_mib(free)} MiB free in /sysroot, staging needs at least {_mib(self.min_free)}"
             raise Terminal(message, reason=Reason.NO_SPACE, hint=self._sysroot_hint)
 
     async def check_boot(self, deployments: Sequence[Deployment], entries: Mapping[str, BootEntry]) -> None:

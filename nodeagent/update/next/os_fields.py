@@ -24,7 +24,7 @@ async def first_basis(ports: Ports, new: MachineConfig) -> MachineConfig:
     """Return what a host has of its first config before that is applied: nothing that is managed.
 
     The fields of the OS are those of ``new``, for the comparison with the booted deployment. Raises ``Unreconcilable``
-    (``NoDeployments``, ``BootcHost``) if there is none to compare.
+    (``NoDeployments``, ...) if there is none to compare.
     """
     if refusal := await _unserved(ports, new):
         refusal.problems = tuple(Problem(f"spec.{name}", "is set") for name in fields_of_os(new))
@@ -36,7 +36,7 @@ async def os_drift(ports: Ports, config: MachineConfig, *, needed: bool = True) 
     """Return how the host differs from the OS fields of ``config``, by entry. A field that cannot be compared is among
     them.
 
-    Without ``needed``, an rpm-ostreed that does not answer is no difference.
+    Without ``needed``, deployments that cannot be read are no difference.
     """
     differences: dict[str, str] = {}
     if refusal := await _unserved(ports, config):

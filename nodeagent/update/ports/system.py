@@ -115,8 +115,30 @@ class BootedSystem(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class StagingUnit:
+    """A unit that writes much for an update.
+
+    ``is_busy`` is there for one that writes into the repository of libostree, whose settings it reads when it starts.
+    It returns whether the unit works for another program, and must not be restarted.
+    """
+
+    name: str
+    is_busy: Callable[[], Awaitable[bool]] | None = None
+
+
 class Deployments(Protocol):
     """The OS deployments of this host. A host that is not image-based has no such port."""
+
+    @property
+    def staging_unit(self) -> StagingUnit:
+        """The unit that writes in ``stage``."""
+        ...
+
+    @property
+    def packages_unit(self) -> StagingUnit:
+        """The unit that writes in ``fetch_packages``."""
+        ...
 
     async def list(self) -> Sequence[Deployment]:
         """Read the deployments in boot order. The first one boots next; a locked staged one does not."""
@@ -126,7 +148,7 @@ class Deployments(Protocol):
         """Check quickly whether staging is possible.
 
         Raises ``Refused`` if another program updates this host (``OtherDriver``) or space is short (``NoSpace``,
-        ``BootFull``), and ``Unreconcilable`` (``BootcHost``, ``NoDeployments``) if the host does not support it.
+        ``BootFull``), and ``Unreconcilable`` (``NoDeployments``, ...) if the host does not support it.
         """
         ...
 
@@ -149,13 +171,13 @@ class Deployments(Protocol):
         host. ``replace`` is the id of an owned deployment; any other one that boots next is never overwritten, but
         ``Refused`` (``StagedByOther``).
 
-        Raises ``Retryable`` (``RegistryUnreachable``, ``TransactionStuck``, ...), ``Terminal`` (``ImageNotFound``,
-        ``Unauthorized``, ``SignatureInvalid``, ``NoSpace``, ``StageIncomplete``) and ``Refused`` (``TransactionBusy``:
-        the transaction of another program takes too long).
+        Raises ``Retryable`` (``RegistryUnreachable``, ``StageFailed``, ...), ``Terminal`` (``ImageNotFound``,
+        ``Unauthorized``, ``SignatureInvalid``, ``NoSpace``, ``StageIncomplete``) and ``Refused`` (another program is at
+        work for too long).
         """
         ...
 
-    # FinalizeDeployment of rpm-ostree unlocks and reboots in one call, so that the adapter has to unlock by libostree.
+    # The reboot follows when the host may go down, and not with the unlocking.
     async def unlock(self, deployment: str) -> None:
         """Unlock the staged deployment, so that the next shutdown finalizes it. Does nothing if it is unlocked.
 
@@ -262,10 +284,3 @@ class BootCounter(Protocol):
     async def tries_left(self, deployment: str) -> int | None:
         """Return how often systemd-boot still tries an entry; None if it is not counted."""
         ...
-
-
-class StagingUnit(StrEnum):
-    """The units that write much for an update."""
-
-    UPDATER = "rpm-ostreed.service"
-    EXTENSIONS = "nodeagent-extensions.service"

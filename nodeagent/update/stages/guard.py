@@ -71,7 +71,7 @@ class Guard:
         A member of etcd that stops alone counts as well. Raises ``Refused``: the stop waits.
         """
 
-    # rpm-ostreed writes in a process of its own, which outlives its client.
+    # It writes in a process of its own, which may outlive the one that asked for it.
     def around_staging(self, run: Run, unit: StagingUnit) -> AbstractAsyncContextManager[None]:  # noqa: ARG002
         """Return a context in which ``unit`` stages the OS. It raises no error of its own."""
         return nullcontext()

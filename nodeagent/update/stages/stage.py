@@ -130,9 +130,9 @@ async def _stage_once(run: Run, os: HostDeployments, target: OsTarget, report: _
     credentials = credentials_of(run.update.new)
     if await os.port.needs_packages(target):
         report(StageProgress("Fetching the extensions image"))
-        async with _around(run, StagingUnit.EXTENSIONS):
+        async with _around(run, os.port.packages_unit):
             await os.port.fetch_packages(target, credentials=credentials)
-    async with _around(run, StagingUnit.UPDATER):
+    async with _around(run, os.port.staging_unit):
         return await os.stage(target, credentials=credentials, replace=run.record.os.staged, on_progress=report)
 
 

@@ -118,13 +118,16 @@ def fenced(monkeypatch: pytest.MonkeyPatch) -> Fenced:
     return Fenced(monkeypatch)
 
 
+UPDATER = StagingUnit("rpm-ostreed.service")
+
+
 def host_fence(tmp_path: Path, **settings: Any) -> HostFence:
     return HostFence(NO_BUS, FenceSettings(**settings), SystemClock(), tmp_path, tmp_path / "notes")
 
 
 async def stage(fence: HostFence) -> list[FenceEvent]:
     events: list[FenceEvent] = []
-    async with fence.around(events.append, StagingUnit.UPDATER):
+    async with fence.around(events.append, UPDATER):
         pass
     return events
 
@@ -214,7 +217,7 @@ async def test_the_idle_disk_is_not_measured_twice_within_a_quarter_of_an_hour(f
 async def test_the_end_is_reported_after_a_failure_too(fenced: Fenced, tmp_path: Path) -> None:
     events: list[FenceEvent] = []
     with pytest.raises(Retryable):
-        async with host_fence(tmp_path).around(events.append, StagingUnit.UPDATER):
+        async with host_fence(tmp_path).around(events.append, UPDATER):
             raise Retryable("no registry")
     assert events[-1].view is None
 

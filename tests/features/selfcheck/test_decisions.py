@@ -13,7 +13,7 @@ import pytest
 
 from nodeagent.core.boot_count import BootCounting, CountedBy
 from nodeagent.core.enumerated import enumerated
-from nodeagent.core.self_check import NotRead, ReachFacts, SelfCheck, reach_check
+from nodeagent.core.self_check import NotRead, OsService, ReachFacts, SelfCheck, reach_check
 from nodeagent.features.selfcheck.decide.bus import (
     ACTIONS,
     UNIT_FILE,
@@ -336,8 +336,12 @@ def test_boots(found: BootCounting | NotRead, result: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("found", "result", "words"),
     [
-        (OsFacts(fips=True), "ok", ("rpm-ostree serves", "has it on")),
-        (OsFacts("this host has none (NoDeployments)", "remove it"), "skipped", ("are refused: this host", "it off")),
+        (OsFacts(OsService("rpm-ostree", "x.service"), fips=True), "ok", ("rpm-ostree serves", "has it on")),
+        (
+            OsFacts(OsService("", "", "this host has none", "remove it")),
+            "skipped",
+            ("are refused: this host", "it off"),
+        ),
         (NOT_HERE, "skipped", ("not here",)),
         (BROKEN, "failed", ("no answer",)),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 from dbus_next import Message, Variant
 
 import nodeagent
-from nodeagent.core.self_check import NotRead, ReachFacts
+from nodeagent import installed
+from nodeagent.core.self_check import NotRead, OsService, ReachFacts
 from nodeagent.features.selfcheck.decide.bus import (
     ACTIONS,
     BUS_NAME,
@@ -86,39 +88,35 @@ async def test_the_unit_of_systemd(bus: Bus, private_bus: PrivateBus, tmp_path: 
         link.symlink_to("../nodeagent.service")
         assert (await unit.read_unit(bus, tmp_path)).wanted
         assert await unit.read_systemd_version(bus) == "257.7"
-        assert not await unit.proxies(bus)
+        assert not await unit.proxies(bus, "updater.service")
         systemd.properties["Environment"] = Variant("as", ["HTTPS_PROXY=http://p:1"])
-        assert await unit.proxies(bus)
+        assert await unit.proxies(bus, "updater.service")
         systemd.properties["LoadState"] = Variant("s", "not-found")
         assert await unit.read_unit(bus) == UnitFacts("", "")
         systemd.properties["LoadState"] = Variant("s", "masked")
         assert (await unit.read_unit(bus)).masked
 
 
-@pytest.mark.finding(
-    "OS: fields in the self-check", "The self-check and an update refuse OS fields for the same reason."
-)
-async def test_the_back_end_of_the_os(bus: Bus, private_bus: PrivateBus, tmp_path: Path) -> None:
-    systemd = FakeSystemd()
-    async with await systemd.start(private_bus.address):
+@dataclass(frozen=True)
+class Backend:
+    """The door of a feature that serves the OS, or does not have this host."""
+
+    service: OsService | None
+
+    async def os_service(self, _bus: Bus) -> OsService | None:
+        return self.service
+
+
+async def test_the_first_back_end_that_has_the_host_is_asked(bus: Bus, tmp_path: Path) -> None:
+    mine, other = OsService("mine", "mine.service"), OsService("other", "other.service")
+    with installed.replaced([Backend(None), Backend(mine), Backend(other)]):  # type: ignore[list-item]
+        assert await read_os_fields(bus, tmp_path) == OsFacts(mine)
+    (tmp_path / "proc/sys/crypto").mkdir(parents=True)
+    (tmp_path / "proc/sys/crypto/fips_enabled").write_text("1\n")
+    with installed.replaced([Backend(None)]):  # type: ignore[list-item]
         found = await read_os_fields(bus, tmp_path)
-        assert ("NoDeployments" in found.why, found.remedy, found.fips) == (True, hint("NoDeployments"), False)
-        for name, text in {"proc/cmdline": "composefs=1\n", "proc/sys/crypto/fips_enabled": "1\n"}.items():
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).write_text(text)
-        found = await read_os_fields(bus, tmp_path)
-        assert ("(BootcHost)" in found.why, found.remedy, found.fips) == (True, hint("BootcHost"), True)
-        (tmp_path / "run").mkdir()
-        (tmp_path / "run/ostree-booted").touch()
-        assert await read_os_fields(bus, tmp_path) == OsFacts(fips=True)
-        systemd.properties["LoadState"] = Variant("s", "masked")
-        found = await read_os_fields(bus, tmp_path)
-        assert ("is masked" in found.why, "unmask" in found.remedy) == (True, True)
-        systemd.properties["LoadState"] = Variant("s", "not-found")
-        assert "(NoDeployments)" in (await read_os_fields(bus, tmp_path)).why
-        (tmp_path / "usr/bin").mkdir(parents=True)
-        (tmp_path / "usr/bin/bootc").touch()
-        assert "(BootcHost)" in (await read_os_fields(bus, tmp_path)).why
+    assert ("NoDeployments" in found.service.why, found.service.remedy) == (True, hint("NoDeployments"))
+    assert found.fips
 
 
 def test_policy_of_the_bus(root: Path) -> None:

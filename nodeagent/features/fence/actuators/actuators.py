@@ -22,7 +22,7 @@ from nodeagent.errors import AgentError
 from nodeagent.features.fence.actuators import block_queue, cgroup
 from nodeagent.features.fence.actuators.block_queue import Queue, SysfsQueue
 from nodeagent.features.fence.actuators.cgroup import UnitIo, dirty_bytes, processes, written_bytes
-from nodeagent.features.fence.actuators.object_fsync import ObjectFsync, units_left
+from nodeagent.features.fence.actuators.object_fsync import IsBusy, ObjectFsync, units_left
 from nodeagent.features.fence.actuators.priorities import IoPriority, Priorities
 from nodeagent.features.fence.decide.controller import IoLimits
 from nodeagent.features.fence.decide.disks import Disks
@@ -89,9 +89,9 @@ class Actuators:
         self._written: tuple[float, int] | None = None
         self._cgroup: Path | None = None
 
-    async def begin(self, *, object_fsync: bool) -> bool:
+    async def begin(self, *, object_fsync: IsBusy | None) -> bool:
         """Set the limits that never change. False: nothing can be limited here, so no measurement is needed."""
-        self._syncing = object_fsync and await self._tried(self._objects.begin())
+        self._syncing = object_fsync is not None and await self._tried(self._objects.begin(object_fsync))
         self.limiting = await self._tried(self._unit.begin())
         return self._syncing or self.limiting or await asyncio.to_thread(self._queues_writable)
 

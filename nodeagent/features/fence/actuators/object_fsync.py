@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``core.per-object-fsync`` of the repository of the OS, for rpm-ostreed alone and until it is restored.
+"""``core.per-object-fsync`` of the repository of the OS, for one unit alone and until it is restored.
 
 The file of the repository stays unchanged: a change would survive a power cut, and a truncated file there would block
-all updates. Instead, a drop-in below /run mounts a copy over the file for rpm-ostreed, at most until the next boot. The
-repository is read when it is opened, so a running rpm-ostreed is restarted, unless it works for a client. It keeps the
-option until it exits, a minute after its last client.
+all updates. Instead, a drop-in below /run mounts a copy over the file for the unit, at most until the next boot. The
+repository is read when it is opened, so a running daemon is restarted, unless it works for another program. It keeps
+the option until it exits.
 
 Without the option a whole layer is written and then synced at once, and all users of the disk wait for that. With it
 each object is synced when it is written, and the sync at the end finds little. Measured: ``docs/research/fence.md``.
@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 
 from nodeagent.errors import Retryable
 from nodeagent.features.fence.reasons import FenceReason
 from nodeagent.features.fence.restore_log import RestoreLog
 from nodeagent.host.dbus.client import Bus
-from nodeagent.host.dbus.errors import BusFault
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.systemd import Systemd
 
@@ -35,9 +34,8 @@ _RELOAD = 90.0
 _RESTART = 120.0
 _ACTIVE = ("active", "reloading", "activating")
 
-_DAEMON = "rpm-ostreed.service"
-_NAME = "org.projectatomic.rpmostree1"
-_SYSROOT = "/org/projectatomic/rpmostree1/Sysroot"
+# Whether the unit works for another program.
+IsBusy = Callable[[], Awaitable[bool]]
 
 _OPTION = "per-object-fsync"
 _SECTION = re.compile(r"\s*\[(.*)\]\s*")
@@ -46,19 +44,18 @@ _TRUE = ("true", "1")
 
 
 class ObjectFsync:
-    """Only rpm-ostreed can report that it is busy; other units are restarted. All methods raise ``AgentError``."""
+    """All methods raise ``AgentError``."""
 
     def __init__(
         self,
         bus: Bus,
         restore_log: RestoreLog,
-        unit: str = _DAEMON,
+        unit: str,
         *,
         config: Path = _CONFIG,
         units: Path = _UNITS,
         copy: Path = _COPY,
     ) -> None:
-        self._bus = bus
         self._systemd = Systemd(bus)
         self._restore_log = restore_log
         self._unit = unit
@@ -67,14 +64,14 @@ class ObjectFsync:
         self._drop_in = units / f"{unit}.d" / _DROP_IN
         self._copy = copy
 
-    async def begin(self) -> None:
-        """Set the option from the next transaction on; no effect if it is set. ``Retryable`` (``UpdaterBusy``) while
-        rpm-ostreed works for another client."""
+    async def begin(self, is_busy: IsBusy) -> None:
+        """Set the option from the next staging on; no effect if it is set. ``Retryable`` (``UpdaterBusy``) while the
+        unit is busy."""
         text = with_object_fsync(await asyncio.to_thread(self._read))
         if text is None:
             return
         running = (await self._systemd.state(self._unit)).active in _ACTIVE
-        if running and await self._busy():
+        if running and await is_busy():
             message = f"{self._unit} works for another client; its objects are not synced one by one"
             raise Retryable(message, reason=FenceReason.UPDATER_BUSY)
         # The entry exists before the drop-in does: a kill in between leaves an entry without effect, never the reverse.
@@ -88,19 +85,10 @@ class ObjectFsync:
         """Remove the option from the next start of the unit on; no effect without ``begin``."""
         if self._key not in await self._restore_log.load():
             return
-        # rpm-ostreed is not restarted at the end: it may work for a client, and exits a minute after its last one.
+        # A daemon is not restarted at the end: it may work for another program.
         await asyncio.to_thread(self._remove)
         await self._systemd.daemon_reload(_RELOAD)
         await self._restore_log.clear(self._key)
-
-    async def _busy(self) -> bool:
-        if self._unit != _DAEMON:
-            return False
-        try:
-            return bool(await self._bus.get(_NAME, _SYSROOT, f"{_NAME}.Sysroot", "ActiveTransactionPath"))
-        except BusFault:
-            # A unit that does not reply may be busy, so it is not restarted.
-            return True
 
     def _read(self) -> str:
         with translated("read the repository's", str(self._config)):

@@ -35,7 +35,7 @@ from nodeagent.features.selfcheck.decide.reach import denied, registry_of
 from nodeagent.features.selfcheck.decide.versions import RunningFacts, boot_check, version_checks
 from nodeagent.features.selfcheck.facts import bus as bus_facts
 from nodeagent.features.selfcheck.facts import files, unit, versions
-from nodeagent.features.selfcheck.facts.os_fields import read_os_fields
+from nodeagent.features.selfcheck.facts.os_fields import read_os_fields, read_os_service
 from nodeagent.features.selfcheck.facts.servers import reach_registry
 from nodeagent.host.boot_counter import HostBootCounter
 from nodeagent.host.clock import SystemClock
@@ -265,9 +265,14 @@ async def _registry(bus: Bus, *, booted: bool) -> ReachFacts | NotRead:
     registry = registry_of(_image(document))
     if not registry:
         return NotRead("the desired config names no image of a registry")
-    if booted and await unit.proxies(bus):
+    if booted and await _pulls_by_proxy(bus):
         return NotRead(f"a proxy is configured, which OS updates use for {registry}")
     return await reach_registry(registry)
+
+
+async def _pulls_by_proxy(bus: Bus) -> bool:
+    updater = (await read_os_service(bus)).unit
+    return bool(updater) and await unit.proxies(bus, updater)
 
 
 def _image(document: Any) -> str:

@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from nodeagent.core.config.partial_text import OS_KEYS
-from nodeagent.core.self_check import NotRead, SelfCheck, ok, skipped, unread
+from nodeagent.core.self_check import NotRead, OsService, SelfCheck, ok, skipped, unread
 
 OS_CHECK: Final = "os.fields"
 
 
 @dataclass(frozen=True, slots=True)
 class OsFacts:
-    """``why`` no field is served, "" if rpm-ostree serves them; ``remedy`` is the way out. ``fips`` is the mode of the
-    kernel."""
+    """``service`` serves the fields, or has the reason. ``fips`` is the mode of the kernel."""
 
-    why: str = ""
-    remedy: str = ""
+    service: OsService
     fips: bool = False
 
 
@@ -28,6 +26,8 @@ def os_check(facts: OsFacts | NotRead) -> SelfCheck:
         return unread(OS_CHECK, facts)
     fields = ", ".join(OS_KEYS)
     fips = f"fips is only compared with the kernel, which has it {'on' if facts.fips else 'off'}"
-    if facts.why:
-        return skipped(OS_CHECK, f"configs with {fields} are refused: {facts.why}; {fips}", facts.remedy)
-    return ok(OS_CHECK, f"rpm-ostree serves {fields}; {fips}")
+    if facts.service.why:
+        return skipped(
+            OS_CHECK, f"configs with {fields} are refused: {facts.service.why}; {fips}", facts.service.remedy
+        )
+    return ok(OS_CHECK, f"{facts.service.program} serves {fields}; {fips}")

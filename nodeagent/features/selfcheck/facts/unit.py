@@ -21,7 +21,6 @@ _BEFORE: Final = (
 )
 # The image layer has a link here, because presets apply to a first boot only.
 _OF_THE_IMAGE: Final = "usr/lib/systemd/system"
-_OS_UPDATES: Final = "rpm-ostreed.service"
 
 
 def is_booted(root: Path = Path("/")) -> bool:
@@ -67,9 +66,9 @@ async def read_systemd_version(bus: Bus) -> str:
     return str(await bus.get(NAME, PATH, MANAGER, "Version"))
 
 
-async def proxies(bus: Bus) -> bool:
-    """Return whether OS updates use a proxy, which is in the environment of the manager or of rpm-ostreed."""
-    (path,) = await bus.call(NAME, PATH, MANAGER, "LoadUnit", "s", (_OS_UPDATES,))
+async def proxies(bus: Bus, updater: str) -> bool:
+    """Return whether OS updates use a proxy, which is in the environment of the manager or of the unit ``updater``."""
+    (path,) = await bus.call(NAME, PATH, MANAGER, "LoadUnit", "s", (updater,))
     everywhere, own = await asyncio.gather(
         bus.get(NAME, PATH, MANAGER, "Environment"), bus.get(NAME, path, SERVICE, "Environment")
     )

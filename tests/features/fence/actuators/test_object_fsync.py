@@ -14,7 +14,6 @@ from nodeagent.features.fence.actuators.object_fsync import ObjectFsync, units_l
 from nodeagent.features.fence.restore_log import RestoreLog
 from nodeagent.host.dbus.client import Bus
 from tests.host.fake_systemd import FakeSystemd
-from tests.support.fake_peer import FakePeer
 from tests.support.fixtures import PrivateBus
 
 UNIT = "rpm-ostreed.service"
@@ -55,15 +54,17 @@ async def host(private_bus: PrivateBus, bus: Bus, tmp_path: Path) -> AsyncIterat
         yield Host(tmp_path, bus, systemd)
 
 
-class Daemon(FakePeer):
-    def __init__(self, transaction: str) -> None:
-        super().__init__("org.projectatomic.rpmostree1")
-        self.on("Get", lambda m: ("v", (Variant("s", transaction),)))
+async def idle() -> bool:
+    return False
+
+
+async def busy() -> bool:
+    return True
 
 
 async def test_a_daemon_that_does_not_run_needs_no_restart(host: Host) -> None:
     host.systemd.properties["ActiveState"] = Variant("s", "inactive")
-    await host.fsync().begin()
+    await host.fsync().begin(idle)
     assert host.drop_in.read_text() == f"[Service]\nBindReadOnlyPaths=-{host.copy}:{host.config}\n"
     assert "per-object-fsync=true" in host.copy.read_text()
     assert host.config.read_text() == REPO
@@ -74,32 +75,22 @@ async def test_a_daemon_that_does_not_run_needs_no_restart(host: Host) -> None:
     assert await host.restore_log.load() == {}
 
 
-async def test_a_daemon_that_idles_is_started_again(host: Host, private_bus: PrivateBus) -> None:
-    async with Daemon("") as daemon:
-        await daemon.start(private_bus.address)
-        await host.fsync().begin()
+async def test_a_daemon_that_idles_is_started_again(host: Host) -> None:
+    await host.fsync().begin(idle)
     assert host.jobs == [UNIT]
 
 
-async def test_a_daemon_that_works_is_left_alone(host: Host, private_bus: PrivateBus) -> None:
-    async with Daemon("/org/projectatomic/rpmostree1/fedora_coreos") as daemon:
-        await daemon.start(private_bus.address)
-        with pytest.raises(Retryable) as caught:
-            await host.fsync().begin()
+async def test_a_daemon_that_works_is_left_alone(host: Host) -> None:
+    with pytest.raises(Retryable) as caught:
+        await host.fsync().begin(busy)
     assert caught.value.reason == "UpdaterBusy"
     assert (host.jobs, host.drop_in.exists(), await host.restore_log.load()) == ([], False, {})
-
-
-async def test_one_that_does_not_answer_is_left_alone(host: Host) -> None:
-    with pytest.raises(Retryable):
-        await host.fsync().begin()
-    assert host.jobs == []
 
 
 @pytest.mark.parametrize("text", ["[core]\nper-object-fsync=true\n", "[core]\nfsync=false\n"])
 async def test_what_is_so_already_is_no_work(host: Host, text: str) -> None:
     host.config.write_text(text)
-    await host.fsync().begin()
+    await host.fsync().begin(idle)
     await host.fsync().end()
     assert (host.jobs, host.copy.exists(), await host.restore_log.load()) == ([], False, {})
 
@@ -107,5 +98,5 @@ async def test_what_is_so_already_is_no_work(host: Host, text: str) -> None:
 async def test_without_a_repository(host: Host) -> None:
     host.config.unlink()
     with pytest.raises(AgentError):
-        await host.fsync().begin()
+        await host.fsync().begin(idle)
     assert await host.restore_log.load() == {}

@@ -10,9 +10,9 @@ from dbus_next import Variant
 
 from nodeagent.core.config.image import parse_image
 from nodeagent.core.plan.deployment import OsTarget, StageProgress
+from nodeagent.features.rpmostree.adapter import RpmOstree
+from nodeagent.features.rpmostree.transaction import Timing
 from nodeagent.host.dbus.client import Bus
-from nodeagent.host.rpmostree.adapter import RpmOstree
-from nodeagent.host.rpmostree.transaction import Timing
 from nodeagent.host.systemd import Systemd
 from tests.host.fake_systemd import FakeSystemd
 from tests.support.fixtures import PrivateBus

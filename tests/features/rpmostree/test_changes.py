@@ -13,10 +13,10 @@ from dbus_next import Variant
 from nodeagent.core.config.file_tree import RegularFile, SymbolicLink
 from nodeagent.core.plan.os_changes import FileCounts, OsChanges, PackageChange, PackageChangeKind, summary
 from nodeagent.errors import Refused
-from nodeagent.host.rpmostree.adapter import RpmOstree
-from nodeagent.host.rpmostree.client import packages_from
-from tests.host.rpmostree.adapters import IMAGE
-from tests.host.rpmostree.fake_rpmostree import FakeRpmOstree
+from nodeagent.features.rpmostree.adapter import RpmOstree
+from nodeagent.features.rpmostree.client import packages_from
+from tests.features.rpmostree.adapters import IMAGE
+from tests.features.rpmostree.fake_rpmostree import FakeRpmOstree
 from tests.support.fake_peer import DBusFault
 
 OLD = {

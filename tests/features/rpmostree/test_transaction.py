@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from nodeagent.errors import Terminal
+from nodeagent.features.rpmostree.transaction import End, TransactionResult, cancel, describe, follow
 from nodeagent.host.dbus.errors import BusFault
-from nodeagent.host.rpmostree.transaction import End, TransactionResult, cancel, describe, follow
 from nodeagent.reasons import Reason
-from tests.host.rpmostree.adapters import QUICK, ProgressList
-from tests.host.rpmostree.fake_transaction import FakeTransaction
+from tests.features.rpmostree.adapters import QUICK, ProgressList
+from tests.features.rpmostree.fake_transaction import FakeTransaction
 
 pytestmark = pytest.mark.usefixtures("no_leaked_fds")
 OK = TransactionResult(End.FINISHED, True, "")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from nodeagent.core.config.file_tree import FileTreeEntry
@@ -20,6 +21,14 @@ from nodeagent.core.config.packages import NOT_IN_EACH_IMAGE
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StagedLock, StageProgress, unmet
 from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal
+from nodeagent.features.rpmostree import client, extensions
+from nodeagent.features.rpmostree.client import SERVICE, BusyWait, Local, Session, SysrootState, start_transaction
+from nodeagent.features.rpmostree.extensions import ExtensionsRepository
+from nodeagent.features.rpmostree.failures import SAME_REFS, absent_package, failure, incomplete, unknown_packages
+from nodeagent.features.rpmostree.guards import Guards
+from nodeagent.features.rpmostree.reasons import RpmOstreeReason
+from nodeagent.features.rpmostree.request import CLEANUP, ROLLBACK, Request, next_request
+from nodeagent.features.rpmostree.transaction import End, Timing, TransactionResult, follow
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import BusUnreachable
 from nodeagent.host.ostree.boot_order import BootEntries, other_boots_first
@@ -30,29 +39,13 @@ from nodeagent.host.ostree.programs import Services
 from nodeagent.host.ostree.redeployment import Redeployment
 from nodeagent.host.ostree.soft_reboot import SoftReboot
 from nodeagent.host.ostree.staged import OwnDeployments, Ownership, StagedState
-from nodeagent.host.rpmostree.client import SERVICE, BusyWait, Local, Session, SysrootState, start_transaction
-from nodeagent.host.rpmostree.extensions import ExtensionsRepository
-from nodeagent.host.rpmostree.failures import SAME_REFS, absent_package, failure, incomplete, unknown_packages
-from nodeagent.host.rpmostree.guards import Guards, native_bootc
-from nodeagent.host.rpmostree.request import CLEANUP, ROLLBACK, Request, next_request
-from nodeagent.host.rpmostree.transaction import End, Timing, TransactionResult, follow
 from nodeagent.reasons import Reason
-
-# Bytes that must be free in /sysroot before staging. A new RHCOS image with shared layers adds about this much.
-MIN_FREE = 2 << 30
+from nodeagent.update.ports.system import StagingUnit
 
 # Requests for one target: cleanup, image, kernel arguments, and two for races.
 _REQUESTS = 5
 # Transactions that may be lost because the daemon ended.
 _LOST = 2
-
-
-async def detect(services: Services, *, root: Path = Path("/"), min_free: int = MIN_FREE) -> RpmOstree | None:
-    """Return the adapter, or None if the host was not booted from an image."""
-    ostree = await asyncio.to_thread((root / "run/ostree-booted").exists)
-    if not ostree and not await asyncio.to_thread(native_bootc, root):
-        return None
-    return RpmOstree(services, root=root, min_free=min_free)
 
 
 class RpmOstree:
@@ -68,7 +61,7 @@ class RpmOstree:
         *,
         make_bus: Callable[[], Bus] = Bus,
         root: Path = Path("/"),
-        min_free: int = MIN_FREE,
+        min_free: int,
         timing: Timing | None = None,
     ) -> None:
         self._services = services
@@ -85,11 +78,16 @@ class RpmOstree:
         self._finalization = Finalization(services, self._staged, make_bus, root, self._timing)
         self._redeployment = Redeployment(make_bus, root, self._timing)
 
-    async def sweep(self) -> None:
-        """Remove leftovers. A failure is reported when credentials are provided, where the removal fails again."""
-        for sweep in (self._credentials.sweep, self._extensions.sweep):
-            with suppress(AgentError):
-                await asyncio.to_thread(sweep)
+    @property
+    def staging_unit(self) -> StagingUnit:
+        return StagingUnit(SERVICE, partial(client.works_for_another, self._make_bus))
+
+    @property
+    def packages_unit(self) -> StagingUnit:
+        return StagingUnit(extensions.UNIT)
+
+    def use(self, *, min_free: int) -> None:
+        self._guards.space.min_free = min_free
 
     async def list(self) -> Sequence[Deployment]:
         deployments = (await self._state()).deployments
@@ -277,7 +275,7 @@ class RpmOstree:
                     # A daemon that ends each time has a permanent fault.
                     if lost > _LOST:
                         message = f"rpm-ostree ended during the transaction, {lost} times: cannot {request.doing}"
-                        raise Retryable(message, reason=Reason.TRANSACTION_LOST)
+                        raise Retryable(message, reason=RpmOstreeReason.TRANSACTION_LOST)
                 elif outcome.success:
                     last = request
                 elif (package := absent_package(outcome.text)) in NOT_IN_EACH_IMAGE - absent:
@@ -371,7 +369,7 @@ class RpmOstree:
                 state = await session.read()
                 if outcome.end is End.LOST and not done(state):
                     message = f"rpm-ostree ended during the transaction: cannot {request.doing}"
-                    raise ServiceUnavailable(message, reason=Reason.TRANSACTION_LOST, service="rpm-ostreed")
+                    raise ServiceUnavailable(message, reason=RpmOstreeReason.TRANSACTION_LOST, service="rpm-ostreed")
                 return state
             return state
 
@@ -397,4 +395,4 @@ class RpmOstree:
                 await self._services.restart(SERVICE, self._timing.restart)
             except AgentError as error:
                 message += f", which failed: {error.message}"
-        raise Retryable(message, reason=Reason.TRANSACTION_STUCK)
+        raise Retryable(message, reason=RpmOstreeReason.TRANSACTION_STUCK)

@@ -26,16 +26,15 @@ from typing import Final
 
 from nodeagent.core.config.image import ContainerImage
 from nodeagent.errors import AgentError, Terminal
+from nodeagent.features.rpmostree.extensions_image import AUTH, REQUEST, FetchRequest
+from nodeagent.features.rpmostree.failures import failure
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.fs.read_inside import read_inside, read_regular
 from nodeagent.host.ostree.failures import one_line
 from nodeagent.host.ostree.programs import Services
-from nodeagent.host.rpmostree.extensions_image import AUTH, REQUEST, FetchRequest
-from nodeagent.host.rpmostree.failures import failure
 from nodeagent.reasons import Reason
-from nodeagent.update.ports.system import StagingUnit
 
-_UNIT: Final = StagingUnit.EXTENSIONS
+UNIT: Final = "nodeagent-extensions.service"
 # The files that systemd passes to nodeagent-extensions.service, and the directory that the service may write. Its path
 # for other programs, /var/lib/nodeagent-extensions, is a link of systemd.
 _RUN: Final = "run/nodeagent/extensions"
@@ -83,7 +82,7 @@ class ExtensionsRepository:
             return
         await asyncio.to_thread(self._prepare, image, credentials)
         try:
-            await self._jobs.start(_UNIT, _DEADLINE)
+            await self._jobs.start(UNIT, _DEADLINE)
         except AgentError as error:
             text = await asyncio.to_thread(self._error)
             if text:
@@ -91,7 +90,7 @@ class ExtensionsRepository:
             raise type(error)(f"cannot {_DOING}: {error.message}", reason=error.reason) from error
         except asyncio.CancelledError:
             # The next attempt would otherwise wait for a job with another request.
-            await asyncio.shield(self._jobs.stop(_UNIT, _STOP))
+            await asyncio.shield(self._jobs.stop(UNIT, _STOP))
             raise
         finally:
             await asyncio.to_thread(shutil.rmtree, self._run, ignore_errors=True)
@@ -140,7 +139,7 @@ class ExtensionsRepository:
         """Make the packages those of the daemon. The service has ended, so that nothing changes at the same time."""
         target = self._target(image)
         if not target.is_dir() or target.is_symlink():
-            raise Terminal(f"cannot {_DOING}: {_UNIT} left no packages", reason=Reason.STAGE_INCOMPLETE)
+            raise Terminal(f"cannot {_DOING}: {UNIT} left no packages", reason=Reason.STAGE_INCOMPLETE)
         with translated("take over", str(target)):
             # The directory itself comes last: its owner is the sign that all the rest is done.
             for directory, folders, files in os.walk(target, topdown=False):

@@ -12,13 +12,13 @@ from dbus_next import Variant
 
 from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.errors import AgentError, Refused, Terminal
+from nodeagent.features.rpmostree.adapter import RpmOstree
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.ostree import checks
-from nodeagent.host.rpmostree.adapter import RpmOstree
 from nodeagent.host.systemd import Systemd
+from tests.features.rpmostree.adapters import IMAGE, INACTIVE, adapter
+from tests.features.rpmostree.fake_rpmostree import A, B, C, FakeRpmOstree
 from tests.host.fake_systemd import FakeSystemd
-from tests.host.rpmostree.adapters import IMAGE, INACTIVE, adapter
-from tests.host.rpmostree.fake_rpmostree import A, B, C, FakeRpmOstree
 from tests.support.fixtures import PrivateBus
 from tests.support.vardict import vardict
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from nodeagent.core.config.image import OstreeCommit, parse_image
 from nodeagent.core.plan.deployment import Deployment, OsTarget, unmet
 from nodeagent.errors import AgentError, Retryable, Terminal
+from nodeagent.features.rpmostree.failures import failure
+from nodeagent.features.rpmostree.request import CLEANUP, next_request
+from nodeagent.features.rpmostree.transaction import Progress
 from nodeagent.host.ostree.failures import one_line
-from nodeagent.host.rpmostree.failures import failure
-from nodeagent.host.rpmostree.request import CLEANUP, next_request
-from nodeagent.host.rpmostree.transaction import Progress
-from tests.host.rpmostree.fake_rpmostree import plain
+from tests.features.rpmostree.fake_rpmostree import plain
 
 # -- failures ---------------------------------------------------------------------------------------------------------
 

@@ -16,9 +16,10 @@ import pytest
 
 from nodeagent.core.config.image import ContainerImage
 from nodeagent.errors import AgentError, Retryable, Terminal
-from nodeagent.host.rpmostree import extensions_image
-from nodeagent.host.rpmostree.extensions import ExtensionsRepository
-from nodeagent.host.rpmostree.extensions_image import PACKAGES, FetchRequest, fetch, main
+from nodeagent.features.rpmostree import extensions_image
+from nodeagent.features.rpmostree.extensions import ExtensionsRepository
+from nodeagent.features.rpmostree.extensions_image import PACKAGES, FetchRequest, fetch, main
+from nodeagent.features.rpmostree.reasons import RpmOstreeReason
 from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 
@@ -263,7 +264,7 @@ async def test_the_credentials_of_the_host_are_those_of_rpm_ostree(tmp_path: Pat
             Terminal,
             Reason.SIGNATURE_INVALID,
         ),
-        ("skopeo is not installed (/usr/bin/skopeo)", Terminal, Reason.PACKAGE_UNAVAILABLE),
+        ("skopeo is not installed (/usr/bin/skopeo)", Terminal, RpmOstreeReason.PACKAGE_UNAVAILABLE),
         ("something else", Retryable, Reason.STAGE_FAILED),
     ],
 )

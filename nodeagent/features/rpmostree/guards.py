@@ -12,43 +12,16 @@ from pathlib import Path
 
 from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.errors import Unreconcilable
+from nodeagent.features.rpmostree.client import SERVICE, Session
+from nodeagent.features.rpmostree.host import bootc_host, native_bootc, without_daemon
 from nodeagent.host.ostree.checks import Space, driven, refuse_updater
 from nodeagent.host.ostree.programs import Services
 from nodeagent.host.ostree.vardict import read_vardict, string
-from nodeagent.host.rpmostree.client import SERVICE, Session
-from nodeagent.reasons import Reason
 
 _UPDATERS = (("zincati.service", "Zincati"), ("bootc-fetch-apply-updates.timer", "bootc's automatic update"))
 _OURS = "nodeagent.service"
 _SYSROOT_HINT = "free space: rpm-ostree cleanup -br, df -h /sysroot"
 _BOOT_HINT = "free space: rpm-ostree cleanup -r, ostree admin status (pinned deployments), ls /boot"
-
-
-def native_bootc(root: Path) -> bool:
-    """Return whether the host was booted by bootc's own backend, which keeps its images without ostree.
-
-    bootc itself uses the same kernel argument. Blocks for two small files in memory.
-    """
-    # ostree creates this file in every boot of one of its deployments.
-    if (root / "run/ostree-booted").exists():
-        return False
-    try:
-        arguments = (root / "proc/cmdline").read_text(encoding="utf-8", errors="replace").split()
-    except FileNotFoundError:
-        return False
-    return any(argument.startswith("composefs=") for argument in arguments)
-
-
-def bootc_host() -> Unreconcilable:
-    """Return the error of a host without rpm-ostree."""
-    return Unreconcilable("this host is updated by bootc only and has no rpm-ostree", reason=Reason.BOOTC_HOST)
-
-
-def without_daemon(root: Path) -> Unreconcilable:
-    """Return the error of a host with deployments of ostree and without rpm-ostree. Blocks."""
-    if (root / "usr/bin/bootc").exists():
-        return bootc_host()
-    return Unreconcilable("this host has deployments, but no rpm-ostree", reason=Reason.NO_DEPLOYMENTS)
 
 
 class Guards:
@@ -57,15 +30,15 @@ class Guards:
     def __init__(self, services: Services, root: Path, min_free: int) -> None:
         self._services = services
         self._root = root
-        self._space = Space(root, min_free, sysroot_hint=_SYSROOT_HINT, boot_hint=_BOOT_HINT)
+        self.space = Space(root, min_free, sysroot_hint=_SYSROOT_HINT, boot_hint=_BOOT_HINT)
 
     async def check(self, session: Session, target: OsTarget) -> None:
         """Raise ``Refused`` (``OtherDriver``, ``NoSpace``, ``BootFull``) if staging must not begin."""
         await self._other_driver(session)
-        await asyncio.to_thread(self._space.check_sysroot)
+        await asyncio.to_thread(self.space.check_sysroot)
         if target.image is not None or target.removed or target.without_removed:
             state = await session.read()
-            await self._space.check_boot(state.deployments, state.entries)
+            await self.space.check_boot(state.deployments, state.entries)
 
     async def refuse_bootc(self) -> None:
         """Raise ``Unreconcilable`` (``BootcHost``) if ostree did not boot the host; the daemon cannot start there."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from nodeagent.host.rpmostree.extensions_image import main
+from nodeagent.features.rpmostree.extensions_image import main
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

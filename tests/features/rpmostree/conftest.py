@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from nodeagent.features.rpmostree.adapter import RpmOstree
 from nodeagent.host.dbus.client import Bus
-from nodeagent.host.rpmostree.adapter import RpmOstree
 from nodeagent.host.systemd import Systemd
+from tests.features.rpmostree.adapters import adapter, quiet
+from tests.features.rpmostree.fake_rpmostree import FakeRpmOstree
 from tests.host.fake_systemd import FakeSystemd
-from tests.host.rpmostree.adapters import adapter, quiet
-from tests.host.rpmostree.fake_rpmostree import FakeRpmOstree
-from tests.support.fixtures import PrivateBus
+from tests.support.fixtures import PrivateBus, bus, no_leaked_fds, private_bus
+
+__all__ = ["bus", "no_leaked_fds", "private_bus"]
 
 
 @pytest.fixture

@@ -33,6 +33,11 @@ from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.plan.deployment import Deployment, StageProgress
 from nodeagent.core.plan.os_changes import OsChanges, PackageChange, PackageChangeKind
 from nodeagent.errors import AgentError, Refused, Retryable, Unreconcilable
+from nodeagent.features.rpmostree.deployments import first_of_booted, read_all
+from nodeagent.features.rpmostree.failures import failure
+from nodeagent.features.rpmostree.reasons import RpmOstreeReason
+from nodeagent.features.rpmostree.request import TITLE, Request
+from nodeagent.features.rpmostree.transaction import Timing, cancel, describe
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import a_sv
 from nodeagent.host.dbus.errors import LOST, BusFault, BusRefused, BusRetryable, BusUnreachable
@@ -41,10 +46,6 @@ from nodeagent.host.ostree.failures import one_line
 from nodeagent.host.ostree.staged import Lock
 from nodeagent.host.ostree.trees import Trees
 from nodeagent.host.ostree.trees import compare as differences
-from nodeagent.host.rpmostree.deployments import first_of_booted, read_all
-from nodeagent.host.rpmostree.failures import failure
-from nodeagent.host.rpmostree.request import TITLE, Request
-from nodeagent.host.rpmostree.transaction import Timing, cancel, describe
 from nodeagent.reasons import Reason
 
 SERVICE = "rpm-ostreed.service"
@@ -246,6 +247,15 @@ _BUSY_TEXTS = ("Transaction in progress", "System transaction in progress")
 _DBUS = "org.freedesktop.DBus."
 
 
+async def works_for_another(make_bus: Callable[[], Bus]) -> bool:
+    """Return whether the daemon, which runs, has a transaction under way. One that does not answer may have one."""
+    try:
+        async with make_bus() as bus:
+            return bool(await bus.get(_NAME, _SYSROOT_PATH, _SYSROOT, "ActiveTransactionPath"))
+    except AgentError:
+        return True
+
+
 class BusyWait:
     """Bounds how long one operation waits for other transactions in total, and reports the wait."""
 
@@ -262,7 +272,7 @@ class BusyWait:
         self._until = self._until or now + self.timing.busy
         if now + self._pause > self._until:
             message = f"cannot {doing}: still busy after {self.timing.busy:g} s: {client}"
-            raise Refused(message, reason=Reason.TRANSACTION_BUSY)
+            raise Refused(message, reason=RpmOstreeReason.TRANSACTION_BUSY)
         self._on_progress(StageProgress(f"Waiting for {client}"))
         await asyncio.sleep(self._pause * random.uniform(0.75, 1.25))  # noqa: S311 - jitter separates two waiting clients
         self._pause = min(2 * self._pause, self.timing.busy_pause_max)

@@ -10,10 +10,10 @@ import pytest
 from dbus_next import Variant
 
 from nodeagent.errors import Refused, Terminal
+from nodeagent.features.rpmostree.adapter import RpmOstree
 from nodeagent.host.ostree.redeployment import has_superusers
-from nodeagent.host.rpmostree.adapter import RpmOstree
+from tests.features.rpmostree.fake_rpmostree import A, C, FakeRpmOstree, deployment
 from tests.host.fake_systemd import FakeSystemd
-from tests.host.rpmostree.fake_rpmostree import A, C, FakeRpmOstree, deployment
 
 pytestmark = [
     pytest.mark.usefixtures("no_leaked_fds"),

@@ -16,15 +16,15 @@ import pytest
 from dbus_next import Variant
 
 from nodeagent.errors import Refused
+from nodeagent.features.rpmostree.adapter import RpmOstree
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.ostree import soft_reboot
 from nodeagent.host.ostree.soft_reboot import PREPARED
-from nodeagent.host.rpmostree.adapter import RpmOstree
 from nodeagent.host.systemd import Systemd
+from tests.features.rpmostree.adapters import QUICK, adapter
+from tests.features.rpmostree.fake_rpmostree import FakeRpmOstree
+from tests.features.rpmostree.test_changes import tree
 from tests.host.fake_systemd import FakeSystemd
-from tests.host.rpmostree.adapters import QUICK, adapter
-from tests.host.rpmostree.fake_rpmostree import FakeRpmOstree
-from tests.host.rpmostree.test_changes import tree
 from tests.support.fixtures import PrivateBus
 from tests.support.vardict import vardict
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from nodeagent.core.plan.deployment import Deployment, OsTarget, unmet
 from nodeagent.errors import Refused, Retryable, Terminal
+from nodeagent.features.rpmostree.reasons import RpmOstreeReason
 from nodeagent.host.ostree.failures import OF_AN_IMAGE, OF_THE_NETWORK, Failures
 from nodeagent.reasons import Reason
 
@@ -30,12 +31,16 @@ _FAILURES: Final = Failures(
         *OF_AN_IMAGE,
         (
             Terminal,
-            Reason.PACKAGE_UNAVAILABLE,
+            RpmOstreeReason.PACKAGE_UNAVAILABLE,
             r"packages? not found|no package matches|could not depsolve|package \".*\" not found"
             r"|multiple packages match|nothing provides|is already provided by|skopeo is not installed",
         ),
         *OF_THE_NETWORK,
-        (Retryable, Reason.TRANSACTION_CANCELLED, r"operation was cancelled|client disconnected before calling start"),
+        (
+            Retryable,
+            RpmOstreeReason.TRANSACTION_CANCELLED,
+            r"operation was cancelled|client disconnected before calling start",
+        ),
         (Retryable, Reason.SHUTTING_DOWN, r"reboot initiated, cannot start new transaction"),
         (Refused, Reason.STAGED_BY_OTHER, r"staged deployment \(remove with cleanup -p\)"),
         (Terminal, Reason.NO_ROLLBACK, r"no rollback deployment found"),

@@ -15,7 +15,7 @@ from typing import Any
 
 from dbus_next import Message, Variant
 
-from tests.host.rpmostree.fake_transaction import FakeTransaction, Script
+from tests.features.rpmostree.fake_transaction import FakeTransaction, Script
 from tests.support.fake_peer import DBusFault, FakePeer
 from tests.support.vardict import vardict
 

@@ -12,14 +12,14 @@ from dbus_next import Variant
 
 from nodeagent.core.plan.deployment import StagedLock
 from nodeagent.errors import Refused, Terminal
+from nodeagent.features.rpmostree.adapter import RpmOstree
 from nodeagent.host import programs as host_programs
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.ostree.staged import OwnDeployments, Ownership
-from nodeagent.host.rpmostree.adapter import RpmOstree
 from nodeagent.host.systemd import Systemd
+from tests.features.rpmostree.adapters import INACTIVE, adapter
+from tests.features.rpmostree.fake_rpmostree import FakeRpmOstree
 from tests.host.fake_systemd import FakeSystemd
-from tests.host.rpmostree.adapters import INACTIVE, adapter
-from tests.host.rpmostree.fake_rpmostree import FakeRpmOstree
 from tests.support.fixtures import PrivateBus
 
 pytestmark = pytest.mark.usefixtures("no_leaked_fds")

@@ -18,14 +18,15 @@ from nodeagent.core.config.packages import optional_of, packages_of, replaced_of
 from nodeagent.core.plan.deployment import OsTarget, StageProgress, target_between
 from nodeagent.core.plan.effective import mismatches_of
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal, Unreconcilable
+from nodeagent.features.rpmostree.adapter import RpmOstree
+from nodeagent.features.rpmostree.host import is_ours, sweep
 from nodeagent.host.dbus.client import Bus
-from nodeagent.host.rpmostree.adapter import RpmOstree, detect
 from nodeagent.host.systemd import Systemd
 from nodeagent.update.ports.system import Deployments
+from tests.features.rpmostree.adapters import IMAGE, NEW, QUICK, ProgressList, adapter
+from tests.features.rpmostree.fake_rpmostree import BUSY, FAILED, OLD_IMAGE, A, B, FakeRpmOstree, deployment, until
+from tests.features.rpmostree.fake_transaction import FakeTransaction
 from tests.host.fake_systemd import FakeSystemd
-from tests.host.rpmostree.adapters import IMAGE, NEW, QUICK, ProgressList, adapter
-from tests.host.rpmostree.fake_rpmostree import BUSY, FAILED, OLD_IMAGE, A, B, FakeRpmOstree, deployment, until
-from tests.host.rpmostree.fake_transaction import FakeTransaction
 from tests.support.fake_peer import DBusFault
 from tests.support.fixtures import PrivateBus
 
@@ -137,29 +138,27 @@ async def test_a_host_without_rpm_ostree(
 
 
 async def test_bootc_without_ostree_is_not_asked_for_rpm_ostree(
-    os: RpmOstree, daemon: FakeRpmOstree, bus: Bus, tmp_path: Path
+    os: RpmOstree, daemon: FakeRpmOstree, tmp_path: Path
 ) -> None:
     """Its own backend: no deployments of ostree, and the digest of the image among the kernel's arguments."""
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cmdline").write_text(f"root=UUID=1 rw composefs=?{A} quiet\n")
-    found = await detect(Systemd(bus), root=tmp_path)
-    assert found is not None
-    for port in (found, os):
-        with pytest.raises(Unreconcilable) as caught:
-            await port.list()
-        assert caught.value.reason == "BootcHost"
+    assert await is_ours(tmp_path)
+    with pytest.raises(Unreconcilable) as caught:
+        await os.list()
+    assert caught.value.reason == "BootcHost"
     (tmp_path / "run/ostree-booted").touch()  # with ostree below it, rpm-ostree can do its work
     assert await os.list()
 
 
-async def test_detects_a_host_with_deployments(bus: Bus, tmp_path: Path) -> None:
-    assert await detect(Systemd(bus), root=tmp_path) is None
+async def test_detects_a_host_with_deployments(tmp_path: Path) -> None:
+    assert not await is_ours(tmp_path)
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cmdline").write_text("root=UUID=1 rw quiet\n")
-    assert await detect(Systemd(bus), root=tmp_path) is None
+    assert not await is_ours(tmp_path)
     (tmp_path / "run").mkdir()
     (tmp_path / "run/ostree-booted").touch()
-    assert isinstance(await detect(Systemd(bus), root=tmp_path), RpmOstree)
+    assert await is_ours(tmp_path)
 
 
 # -- staging -------------------------------------------------------------------------------------------------------
@@ -733,17 +732,17 @@ async def test_foreign_credentials_stay(os: RpmOstree, daemon: FakeRpmOstree) ->
     assert not (path.parent / ".nodeagent-auth.json").exists()
 
 
-async def test_a_killed_agents_credentials_are_swept(os: RpmOstree, daemon: FakeRpmOstree) -> None:
+async def test_a_killed_agents_credentials_are_swept(os: RpmOstree, bus: Bus, daemon: FakeRpmOstree) -> None:
     await asyncio.to_thread(os._credentials._put, b"ours")
     path = daemon.root / "run/ostree/auth.json"
     assert path.exists()
-    await os.sweep()
+    await sweep(Systemd(bus), daemon.root)
     assert not path.exists()
     # Another program replaced it in the meantime.
     await asyncio.to_thread(os._credentials._put, b"ours")
     path.unlink()
     path.write_text("theirs")
-    await os.sweep()
+    await sweep(Systemd(bus), daemon.root)
     assert path.read_text() == "theirs"
 
 

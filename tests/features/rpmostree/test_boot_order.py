@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from nodeagent.features.rpmostree.adapter import RpmOstree
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.ostree.boot_order import booted_deployment, other_boots_first
-from nodeagent.host.rpmostree.adapter import RpmOstree
 from nodeagent.host.systemd import Systemd
+from tests.features.rpmostree.adapters import adapter
+from tests.features.rpmostree.fake_rpmostree import FakeRpmOstree
 from tests.host.fake_systemd import FakeSystemd
-from tests.host.rpmostree.adapters import adapter
-from tests.host.rpmostree.fake_rpmostree import FakeRpmOstree
 from tests.support.fixtures import PrivateBus
 from tests.support.vardict import vardict
 
