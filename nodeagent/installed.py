@@ -6,7 +6,30 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+
+class AdminTree(NamedTuple):
+    """A directory below /etc/nodeagent with what an admin wants a feature to read for each update.
+
+    The package of the feature lists it in ``TREES``. ``module`` is pure: ``problems(path, node)`` yields why the
+    feature would refuse an entry of a config, at a path below the directory; ``unread(name)`` returns why nothing reads
+    an entry of the directory, "" if something does.
+    """
+
+    name: str
+    module: str
+
+    @property
+    def path(self) -> str:
+        return f"/etc/nodeagent/{self.name}"
+
+    def problems(self, path: str, node: object) -> Iterator[str]:
+        found: Iterator[str] = import_module(self.module).problems(path, node)
+        return found
+
+    def unread(self, name: str) -> str:
+        return str(import_module(self.module).unread(name))
 
 
 class Declared(Protocol):
@@ -49,6 +72,12 @@ _find: Callable[[], Sequence[Declared]] = _listed
 def doors() -> Sequence[Declared]:
     """Return the doors of ``nodeagent.features``, or those of ``replaced``."""
     return _find()
+
+
+def trees() -> Sequence[AdminTree]:
+    """Return the trees of the features of ``nodeagent.features``."""
+    listed: Sequence[AdminTree] = import_module("nodeagent.features").trees()
+    return listed
 
 
 @contextmanager

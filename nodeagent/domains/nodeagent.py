@@ -12,7 +12,6 @@ from functools import partial
 from typing import Final
 from xml.parsers import expat
 
-from nodeagent.core.check_stage import CheckStage
 from nodeagent.core.config.file_tree import RegularFile, SymbolicLink, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.units import OWN_UNIT
@@ -21,13 +20,15 @@ from nodeagent.core.plan.policy import DAEMON_RELOAD, NONE, reload, restart
 from nodeagent.core.plan.sides import Sides
 from nodeagent.domains import own_units
 from nodeagent.errors import Problem
+from nodeagent.installed import trees
 
-CHECKS: Final = "/etc/nodeagent/checks"
 SETTINGS: Final = "/etc/nodeagent/config.d"
 POLICY: Final = "/etc/nodeagent/policy.yaml"
 POLICY_DIR: Final = "/etc/nodeagent/policy.d"
 BUS_NAME: Final = "org.nodeagent.Agent1"
 
+# Those of features.
+TREES: Final = trees()
 # Names that nodeagent owns or calls as root.
 _NEEDED_NAMES: Final = (BUS_NAME, "org.freedesktop.DBus", "org.freedesktop.login1", "org.freedesktop.systemd1")
 # Attributes of a rule that choose no particular service, path or member: dbus-daemon(1).
@@ -52,7 +53,7 @@ DOMAIN: Final = NodeagentDomain(
         POLICY: (NONE,),
         POLICY_DIR: (NONE,),
         # Read for each update.
-        CHECKS: (NONE,),
+        **{tree.path: (NONE,) for tree in TREES},
     },
     units={OWN_UNIT: (DAEMON_RELOAD, restart(OWN_UNIT))},
     joined=(OWN_UNIT,),
@@ -75,22 +76,14 @@ def _problems_of(old: MachineConfig, new: MachineConfig) -> Iterator[Problem]:
 
 def _checks_of(path: str) -> Iterator[own_units.Check]:
     directory, _, name = path.rpartition("/")
-    if path.startswith(f"{CHECKS}/"):
-        yield partial(_admin_check, directory)
+    for tree in TREES:
+        if path.startswith(f"{tree.path}/"):
+            yield partial(tree.problems, path.removeprefix(f"{tree.path}/"))
     if directory == _POLKIT_ACTIONS and name.endswith(".policy"):
         yield _polkit_policy
     if path.startswith(_BUS_DIRS):
         yield _bus_policy
     yield from own_units.check_of(path)
-
-
-def _admin_check(directory: str, node: RegularFile | SymbolicLink) -> Iterator[str]:
-    """Yield why nodeagent would refuse to run a check: its update would be held, or reverted."""
-    stages = [f"{CHECKS}/{stage}.d/{folder}" for stage in CheckStage for folder in ("required.d", "wanted.d")]
-    if directory not in stages:
-        yield f"is in none of the directories {CHECKS}/STAGE.d/required.d and wanted.d; STAGE: {', '.join(CheckStage)}"
-    elif isinstance(node, RegularFile) and (not node.mode & 0o100 or node.mode & 0o022):
-        yield "must be executable, and writable for root only (mode: 493, which is 0755)"
 
 
 def _bus_policy(node: RegularFile | SymbolicLink) -> Iterator[str]:

@@ -2,7 +2,8 @@
 """The features: one folder each, with all that is about it. A feature leaves with its folder and its line in ``NAMES``.
 
 The package of a feature has its ``COMMANDS``, its ``OPTIONS``, its ``ROWS`` of the status and its ``PLAN_LINES``, if
-any, for the command line. Its door has the rest, and is imported when something asks for it.
+any, for the command line, and its ``TREES`` of an admin. Its door has the rest, and is imported when something asks for
+it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 from nodeagent.commands import Command, Option, PlanLines, StatusRows
+from nodeagent.installed import AdminTree
 
 if TYPE_CHECKING:
     from nodeagent.door import Door
@@ -59,6 +61,11 @@ def status_rows() -> Sequence[StatusRows]:
 def plan_lines() -> Sequence[PlanLines]:
     """Return the lines that the features add to a plan."""
     return [lines for package in _packages() for lines in getattr(package, "PLAN_LINES", ())]
+
+
+def trees() -> Sequence[AdminTree]:
+    """Return the directories of an admin that the features read."""
+    return [tree for package in _packages() for tree in getattr(package, "TREES", ())]
 
 
 def _packages() -> Iterator[ModuleType]:

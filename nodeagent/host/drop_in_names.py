@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names in the drop-in trees below /etc/nodeagent that nothing reads: a misspelt stage of the checks, another suffix.
+"""Names in the drop-in trees below /etc/nodeagent that nothing reads: a misspelt one, another suffix.
 
-What is misspelt would be silent otherwise, and noticed only when the check or the setting is needed.
+What is misspelt would be silent otherwise, and noticed only when the setting is needed.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from nodeagent.core.check_stage import CheckStage
-from nodeagent.core.config.unit_names import did_you_mean
 from nodeagent.errors import Problem
+from nodeagent.installed import AdminTree, trees
 
 ETC: Final = Path("/etc/nodeagent")
 # Directories of YAML files, of which only *.yaml is read.
@@ -23,14 +22,13 @@ MEANT: Final = frozenset({".yml", ".json", ".conf", ".toml", ""})
 
 def unread_names(root: Path = ETC) -> list[Problem]:
     """Return the entries that nothing reads. Blocks for some small directories."""
-    return [*_checks(root / "checks"), *(problem for name in YAML for problem in _yaml(root / name))]
+    of_features = (problem for tree in trees() for problem in _of_feature(tree, root / tree.name))
+    return [*of_features, *(problem for name in YAML for problem in _yaml(root / name))]
 
 
-def _checks(directory: Path) -> Iterator[Problem]:
-    stages = [f"{stage}.d" for stage in CheckStage]
+def _of_feature(tree: AdminTree, directory: Path) -> Iterator[Problem]:
     for path in _visible(directory):
-        if path.name not in stages and not path.name.startswith("README"):
-            message = f"is no stage of the checks, so nothing in it runs{did_you_mean(path.name, stages)}"
+        if not path.name.startswith("README") and (message := tree.unread(path.name)):
             yield Problem(str(path), message)
 
 

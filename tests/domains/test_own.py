@@ -199,22 +199,3 @@ def test_masking_the_bus_is_refused() -> None:
 )
 def test_what_does_not_is_taken(path: str, content: str) -> None:
     assert refusals(FileEntry(path, content.encode())) == []
-
-
-CHECK = "/etc/nodeagent/checks/after-boot.d/required.d/10-x"
-
-
-@pytest.mark.parametrize(
-    ("path", "mode", "words"),
-    [
-        (CHECK, 0o755, ""),
-        (CHECK.replace("required", "wanted"), 0o700, ""),
-        (CHECK, 0o644, "must be executable"),
-        (CHECK, 0o775, "writable for root only"),
-        (CHECK.replace("/required.d", ""), 0o755, "in none of the directories"),
-        (CHECK.replace("after-boot", "after-lunch"), 0o755, "in none of the directories"),
-    ],
-)
-def test_a_check_that_would_never_run_is_refused(path: str, mode: int, words: str) -> None:
-    found = refusals(FileEntry(path, b"#!/bin/sh\n", mode=mode))
-    assert words in found[0] if words else not found

@@ -12,9 +12,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from nodeagent.core.check_stage import CheckStage
 from nodeagent.errors import AgentError, Refused
-from nodeagent.features.checks.decide import AdminCheck, stages_of
+from nodeagent.features.checks.decide import AdminCheck, CheckStage, stages_of
 from nodeagent.features.checks.reasons import CheckReason
 from nodeagent.update.run import Progress, Run, Update
 from nodeagent.update.stages.guard import Guard

@@ -18,17 +18,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from nodeagent.core.check_stage import CheckStage
 from nodeagent.errors import Problem, Refused
-from nodeagent.features.checks.decide import AdminCheck
+from nodeagent.features.checks.decide import CHECKS, AdminCheck, CheckStage
 from nodeagent.features.checks.reasons import CheckReason
 from nodeagent.features.checks.units import run_check, run_check_unit, shown, unsafe_unit, writable
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.programs import NotStarted, ProgramLate, run_program
 from nodeagent.update.ports.host import Clock
-
-CHECKS: Final = Path("/etc/nodeagent/checks")
 
 # Required checks run first.
 FOLDERS: Final = (("required.d", True), ("wanted.d", False))
@@ -55,7 +52,7 @@ class HostAdminChecks:
     """
 
     timeout: float
-    root: Path = CHECKS
+    root: Path = Path(CHECKS)
     clock: Clock = field(default_factory=SystemClock)
 
     def use(self, timeout: float) -> None:

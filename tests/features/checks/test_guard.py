@@ -10,10 +10,9 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from nodeagent.agent.plan_answer import plan_answer
-from nodeagent.core.check_stage import CheckStage
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
-from nodeagent.features.checks.decide import AdminCheck
+from nodeagent.features.checks.decide import AdminCheck, CheckStage
 from nodeagent.features.checks.guard import CheckGuard
 from nodeagent.features.checks.reasons import CheckReason
 from nodeagent.update.next.preflight import Preflight

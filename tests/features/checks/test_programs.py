@@ -16,9 +16,8 @@ from typing import NoReturn
 
 import pytest
 
-from nodeagent.core.check_stage import CheckStage
 from nodeagent.errors import Refused, ServiceUnavailable
-from nodeagent.features.checks.decide import AdminCheck
+from nodeagent.features.checks.decide import AdminCheck, CheckStage
 from nodeagent.features.checks.programs import MAX_CHECKS, HostAdminChecks
 from nodeagent.features.checks.reasons import CheckReason
 from nodeagent.features.checks.units import MAX_SHOWN, run_check_unit
