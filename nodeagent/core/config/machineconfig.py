@@ -15,6 +15,8 @@ from typing import Final
 
 import msgspec
 
+from nodeagent.core.config.origins import Origins
+
 CORE_USER: Final = "core"
 # The machine-config-daemon rejects setuid, setgid and sticky as well.
 MAX_MODE: Final = 0o777
@@ -63,6 +65,9 @@ class MachineConfig:
 
     ``unapplied`` are the sections that are not applied (``storage.luks[data]``, ...), each with a digest of its
     canonical form, so that a change of them is rejected instead of ignored.
+
+    ``origins`` are the names of the MachineConfigs that an entry comes from, by its id (``file:/etc/x``); empty for a
+    config that was not merged on this host.
     """
 
     name: str
@@ -76,6 +81,7 @@ class MachineConfig:
     os_image_url: str = ""
     extensions_image: str = ""
     unapplied: Mapping[str, str] = field(default_factory=dict)
+    origins: Origins = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +96,8 @@ class ConfigSource:
     text: bytes = field(repr=False)
 
 
-# The name is not part of the digest; the other fields are written in a canonical form.
-APART = frozenset({"name", "files", "units", "users"})
+# Names are not part of the digest; the other fields are written in a canonical form.
+APART = frozenset({"name", "files", "units", "users", "origins"})
 
 
 def meaning(config: MachineConfig) -> str:

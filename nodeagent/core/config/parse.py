@@ -22,6 +22,7 @@ import msgspec
 from nodeagent.core.config import kargs, schema
 from nodeagent.core.config.ignition import read_ignition
 from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.config.origins import read_origins
 from nodeagent.core.config.paths import has_control, path_problem
 from nodeagent.core.config.problems import Location, Problems, kind_of, shown
 from nodeagent.core.config.shape import shaped
@@ -153,6 +154,7 @@ def _config(document: schema.Document, problems: Problems, what: str, *, lenient
         os_image_url=_image(spec.os_image_url or "", "osImageURL", where),
         extensions_image=_image(spec.base_os_extensions_container_image or "", "baseOSExtensionsContainerImage", where),
         unapplied=unsupported.sections(),
+        origins=read_origins(document.metadata),
     )
     if not lenient:
         problems.check(what)
