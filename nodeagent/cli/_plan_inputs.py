@@ -4,17 +4,25 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
 
-from nodeagent.cli._io import name_of, read
+from nodeagent.cli._io import STDIN, name_of, read
 from nodeagent.core.config.parse import parse
+from nodeagent.core.fragments.render import OWN, Fragment, is_fragment, read_fragment, render
 from nodeagent.core.plan.plan import DISRUPTION_WORDS
 from nodeagent.core.plan.policy import MAX_BYTES, RECOMMENDED, Policy, merge
 from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.domains import default_policy, with_rules
 from nodeagent.errors import InvalidInput, Problem
 from nodeagent.host.config_file import read_now
+from nodeagent.reasons import Reason
+
+CONFIG_HELP: Final = (
+    "the MachineConfig, YAML or JSON; - is standard input; several, or a directory, are merged as those of a pool"
+)
 
 
 def add_max_disruption(parser: ArgumentParser, more: str = "") -> None:
@@ -31,17 +39,51 @@ def add_strict(parser: ArgumentParser) -> None:
     )
 
 
-def read_config(path: str) -> tuple[str, str]:
-    """Return the name and the text of a config.
+def read_config(paths: Sequence[str]) -> tuple[str, str]:
+    """Return the name and the text of a config. Several files, or those of a directory, are merged to one.
 
     An error includes the name of the file, which the daemon does not know.
     """
-    text, what = read(path), name_of(path)
+    text, what = config_text(paths), ", ".join(map(name_of, paths))
     name = parse(text, what).name
     try:
         return name, text.decode()
     except UnicodeDecodeError:
         raise InvalidInput(f"{what} is not UTF-8") from None
+
+
+def config_text(paths: Sequence[str]) -> bytes:
+    """Return the text of a config as it is in one file, or as several MachineConfigs give it."""
+    if len(paths) == 1 and not Path(paths[0]).is_dir():
+        return read(paths[0])
+    return merged_text(paths)
+
+
+def merged_text(paths: Sequence[str]) -> bytes:
+    """Return the config of all files, and of those in the directories, as the daemon reads ``desired_config``."""
+    if STDIN in paths:
+        raise InvalidInput("standard input cannot be merged with files", reason=Reason.USAGE)
+    files = [(file, own) for path in paths for file, own in _files(path)]
+    return render(load_all(*(partial(_fragment, file, own=own) for file, own in files)))
+
+
+def _fragment(path: str, *, own: bool) -> Fragment:
+    return read_fragment(read(path), path, own=own)
+
+
+def _files(path: str) -> Iterator[tuple[str, bool]]:
+    """Yield the paths of the MachineConfigs, and whether each is one of this host alone."""
+    if not Path(path).is_dir():
+        yield path, False
+        return
+    for directory, own in ((Path(path), False), (Path(path, OWN), True)):
+        try:
+            names = sorted(entry.name for entry in directory.iterdir())
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise InvalidInput(f"cannot read {directory}: {error.strerror}", reason=Reason.CANNOT_READ) from None
+        yield from ((str(directory / name), own) for name in names if is_fragment(name))
 
 
 def load_policy(path: str | None) -> Policy:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from nodeagent.cli._client import Client, ask
 from nodeagent.cli._features import delaying, delays
 from nodeagent.cli._follow import Ending, print_ending, request_and_wait
 from nodeagent.cli._io import emit, printable, warn
-from nodeagent.cli._plan_inputs import add_max_disruption, add_strict, read_config
+from nodeagent.cli._plan_inputs import CONFIG_HELP, add_max_disruption, add_strict, read_config
 from nodeagent.cli._render import local_now
 from nodeagent.cli.plan import plan_here
 from nodeagent.core.plan.plan import check_disruption, disruption
@@ -35,7 +36,7 @@ QUESTIONS: Final = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="the MachineConfig, YAML or JSON; - is standard input")
+    parser.add_argument("files", metavar="FILE", nargs="+", help=CONFIG_HELP)
     parser.add_argument("--dry-run", action="store_true", help="show the plan only, as nodeagent plan FILE")
     add_max_disruption(parser, "; a failed action does not reboot the host either")
     add_strict(parser)
@@ -69,14 +70,14 @@ def run(args: argparse.Namespace) -> int:
     reverted or degraded, 4 refused or still under way."""
     if args.dry_run:
         return plan.run(argparse.Namespace(old=None, new=None, policy=None, diff=False, stage=False, **vars(args)))
-    name, text = read_config(args.file)
+    name, text = read_config(args.files)
     options: Options = _of_features(args) | {"no_reboot": args.no_reboot}
     options["max_disruption"] = args.max_disruption or ""
     options["strict"] = args.strict
     options |= {"boot_staged": args.boot_staged, "remove": args.remove, "allow_lockout": args.allow_lockout}
     # Standard input has the config, so it cannot have an answer.
-    if not (args.yes or args.json or args.file == _io.STDIN) and _io.is_interactive():
-        confirmed = _confirmed(args.file, name, options)
+    if not (args.yes or args.json or _io.STDIN in args.files) and _io.is_interactive():
+        confirmed = _confirmed(args.files, name, options)
         if confirmed is None:
             print("not applied: nothing was changed")
             return _io.DECLINED
@@ -103,13 +104,13 @@ def _of_features(args: argparse.Namespace) -> Options:
     return options
 
 
-def _confirmed(path: str, name: str, options: Options) -> str | None:
+def _confirmed(paths: Sequence[str], name: str, options: Options) -> str | None:
     """Show the plan and prompt if it disrupts. Return the disruption of the plan, which that of the daemon must not
     exceed; None if the operator did not confirm it."""
     allowed = str(options["max_disruption"])
     try:
         strict, lockout, removes = bool(options["strict"]), bool(options["allow_lockout"]), int(options["remove"])
-        plan = plan_here(path, as_json=False, strict=strict, allow_lockout=lockout, removes=removes)
+        plan = plan_here(paths, as_json=False, strict=strict, allow_lockout=lockout, removes=removes)
     except Refused as error:
         if error.reason != Reason.UPDATE_UNDER_WAY:
             raise

@@ -35,13 +35,14 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         emit(answer)
         return 0
-    _print_yaml(answer["config"])
+    print_yaml(answer["config"])
     if hidden := answer["hidden"]:
         print(f"{counted(len(hidden), 'value')} hidden; --show-secrets prints them, as root", file=sys.stderr)
     return 0
 
 
-def _print_yaml(document: dict[str, Any]) -> None:
+def print_yaml(document: dict[str, Any]) -> None:
+    """Print a MachineConfig as other commands read it."""
     # The dumper in C is many times faster, and PyYAML may have been built without it.
     base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 

@@ -16,7 +16,15 @@ from nodeagent.cli import _io
 from nodeagent.cli._client import NEITHER, ask, stored
 from nodeagent.cli._features import lines_after
 from nodeagent.cli._io import printable
-from nodeagent.cli._plan_inputs import add_max_disruption, add_strict, load_all, load_policy, read_config
+from nodeagent.cli._plan_inputs import (
+    CONFIG_HELP,
+    add_max_disruption,
+    add_strict,
+    config_text,
+    load_all,
+    load_policy,
+    read_config,
+)
 from nodeagent.cli._plan_view import show_plan
 from nodeagent.cli._render import WARN, change_name, paint
 from nodeagent.core.boot_count import BootCounting, CountedBy, phrase
@@ -43,7 +51,7 @@ THEN: Final = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", nargs="?", help="the new MachineConfig for this host (- for stdin)")
+    parser.add_argument("files", metavar="FILE", nargs="*", help=CONFIG_HELP)
     parser.add_argument("--from", dest="old", metavar="A", help="plan offline: the current MachineConfig (- for stdin)")
     parser.add_argument("--to", dest="new", metavar="B", help="plan offline: the new MachineConfig (- for stdin)")
     parser.add_argument(
@@ -68,11 +76,11 @@ def run(args: argparse.Namespace) -> int:
     """
     offline = [args.old, args.new, args.policy]
     # --stage without a file means the desired config, which only the daemon of this host knows.
-    here = args.file is not None or (args.stage and offline == [None, None, None])
+    here = bool(args.files) or (args.stage and offline == [None, None, None])
     if not here and (args.old is None or args.new is None):
         hint = "nodeagent plan FILE plans for this host, nodeagent plan --from A --to B for no host"
         raise InvalidInput("FILE is missing, or --from and --to", reason=Reason.USAGE, hint=hint)
-    if args.file is not None and any(path is not None for path in offline):
+    if args.files and any(path is not None for path in offline):
         raise InvalidInput("FILE cannot be given with --from, --to and --policy", reason=Reason.USAGE)
     if not here and args.stage:
         raise InvalidInput("--stage needs a host: nodeagent plan --stage FILE", reason=Reason.USAGE)
@@ -81,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     if offline.count(_io.STDIN) > 1:
         raise InvalidInput("only one input can be standard input", reason=Reason.USAGE)
     options = {"as_json": args.json, "diff": args.diff, "stage": args.stage, "strict": args.strict}
-    plan = plan_here(args.file, **options) if here else _between_files(args)
+    plan = plan_here(args.files, **options) if here else _between_files(args)
     if args.max_disruption:
         # The error goes to stderr, which has a buffer of its own, and belongs after the plan.
         _io.flush()
@@ -90,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def plan_here(
-    path: str | None,
+    paths: Sequence[str],
     *,
     as_json: bool,
     diff: bool = False,
@@ -99,14 +107,14 @@ def plan_here(
     allow_lockout: bool = False,
     removes: int | None = None,
 ) -> Plan:
-    """Show the plan of an update of this host to the config at ``path``, and return it. ``stage`` stages its OS.
+    """Show the plan of an update of this host to the config at ``paths``, and return it. ``stage`` stages its OS.
 
-    Without a path it is the desired config, as the daemon knows it. With ``strict``, raise ``InvalidInput``
+    Without paths it is the desired config, as the daemon knows it. With ``strict``, raise ``InvalidInput``
     (``UnitMissing``) afterwards for entries of units that exist nowhere. ``removes`` is the number of removed entries
     that an operator confirms if the config is to be applied; raise ``Refused`` (``RemovesMost``, ``ClusterDecides``)
     for what the daemon would refuse then.
     """
-    text = read_config(path)[1] if path is not None else ""
+    text = read_config(paths)[1] if paths else ""
     answer = ask_plan(text, diff=diff, stage=stage, as_json=as_json, allow_lockout=allow_lockout)
     try:
         # The daemon may be of another version. All of its answer is read before the first line is shown.
@@ -259,8 +267,8 @@ def _between_files(args: argparse.Namespace) -> Plan:
 
 def _load(old_path: str, new_path: str, policy_path: str | None) -> tuple[MachineConfig, MachineConfig, Policy]:
     old, new, policy = load_all(
-        lambda: parse(_io.read(old_path), _io.name_of(old_path)),
-        lambda: parse(_io.read(new_path), _io.name_of(new_path)),
+        lambda: parse(config_text([old_path]), _io.name_of(old_path)),
+        lambda: parse(config_text([new_path]), _io.name_of(new_path)),
         lambda: load_policy(policy_path),
     )
     return old, new, policy

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Final
 
 import msgspec
-
-from nodeagent.core.config.origins import Origins
 
 CORE_USER: Final = "core"
 # The machine-config-daemon rejects setuid, setgid and sticky as well.
@@ -81,7 +79,7 @@ class MachineConfig:
     os_image_url: str = ""
     extensions_image: str = ""
     unapplied: Mapping[str, str] = field(default_factory=dict)
-    origins: Origins = field(default_factory=dict, compare=False)
+    origins: Mapping[str, Sequence[str]] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

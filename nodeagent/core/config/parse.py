@@ -13,16 +13,15 @@ counts, as for the API server. In YAML it is an error, as for ``kubectl``.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from nodeagent.core.config import kargs, schema
 from nodeagent.core.config.ignition import read_ignition
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.config.origins import read_origins
 from nodeagent.core.config.paths import has_control, path_problem
 from nodeagent.core.config.problems import Location, Problems, kind_of, shown
 from nodeagent.core.config.shape import shaped
@@ -34,6 +33,8 @@ from nodeagent.reasons import Reason
 
 API_VERSION: Final = "machineconfiguration.openshift.io/v1"
 KIND: Final = "MachineConfig"
+# The annotation of a config that was merged on this host, with its origins as JSON.
+ORIGINS: Final = "nodeagent.org/origins"
 KERNEL_TYPES: Final = ("default", "realtime", "64k-pages")
 # Of an object in Kubernetes.
 MAX_NAME: Final = 253
@@ -50,6 +51,7 @@ _RENDERED: Final = (
     "PinnedImageSet",
 )
 _DECODER: Final = msgspec.json.Decoder(schema.Document)
+_ORIGINS_DECODER: Final = msgspec.json.Decoder(dict[str, tuple[str, ...]])
 _EXTENSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*")
 
 
@@ -154,7 +156,7 @@ def _config(document: schema.Document, problems: Problems, what: str, *, lenient
         os_image_url=_image(spec.os_image_url or "", "osImageURL", where),
         extensions_image=_image(spec.base_os_extensions_container_image or "", "baseOSExtensionsContainerImage", where),
         unapplied=unsupported.sections(),
-        origins=read_origins(document.metadata),
+        origins=_origins(document.metadata or {}),
     )
     if not lenient:
         problems.check(what)
@@ -180,6 +182,19 @@ def _name(metadata: schema.Metadata, where: Location) -> str:
         problem = f"must be at most {MAX_NAME} characters without spaces, slashes or control characters"
         where.bad("metadata.name", problem)
     return name
+
+
+def _origins(metadata: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
+    """Return the origins in an annotation, empty without a valid one: they only explain."""
+    annotations = metadata.get("annotations")
+    text = annotations.get(ORIGINS) if isinstance(annotations, Mapping) else None
+    if not isinstance(text, str):
+        return {}
+    try:
+        origins = _ORIGINS_DECODER.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return {}
+    return {} if any(has_control(name) for names in origins.values() for name in names) else origins
 
 
 def _kernel_arguments(entries: Sequence[str], where: Location) -> tuple[str, ...]:

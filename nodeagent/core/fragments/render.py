@@ -16,20 +16,25 @@ from typing import Any, Final, cast
 
 from nodeagent.core.config.ignition import VERSIONS
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.config.origins import ANNOTATION, origins_to_text
-from nodeagent.core.config.parse import API_VERSION, KIND, parse
+from nodeagent.core.config.parse import API_VERSION, KIND, ORIGINS, parse
 from nodeagent.core.config.text.document import load
 from nodeagent.core.fragments.ignition_merge import Object, merge_ignition
 from nodeagent.core.plan.diff import diff
 from nodeagent.errors import InvalidInput
 
+# The directory, in a directory of fragments, with those of this host alone.
+OWN: Final = "host.d"
+# Files of MachineConfigs, and those that are often taken for one: their error says what to do with them.
+_SUFFIXES: Final = (".yaml", ".yml", ".json", ".ign", ".bu")
 ROLE: Final = "machineconfiguration.openshift.io/role"
-# What a controller made from the image of the release: its OS image is not one that somebody chose.
+# What a controller made from the image of the release: its OS image is not one that an admin chose.
 GENERATED: Final = "machineconfiguration.openshift.io/generated-by-controller-version"
 WORKER: Final = "worker"
 CONTROL_PLANE: Final = ("control-plane", "master")
 # Characters of the digest in the name of the result.
 _DIGEST: Final = 32
+# Each is parsed before they are merged.
+MAX_FRAGMENTS: Final = 1000
 # These packages are those of the default kernel.
 _KERNEL_DEVEL: Final = "kernel-devel"
 
@@ -45,6 +50,11 @@ class Fragment:
     own: bool
     spec: Object
     config: MachineConfig
+
+
+def is_fragment(name: str) -> bool:
+    """Return whether a file of this name in a directory is read. Editors leave other files beside it."""
+    return name.endswith(_SUFFIXES) and not name.startswith(".")
 
 
 def read_fragment(text: bytes, where: str, *, own: bool = False) -> Fragment:
@@ -81,7 +91,7 @@ def render(fragments: Iterable[Fragment]) -> bytes:
     document = {
         "apiVersion": API_VERSION,
         "kind": KIND,
-        "metadata": {"name": name, "annotations": {ANNOTATION: origins_to_text(origins(ordered))}},
+        "metadata": {"name": name, "annotations": {ORIGINS: json.dumps(origins(ordered), separators=(",", ":"))}},
         "spec": spec,
     }
     return json.dumps(document, separators=(",", ":")).encode()
@@ -102,12 +112,14 @@ def origins(ordered: Sequence[Fragment]) -> dict[str, list[str]]:
     for fragment in ordered:
         for change in diff(MachineConfig(""), fragment.config):
             names[change.id].append(fragment.name)
-    return dict(names)
+    return dict(sorted(names.items()))
 
 
 def _check(ordered: Sequence[Fragment]) -> None:
     if not ordered:
         raise InvalidInput("there is no MachineConfig to merge")
+    if len(ordered) > MAX_FRAGMENTS:
+        raise InvalidInput(f"there are {len(ordered)} MachineConfigs; at most {MAX_FRAGMENTS} are merged")
     by_name: dict[str, Fragment] = {}
     for fragment in ordered:
         if (other := by_name.setdefault(fragment.name, fragment)) is not fragment:
@@ -138,7 +150,7 @@ def _spec(specs: Sequence[Object], chosen: Sequence[Object]) -> dict[str, Any]:
     }
     if kernel != "default" and _KERNEL_DEVEL in spec["extensions"]:
         raise InvalidInput(f"the extension {_KERNEL_DEVEL} is not for the kernel type {kernel}: remove one of them")
-    return spec
+    return {key: value for key, value in spec.items() if value not in ([], False, "", "default")}
 
 
 def _last(specs: Sequence[Object], key: str) -> Iterator[str]:

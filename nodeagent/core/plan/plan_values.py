@@ -65,9 +65,17 @@ def _limited(details: Sequence[Detail]) -> tuple[Detail, ...]:
     return (*details[:MAX_DETAILS], Detail("more", after=f"{len(details) - MAX_DETAILS} more"))
 
 
+def _origin(change: Change, old: MachineConfig, new: MachineConfig) -> Iterator[Detail]:
+    """Yield the MachineConfigs that the entry comes from, if they were merged on this host."""
+    before, after = (", ".join(config.origins.get(change.id, ())) for config in (old, new))
+    if before or after:
+        yield Detail("from", "" if before == after else before, after)
+
+
 def _details(
     change: Change, old: MachineConfig, new: MachineConfig, disk: Disk, restored: Disk, *, private: bool
 ) -> Iterator[Detail]:
+    yield from _origin(change, old, new)
     match change.domain:
         case "file":
             now = restored.get(change.key) if change.key not in new.files else _on_host(new.files, change.key, NO_DISK)

@@ -47,6 +47,7 @@ def check_removal(name: str, removal: Removal) -> None:
     raise Refused(
         f"{name} removes {removal.removed} of {removal.total} entries",
         reason=Reason.REMOVES_MOST,
-        hint=f"name the complete config: what a config lacks is removed; if that is meant, confirm it with"
+        hint="name the complete config, because what a config lacks is removed: nodeagent apply FILE FILE ... merges"
+        " MachineConfigs that are parts of one; if that is meant, confirm it with"
         f" nodeagent apply --remove {removal.removed} FILE",
     )

@@ -58,6 +58,7 @@ WITHOUT: Final = (
     "daemon",
     "explain",
     "fetch-extensions",
+    "render",
     "fleet",
     "selfcheck",
     "settings",

@@ -103,7 +103,7 @@ def test_fips_is_on_if_one_says_so() -> None:
     assert merged(fragment("a", fips=True), fragment("b", fips=False)).fips
 
 
-def test_the_last_image_that_somebody_chose_counts() -> None:
+def test_the_last_image_that_an_admin_chose_counts() -> None:
     release, chosen = f"quay.example/release@{DIGEST}", f"quay.example/mine@{DIGEST}"
     config = merged(
         fragment("00-worker", generated=True, osImageURL=release, baseOSExtensionsContainerImage=release),

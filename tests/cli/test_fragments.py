@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MachineConfigs that are parts of one: `nodeagent render`, and `nodeagent plan` with several files or a directory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from nodeagent.cli.main import main
+from nodeagent.core.config.parse import parse
+from tests.cli.conftest import machine_config, write
+
+ROLE = "machineconfiguration.openshift.io/role"
+
+
+def fragment(name: str, files: dict[str, bytes], role: str = "worker", **spec: Any) -> dict[str, Any]:
+    document = machine_config(name, files, **spec)
+    document["metadata"]["labels"] = {ROLE: role}
+    return document
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Path:
+    """A directory with two fragments, one of this host alone, and files that are none."""
+    directory = tmp_path / "pool"
+    (directory / "host.d").mkdir(parents=True)
+    write(directory / "b.json", fragment("99-chrony", {"/etc/chrony.conf": b"server b\n", "/etc/b": b"b"}))
+    (directory / "a.yaml").write_text(yaml.dump(fragment("50-base", {"/etc/chrony.conf": b"server a\n"})))
+    write(directory / "host.d/hostname.json", fragment("00-host", {"/etc/hostname": b"h1\n"}))
+    (directory / ".a.yaml.swp").write_bytes(b"\0")
+    (directory / "README.md").write_text("# ours\n")
+    return directory
+
+
+def test_a_directory_is_merged(pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["render", str(pool)]) == 0
+    config = parse(capsys.readouterr().out.encode())
+    assert {path: entry.content for path, entry in config.files.items()} == {
+        "/etc/b": b"b",
+        "/etc/chrony.conf": b"server b\n",
+        "/etc/hostname": b"h1\n",
+    }
+    assert config.origins["file:/etc/chrony.conf"] == ("50-base", "99-chrony")
+
+
+def test_files_give_what_their_directory_gives(pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The names of the MachineConfigs decide about the order, those of the files do not."""
+    (pool / "host.d/hostname.json").unlink()
+    assert main(["render", "--json", str(pool / "b.json"), str(pool / "a.yaml")]) == 0
+    of_files = json.loads(capsys.readouterr().out)
+    assert main(["render", "--json", str(pool)]) == 0
+    assert json.loads(capsys.readouterr().out) == of_files
+
+
+def test_a_plan_names_the_fragment_of_each_change(pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = write(pool.parent / "old.json", machine_config("old", {}))
+    assert main(["plan", "--from", str(old), "--to", str(pool)]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["from", "50-base,", "99-chrony"] in lines
+    assert ["from", "00-host"] in lines
+    # What left with a fragment is named after it, too.
+    (pool / "b.json").unlink()
+    both = pool.parent / "both"
+    both.mkdir()
+    for name in ("x", "y"):
+        write(both / f"{name}.json", fragment(name, {f"/etc/{name}": b""}))
+    assert main(["plan", "--from", str(both), "--to", str(both / "x.json"), "--json"]) == 0
+    (change,) = json.loads(capsys.readouterr().out)["changes"]
+    assert (change["key"], change["details"][0]) == ("/etc/y", {"what": "from", "before": "y"})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("variant: fcos\nversion: 1.5.0\n", "is a Butane config"),
+        ('{"ignition": {"version": "3.4.0"}}', "is an Ignition config"),
+        ("kind: MachineConfig\n", "metadata.name: is missing"),
+    ],
+)
+def test_a_file_that_is_no_fragment_is_named(
+    pool: Path, capsys: pytest.CaptureFixture[str], content: str, message: str
+) -> None:
+    (pool / "c.bu").write_text(content)
+    assert main(["render", str(pool)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "c.bu" in error
+
+
+def test_all_bad_files_are_named_at_once(pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("c.yaml", "d.yaml"):
+        (pool / name).write_text("{}")
+    assert main(["render", str(pool)]) == 2
+    error = capsys.readouterr().err
+    assert "c.yaml" in error
+    assert "d.yaml" in error
+
+
+def test_nothing_to_merge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["render", str(tmp_path)]) == 2
+    assert "there is no MachineConfig to merge" in capsys.readouterr().err
+    assert main(["render", "-"]) == 2
+    assert "standard input cannot be merged" in capsys.readouterr().err
